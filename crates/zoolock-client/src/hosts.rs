@@ -95,11 +95,10 @@ impl Hosts {
         order.map(|at| (at, self.hosts[at].clone())).collect()
     }
 
-    /// Records the server that was reached: the next dial starts behind it. Returns its name.
-    pub(crate) fn reached(&mut self, at: usize) -> &str {
+    /// Records the server that was reached: the next dial starts behind it.
+    pub(crate) fn reached(&mut self, at: usize) {
         self.last_reached = Some(at);
         self.next = (at + 1) % self.hosts.len().max(1);
-        self.hosts[at].name()
     }
 }
 

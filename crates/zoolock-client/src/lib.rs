@@ -26,6 +26,13 @@ pub mod sasl;
 mod session;
 mod socket_path;
 mod time;
+
+/// What a test replaces to run all orders of the threads.
+mod sync {
+    pub(crate) use std::sync::{Mutex, MutexGuard};
+
+    pub(crate) use tokio::sync::Notify;
+}
 #[cfg(feature = "tls")]
 mod tls;
 

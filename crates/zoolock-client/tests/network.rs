@@ -2,14 +2,17 @@
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::time::{Duration, Instant as Clock};
 
 use bytes::BytesMut;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::Semaphore;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
+use zoolock_client::sasl::{Exchange, Mechanism, StepFuture};
 use zoolock_client::{
-    Client, End, Handler, Host, Instant, Os, RequestError, RequestId, SessionConfig, State,
+    Client, End, Handler, Host, Instant, Os, RequestError, RequestId, SaslStep, Servers, SessionConfig, State,
 };
 use zoolock_server::{Server, ServerHandle};
 use zoolock_wire::{
@@ -56,10 +59,14 @@ struct Session {
 
 impl Session {
     fn start(hosts: Vec<Host>) -> Session {
+        Session::start_with(Servers::from(hosts))
+    }
+
+    fn start_with(servers: Servers) -> Session {
         let (happened_sender, happened) = unbounded_channel();
         let recorder = Recorder { happened: happened_sender };
         let platform = Os::on(&tokio::runtime::Handle::current());
-        let client = Client::start(SessionConfig::new(T), hosts, recorder, platform);
+        let client = Client::start(SessionConfig::new(T), servers, recorder, platform);
         Session { client, happened }
     }
 
@@ -292,16 +299,7 @@ async fn replaced_session_is_never_adopted() {
             let (mut stream, _) = listener.accept().await.expect("a connection");
             let mut input = BytesMut::new();
             read_frame(&mut stream, &mut input).await.expect("a connect request");
-            let response = ConnectResponse {
-                protocol: 0,
-                timeout_ms: 12_000,
-                session,
-                password: Hidden(vec![1; 16]),
-                read_only: Some(false),
-            };
-            let mut frame = BytesMut::new();
-            Writer::frame(&mut frame, |writer| response.encode(writer));
-            stream.write_all(&frame).await.expect("written");
+            write_connect_response(&mut stream, session).await;
             if session == 7 {
                 // Answers the first ping, then hangs up.
                 read_frame(&mut stream, &mut input).await.expect("a ping");
@@ -327,6 +325,63 @@ async fn replaced_session_is_never_adopted() {
     };
     assert_eq!(end, End::Replaced);
     assert!(serving.await.expect("a server").is_empty(), "a request was sent on the other session");
+}
+
+/// A ticket may take long. Meanwhile the session stays on its old connection, and the server counts no time.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn first_sasl_token_is_ready_before_the_connect_request() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+    let host = tcp(listener.local_addr().expect("an address"));
+    let permits = Arc::new(Semaphore::new(0));
+    let sasl: Arc<dyn Mechanism> = Arc::new(Slow { permits: permits.clone() });
+    let servers = Servers { hosts: vec![host], sasl: Some(sasl), ..Servers::default() };
+    let _session = Session::start_with(servers);
+    let (mut stream, _) = listener.accept().await.expect("a connection");
+    let mut input = BytesMut::new();
+    let early = tokio::time::timeout(Duration::from_millis(200), read_frame(&mut stream, &mut input));
+    assert!(early.await.is_err(), "the connect request was sent before the token was ready");
+    permits.add_permits(1);
+    read_frame(&mut stream, &mut input).await.expect("a connect request");
+    write_connect_response(&mut stream, 7).await;
+    let frame = read_frame(&mut stream, &mut input).await.expect("a SASL request");
+    assert_eq!(frame[4..8], op::SASL.to_be_bytes());
+}
+
+/// A SASL mechanism whose tokens need a permit.
+struct Slow {
+    permits: Arc<Semaphore>,
+}
+
+impl Mechanism for Slow {
+    fn start(&self, _: &str) -> Box<dyn Exchange> {
+        Box::new(SlowExchange { permits: self.permits.clone() })
+    }
+}
+
+struct SlowExchange {
+    permits: Arc<Semaphore>,
+}
+
+impl Exchange for SlowExchange {
+    fn step(&mut self, _: Option<bytes::Bytes>) -> StepFuture<'_> {
+        Box::pin(async move {
+            self.permits.acquire().await.expect("it is never closed").forget();
+            SaslStep::Send(bytes::Bytes::from_static(b"token"))
+        })
+    }
+}
+
+async fn write_connect_response(stream: &mut TcpStream, session: i64) {
+    let response = ConnectResponse {
+        protocol: 0,
+        timeout_ms: 12_000,
+        session,
+        password: Hidden(vec![1; 16]),
+        read_only: Some(false),
+    };
+    let mut frame = BytesMut::new();
+    Writer::frame(&mut frame, |writer| response.encode(writer));
+    stream.write_all(&frame).await.expect("written");
 }
 
 async fn read_frame(stream: &mut TcpStream, input: &mut BytesMut) -> Option<bytes::Bytes> {

@@ -123,6 +123,7 @@ impl Lock {
         // The fields are computed only if the span is enabled.
         let span = tracing::debug_span!("lock", path = self.path(), kind = kind_name(kind, self.names.len()));
         let acquired = async move {
+            self.zoolock.process().check()?;
             match self.options.tenure {
                 // Boxed, because it would enlarge the future of every handle.
                 Some(limits) => Box::pin(tenure::acquire(self, limits, patience)).await,
@@ -269,6 +270,7 @@ impl Lock {
         kind: Kind,
         patience: Patience,
     ) -> Result<Option<Held>, Error> {
+        self.zoolock.process().check()?;
         let session = reader.session().clone();
         let directories = self.directories()?;
         let reserved = watched_bytes(kind, self.options.naming, &directories);

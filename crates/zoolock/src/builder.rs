@@ -14,6 +14,7 @@ use crate::error::Error;
 use crate::keeper::{Access, Opening, open_requests};
 use crate::naming::Naming;
 use crate::path::{ConnectString, DEFAULT_ROOT, check_root};
+use crate::process::Process;
 #[cfg(feature = "sasl")]
 use crate::sasl::Mechanism;
 use crate::sessions::{Sessions, check_grace, shortest_timeout};
@@ -352,6 +353,7 @@ impl Builder {
             tenures: Tenures::default(),
             measures_by_lock: self.measures_by_lock,
             server,
+            process: Process::current(),
         };
         let zoolock = Zoolock::new(inner);
         zoolock.open_first_session().await?;

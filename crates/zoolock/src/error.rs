@@ -1,4 +1,4 @@
-//! What can go wrong, by what the caller can do about it.
+//! Errors, by what the caller can do about them.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,99 +17,102 @@ pub enum Error {
     Timeout {
         /// The lock.
         path: String,
-        /// How long it was waited for.
+        /// The time for which it was waited for.
         waited: Duration,
     },
-    /// The lock, or the place in its queue, is gone. What was done under it may have overlapped with others.
+    /// The lock or the queue position is lost. Work under the lock may have overlapped with the next holder's.
     #[error("lock {path}: lost, {reason}")]
     Lost {
         /// The lock.
         path: String,
-        /// Why.
+        /// The reason.
         reason: LossReason,
     },
-    /// The service cannot be reached, or does not answer. It may come back.
+    /// No server can be reached, or none answers. It may come back.
     #[error("{address}: {message}")]
     Unavailable {
-        /// Where it was looked for.
+        /// The addresses of the servers.
         address: String,
-        /// What happened, and what to do.
+        /// The cause, and what to do.
         message: String,
-        /// The error underneath.
+        /// The underlying error.
         #[source]
         source: Option<Arc<dyn std::error::Error + Send + Sync>>,
     },
-    /// The service refuses: credentials, access control or quota.
+    /// The server refuses: credentials, access control or quota.
     #[error("{subject}: {message}")]
     Denied {
         /// The lock or the address.
         subject: String,
-        /// What was refused, and what to do.
+        /// The refusal, and what to do.
         message: String,
     },
-    /// The caller asked for something that makes no sense.
+    /// An argument is invalid, or does not fit the lock or the client.
     #[error("{input}: {message}")]
     Invalid {
-        /// What was given.
+        /// The input.
         input: String,
-        /// What is wrong with it.
+        /// The mistake, and what to do.
         message: String,
     },
-    /// Somebody else goes first, and waiting would not help.
+    /// Another contender goes first, and waiting would not help.
     #[error("lock {path}: {message}")]
     Conflict {
         /// The lock.
         path: String,
-        /// Who goes first, and what to do.
+        /// The other contender, and what to do.
         message: String,
     },
-    /// Clients of other makes stand in the queue that do not see us, or each other: two would hold at once.
+    /// Clients of other libraries are in the queue that ignore our znodes, or each other's. Two could hold at once.
     #[error("lock {path}: {message}")]
     Neighbour {
         /// The lock.
         path: String,
-        /// Who it is, and what to do.
+        /// The other client, and what to do.
         message: String,
     },
-    /// Nobody with this ticket holds the lock or waits for it (any more).
-    #[error("lock {path}: nobody there has the token {ticket}; look who is there with `zoolock show`")]
+    /// No holder or waiter of the lock has this ticket.
+    #[error("lock {path}: no holder or waiter has the ticket {ticket}; list them with `zoolock show`")]
     NoSuchHolder {
         /// The lock.
         path: String,
-        /// Who was looked for.
+        /// The ticket.
         ticket: String,
     },
-    /// The service said something that this library does not understand.
+    /// The server sent an answer that this library does not understand.
     #[error("{subject}: {message}")]
     Protocol {
         /// The lock or the address.
         subject: String,
-        /// What was said.
+        /// The answer.
         message: String,
     },
 }
 
-/// Why a lock was lost.
+/// The reason why a lock was lost.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum LossReason {
-    /// The session expired, or the service ended it.
+    /// The session expired, or the server ended it.
     SessionExpired,
-    /// Somebody else deleted the node: the lock was broken, or its directory removed.
+    /// Another client deleted our znode, for example with `zoolock break`, or removed the directory.
     Broken,
-    /// The service did not confirm the session in time; somebody else may hold the lock soon.
+    /// No server confirmed the session in time. Another client may hold the lock soon.
     Unreachable,
-    /// The session was closed by this program.
+    /// This program closed the session.
     Closed,
+    /// This process was forked off from the one that holds the lock. That process may still hold it.
+    Forked,
 }
 
 impl std::fmt::Display for LossReason {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(match self {
             LossReason::SessionExpired => "the session expired",
-            LossReason::Broken => "somebody deleted its node",
-            LossReason::Unreachable => "the service did not confirm the session in time",
+            LossReason::Broken => "another client deleted its znode",
+            LossReason::Unreachable => "no server confirmed the session in time",
             LossReason::Closed => "the session was closed",
+            LossReason::Forked => "it belongs to the process from which this one was forked",
         })
     }
 }

@@ -15,6 +15,7 @@ use crate::driver::{Acquisition, left_by_this_thread};
 use crate::error::{Error, LossReason};
 use crate::guard::{Check, Previous};
 use crate::options::Options;
+use crate::process::Process;
 use crate::session::Connection;
 use crate::tasks::Task;
 use crate::tenure::{Share, Turn, TurnEnd, TurnLeft};
@@ -58,6 +59,17 @@ impl Held {
         held
     }
 
+    /// Returns whether this process was forked off from the one that holds the lock.
+    fn is_forked(&self) -> bool {
+        self.zoolock.process().is_forked()
+    }
+
+    /// Returns the znode that holds the lock.
+    fn holding_node(&self) -> Node {
+        let known = if self.is_forked() { None } else { self.acquisition.node() };
+        known.unwrap_or(self.grant.node)
+    }
+
     /// Records that the acquiring task knows that it has the lock.
     pub(crate) fn seen(mut self) -> Held {
         if let Some(share) = &mut self.share {
@@ -86,8 +98,7 @@ impl Held {
     }
 
     pub(crate) fn ticket(&self) -> Ticket {
-        let node = self.acquisition.node().unwrap_or(self.grant.node);
-        Ticket::new(self.zoolock.epoch(), node.czxid)
+        Ticket::new(self.zoolock.epoch(), self.holding_node().czxid)
     }
 
     pub(crate) fn valid_until(&self) -> Deadline {
@@ -112,29 +123,41 @@ impl Held {
     }
 
     pub(crate) async fn lost(&self) -> LossReason {
+        if self.is_forked() {
+            return LossReason::Forked;
+        }
         lost(self.all()).await
     }
 
     pub(crate) fn loss(&self) -> Option<LossReason> {
+        if self.is_forked() {
+            return Some(LossReason::Forked);
+        }
         self.all().find_map(|acquisition| acquisition.is_lost()).map(LossReason::from)
     }
 
     pub(crate) async fn revoked(&self) {
+        if self.is_forked() {
+            return std::future::pending().await;
+        }
         select_all(self.all().map(|acquisition| Box::pin(acquisition.revoked()))).await;
     }
 
     pub(crate) fn is_revoked(&self) -> bool {
-        self.all().any(|acquisition| acquisition.is_revoked())
+        !self.is_forked() && self.all().any(|acquisition| acquisition.is_revoked())
     }
 
     pub(crate) async fn revoked_by_now(&self) -> bool {
+        if self.is_forked() {
+            return false;
+        }
         join_all(self.all().map(|acquisition| acquisition.own_node_read())).await;
         self.is_revoked()
     }
 
     pub(crate) fn previous(&self) -> Previous {
         match self.grant.previous {
-            zoolock_core::contender::Previous::Unknown => {
+            zoolock_core::contender::Previous::Unknown if !self.is_forked() => {
                 self.acquisition.previous().unwrap_or(self.grant.previous)
             }
             known => known,
@@ -160,15 +183,15 @@ impl Held {
     }
 
     pub(crate) fn node_path(&self) -> String {
-        let node = self.acquisition.node().unwrap_or(self.grant.node);
-        let path = self.acquisition.directories()[0].child(&node.name());
+        let path = self.acquisition.directories()[0].child(&self.holding_node().name());
         self.zoolock.shown(&path).to_owned()
     }
 
     /// Returns the check of the znode of the strongest lock that is held.
     pub(crate) fn check(&self) -> Check {
         let acquisition = self.upgrade.as_ref().unwrap_or(&self.acquisition);
-        let node = acquisition.node().unwrap_or(self.grant.node);
+        let known = if self.is_forked() { None } else { acquisition.node() };
+        let node = known.unwrap_or(self.grant.node);
         // The full path: the caller's client does not know our chroot.
         Check::of(acquisition.directories()[0].child(&node.name()))
     }
@@ -177,7 +200,8 @@ impl Held {
         self.acquisition.session().connection()
     }
 
-    /// Calls `tell` on our own thread when the lock is lost, unless the task is aborted first.
+    /// Calls `tell` on our own thread when the lock is lost, unless the task is aborted first. In a forked process it is never
+    /// called.
     pub(crate) fn when_lost(&self, tell: impl FnOnce(LossReason) + Send + 'static) -> Task {
         let all: Vec<_> = self.all().cloned().collect();
         let task = async move { tell(lost(all.iter()).await) };
@@ -186,6 +210,9 @@ impl Held {
 
     /// Releases the lock like a holder that panics. Drop the guard after that.
     pub(crate) fn release_as_panicked(&self) {
+        if self.is_forked() {
+            return;
+        }
         match &self.share {
             Some(share) => share.done(TurnLeft::Panicked, &self.options),
             None => self.release_as(Left::Panicked),
@@ -194,7 +221,7 @@ impl Held {
 
     /// Releases the lock for a caller that waits. The drop after that does nothing.
     pub(crate) fn release_at_once(&self) {
-        if self.share.is_none() && self.upgrade.is_none() {
+        if !self.is_forked() && self.share.is_none() && self.upgrade.is_none() {
             self.release_as(left_by_this_thread());
         }
     }
@@ -208,6 +235,9 @@ impl Held {
 
     /// Releases a lock under which no task has worked. Drop the guard after that.
     pub(crate) fn give_back(&self) {
+        if self.is_forked() {
+            return;
+        }
         if let Some(share) = &self.share {
             return share.done(TurnLeft::Untouched, &self.options);
         }
@@ -231,6 +261,7 @@ impl Held {
             upgrade: self.upgrade.clone(),
             turn: self.share.as_ref().map(Share::turn),
             path: self.paths().join(", "),
+            process: self.zoolock.process(),
         }
     }
 
@@ -238,6 +269,9 @@ impl Held {
 
     /// Turns a writer into a reader, with the same queue position.
     pub(crate) async fn downgrade(&mut self) -> Result<(), Error> {
+        if self.is_forked() {
+            return Err(Error::Lost { path: self.path().to_owned(), reason: LossReason::Forked });
+        }
         if let Some(upgrade) = self.upgrade.take() {
             // The lock was a reader all the time.
             self.release_upgrade(&upgrade);
@@ -282,7 +316,8 @@ async fn lost(all: impl Iterator<Item = &Arc<Acquisition>>) -> LossReason {
 
 impl Drop for Held {
     fn drop(&mut self) {
-        if self.released_elsewhere {
+        // The locks of a forked process belong to its parent.
+        if self.released_elsewhere || self.is_forked() {
             return;
         }
         if let Some(share) = &self.share {
@@ -314,6 +349,7 @@ pub(crate) struct Departure {
     /// The turn of a task that shares the lock.
     turn: Option<Arc<Turn>>,
     path: String,
+    process: Process,
 }
 
 impl Departure {
@@ -323,6 +359,9 @@ impl Departure {
 
     /// Returns whether the guard was dropped, or the lock lost.
     pub(crate) fn has_begun(&self) -> bool {
+        if self.process.is_forked() {
+            return true;
+        }
         if let Some(turn) = &self.turn {
             return turn.end().is_some() || self.acquisition.is_lost().is_some();
         }
@@ -331,6 +370,9 @@ impl Departure {
 
     /// Waits until the server has confirmed the deletion of the znode.
     pub(crate) async fn wait(self) -> Result<(), Error> {
+        if self.process.is_forked() {
+            return Err(Error::Lost { path: self.path, reason: LossReason::Forked });
+        }
         if let Some(TurnEnd::PassedOn) = self.turn.as_ref().and_then(|turn| turn.end()) {
             return Ok(());
         }

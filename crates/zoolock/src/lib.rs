@@ -119,6 +119,7 @@ mod operate;
 mod options;
 mod owner;
 mod path;
+mod process;
 mod rwlock;
 #[cfg(feature = "sasl")]
 pub mod sasl;

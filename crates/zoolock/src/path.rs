@@ -152,20 +152,20 @@ impl ConnectString {
             }
             return Ok(ConnectString { hosts: vec![Host::Unix(path.into())], chroot: String::new() });
         }
-        let (hosts, chroot) = match text.find('/') {
-            Some(at) => text.split_at(at),
-            None => (text, ""),
-        };
+        if text.contains(';') {
+            return Err(Error::invalid(shown(), "has a semicolon; separate hosts by commas"));
+        }
+        let (hosts, chroot) = split_chroot(text).map_err(|message| Error::invalid(shown(), message))?;
         if hosts.is_empty() {
             return Err(Error::invalid(shown(), "names no host; write host:port,host:port/chroot"));
         }
         let chroot = if chroot == "/" { "" } else { chroot };
-        if !chroot.is_empty() {
-            check_components(&chroot[1..])
+        if let Some(inside) = chroot.strip_prefix('/') {
+            check_components(inside)
                 .map_err(|message| Error::invalid(shown(), format!("the chroot {chroot:?} {message}")))?;
         }
         let hosts = hosts
-            .split(',')
+            .iter()
             .map(|host| parse_host(host).map_err(|message| Error::invalid(shown(), message)))
             .collect::<Result<Vec<_>, _>>()?;
         Ok(ConnectString { hosts, chroot: chroot.to_owned() })
@@ -184,6 +184,27 @@ impl ConnectString {
     pub(crate) fn endpoints(&self) -> String {
         self.hosts.iter().map(Host::to_string).collect::<Vec<_>>().join(",")
     }
+}
+
+/// Splits a connect string into its hosts and the chroot. The chroot is behind the last host, or the same behind each host.
+///
+/// ZooKeeper's own client takes everything from the first slash on for the chroot. Then a chroot behind each host would be one
+/// strange directory, and two programs with differently written connect strings would hold the same lock.
+fn split_chroot(text: &str) -> Result<(Vec<&str>, &str), String> {
+    let parts: Vec<(&str, &str)> =
+        text.split(',').map(|part| part.find('/').map_or((part, ""), |at| part.split_at(at))).collect();
+    let hosts: Vec<&str> = parts.iter().map(|(host, _)| *host).collect();
+    let chroot = parts.last().map_or("", |(_, chroot)| *chroot);
+    let named = parts.iter().filter(|(_, chroot)| !chroot.is_empty()).count();
+    let is_at_the_end = named == usize::from(!chroot.is_empty());
+    if !is_at_the_end && parts.iter().any(|(_, other)| *other != chroot) {
+        return Err(
+            "has a chroot before the last host, or several; write one chroot, behind the last host: \
+                    host:port,host:port/chroot"
+                .to_owned(),
+        );
+    }
+    Ok((if text.is_empty() { Vec::new() } else { hosts }, chroot))
 }
 
 fn parse_host(text: &str) -> Result<Host, String> {
@@ -265,6 +286,8 @@ mod tests {
         assert_eq!(c.chroot(), "/team/x");
         assert_eq!(c.endpoints(), "zk1:2181,zk2:2182,[::1]:2183");
         assert_eq!(ConnectString::parse("h:1/").expect("good").chroot(), "");
+        let each = ConnectString::parse("zk1:1/app,zk2:2/app").expect("the same chroot behind each host");
+        assert_eq!((each.endpoints().as_str(), each.chroot()), ("zk1:1,zk2:2", "/app"));
         let socket = ConnectString::parse("unix:/run/a,b/socket").expect("good");
         assert_eq!((socket.endpoints().as_str(), socket.chroot()), ("unix:/run/a,b/socket", ""));
     }
@@ -274,6 +297,12 @@ mod tests {
         for text in [
             "",
             "/x",
+            "a:1/x,b:2",
+            "a:1/x,b:2/y",
+            "a:1,b:2/x,c:3/x",
+            "a:1/x,b:2/x,c:3",
+            "a:1/x,y",
+            "a:1;b:1",
             "h:",
             "h:0",
             "h:65536",

@@ -22,6 +22,7 @@ use crate::mutex::Mutex;
 use crate::naming::Naming;
 use crate::options::Options;
 use crate::path::LockPath;
+use crate::process::Process;
 use crate::session::Session;
 use crate::sessions::Sessions;
 use crate::snapshot::reader::Reader;
@@ -34,7 +35,10 @@ use crate::tenure::Tenures;
 /// When the last clone, guard and pending `lock()` are dropped, the clean-up finishes in the background and
 /// the sessions are closed. A program that is about to exit calls [`Zoolock::close`] and awaits it. Otherwise
 /// its locks stay until the session timeout has passed.
-/// that just ends leaves its locks to expire with the session timeout.
+///
+/// A process that was forked off cannot use the client of its parent: calls fail at once with [`Error::Invalid`], and guards
+/// are lost there ([`LossReason::Forked`](crate::LossReason::Forked)). The parent keeps its locks, also when the child drops
+/// the guards.
 #[derive(Clone)]
 pub struct Zoolock {
     inner: Arc<Inner>,
@@ -53,6 +57,7 @@ pub(crate) struct Inner {
     pub(crate) tenures: Tenures,
     pub(crate) measures_by_lock: bool,
     pub(crate) server: Option<Kept>,
+    pub(crate) process: Process,
 }
 
 /// A server in this process, which must outlive the sessions.
@@ -156,6 +161,7 @@ impl Zoolock {
     /// Returns the session timeout that the server granted, which may be shorter or longer than the requested
     /// one. The locks of a crashed client are freed after it. `None` while there is no session.
     pub fn session_timeout(&self) -> Option<Duration> {
+        self.process().check().ok()?;
         self.inner.sessions.all().iter().map(|session| session.timeout()).min()
     }
 
@@ -163,6 +169,9 @@ impl Zoolock {
     /// their lock ([`LossReason::Closed`](crate::LossReason::Closed)); releases in progress get time to
     /// finish first.
     pub async fn close(&self) {
+        if self.process().is_forked() {
+            return;
+        }
         let sessions = self.inner.sessions.clone();
         // On our own runtime: the caller's may have no clock, and the caller may drop this future.
         let (done, closed) = oneshot::channel::<()>();
@@ -200,7 +209,12 @@ impl Zoolock {
         path.strip_prefix(self.inner.chroot.as_str()).unwrap_or(path)
     }
 
+    pub(crate) fn process(&self) -> Process {
+        self.inner.process
+    }
+
     pub(crate) async fn session(&self, bytes: usize) -> Result<Arc<Session>, Error> {
+        self.process().check()?;
         self.inner.sessions.checkout(bytes).await
     }
 
@@ -385,6 +399,11 @@ impl Drop for Inner {
             Where::Gone => return,
         };
         let server = self.server.take();
+        if self.process.is_forked() {
+            // The runtime's threads, and the epoll instance that the sockets are registered with, are the parent's.
+            std::mem::forget((runtime, sessions, server));
+            return;
+        }
         // Ends the runtime without blocking wherever it is dropped, also if no thread can be started.
         let mut last = SessionThread(Where::Runtime(runtime));
         let closing = std::thread::Builder::new().name("zoolock-closing".to_owned());

@@ -13,8 +13,6 @@ use crate::session::{ConnectionId, Session};
 /// The network side of a connection. The driver and the callers write to it, and the driver reads.
 pub(super) struct Link {
     pub(super) id: ConnectionId,
-    /// The name of the server.
-    pub(super) host: String,
     stream: Box<dyn Stream>,
     /// Bytes that the stream has not taken yet.
     output: Bytes,
@@ -25,8 +23,8 @@ pub(super) struct Link {
 }
 
 impl Link {
-    pub(super) fn new(id: ConnectionId, host: String, stream: Box<dyn Stream>) -> Link {
-        Link { id, host, stream, output: Bytes::new(), is_unflushed: false, is_broken: false }
+    pub(super) fn new(id: ConnectionId, stream: Box<dyn Stream>) -> Link {
+        Link { id, stream, output: Bytes::new(), is_unflushed: false, is_broken: false }
     }
 
     /// Writes what the session wants to send. Pending if the stream has no room for the rest.

@@ -5,17 +5,17 @@
 //! [`Client::with`]. Such a call writes to the stream itself, without the driver's task, unless the stream is full or many
 //! requests are in flight: then the task writes them together.
 
+mod handoff;
 mod link;
 
 use std::future::poll_fn;
 use std::pin::{Pin, pin};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use std::thread::ThreadId;
 use std::time::Duration;
 
 use bytes::Bytes;
-use tokio::sync::Notify;
 use tokio::time::Sleep;
 
 use crate::hosts::{self, DialError, Host, Hosts, Security};
@@ -23,6 +23,7 @@ use crate::platform::{Platform, Stream};
 use crate::sasl::{Exchange, Mechanism};
 use crate::session::{ConnectionId, Output, SaslStep, Session, SessionConfig, State};
 use crate::{Instant, RequestError, RequestId};
+use handoff::{Driven, Handoff};
 use link::Link;
 use zoolock_wire::{Reply, Request, WatchEvent};
 
@@ -65,6 +66,8 @@ impl From<Vec<Host>> for Servers {
 /// A client with one session.
 ///
 /// Dropping all clones closes the session in the background, as [`Client::close`] does.
+///
+/// A process that was forked off writes nothing: there the session has ended ([`End::Abandoned`](crate::End::Abandoned)).
 pub struct Client<H> {
     inner: Arc<Inner<H>>,
 }
@@ -74,10 +77,10 @@ struct Inner<H> {
 }
 
 struct Shared<H> {
-    core: Mutex<Core<H>>,
-    /// Wakes the driver when it has something to do before its alarm.
-    wake: Notify,
+    core: Handoff<Core<H>>,
     platform: Arc<dyn Platform>,
+    /// The process that started the session. A fork copies the session, but the threads and the connection stay here.
+    process: u32,
 }
 
 /// The machine, its stream, and the receiver of its outputs.
@@ -85,8 +88,8 @@ struct Core<H> {
     session: Session,
     handler: H,
     link: Option<Link>,
-    /// The time at which the driver looks at the timers, unless it is woken before.
-    alarm: Option<Instant>,
+    /// Set if callers have left bytes to the driver.
+    driver_writes: bool,
     /// The threads whose flights have not ended.
     flights: Vec<ThreadId>,
     /// Outputs for the driver.
@@ -110,10 +113,14 @@ impl<H> Clone for Client<H> {
 
 impl<H> Drop for Inner<H> {
     fn drop(&mut self) {
-        let mut core = self.shared.lock();
-        core.session.close(self.shared.platform.now());
-        drop(core);
-        self.shared.wake.notify_one();
+        if self.shared.is_forked() {
+            return;
+        }
+        let now = self.shared.platform.now();
+        self.shared.core.call(|core| {
+            core.session.close(now);
+            core.driver_writes = true;
+        });
     }
 }
 
@@ -137,14 +144,17 @@ impl<H: Handler> Client<H> {
             session,
             handler,
             link: None,
-            alarm: None,
+            driver_writes: false,
             flights: Vec::new(),
             actions: Vec::new(),
             dial_errors: Vec::new(),
         };
         let hosts = Hosts::new(servers.hosts, &*platform);
-        let shared =
-            Arc::new(Shared { core: Mutex::new(core), wake: Notify::new(), platform: platform.clone() });
+        let shared = Arc::new(Shared {
+            core: Handoff::new(core),
+            platform: platform.clone(),
+            process: std::process::id(),
+        });
         let driver = Driver {
             shared: shared.clone(),
             hosts,
@@ -178,7 +188,7 @@ impl<H: Handler> Client<H> {
     /// is dropped. That saves system calls, here and on the server.
     pub fn begin_flight(&self) -> Flight<H> {
         let thread = std::thread::current().id();
-        self.inner.shared.lock().flights.push(thread);
+        self.inner.shared.core.lock().state.flights.push(thread);
         Flight { shared: self.inner.shared.clone(), thread }
     }
 
@@ -192,7 +202,7 @@ impl<H: Handler> Client<H> {
 
     /// Returns whether a request would be accepted.
     pub fn is_connected(&self) -> bool {
-        self.inner.shared.lock().session.is_connected()
+        self.inner.shared.core.lock().state.session.is_connected()
     }
 
     /// Closes the session. The end is reported to the handler.
@@ -202,7 +212,7 @@ impl<H: Handler> Client<H> {
 
     /// Returns the errors of the last dial, if it reached no server.
     pub fn dial_errors(&self) -> Vec<DialError> {
-        self.inner.shared.lock().dial_errors.clone()
+        self.inner.shared.core.lock().state.dial_errors.clone()
     }
 }
 
@@ -216,7 +226,7 @@ pub struct Flight<H: Handler> {
 impl<H: Handler> Drop for Flight<H> {
     fn drop(&mut self) {
         {
-            let flights = &mut self.shared.lock().flights;
+            let flights = &mut self.shared.core.lock().state.flights;
             if let Some(at) = flights.iter().position(|thread| *thread == self.thread) {
                 flights.swap_remove(at);
             }
@@ -227,25 +237,38 @@ impl<H: Handler> Drop for Flight<H> {
 
 impl<H: Handler> Shared<H> {
     fn with<T>(&self, in_flight: bool, call: impl FnOnce(&mut Session, &mut H, Instant) -> T) -> T {
-        let (result, needs_driver) = {
-            let core = &mut *self.lock();
+        self.core.call(|core| {
+            if self.is_forked() {
+                // Not dropped: it is registered with the epoll instance of the parent, which would forget it.
+                std::mem::forget(core.link.take());
+                core.session.abandon();
+            }
             let result = call(&mut core.session, &mut core.handler, self.platform.now());
             core.dispatch();
             let waits =
                 in_flight && !core.flights.is_empty() && core.flights.contains(&std::thread::current().id());
-            let is_written = waits || core.write_now();
-            (result, !is_written || core.needs_driver())
-        };
-        if needs_driver {
-            self.wake.notify_one();
-        }
-        result
+            core.driver_writes |= !waits && !core.write_now();
+            result
+        })
     }
 }
 
 impl<H> Shared<H> {
-    fn lock(&self) -> MutexGuard<'_, Core<H>> {
-        self.core.lock().unwrap_or_else(PoisonError::into_inner)
+    /// Returns whether this process was forked off from the one that started the session. It writes nothing.
+    fn is_forked(&self) -> bool {
+        std::process::id() != self.process
+    }
+}
+
+impl<H> Driven for Core<H> {
+    type Time = Instant;
+
+    fn next_timer(&self) -> Option<Instant> {
+        self.session.next_timer()
+    }
+
+    fn has_work(&self) -> bool {
+        self.driver_writes || !self.actions.is_empty() || self.session.end().is_some()
     }
 }
 
@@ -282,13 +305,6 @@ impl<H: Handler> Core<H> {
             None => Poll::Ready(()),
         }
     }
-
-    /// Returns whether the driver must act before its alarm.
-    fn needs_driver(&self) -> bool {
-        let timer = self.session.next_timer();
-        let is_early = timer.is_some_and(|timer| self.alarm.is_none_or(|alarm| timer < alarm));
-        is_early || !self.actions.is_empty() || self.session.end().is_some()
-    }
 }
 
 /// The largest number of requests in flight at which a caller writes by itself. With more, the driver is busy with replies
@@ -301,12 +317,25 @@ const READ_BYTES: usize = 16 * 1024;
 /// The largest number of reads before the timer is checked.
 const MAX_READS: u32 = 64;
 
-type DialFuture = Pin<Box<dyn Future<Output = Result<(usize, Box<dyn Stream>), Vec<DialError>>> + Send>>;
+type DialResult = Result<Dialed, Vec<DialError>>;
+
+type DialFuture = Pin<Box<dyn Future<Output = DialResult> + Send>>;
+
+/// A new stream to a server.
+struct Dialed {
+    /// The position of the server in the list of hosts.
+    at: usize,
+    stream: Box<dyn Stream>,
+    /// The SASL exchange and its first token.
+    sasl: Option<(Box<dyn Exchange>, SaslStep)>,
+}
 
 type StepFuture = Pin<Box<dyn Future<Output = (Box<dyn Exchange>, SaslStep)> + Send>>;
 
 /// The SASL exchange on a connection.
 enum Sasl {
+    /// The first token was computed with the dial.
+    Prepared(Box<dyn Exchange>, SaslStep),
     /// The server has the next word.
     Idle(Box<dyn Exchange>),
     Stepping(StepFuture),
@@ -332,7 +361,7 @@ enum Wake {
     Read(ConnectionId, usize),
     /// The connection ended.
     Closed(ConnectionId),
-    Dialed(Result<(usize, Box<dyn Stream>), Vec<DialError>>),
+    Dialed(DialResult),
     /// The next step of the SASL exchange is known.
     Stepped(Box<dyn Exchange>, SaslStep),
     Timer,
@@ -369,7 +398,7 @@ impl<H: Handler> Driver<H> {
                 Wake::Stepped(exchange, step) => self.stepped(exchange, step),
                 Wake::Timer => {
                     self.reads = 0;
-                    self.shared.lock().alarm = None;
+                    self.shared.core.lock().alarm_rang();
                     self.with_session(Session::timer);
                 }
             }
@@ -378,7 +407,7 @@ impl<H: Handler> Driver<H> {
 
     /// Calls the session with the time and a random number, and passes its outputs on.
     fn with_session(&mut self, call: impl FnOnce(&mut Session, Instant, u64)) {
-        let core = &mut *self.shared.lock();
+        let core = &mut self.shared.core.lock().state;
         let platform = &self.shared.platform;
         call(&mut core.session, platform.now(), platform.random());
         core.dispatch();
@@ -387,7 +416,8 @@ impl<H: Handler> Driver<H> {
     /// Carries out the actions, and sets the alarm. Returns whether the session goes on.
     fn carry_out(&mut self, sleep: Pin<&mut Sleep>) -> bool {
         let shared = self.shared.clone();
-        let core = &mut *shared.lock();
+        let guarded = &mut *shared.core.lock();
+        let core = &mut guarded.state;
         core.dispatch();
         let connected = core.link.as_ref().map(|link| link.id);
         self.sasl.take_if(|(id, _)| Some(*id) != connected);
@@ -398,8 +428,8 @@ impl<H: Handler> Driver<H> {
                     self.dial = Some((id, self.start_dial(elsewhere, same_first, head_start)));
                 }
                 Action::Challenge(id, challenge) => {
-                    if let Some(link) = core.link.as_ref().filter(|link| link.id == id) {
-                        self.answer_challenge(link, challenge);
+                    if connected == Some(id) {
+                        self.answer_challenge(id, challenge);
                     }
                 }
                 Action::AbortDial(id) => drop(self.dial.take_if(|(dialing, _)| *dialing == id)),
@@ -409,13 +439,8 @@ impl<H: Handler> Driver<H> {
             return false;
         }
         let now = shared.platform.now();
-        let latest = now.after(LONGEST_SLEEP);
-        let next = core.session.next_timer().map_or(latest, |timer| timer.min(latest));
-        // An alarm that is too early costs one look at the timers. That is less than setting it again after every reply. An alarm
-        // that is past, and has not rung, was set before a suspend: the runtime's clock stops then.
-        if core.alarm.is_none_or(|alarm| next < alarm || alarm <= now) {
-            core.alarm = Some(next);
-            sleep.reset(tokio::time::Instant::now() + now.until(next));
+        if let Some(alarm) = guarded.set_alarm(now, now.after(LONGEST_SLEEP)) {
+            sleep.reset(tokio::time::Instant::now() + now.until(alarm));
         }
         true
     }
@@ -426,7 +451,7 @@ impl<H: Handler> Driver<H> {
     /// the socket. The runtime learns of both at the same time.
     async fn next_wake(&mut self, mut sleep: Pin<&mut Sleep>) -> Wake {
         let shared = self.shared.clone();
-        let mut called = pin!(shared.wake.notified());
+        let mut called = pin!(shared.core.called());
         let Driver { dial, sasl, input, .. } = self;
         poll_fn(|cx| {
             // A stream that always has bytes must not keep a dial or the SASL exchange waiting.
@@ -440,7 +465,8 @@ impl<H: Handler> Driver<H> {
             {
                 return Poll::Ready(Wake::Stepped(exchange, step));
             }
-            let core = &mut *shared.lock();
+            let core = &mut shared.core.lock().state;
+            core.driver_writes = false;
             // Reads also if the stream takes no more: the server may wait until its replies are read.
             let _ = core.poll_write(cx);
             if let Some(link) = &mut core.link {
@@ -464,20 +490,21 @@ impl<H: Handler> Driver<H> {
         self.input = input;
     }
 
-    fn dialed(&mut self, result: Result<(usize, Box<dyn Stream>), Vec<DialError>>) {
+    fn dialed(&mut self, result: DialResult) {
         let Some((id, _)) = self.dial.take() else { return };
         let shared = self.shared.clone();
-        let core = &mut *shared.lock();
+        let core = &mut shared.core.lock().state;
         let (now, random) = (shared.platform.now(), shared.platform.random());
         match result {
-            Ok((at, stream)) => {
-                let host = self.hosts.reached(at).to_owned();
+            Ok(Dialed { at, stream, sasl }) => {
+                self.hosts.reached(at);
                 let is_used = core.session.connected(id, now, random);
                 // Closes the old connection.
                 core.dispatch();
                 if is_used {
                     core.dial_errors.clear();
-                    core.link = Some(Link::new(id, host, stream));
+                    core.link = Some(Link::new(id, stream));
+                    self.sasl = sasl.map(|(exchange, step)| (id, Sasl::Prepared(exchange, step)));
                 }
             }
             Err(errors) => {
@@ -491,30 +518,49 @@ impl<H: Handler> Driver<H> {
 }
 
 impl<H: Handler> Driver<H> {
+    /// Dials, and computes the first SASL token for the server that was reached. That may take a ticket of a slow service,
+    /// so it is done before the session leaves its old connection.
     fn start_dial(&mut self, elsewhere: bool, same_first: bool, head_start: Duration) -> DialFuture {
         let (round, platform) = (self.hosts.round(elsewhere, same_first), self.shared.platform.clone());
+        let mechanism = self.mechanism.clone();
         #[cfg(feature = "tls")]
-        if let Some(tls) = self.tls.clone() {
-            return Box::pin(async move {
-                let security = Security { tls: Some(tls.config().await) };
-                hosts::dial(round, head_start, security, platform).await
-            });
-        }
-        Box::pin(hosts::dial(round, head_start, Security::default(), platform))
+        let tls = self.tls.clone();
+        Box::pin(async move {
+            let mut security = Security::default();
+            #[cfg(feature = "tls")]
+            if let Some(tls) = tls {
+                security.tls = Some(tls.config().await);
+            }
+            let hosts = round.clone();
+            let (at, stream) = hosts::dial(round, head_start, security, platform).await?;
+            let host = hosts.into_iter().find(|(reached, _)| *reached == at);
+            let sasl = match mechanism.zip(host) {
+                Some((mechanism, (_, host))) => {
+                    let mut exchange = mechanism.start(host.name());
+                    let step = exchange.step(None).await;
+                    if step == SaslStep::NoToken {
+                        let message = "no SASL token for this server".to_owned();
+                        return Err(vec![DialError { host, message }]);
+                    }
+                    Some((exchange, step))
+                }
+                None => None,
+            };
+            Ok(Dialed { at, stream, sasl })
+        })
     }
 
     /// Starts the next step of the SASL exchange.
-    fn answer_challenge(&mut self, link: &Link, challenge: Option<Bytes>) {
-        let mut exchange = match (self.sasl.take(), &self.mechanism) {
-            (Some((_, Sasl::Idle(exchange))), _) => exchange,
-            (_, Some(mechanism)) => mechanism.start(&link.host),
-            (_, None) => return,
+    fn answer_challenge(&mut self, id: ConnectionId, challenge: Option<Bytes>) {
+        let step: StepFuture = match self.sasl.take() {
+            Some((_, Sasl::Prepared(exchange, step))) => Box::pin(std::future::ready((exchange, step))),
+            Some((_, Sasl::Idle(mut exchange))) => Box::pin(async move {
+                let step = exchange.step(challenge).await;
+                (exchange, step)
+            }),
+            Some((_, Sasl::Stepping(_))) | None => return,
         };
-        let step = async move {
-            let step = exchange.step(challenge).await;
-            (exchange, step)
-        };
-        self.sasl = Some((link.id, Sasl::Stepping(Box::pin(step))));
+        self.sasl = Some((id, Sasl::Stepping(step)));
     }
 
     fn stepped(&mut self, exchange: Box<dyn Exchange>, step: SaslStep) {

@@ -679,7 +679,8 @@ impl Session {
         self.last_connection += 1;
         let id = ConnectionId(self.last_connection);
         let is_in_haste = self.has_ephemeral && self.config.servers > 1;
-        self.dial = Dial::Dialing { id, deadline: self.pace.dial_deadline(now, is_in_haste) };
+        self.dial =
+            Dial::Dialing { id, deadline: self.pace.dial_deadline(now, is_in_haste, self.config.sasl) };
         let attached = self.connection.as_ref().filter(|connection| connection.is_attached());
         // After a third of the timeout, the silent connection may be half open, and its server be well.
         let is_fresh = attached.is_some_and(|connection| connection.silent_for(now) < self.pace.timeout / 3);

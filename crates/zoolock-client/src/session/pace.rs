@@ -37,9 +37,13 @@ impl Pace {
     }
 
     /// Returns the time by which a dial must have succeeded. A holder with other servers tries all of them again sooner: one may
-    /// accept slowly while the others start.
-    pub(super) fn dial_deadline(&self, now: Instant, is_in_haste: bool) -> Instant {
-        let share = if is_in_haste { 12 } else { 6 };
+    /// accept slowly while the others start. With `sasl` a dial includes the time to get a ticket.
+    pub(super) fn dial_deadline(&self, now: Instant, is_in_haste: bool, sasl: bool) -> Instant {
+        let share = match (sasl, is_in_haste) {
+            (true, _) => 4,
+            (false, true) => 12,
+            (false, false) => 6,
+        };
         now.after((self.timeout / share).max(SHORTEST_HANDSHAKE))
     }
 

@@ -7,6 +7,7 @@ mod blocking;
 mod edges;
 mod embedded;
 mod faults;
+mod forked;
 mod glances;
 mod histories;
 mod kinds;

@@ -5,8 +5,8 @@
 use zoolock_core::names::Naming::WriteLock;
 use zoolock_core::{Rule, Rules};
 
-use super::locks::{CLEAN, DOWNGRADE, EXCLUSION, NOTHING_LEFT, PROGRESS, TOKENS};
-use super::plan::Plan::{Mutex, Write, WriteThenRead};
+use super::locks::{CLEAN, DOWNGRADE, ENDS, EXCLUSION, NOTHING_LEFT, PROGRESS, TOKENS};
+use super::plan::Plan::{Mutex, Next, Write, WriteThenRead};
 use super::rules::is_needed;
 use super::scenario::Scenario;
 use super::{finds, finds_nothing};
@@ -38,10 +38,14 @@ pub(crate) enum Bug {
     UnknownIsClean,
     /// An acquisition goes on after the end of its session in the next one, and does not report the end.
     GoesOnInTheNextSession,
+    /// A refusal by the connected server alone counts as the leader's answer.
+    ThrottledIsRefused,
+    /// If a release and the next create are refused together, both are told the error of the part that failed.
+    OneErrorForBoth,
 }
 
 impl Bug {
-    pub(crate) const ALL: [Bug; 12] = [
+    pub(crate) const ALL: [Bug; 14] = [
         Bug::DropsWhoIsJoining,
         Bug::DropsWhoWaits,
         Bug::CleansUpOnce,
@@ -54,6 +58,8 @@ impl Bug {
         Bug::TokenIsTheNumber,
         Bug::UnknownIsClean,
         Bug::GoesOnInTheNextSession,
+        Bug::ThrottledIsRefused,
+        Bug::OneErrorForBoth,
     ];
 }
 
@@ -87,6 +93,18 @@ fn curator_498_and_604_the_node_of_the_session_before() {
     finds("GoesOnInTheNextSession", EXCLUSION, weakened);
     // A second create shows what became of the first.
     finds_nothing(scenario());
+}
+
+#[test]
+fn refusal_without_the_leader_is_no_barrier() {
+    is_caught(Bug::ThrottledIsRefused, NOTHING_LEFT, two(&["disconnect", "throttle"]));
+}
+
+#[test]
+fn release_and_create_share_an_error() {
+    // An operator writes over the record, so the release is refused, and the create with it.
+    let scenario = Scenario::of(&[Mutex, Next(0)]).with(&["scribble"]).merging();
+    is_caught(Bug::OneErrorForBoth, ENDS, scenario);
 }
 
 // ---- clean-up ----

@@ -43,6 +43,8 @@ impl World {
         };
         let of_now = sent.iter().filter(|sent| sent.round == client.round);
         unknown.extend(of_now.map(|sent| (sent.id, outcome(sent))));
+        let releases = sent.iter().filter_map(|sent| sent.release.as_deref());
+        let releases: Vec<_> = releases.map(|(mate, release)| (*mate, release.round, release.id)).collect();
         client.late.extend(sent.into_iter().filter(|sent| is_write(&sent.request)));
         // The client registers the watches again that it knows of. Where something has changed since, they fire at once.
         // The server may do that in any order; here it is the order of the ids.
@@ -63,12 +65,20 @@ impl World {
             watches.clear();
             fired.clear();
         }
+        if !client.is_running() {
+            return;
+        }
         client.watches = watches;
         client.inbox = fired;
         client.inbox.push(if ended { Inbound::SessionOver } else { Inbound::Reconnected });
         // Told before anything that comes over the next connection.
         if scenario.told_offline {
             self.step(i, Event::Disconnected, scenario);
+        }
+        for (mate, round, id) in releases {
+            if self.clients[mate].round == round {
+                self.step(mate, Event::Answer(id, Err(Failure::Unknown)), scenario);
+            }
         }
         for (id, outcome) in unknown {
             self.step(i, Event::Answer(id, outcome), scenario);

@@ -11,6 +11,7 @@ use super::ghost::Violation;
 use super::holds::{holding, is_clear, too_many_hold};
 use super::plan::Plan;
 use super::scenario::{Budget, Scenario};
+use super::server::Service;
 use super::shared::Shared;
 use super::tree::{Name, Op};
 use super::world::{Client, Stage, Timer, World};
@@ -43,6 +44,8 @@ pub(crate) enum Step {
     Disconnect(u8),
     /// A write from before a disconnect arrives after all.
     Late(u8),
+    /// The server refuses the client's next request and does not pass it on.
+    Throttle(u8),
     Lag(u8),
     LoseLease(u8),
     NextSession(u8),
@@ -189,6 +192,9 @@ impl Locks {
             if client.session && client.stage == Stage::Crashed {
                 steps.push(Step::Expire(i));
             }
+            if !client.lease && self.has_session_of_use(world, at) {
+                steps.extend([Step::RenewLease(i), Step::Expire(i)]);
+            }
             if !client.is_running() {
                 continue;
             }
@@ -207,11 +213,13 @@ impl Locks {
                     steps.push(Step::Downgrade(i));
                 }
             }
-            // The lease belongs to the session.
-            if client.session && !client.lease && self.0.session(at) == at {
-                steps.extend([Step::RenewLease(i), Step::Expire(i)]);
-            }
         }
+    }
+
+    /// Returns whether this client stands for its session, and an acquisition runs there.
+    fn has_session_of_use(&self, world: &World, i: usize) -> bool {
+        let runs = |mate: usize| world.clients[mate].is_running();
+        world.clients[i].session && self.0.session(i) == i && self.0.mates(i).any(runs)
     }
 
     /// Returns whether the caller waits to become a writer, and does not release meanwhile.
@@ -281,20 +289,8 @@ impl Locks {
             if budget.negatives > 0 && self.is_next(world, at) && self.is_past_the_end(world, at) {
                 steps.push(Step::Negative(i));
             }
-            if !client.is_running() || !client.session {
-                continue;
-            }
-            if budget.panics > 0 && ghost.granted && !ghost.released && !self.is_upgrading(world, at) {
-                steps.push(Step::Panic(i));
-            }
-            if budget.cancels > 0 && !ghost.granted && !ghost.gave_up {
-                steps.extend([Step::Cancel(i), Step::TimeOut(i)]);
-            }
-            if budget.lags > 0 && client.follower.is_none() {
-                steps.push(Step::Lag(i));
-            }
             // A fault of the session strikes all clients on it.
-            if self.0.session(at) == at {
+            if self.has_session_of_use(world, at) {
                 let something_to_lose = |j: usize| {
                     let client = &world.clients[j];
                     !client.requests.is_empty() || !client.inbox.is_empty() || !client.watches.is_empty()
@@ -313,6 +309,21 @@ impl Locks {
                 if budget.crashes > 0 {
                     steps.push(Step::Crash(i));
                 }
+            }
+            if !client.is_running() || !client.session {
+                continue;
+            }
+            if budget.panics > 0 && ghost.granted && !ghost.released && !self.is_upgrading(world, at) {
+                steps.push(Step::Panic(i));
+            }
+            if budget.cancels > 0 && !ghost.granted && !ghost.gave_up {
+                steps.extend([Step::Cancel(i), Step::TimeOut(i)]);
+            }
+            if budget.throttles > 0 && self.is_next(world, at) {
+                steps.push(Step::Throttle(i));
+            }
+            if budget.lags > 0 && client.follower.is_none() {
+                steps.push(Step::Lag(i));
             }
             for (timer, what) in (0u8..).zip(&client.timers) {
                 if budget.polls > 0 && is_vain(world, client, what) {
@@ -371,8 +382,9 @@ impl Locks {
         let scenario = &self.0;
         self.spend(&mut world.budget, step);
         match step {
-            Step::Process(i) => world.process(i as usize, false, scenario),
-            Step::Negative(i) => world.process(i as usize, true, scenario),
+            Step::Process(i) => world.process(i as usize, Service::Usual, scenario),
+            Step::Negative(i) => world.process(i as usize, Service::Negative, scenario),
+            Step::Throttle(i) => world.process(i as usize, Service::Throttled, scenario),
             Step::Deliver(i) => world.deliver(i as usize, scenario),
             Step::Wake(i, timer) | Step::Poll(i, timer) => world.wake(i as usize, timer as usize, scenario),
             Step::Apply(i) => world.apply(i as usize),
@@ -417,6 +429,7 @@ impl Locks {
             Step::Panic(_) => &mut budget.panics,
             Step::Cancel(_) | Step::TimeOut(_) => &mut budget.cancels,
             Step::Disconnect(_) => &mut budget.disconnects,
+            Step::Throttle(_) => &mut budget.throttles,
             Step::Lag(_) => &mut budget.lags,
             Step::LoseLease(_) | Step::NextSession(_) => &mut budget.lapses,
             Step::Crash(_) => &mut budget.crashes,

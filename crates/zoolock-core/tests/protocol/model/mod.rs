@@ -14,11 +14,11 @@
 //! The searches:
 //! * `single.rs`: mutexes. `kinds.rs`: all other kinds.
 //! * `namings.rs`: contenders that are named as other client libraries name theirs. `ahead.rs`: look-ahead.
-//! * `several.rs`: several locks at once.
+//! * `several.rs`: several locks at once. `merged.rs`: throttled requests, and releases that are merged with a create.
 //! * `rules.rs`, `bugs.rs`: what is found without a rule, and in a world whose clients have a bug.
 //! * `walk.rs`: random walks.
 //!
-//! The model has no permanent refusals (ACL, quota), no throttling, and no clients of other libraries (a client that is
+//! The model has no permanent refusals (ACL, quota), and no clients of other libraries (a client that is
 //! named like one runs our machine). It has no client that falls back to a server which has not seen what the client
 //! saw: ZooKeeper refuses such a connection.
 
@@ -30,6 +30,7 @@ mod holds;
 mod kinds;
 mod locks;
 mod machine;
+mod merged;
 mod namings;
 mod plan;
 mod rules;

@@ -11,6 +11,8 @@ use super::scenario::Scenario;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Plan {
     Mutex,
+    /// A mutex on the session of that client: begins when the client releases or gives up.
+    Next(u8),
     /// A mutex inside the lock of that client: begins when it is granted, and ends before it is released.
     Inside(u8),
     Write,
@@ -30,7 +32,7 @@ impl Plan {
     /// `from`: the reader's node, for an upgrade.
     pub(crate) fn kind(self, from: Option<Node>) -> Kind {
         match self {
-            Plan::Mutex | Plan::Inside(_) => Kind::Mutex,
+            Plan::Mutex | Plan::Next(_) | Plan::Inside(_) => Kind::Mutex,
             Plan::Write | Plan::WriteThenRead => Kind::Write,
             Plan::Read => Kind::Read,
             Plan::Upgradable => Kind::Upgradable,
@@ -45,6 +47,11 @@ impl Plan {
 
     pub(crate) fn is_upgrade(self) -> bool {
         matches!(self, Plan::Upgrade(_))
+    }
+
+    /// Returns whether this does not wait for another client to begin.
+    pub(crate) fn begins_by_itself(self) -> bool {
+        self.outer().is_none() && !matches!(self, Plan::Next(_))
     }
 
     /// The client whose grant this waits for to begin.
@@ -79,7 +86,8 @@ impl Scenario {
     /// Returns whether two names in this directory belong to families that do not see each other.
     pub(crate) fn may_clash(&self) -> bool {
         // Curator's own mutex and its read/write lock do not see each other.
-        let mixed = self.plans.iter().any(|plan| (*plan == Plan::Mutex) != (self.plans[0] == Plan::Mutex));
+        let is_mutex = |plan: &Plan| matches!(plan, Plan::Mutex | Plan::Next(_));
+        let mixed = self.plans.iter().any(|plan| is_mutex(plan) != is_mutex(&self.plans[0]));
         let differ = self.namings.iter().any(|naming| *naming != self.namings[0]);
         differ || (mixed && self.namings.contains(&Naming::Curator))
     }
@@ -87,7 +95,7 @@ impl Scenario {
     /// The client whose session a client is on.
     pub(crate) fn session(&self, i: usize) -> usize {
         match self.plans[i] {
-            Plan::Upgrade(of) => of.into(),
+            Plan::Upgrade(of) | Plan::Next(of) => of.into(),
             _ if self.has(Bug::OneNodeForASession) => 0,
             _ => i,
         }
@@ -104,6 +112,11 @@ impl Scenario {
         self.plans.iter().position(|plan| *plan == Plan::Upgrade(i as u8))
     }
 
+    /// The client that begins when this one releases.
+    pub(crate) fn next_of(&self, i: usize) -> Option<usize> {
+        self.plans.iter().position(|plan| *plan == Plan::Next(i as u8))
+    }
+
     /// Returns whether two clients differ in nothing but their number. With several directories all clients count as different.
     pub(crate) fn are_alike(&self, i: usize, j: usize) -> bool {
         let numbered = self.names(i).naming != Naming::Native || self.names(j).naming != Naming::Native;
@@ -111,6 +124,7 @@ impl Scenario {
             && !numbered
             && self.plans[i] == self.plans[j]
             && self.upgrade_of(i).is_some() == self.upgrade_of(j).is_some()
+            && self.next_of(i).is_some() == self.next_of(j).is_some()
     }
 
     /// Returns whether there are permits and other locks in one directory.

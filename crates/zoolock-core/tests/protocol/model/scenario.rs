@@ -16,6 +16,8 @@ pub(crate) struct Budget {
     pub(crate) cancels: u8,
     /// A connection is lost, with everything that is under way on it.
     pub(crate) disconnects: u8,
+    /// The connected server refuses a request and does not pass it on.
+    pub(crate) throttles: u8,
     /// A follower falls behind.
     pub(crate) lags: u8,
     /// A lease runs out; the session may then expire.
@@ -62,6 +64,7 @@ impl Budget {
         let budget = match fault {
             "cancel" => &mut self.cancels,
             "disconnect" => &mut self.disconnects,
+            "throttle" => &mut self.throttles,
             "lag" => &mut self.lags,
             "lapse" => &mut self.lapses,
             "crash" => &mut self.crashes,
@@ -102,6 +105,8 @@ pub(crate) struct Scenario {
     pub(crate) delay: u32,
     /// The clients look ahead.
     pub(crate) looks_ahead: bool,
+    /// A release and the create that follows it at once on the same session are one transaction.
+    pub(crate) merges: bool,
     /// All but the last, which reads how its predecessor left.
     pub(crate) one_reads: bool,
     /// Machines are told of a lost connection before they hear of its consequences; otherwise not at all.
@@ -136,6 +141,7 @@ impl Scenario {
             one_tracks: false,
             delay: 0,
             looks_ahead: false,
+            merges: false,
             one_reads: false,
             told_offline: true,
             budget: Budget::default(),
@@ -218,6 +224,10 @@ impl Scenario {
 
     pub(crate) fn looking_ahead(self) -> Scenario {
         Scenario { looks_ahead: true, ..self.noted("looking ahead") }
+    }
+
+    pub(crate) fn merging(self) -> Scenario {
+        Scenario { merges: true, ..self.noted("merging") }
     }
 
     pub(crate) fn with_one_that_reads(self) -> Scenario {

@@ -1,6 +1,6 @@
 //! The service: how it carries out a request.
 
-use zoolock_core::contender::{Directory as Reading, Failure, Node, Parting, Reply, Request, Says};
+use zoolock_core::contender::{Directory as Reading, Failure, Node, Parting, Refusal, Reply, Request, Says};
 use zoolock_core::names;
 use zoolock_core::record::{Left, Marker};
 use zoolock_core::{Record, SessionId, Zxid};
@@ -13,24 +13,59 @@ use super::world::{Inbound, Sent, Watch, World};
 
 type Outcome = Result<Reply, Failure>;
 
+/// How the server handles a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Service {
+    Usual,
+    /// A create past the end gets a negative number.
+    Negative,
+    /// The connected server refuses the request and does not pass it on.
+    Throttled,
+}
+
 impl World {
-    /// Carries out the next request of a client. `negative`: a create past the end gets a negative number.
-    pub(crate) fn process(&mut self, i: usize, negative: bool, scenario: &Scenario) {
+    /// Handles the next request of a client.
+    pub(crate) fn process(&mut self, i: usize, service: Service, scenario: &Scenario) {
         let sent = self.clients[i].requests.remove(0);
-        let outcome = if is_write(&sent.request) {
+        let mut of_release = Err(Failure::Throttled);
+        let outcome = if service == Service::Throttled {
+            let refused = scenario.has(Bug::ThrottledIsRefused);
+            Err(if refused { Failure::Refused(Refusal::Other) } else { Failure::Throttled })
+        } else if is_write(&sent.request) {
             // A write of the session through the quorum: nothing that was sent before it can still arrive.
             for mate in scenario.mates(i) {
                 if !self.clients[mate].late.is_empty() {
                     self.clients[mate].late.clear();
                 }
             }
-            let outcome = self.write(i, &sent, negative, scenario);
+            let negative = service == Service::Negative;
+            let outcome = match &sent.release {
+                Some(release) => {
+                    let outcome;
+                    (of_release, outcome) = self.release_and_join(i, &sent, release, negative, scenario);
+                    outcome
+                }
+                None => self.write(i, &sent, negative, scenario),
+            };
             // The reply comes from the follower, once it has applied the transaction; also that of an error.
             self.catch_up(i);
             outcome
         } else {
             self.read(i, &sent, scenario)
         };
+        if let Some((mate, release)) = sent.release.as_deref() {
+            let client = &mut *self.clients[*mate];
+            if client.is_running() && release.round == client.round {
+                client.inbox.push(Inbound::Answer {
+                    at: release.at,
+                    id: release.id,
+                    outcome: of_release,
+                    set: None,
+                    about: None,
+                    looked: false,
+                });
+            }
+        }
         let client = &mut *self.clients[i];
         if !client.is_running() || sent.round != client.round {
             return;
@@ -61,7 +96,10 @@ impl World {
                 return;
             }
         }
-        let _ = self.write(i, &sent, false, scenario);
+        match &sent.release {
+            Some(release) => drop(self.release_and_join(i, &sent, release, false, scenario)),
+            None => drop(self.write(i, &sent, false, scenario)),
+        }
     }
 
     fn write(&mut self, i: usize, sent: &Sent, negative: bool, scenario: &Scenario) -> Outcome {
@@ -149,6 +187,41 @@ impl World {
         Ok(if all { Reply::AllJoined(nodes) } else { Reply::Joined(nodes[0]) })
     }
 
+    /// Carries out a release and the create after it as one transaction. Returns the outcome for each.
+    fn release_and_join(
+        &mut self,
+        i: usize,
+        sent: &Sent,
+        (mate, release): &(usize, Sent),
+        negative: bool,
+        scenario: &Scenario,
+    ) -> (Outcome, Outcome) {
+        let (at, of_both) = (sent.at, scenario.has(Bug::OneErrorForBoth));
+        let parting = match release.request {
+            Request::Delete(node) => Parting { node, marker: None },
+            Request::Release { node, marker, version } => Parting { node, marker: Some((marker, version)) },
+            _ => unreachable!("not a release"),
+        };
+        let partings = [(at, parting)];
+        if let Err(failure) = self.may_leave(&partings) {
+            return (Err(failure), Err(if of_both { failure } else { Failure::Throttled }));
+        }
+        let (sequence, counts) = match self.number(i, at, negative, scenario) {
+            Ok(number) => number,
+            Err(failure) => return (Err(if of_both { failure } else { Failure::Throttled }), Err(failure)),
+        };
+        self.clients[i].arrived = true;
+        let mut ops = match parting.marker {
+            Some(_) => self.parting_ops(*mate, release, &partings, scenario),
+            None => vec![(at, Op::Delete(Name::of(&parting.node)))],
+        };
+        let name = Name { prefix: scenario.prefix(i), sequence };
+        ops.push((at, Op::Create { name, owner: i as u8, round: sent.round, place: None, counts }));
+        let nodes = self.trace(i, sent, &ops);
+        self.commit(ops, Some((*mate, release)), scenario);
+        (Ok(Reply::Done), Ok(Reply::Joined(nodes[0])))
+    }
+
     /// Returns the number of the next child, and whether the counter rises. Past the end it sticks, as that of
     /// ZooKeeper 3.8.0 does: the last name is used again or refused, and a create that is prepared behind another one
     /// gets a negative number.
@@ -173,10 +246,17 @@ impl World {
 
     /// Commits a transaction that creates nodes. Returns them.
     fn create(&mut self, i: usize, sent: &Sent, ops: Vec<(usize, Op)>, scenario: &Scenario) -> Vec<Node> {
-        // The traces are made before the transaction, which looks for them.
+        let nodes = self.trace(i, sent, &ops);
+        self.commit(ops, Some((i, sent)), scenario);
+        nodes
+    }
+
+    /// Makes the traces of the nodes that a transaction is about to create, since the transaction looks for them.
+    /// Returns the nodes.
+    fn trace(&mut self, i: usize, sent: &Sent, ops: &[(usize, Op)]) -> Vec<Node> {
         let czxid = self.zxid + 1;
         let mut nodes = Vec::new();
-        for (at, op) in &ops {
+        for (at, op) in ops {
             let (at, &Op::Create { name, place, .. }) = (*at, op) else { continue };
             nodes.push(name.node(czxid));
             if sent.round == self.clients[i].round {
@@ -185,7 +265,6 @@ impl World {
                 self.clients[i].ghost.traces.push(trace);
             }
         }
-        self.commit(ops, Some((i, sent)), scenario);
         nodes
     }
 
@@ -198,10 +277,24 @@ impl World {
         partings: &[(usize, Parting)],
         scenario: &Scenario,
     ) -> Result<Vec<(usize, Op)>, Failure> {
-        for (at, Parting { node, marker }) in partings {
+        self.may_leave(partings)?;
+        Ok(self.parting_ops(i, sent, partings, scenario))
+    }
+
+    fn may_leave(&self, partings: &[(usize, Parting)]) -> Result<(), Failure> {
+        partings.iter().try_for_each(|(at, Parting { node, marker })| {
             self.existing(*at, node)?;
-            self.check_version(*at, marker.and_then(|(_, version)| version))?;
-        }
+            self.check_version(*at, marker.and_then(|(_, version)| version))
+        })
+    }
+
+    fn parting_ops(
+        &mut self,
+        i: usize,
+        sent: &Sent,
+        partings: &[(usize, Parting)],
+        scenario: &Scenario,
+    ) -> Vec<(usize, Op)> {
         let mut ops = Vec::new();
         for &(at, Parting { node, marker }) in partings {
             let as_usual = marker.is_some_and(|(marker, _)| marker.left != Left::Panicked);
@@ -225,7 +318,7 @@ impl World {
                 self.on_marker(i, at, &node);
             }
         }
-        Ok(ops)
+        ops
     }
 
     /// Downgrades as the driver does it: one transaction, and then a read of the reader's node, which may be of an

@@ -40,6 +40,7 @@ fn in_one_directory(seed: u64, rng: &mut Rng) -> Scenario {
     let budget = Budget {
         cancels: rng.some(6),
         disconnects: rng.some(8),
+        throttles: rng.some(4),
         lags: rng.some(8),
         lapses: rng.some(3),
         crashes: rng.some(2),
@@ -68,6 +69,7 @@ fn in_one_directory(seed: u64, rng: &mut Rng) -> Scenario {
         ..Scenario::mutexes(4)
     };
     let walk = if rng.below(3) == 0 { Scenario { retire_from: 6, last: 9, ..walk } } else { walk };
+    let walk = Scenario { merges: rng.below(2) == 0, ..walk };
     let plans = plans(rng);
     let namings = namings(&plans, rng);
     Scenario {
@@ -99,7 +101,7 @@ fn any(rng: &mut Rng) -> Naming {
 /// The naming, or the native one where it has no such kind.
 fn fitting(plan: Plan, naming: Naming) -> Naming {
     let has = match plan {
-        Plan::Mutex => true,
+        Plan::Mutex | Plan::Next(_) => true,
         Plan::Upgradable | Plan::Permits { .. } => false,
         _ => naming != Naming::WriteLock,
     };
@@ -129,6 +131,8 @@ fn plans(rng: &mut Rng) -> Vec<Plan> {
         let reads = matches!(plans[i], Plan::Read | Plan::Upgradable | Plan::WriteThenRead);
         if reads && rng.below(3) == 0 {
             plans.push(Plan::Upgrade(i as u8));
+        } else if rng.below(6) == 0 {
+            plans.push(Plan::Next(i as u8));
         }
     }
     plans
@@ -150,6 +154,7 @@ fn in_several_directories(seed: u64, rng: &mut Rng) -> Scenario {
     let budget = Budget {
         cancels: rng.some(6),
         disconnects: rng.some(8),
+        throttles: rng.some(4),
         lags: rng.some(8),
         lapses: rng.some(3),
         crashes: rng.some(2),

@@ -83,6 +83,8 @@ pub(crate) struct Sent {
     pub(crate) cleanly: bool,
     /// Its acquisition had been granted when it was sent.
     pub(crate) granted: bool,
+    /// For a create: the client and the release that are one transaction with it.
+    pub(crate) release: Option<Box<(usize, Sent)>>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -182,7 +184,7 @@ impl World {
             }
         }
         for (i, plan) in scenario.plans.iter().enumerate() {
-            if plan.outer().is_none() {
+            if plan.begins_by_itself() {
                 world.begin(i, None, scenario);
             }
         }
@@ -309,7 +311,27 @@ impl World {
             _ => ghost.cleanly && matches!(ghost.lost, None | Some(Loss::Broken)),
         };
         let granted = ghost.granted;
-        client.requests.push(Sent { round: client.round, order, id, at, request, looked, cleanly, granted });
+        let (round, release) = (client.round, None);
+        let mut sent = Sent { round, order, id, at, request, looked, cleanly, granted, release };
+        if scenario.merges && sent.request == Request::Join {
+            sent.release = self.take_release(i, &sent, scenario).map(Box::new);
+        }
+        self.clients[i].requests.push(sent);
+    }
+
+    /// Takes the release that was sent right before a create, in the same directory on the same session.
+    fn take_release(&mut self, i: usize, create: &Sent, scenario: &Scenario) -> Option<(usize, Sent)> {
+        scenario.mates(i).find_map(|mate| {
+            let deferred = |sent: &mut Sent| {
+                let release = match sent.request {
+                    Request::Delete(_) => true,
+                    Request::Release { marker, .. } => marker.left != Left::Panicked,
+                    _ => false,
+                };
+                release && sent.at == create.at && sent.order + 1 == create.order
+            };
+            self.clients[mate].requests.pop_if(deferred).map(|sent| (mate, sent))
+        })
     }
 
     /// Ends the acquisition. The next one begins, or the client is done.
@@ -319,7 +341,7 @@ impl World {
         client.ghost = Ghost::default();
         self.forget(i);
         let client = &mut *self.clients[i];
-        let begins_by_itself = scenario.plans[i].outer().is_none();
+        let begins_by_itself = scenario.plans[i].begins_by_itself();
         if client.session && client.round + 1 < scenario.rounds && begins_by_itself {
             client.round += 1;
             self.begin(i, None, scenario);
@@ -359,6 +381,17 @@ impl World {
         self.step(i, Event::Answer(id, Ok(Reply::Done)), scenario);
     }
 
+    /// A client releases or gives up: the acquisition that waits for this begins.
+    fn begin_next(&mut self, i: usize, scenario: &Scenario) {
+        let Some(j) = scenario.next_of(i) else { return };
+        let next = &mut *self.clients[j];
+        if next.stage == Stage::Done && next.session {
+            next.round += 1;
+            next.ghost = Ghost::default();
+            self.begin(j, None, scenario);
+        }
+    }
+
     /// The holder releases, and its upgrade before it.
     pub(crate) fn release(&mut self, i: usize, left: Left, scenario: &Scenario) {
         for j in scenario.upgrade_of(i).into_iter().chain([i]) {
@@ -371,6 +404,7 @@ impl World {
                 self.step(j, Event::Release(left), scenario);
             }
         }
+        self.begin_next(i, scenario);
     }
 
     pub(crate) fn downgrade(&mut self, i: usize, scenario: &Scenario) {
@@ -389,6 +423,7 @@ impl World {
         ghost.gave_up = true;
         ghost.timed_out = timed_out;
         self.step(i, if timed_out { Event::TimedOut } else { Event::Cancel }, scenario);
+        self.begin_next(i, scenario);
     }
 
     /// Deletes a directory and its children.

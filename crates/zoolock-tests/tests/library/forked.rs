@@ -1,0 +1,108 @@
+//! A process that was forked off from one that holds locks, as a daemon or a pool of workers does it.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::time::{Duration, Instant};
+
+use fork::{Fork, fork};
+use rustix::process::{Pid, Signal, WaitOptions, kill_process, waitpid};
+use zoolock::blocking::{Guard, Zoolock};
+use zoolock::{Deadline, Error, LossReason};
+use zoolock_tests::locks::settings;
+use zoolock_tests::on_both_arms;
+
+/// Time limit of each step, much longer than a step takes.
+const SOON: Duration = Duration::from_secs(60);
+
+/// Runs `child` in a forked process. Returns the exit code, or `None` if the process does not end.
+fn in_child(child: impl FnOnce() -> i32) -> Option<i32> {
+    match fork().expect("a process is forked") {
+        // A panic must not return into the harness, of which this is a copy.
+        Fork::Child => std::process::exit(catch_unwind(AssertUnwindSafe(child)).unwrap_or(99)),
+        Fork::Parent(pid) => {
+            let pid = Pid::from_raw(pid).expect("a process id");
+            let deadline = Instant::now() + SOON;
+            loop {
+                let ended = waitpid(Some(pid), WaitOptions::NOHANG).expect("the child is ours");
+                if let Some((_, status)) = ended {
+                    return status.exit_status();
+                }
+                if Instant::now() > deadline {
+                    kill_process(pid, Signal::KILL).expect("the child is ours");
+                    let _ = waitpid(Some(pid), WaitOptions::empty());
+                    return None;
+                }
+                std::thread::sleep(Duration::from_millis(10));
+            }
+        }
+    }
+}
+
+/// Returns the number of the first check that fails, or 0.
+fn failed(checks: &[bool]) -> i32 {
+    checks.iter().position(|ok| !ok).map_or(0, |at| i32::try_from(at).expect("few checks") + 1)
+}
+
+fn is_invalid<T>(outcome: &Result<T, Error>) -> bool {
+    matches!(outcome, Err(Error::Invalid { message, .. }) if message.contains("fork"))
+}
+
+/// Uses everything that the parent made.
+fn use_all(zl: &Zoolock, guard: Guard, dropped: Guard) -> i32 {
+    let mutex = zl.mutex("other");
+    let code = failed(&[
+        !guard.is_valid(),
+        guard.valid_until().has_passed(),
+        guard.loss() == Some(LossReason::Forked),
+        guard.lost() == LossReason::Forked,
+        !guard.is_revoked(),
+        is_invalid(&mutex.lock()),
+        is_invalid(&mutex.try_lock()),
+        is_invalid(&mutex.lock_timeout(SOON)),
+        is_invalid(&mutex.clone().batching(8, SOON).lock()),
+        is_invalid(&mutex.snapshot()),
+        is_invalid(&zl.locks(None)),
+        is_invalid(&zl.rwlock("rw").read()),
+        is_invalid(&zl.semaphore("permits", 2).acquire()),
+        is_invalid(&zl.multi(["a", "b"]).lock()),
+        matches!(guard.release(), Err(Error::Lost { reason: LossReason::Forked, .. })),
+    ]);
+    drop(dropped);
+    zl.close();
+    code
+}
+
+on_both_arms!(forked_process_neither_holds_nor_releases, |place| async move {
+    let address = place.connect_string();
+    let ended = tokio::task::spawn_blocking(move || {
+        let zl = settings().connect_blocking(&address).expect("session starts");
+        let guard = zl.mutex("kept").lock().expect("lock acquired");
+        let other = zl.mutex("dropped").lock().expect("lock acquired");
+        let before: Deadline = guard.valid_until();
+        // The child takes everything with it, and the parent keeps everything.
+        let (child_zl, child_guard, child_other) = (zl.clone(), guard, other);
+        let mut kept = Some((child_guard, child_other));
+        let code = in_child(|| {
+            let (guard, other) = kept.take().expect("this runs once");
+            let code = use_all(&child_zl, guard, other);
+            drop(child_zl);
+            code
+        });
+        assert_eq!(code, Some(0), "the number of the check that failed in the child");
+        let (guard, other) = kept.expect("the child has a copy");
+        assert!(guard.is_valid() && other.is_valid(), "{:?} {:?}", guard.loss(), other.loss());
+        let second = settings().connect_blocking(&address).expect("session starts");
+        assert!(second.mutex("kept").try_lock().expect("answer").is_none(), "the znode is still there");
+        assert!(second.mutex("dropped").try_lock().expect("answer").is_none(), "the znode is still there");
+        // The connection still works in the parent.
+        let deadline = Instant::now() + SOON;
+        while guard.valid_until() <= before {
+            assert!(Instant::now() < deadline, "the lease is renewed");
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        other.release().expect("release succeeds");
+        guard.release().expect("release succeeds");
+        second.close();
+        zl.close();
+    });
+    ended.await.expect("task does not panic");
+});
