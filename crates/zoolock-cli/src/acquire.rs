@@ -121,6 +121,7 @@ async fn was_revoked(holder: &Holder, waited: Duration) -> bool {
 /// Returns whether to join the queue again: the session has ended, but not by request.
 fn should_rejoin(error: &zoolock::Error, service: &Service) -> bool {
     match error {
+        zoolock::Error::Removed { .. } => true,
         zoolock::Error::Lost { reason, .. } => *reason != LossReason::Closed,
         // The local server of this user has ended. The next connection starts a new one.
         zoolock::Error::Unavailable { .. } => matches!(service.endpoint, Endpoint::Local),

@@ -99,7 +99,7 @@ impl From<zoolock::Error> for Failure {
             zoolock::Error::Timeout { .. }
             | zoolock::Error::Conflict { .. }
             | zoolock::Error::NoSuchHolder { .. } => Exit::BUSY,
-            zoolock::Error::Lost { .. } => Exit::LOST,
+            zoolock::Error::Lost { .. } | zoolock::Error::Removed { .. } => Exit::LOST,
             zoolock::Error::Denied { .. } => Exit::DENIED,
             zoolock::Error::Invalid { .. } | zoolock::Error::Neighbour { .. } => Exit::USAGE,
             // Unavailable servers, peers with another protocol, and errors that later versions add.

@@ -40,7 +40,6 @@ pub(crate) struct Plan {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Lock {
     pub(crate) family: Family,
-    pub(crate) requeue: bool,
     pub(crate) crash_detection: bool,
     pub(crate) delay: u64,
 }
@@ -154,7 +153,7 @@ impl Lock {
         let keeps = matches!(family, Family::Tenure { linger, .. } if linger > 0);
         let crash_detection = !matches!(family, Family::Semaphore(_)) && !keeps && rng.u8(..3) == 0;
         let delay = if crash_detection && rng.bool() { 700 } else { 0 };
-        Lock { family, requeue: rng.u8(..3) == 0, crash_detection, delay }
+        Lock { family, crash_detection, delay }
     }
 }
 

@@ -16,6 +16,12 @@ use crate::{Sim, lock};
 const PATIENCE: u64 = 900_000;
 const SETTLED: u64 = 120_000;
 
+/// The longest time for the answers to a call that does not wait: a client gives a server 1 s for each of them.
+const ANSWERS: Duration = Duration::from_secs(5);
+
+/// The latency in milliseconds from which an answer may take 1 s: it passes a follower and the leader.
+const SLOW: u64 = 250;
+
 /// How to ask.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Way {
@@ -111,11 +117,7 @@ impl Handles {
             Family::Tenure { passes, hold, linger } => (1, passes, hold, linger),
             Family::Mutex | Family::ReadWrite => (1, 0, 0, 0),
         };
-        let mut semaphore = zoolock.semaphore(name(index), size);
-        if kind.requeue {
-            (mutex, rwlock) = (mutex.requeue_on_expiry(), rwlock.requeue_on_expiry());
-            semaphore = semaphore.requeue_on_expiry();
-        }
+        let semaphore = zoolock.semaphore(name(index), size);
         if kind.crash_detection {
             (mutex, rwlock) = (mutex.crash_detection(), rwlock.crash_detection());
         }
@@ -181,8 +183,12 @@ impl Worker {
         }
         let asked = self.sim.elapsed();
         let outcome = self.ask(&locks, way, rng).await;
-        if let (Way::Within(patience) | Way::Cancel(patience), Ok(None)) = (way, &outcome) {
-            self.check_lateness(asked, patience);
+        let delay =
+            Duration::from_millis(locks.iter().map(|lock| plan.locks[*lock].delay).max().unwrap_or(0));
+        match (way, &outcome) {
+            (Way::Within(patience) | Way::Cancel(patience), Ok(None)) => self.check_lateness(asked, patience),
+            (Way::Try, _) => self.check_lateness(asked, delay),
+            _ => {}
         }
         let guard = match outcome {
             Ok(Some(guard)) => Arc::new(guard),
@@ -209,7 +215,6 @@ impl Worker {
     async fn ask(&self, locks: &[usize], way: Way, rng: &mut Rng) -> Result<Option<AnyGuard>, Error> {
         if locks.len() > 1 {
             let multi = self.zoolock.multi(locks.iter().map(|lock| name(*lock)));
-            let multi = if self.sim.plan.locks[0].requeue { multi.requeue_on_expiry() } else { multi };
             let outcome: Result<_, Error> =
                 ask!(way, multi.lock(), multi.try_lock(), |patience| multi.lock_timeout(patience));
             return Ok(outcome?.map(AnyGuard::Multi));
@@ -375,11 +380,11 @@ impl Worker {
         self.sim.world(|world| world.acts_on(locks))
     }
 
-    /// Whoever gives up is told at once.
+    /// A waiter that gives up is told soon.
     fn check_lateness(&self, asked: Duration, patience: Duration) {
         let waited = self.sim.elapsed() - asked;
         let resumed = self.sim.world(|world| world.hosts[self.host].resumed_at);
-        if u128::from(resumed) < asked.as_millis() && waited > patience + Duration::from_millis(50) {
+        if u128::from(resumed) < asked.as_millis() && waited > patience + ANSWERS {
             self.sim.violated(format!("host {} waited for {waited:?} instead of {patience:?}", self.host));
         }
     }
@@ -387,7 +392,7 @@ impl Worker {
     fn check_error(&self, error: &Error, locks: &[usize], acts: u64) {
         self.sim.note("error", &[self.host as u64], &error.to_string());
         let expected = match error {
-            Error::Lost { reason: LossReason::Broken, .. } => {
+            Error::Removed { .. } | Error::Lost { reason: LossReason::Broken, .. } => {
                 let turns = locks
                     .iter()
                     .any(|lock| matches!(self.sim.plan.locks[*lock].family, Family::Tenure { .. }));
@@ -400,7 +405,8 @@ impl Worker {
             }
             Error::Lost { reason: LossReason::Unreachable, .. } | Error::Unavailable { .. } => {
                 // An answer in time is all that a lease needs.
-                let network_is_slow = slowest(self.sim.plan.latency) > self.sim.plan.timeout / 8;
+                let slowest = slowest(self.sim.plan.latency);
+                let network_is_slow = slowest > self.sim.plan.timeout / 8 || slowest > SLOW;
                 network_is_slow
                     || !self.sim.plan.faults.is_empty()
                     || self.sim.world(|world| world.was_slow(self.host))

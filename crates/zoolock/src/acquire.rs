@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use tracing::Instrument as _;
-use zoolock_core::contender::{Failure, Kind, Loss, Mode, Reason, Refusal, SessionEnd};
+use zoolock_core::contender::{Failure, Kind, Mode, Reason, Refusal, SessionEnd};
 use zoolock_core::layout::Layout;
 use zoolock_core::names::Names;
 use zoolock_core::{Config, Rules, Sequence};
@@ -55,13 +55,12 @@ impl Patience {
         Patience::Until(Zoolock::deadline_after(timeout))
     }
 
-    /// Returns whether a server that works answers in this time, counted from now on.
-    pub(crate) fn leaves_time_for_an_answer(self) -> bool {
+    /// Returns the patience for a server that does not answer.
+    fn at_least(self, answer_by: Instant) -> Patience {
         match self {
-            Patience::Until(deadline) => {
-                deadline.saturating_duration_since(clock::monotonic()) >= ANSWER_TIME
-            }
-            Patience::Try | Patience::ForEver => true,
+            Patience::Try => Patience::Until(answer_by),
+            Patience::Until(deadline) => Patience::Until(deadline.max(answer_by)),
+            Patience::ForEver => Patience::ForEver,
         }
     }
 }
@@ -133,23 +132,38 @@ impl Lock {
         acquired.instrument(span)
     }
 
-    /// Acquires the lock with a queue position of its own.
+    /// Acquires the lock with a queue position of its own. If the session expires meanwhile, queues again.
+    ///
+    /// Fails if the patience ends, and the server has not told that the lock is busy, or does not answer. It has at least
+    /// [`Builder::answer_timeout`](crate::Builder::answer_timeout) for a session, and for each answer.
     pub(crate) async fn acquire_alone(&self, kind: Kind, patience: Patience) -> Result<Option<Held>, Error> {
         self.names_for(kind)?;
         let directories = self.directories()?;
         let reserved = watched_bytes(kind, self.options.naming, &directories);
-        let expects_answer = patience.leaves_time_for_an_answer();
+        let answer_by = Zoolock::deadline_after(self.zoolock.answer_timeout());
+        let mut was_queued = false;
         loop {
             let kind_name = kind_name(kind, directories.len());
-            let Some((reservation, metrics)) = self.begin(kind_name, reserved, patience).await? else {
-                return if expects_answer { Err(self.no_answer()) } else { Ok(None) };
+            let begun = self.begin(kind_name, reserved, patience.at_least(answer_by)).await;
+            let (reservation, metrics) = match begun {
+                Ok(Some(begun)) => begun,
+                Ok(None) => return Err(self.no_answer()),
+                // The outage may end before the patience does.
+                Err(Error::Unavailable { .. }) if was_queued => {
+                    let pause = self.zoolock.alarm(clock::monotonic() + REJOIN_PAUSE);
+                    if self.within(patience.at_least(answer_by), pause).await.is_none() {
+                        return Err(self.no_answer());
+                    }
+                    continue;
+                }
+                Err(error) => return Err(error),
             };
-            match self.acquire_on(reservation, kind, directories.clone(), patience, None, metrics).await? {
+            let acquiring = self.acquire_on(reservation, kind, directories.clone(), patience, None, metrics);
+            match acquiring.await? {
                 Attempt::Held(held) => return Ok(Some(held)),
                 Attempt::Busy => return Ok(None),
-                Attempt::Unanswered if expects_answer => return Err(self.no_answer()),
-                Attempt::Unanswered => return Ok(None),
-                Attempt::Again => {}
+                Attempt::Unanswered => return Err(self.no_answer()),
+                Attempt::Again => was_queued = true,
             }
         }
     }
@@ -168,7 +182,7 @@ impl Lock {
         match self.reserve_checked(bytes, patience).await {
             Ok(Some(reservation)) => Ok(Some((reservation, metrics))),
             Ok(None) => {
-                metrics.failed(Reason::TimedOut);
+                metrics.refused(&self.no_answer());
                 Ok(None)
             }
             Err(error) => {
@@ -250,7 +264,7 @@ impl Lock {
     /// Awaits `what`; `None` if the deadline passes first.
     pub(crate) async fn within<T>(&self, patience: Patience, what: impl Future<Output = T>) -> Option<T> {
         match patience {
-            Patience::Try | Patience::ForEver => Some(what.await),
+            Patience::ForEver | Patience::Try => Some(what.await),
             Patience::Until(deadline) => {
                 // Uses our own runtime's clock: the caller's runtime may have none.
                 let alarm = self.zoolock.alarm(deadline);
@@ -277,18 +291,17 @@ impl Lock {
         session.reserve_anyway(reserved);
         let reservation = WatchReservation::of(session, reserved);
         let path = self.path();
-        let expects_answer = patience.leaves_time_for_an_answer();
         let metrics = AcquireMetrics::begin(kind_name(kind, 1), self.label());
         match self.acquire_on(reservation, kind, directories, patience, Some(reader), metrics).await? {
             Attempt::Held(held) => Ok(Some(held)),
-            Attempt::Unanswered if expects_answer => Err(self.no_answer()),
-            Attempt::Busy | Attempt::Unanswered => Ok(None),
+            Attempt::Unanswered => Err(self.no_answer()),
+            Attempt::Busy => Ok(None),
             Attempt::Again => Err(Error::Lost { path, reason: LossReason::SessionExpired }),
         }
     }
 
     /// Queues at once. The returned future is small because it becomes a part of the caller's futures.
-    pub(crate) fn acquire_on(
+    fn acquire_on(
         &self,
         reservation: WatchReservation,
         kind: Kind,
@@ -338,12 +351,18 @@ impl Lock {
         let epoch = self.zoolock.epoch();
         let reserved = reservation.hand_over();
         let told = (listeners, epoch, metrics);
+        let is_try = config.mode == Mode::Try;
         let acquisition = Acquisition::start(session, directories, id, config, data, reserved, told);
         let mut waiting = Waiting { acquisition: acquisition.clone(), gives_up: true, alarm: None };
-        if let Patience::Until(deadline) = patience {
-            let left = deadline.saturating_duration_since(clock::monotonic());
-            waiting.alarm = Some(acquisition.give_up_after(left));
-        }
+        let answer_time = self.zoolock.answer_timeout();
+        let patience = match patience {
+            Patience::ForEver => None,
+            Patience::Try => Some(Duration::ZERO),
+            Patience::Until(deadline) => Some(deadline.saturating_duration_since(clock::monotonic())),
+        };
+        // The delay after a holder that may have crashed counts as a part of an attempt.
+        let answer_time = if is_try { answer_time + self.options.lock_delay } else { answer_time };
+        waiting.alarm = patience.map(|patience| acquisition.give_up_after(patience, answer_time));
         Ok(waiting)
     }
 
@@ -363,12 +382,7 @@ impl Lock {
                 let reason = held.loss().unwrap_or(LossReason::Unreachable);
                 Err(Error::Lost { path: self.path(), reason })
             }
-            // If the session ended before we queued, trying on another session loses no queue position.
-            Progress::Failed(Reason::SessionOver(SessionEnd::Expired))
-                if self.options.requeue || !acquisition.was_queued() =>
-            {
-                Ok(Attempt::Again)
-            }
+            Progress::Failed(Reason::SessionOver(SessionEnd::Expired)) => Ok(Attempt::Again),
             Progress::Failed(Reason::TimedOut) if !acquisition.was_busy() => Ok(Attempt::Unanswered),
             Progress::Failed(reason) => self.failure(reason, kind, acquisition).map(|()| Attempt::Busy),
             Progress::Pending => unreachable!("outcome() waits until it is decided"),
@@ -425,9 +439,12 @@ impl Lock {
         let subject = || format!("lock {path}");
         match reason {
             Reason::TimedOut | Reason::Busy => Ok(()),
-            Reason::Broken => Err(Error::Lost { path, reason: Loss::Broken.into() }),
+            Reason::Broken => Err(Error::Removed { path }),
             Reason::SessionOver(SessionEnd::AuthFailed) => Err(denied(&path)),
-            Reason::SessionOver(end) => Err(Error::Lost { path, reason: Loss::SessionOver(end).into() }),
+            Reason::SessionOver(SessionEnd::Closed) => Err(closed()),
+            Reason::SessionOver(SessionEnd::Expired) => {
+                Err(Error::Lost { path, reason: LossReason::SessionExpired })
+            }
             Reason::OtherKind => Err(Error::invalid(
                 subject(),
                 match kind {
@@ -496,13 +513,12 @@ pub(crate) enum Attempt {
     Busy,
     /// The patience has ended, and whether the lock is busy is not known.
     Unanswered,
-    /// The session has ended; another session may work.
+    /// The session has expired; another session may work.
     Again,
 }
 
-/// The time in which a server that works answers. After a shorter wait without an answer, the lock may be busy, or the server
-/// may be down.
-const ANSWER_TIME: Duration = Duration::from_millis(500);
+/// The pause before a waiter whose session has expired asks for another one again.
+const REJOIN_PAUSE: Duration = Duration::from_millis(500);
 
 /// Milliseconds that a lock is held before its node is watched.
 const WATCH_OWN_AFTER: u32 = 5;
@@ -528,6 +544,11 @@ pub(crate) fn kind_name(kind: Kind, places: usize) -> &'static str {
         Kind::Upgrade { .. } => "upgrade",
         Kind::Permits { .. } => "permits",
     }
+}
+
+/// Returns the error for a client that was closed.
+pub(crate) fn closed() -> Error {
+    Error::invalid("client", "was closed; connect again")
 }
 
 fn denied(path: &str) -> Error {

@@ -33,6 +33,7 @@ pub(crate) const LONGEST: Duration = Duration::from_secs(3600);
 pub struct Builder {
     session_timeout: Duration,
     connect_timeout: Duration,
+    answer_timeout: Duration,
     grace: Duration,
     root: String,
     auth: Vec<(String, Zeroizing<Vec<u8>>)>,
@@ -58,6 +59,7 @@ impl Builder {
         Builder {
             session_timeout: Duration::from_secs(30),
             connect_timeout: Duration::from_secs(15),
+            answer_timeout: Duration::from_secs(1),
             grace: Duration::ZERO,
             root: DEFAULT_ROOT.to_owned(),
             auth: Vec::new(),
@@ -90,6 +92,14 @@ impl Builder {
     /// Sets how long to try to open a session; 15 s unless set.
     pub fn connect_timeout(mut self, timeout: Duration) -> Self {
         self.connect_timeout = timeout;
+        self
+    }
+
+    /// Sets the time within which a server must answer each request of a call that does not wait, such as
+    /// [`Mutex::try_lock`](crate::Mutex::try_lock), or whose time to wait is over; 1 s unless set. If nothing is answered for this
+    /// time, such a call fails with [`Error::Unavailable`].
+    pub fn answer_timeout(mut self, timeout: Duration) -> Self {
+        self.answer_timeout = timeout;
         self
     }
 
@@ -354,6 +364,7 @@ impl Builder {
             measures_by_lock: self.measures_by_lock,
             server,
             process: Process::current(),
+            answer_timeout: self.answer_timeout,
         };
         let zoolock = Zoolock::new(inner);
         zoolock.open_first_session().await?;

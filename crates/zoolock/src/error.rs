@@ -9,8 +9,8 @@ use zoolock_core::contender::{Loss, SessionEnd};
 #[derive(Debug, Clone, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// The lock is busy: another contender held it for all of the time to wait. Or the wait was shorter than half a second, and
-    /// no answer came. An outage is [`Error::Unavailable`].
+    /// The lock is busy: the server has told that other contenders are there, and the time to wait is over. An outage is
+    /// [`Error::Unavailable`].
     #[error(
         "lock {path}: not acquired within {waited:?}; wait longer, or look who holds it with `zoolock show`"
     )]
@@ -20,13 +20,19 @@ pub enum Error {
         /// The time for which it was waited for.
         waited: Duration,
     },
-    /// The lock or the queue position is lost. Work under the lock may have overlapped with the next holder's.
+    /// The lock is lost. Work under the lock may have overlapped with the next holder's.
     #[error("lock {path}: lost, {reason}")]
     Lost {
         /// The lock.
         path: String,
         /// The reason.
         reason: LossReason,
+    },
+    /// Another client deleted our znode in the queue. The lock was not acquired.
+    #[error("lock {path}: another client removed us from the queue; ask again")]
+    Removed {
+        /// The lock.
+        path: String,
     },
     /// No server can be reached, or none answers. It may come back.
     #[error("{address}: {message}")]
@@ -72,7 +78,7 @@ pub enum Error {
         message: String,
     },
     /// No holder or waiter of the lock has this ticket.
-    #[error("lock {path}: no holder or waiter has the ticket {ticket}; list them with `zoolock show`")]
+    #[error("lock {path}: no holder or waiter has the token {ticket}; list them with `zoolock show`")]
     NoSuchHolder {
         /// The lock.
         path: String,

@@ -210,10 +210,8 @@ impl Held {
 
     /// Releases the lock like a holder that panics. Drop the guard after that.
     pub(crate) fn release_as_panicked(&self) {
-        if self.is_forked() {
-            return;
-        }
         match &self.share {
+            Some(_) if self.is_forked() => {}
             Some(share) => share.done(TurnLeft::Panicked, &self.options),
             None => self.release_as(Left::Panicked),
         }
@@ -221,13 +219,16 @@ impl Held {
 
     /// Releases the lock for a caller that waits. The drop after that does nothing.
     pub(crate) fn release_at_once(&self) {
-        if !self.is_forked() && self.share.is_none() && self.upgrade.is_none() {
+        if self.share.is_none() && self.upgrade.is_none() {
             self.release_as(left_by_this_thread());
         }
     }
 
     /// Releases the lock with the given marker, even if this thread panics. Drop the guard after that.
     pub(crate) fn release_as(&self, left: Left) {
+        if self.is_forked() {
+            return;
+        }
         for acquisition in self.all() {
             acquisition.handle_event(Event::Release(left));
         }

@@ -243,7 +243,7 @@ impl From<&Error> for Outcome {
     fn from(error: &Error) -> Outcome {
         match error {
             Error::Timeout { .. } => Outcome::TimedOut,
-            Error::Lost { .. } => Outcome::Lost,
+            Error::Lost { .. } | Error::Removed { .. } => Outcome::Lost,
             Error::Unavailable { .. } => Outcome::Unavailable,
             _ => Outcome::Refused,
         }
@@ -308,8 +308,13 @@ impl AcquireMetrics {
         self.stage = Stage::Holding(now);
     }
 
-    pub(crate) fn failed(&mut self, reason: Reason) {
-        self.end_waiting(reason.into(), clock::now());
+    /// Records a failure. `was_busy`: the server has told that the lock is busy.
+    pub(crate) fn failed(&mut self, reason: Reason, was_busy: bool) {
+        let outcome = match reason {
+            Reason::TimedOut if !was_busy => Outcome::Unavailable,
+            reason => reason.into(),
+        };
+        self.end_waiting(outcome, clock::now());
     }
 
     /// Records a failure before any request was sent.

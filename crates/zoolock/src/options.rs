@@ -14,7 +14,6 @@ pub(crate) struct Options {
     pub(crate) crash_detection: bool,
     pub(crate) lock_delay: Duration,
     pub(crate) tells_previous: bool,
-    pub(crate) requeue: bool,
     pub(crate) naming: Naming,
     pub(crate) kazoo_pattern: bool,
     pub(crate) ask_as: AskAs,
@@ -27,14 +26,6 @@ pub(crate) struct Options {
 macro_rules! settings {
     ($handle:ident) => {
         impl $handle {
-            /// Queues again, at the tail, when the session of a waiter expires. Without it the acquisition
-            /// fails. The deadline still counts from the call.
-            #[must_use = "it is the handle that it returns which does so"]
-            pub fn requeue_on_expiry(mut self) -> Self {
-                self.lock.options.requeue = true;
-                self
-            }
-
             /// Sets the naming scheme of its contenders; that of the [`Builder`](crate::Builder::naming)
             /// unless set. If a naming does not have this kind of lock, the first call that would use it
             /// fails.

@@ -10,6 +10,7 @@ use std::time::Duration;
 use tokio::sync::watch;
 use zoolock_core::lease;
 
+use crate::acquire::closed;
 use crate::connect;
 use crate::error::Error;
 use crate::keeper::{self, Opening};
@@ -31,8 +32,8 @@ struct Pool {
     live: Vec<Arc<Session>>,
     /// The outcome of the opening in progress.
     opening: Option<watch::Receiver<Option<Result<(), Error>>>>,
-    /// Number of times that all sessions were closed.
-    closed: u64,
+    /// Set by [`Zoolock::close`](crate::Zoolock::close), and when the last handle is dropped.
+    is_closed: bool,
 }
 
 impl Sessions {
@@ -54,17 +55,18 @@ impl Sessions {
         loop {
             let mut opening = {
                 let pool = &mut *lock(&self.pool);
+                if pool.is_closed {
+                    return Err(closed());
+                }
                 if let Some(session) = pool.checkout(bytes) {
                     return Ok(session);
                 }
-                pool.opening
-                    .get_or_insert_with(|| self.begin_opening(!pool.live.is_empty(), pool.closed))
-                    .clone()
+                pool.opening.get_or_insert_with(|| self.begin_opening(!pool.live.is_empty())).clone()
             };
             let outcome = match opening.wait_for(Option::is_some).await {
                 Ok(outcome) => outcome.clone(),
                 // The runtime is shutting down.
-                Err(_) => Some(Err(self.is_being_closed())),
+                Err(_) => Some(Err(closed())),
             };
             if let Some(Err(error)) = outcome {
                 return Err(error);
@@ -87,28 +89,24 @@ impl Sessions {
         lock(&self.pool).live.iter().filter(|session| session.end().is_none()).cloned().collect()
     }
 
-    /// Makes a session that is being opened close as soon as it is open.
-    pub(crate) fn abandon_opening(&self) {
+    /// Refuses new sessions, for ever. A session that is being opened closes as soon as it is open.
+    pub(crate) fn refuse_new(&self) {
         let pool = &mut *lock(&self.pool);
-        pool.closed += 1;
+        pool.is_closed = true;
         pool.opening = None;
     }
 
     /// Starts to open a session on our own runtime, where its tasks run.
-    fn begin_opening(
-        self: &Arc<Self>,
-        is_spare: bool,
-        closed: u64,
-    ) -> watch::Receiver<Option<Result<(), Error>>> {
+    fn begin_opening(self: &Arc<Self>, is_spare: bool) -> watch::Receiver<Option<Result<(), Error>>> {
         let (sender, receiver) = watch::channel(None);
         let sessions = self.clone();
         self.opening.tasks.spawn(async move {
             let opened = sessions.open(is_spare).await;
-            let outcome = match sessions.add(opened, closed) {
+            let outcome = match sessions.add(opened) {
                 Ok(outcome) => outcome,
                 Err(late) => {
                     late.close(late.timeout()).await;
-                    Err(sessions.is_being_closed())
+                    Err(closed())
                 }
             };
             sender.send_replace(Some(outcome));
@@ -118,24 +116,16 @@ impl Sessions {
 
     /// Adds a session to the pool. Fails with the session if all sessions were closed while it was being
     /// opened.
-    fn add(
-        &self,
-        opened: Result<Arc<Session>, Error>,
-        closed: u64,
-    ) -> Result<Result<(), Error>, Arc<Session>> {
+    fn add(&self, opened: Result<Arc<Session>, Error>) -> Result<Result<(), Error>, Arc<Session>> {
         let pool = &mut *lock(&self.pool);
-        match (opened, pool.closed == closed) {
-            (Ok(session), false) => Err(session),
-            (Err(error), false) => Ok(Err(error)),
-            (opened, true) => {
+        match (opened, pool.is_closed) {
+            (Ok(session), true) => Err(session),
+            (Err(error), true) => Ok(Err(error)),
+            (opened, false) => {
                 pool.opening = None;
                 Ok(opened.map(|session| pool.live.push(session)))
             }
         }
-    }
-
-    fn is_being_closed(&self) -> Error {
-        Error::unavailable(self.connect.endpoints(), "this client is being closed")
     }
 
     async fn open(&self, is_spare: bool) -> Result<Arc<Session>, Error> {

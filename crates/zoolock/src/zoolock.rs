@@ -58,6 +58,7 @@ pub(crate) struct Inner {
     pub(crate) measures_by_lock: bool,
     pub(crate) server: Option<Kept>,
     pub(crate) process: Process,
+    pub(crate) answer_timeout: Duration,
 }
 
 /// A server in this process, which must outlive the sessions.
@@ -165,7 +166,8 @@ impl Zoolock {
         self.inner.sessions.all().iter().map(|session| session.timeout()).min()
     }
 
-    /// Closes all sessions. Waits for the server's answer, but not for ever. Guards that are still held lose
+    /// Closes this client and its clones, for good: later calls fail with [`Error::Invalid`]. Waits for the server's answer, but
+    /// not for ever. Guards that are still held lose
     /// their lock ([`LossReason::Closed`](crate::LossReason::Closed)); releases in progress get time to
     /// finish first.
     pub async fn close(&self) {
@@ -211,6 +213,10 @@ impl Zoolock {
 
     pub(crate) fn process(&self) -> Process {
         self.inner.process
+    }
+
+    pub(crate) fn answer_timeout(&self) -> Duration {
+        self.inner.answer_timeout
     }
 
     pub(crate) async fn session(&self, bytes: usize) -> Result<Arc<Session>, Error> {
@@ -327,7 +333,7 @@ const CLOSE_PATIENCE_OFFLINE: Duration = Duration::from_millis(500);
 /// Closes all sessions, after the releases in progress. Waits for seconds at most if a caller waits, else for
 /// up to the session timeout.
 async fn close(sessions: &Sessions, in_background: bool) {
-    sessions.abandon_opening();
+    sessions.refuse_new();
     join_all(sessions.all().into_iter().map(|session| async move {
         let patience = match (in_background, session.is_up()) {
             (true, _) => session.timeout(),

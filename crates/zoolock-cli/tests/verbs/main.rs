@@ -13,6 +13,7 @@ mod loss;
 mod manual;
 mod metrics;
 mod nested;
+mod outages;
 mod reaper;
 mod run;
 mod serve;

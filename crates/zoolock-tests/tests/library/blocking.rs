@@ -39,7 +39,7 @@ fn other_kinds(zl: &Zoolock) {
     let path = |name: &str| format!("/locks/{}", named(name));
     let patience = Duration::from_millis(20);
     let soon = || Instant::now() + SOON;
-    let lock = zl.rwlock(named("rw")).crash_detection().lock_delay(Duration::ZERO).requeue_on_expiry();
+    let lock = zl.rwlock(named("rw")).crash_detection().lock_delay(Duration::ZERO);
     assert_eq!((lock.name(), &*lock.path()), (&*named("rw"), &*path("rw")));
     let read = lock.read().expect("lock acquired");
     let beside = lock.try_read().expect("attempt succeeds").expect("read lock acquired");
@@ -78,7 +78,7 @@ fn other_kinds(zl: &Zoolock) {
     assert_eq!(write.lost_timeout(SOON), Some(LossReason::Broken));
     drop(write);
 
-    let mut permits = zl.semaphore(named("permits"), 2).requeue_on_expiry();
+    let mut permits = zl.semaphore(named("permits"), 2);
     let (heard, hears) = std::sync::mpsc::channel();
     permits.listen(move |event| drop(heard.send(event)));
     let one = permits.acquire().expect("permits acquired");
@@ -94,8 +94,7 @@ fn other_kinds(zl: &Zoolock) {
     drop(one);
     drop(permits.acquire_many(3).expect("permits acquired"));
 
-    let multi =
-        zl.multi([named("a"), named("b")]).crash_detection().lock_delay(Duration::ZERO).requeue_on_expiry();
+    let multi = zl.multi([named("a"), named("b")]).crash_detection().lock_delay(Duration::ZERO);
     let all = multi.lock().expect("lock acquired");
     assert_eq!(all.paths(), [path("a"), path("b")]);
     assert!(

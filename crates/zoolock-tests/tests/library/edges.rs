@@ -6,9 +6,11 @@ use std::time::Duration;
 use zoolock::{Connection, Error, Zoolock};
 use zoolock_tests::locks::leftovers::{assert_none, settle};
 use zoolock_tests::locks::{
-    connect, connect_through, directory, granted, lock_and_release, settings, until_queued, until_quiet,
+    brisk_settings, connect, connect_through, directory, granted, lock_and_release, settings, until_queued,
+    until_quiet,
 };
-use zoolock_tests::{Direction, Place, Proxy, on_both_arms, opcode, tree};
+use zoolock_tests::wait::eventually;
+use zoolock_tests::{Direction, Failure, Place, Proxy, on_both_arms, opcode, tree};
 
 /// Runs a future on a thread without a tokio runtime.
 fn block_on<F: Future>(future: F) -> F::Output {
@@ -218,8 +220,19 @@ on_both_arms!(names_that_look_like_contenders_are_refused, |place| async move {
 
 on_both_arms!(short_timeouts_share_one_connection_attempt, |place| async move {
     let proxy = Proxy::start(&place.addr()).await.expect("proxy starts");
-    let zl = connect_through(&place, &proxy).await;
-    zl.close().await;
+    let short = brisk_settings().answer_timeout(Duration::from_millis(350));
+    let zl = short.connect(&place.through(&proxy.addr())).await.expect("session starts");
+    // The session ends.
+    proxy.refuse(true).await;
+    proxy.cut().await;
+    let ended = || async {
+        match zl.session_timeout() {
+            None => Ok(()),
+            Some(timeout) => Err(Failure::new(format!("{timeout:?}"))),
+        }
+    };
+    eventually("the session ends", Duration::from_secs(60), ended).await.expect("in time");
+    proxy.refuse(false).await;
     // The handshake takes longer than each acquire timeout.
     proxy.delay(Duration::from_millis(100));
     let mut acquired = 0;

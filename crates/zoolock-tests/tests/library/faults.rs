@@ -168,25 +168,6 @@ on_both_arms!(disconnected_holder_loses_before_next_grant, |place| async move {
     tree::assert_no_contenders(&place.addr(), &directory(&place, "cut")).await;
 });
 
-on_both_arms!(waiters_of_expired_sessions_can_queue_again, |place| async move {
-    let proxy = Proxy::start(&place.addr()).await.expect("proxy starts");
-    let zl = brisk_settings().connect(&place.through(&proxy.addr())).await.expect("session starts");
-    let rival = brisk_settings().connect(&place.connect_string()).await.expect("session starts");
-    let held = rival.mutex("expired").lock().await.expect("lock acquired");
-    let waiting = lock_in_background(&zl.mutex("expired"));
-    until_queued(&rival, "expired", 2).await;
-    proxy.blackhole(true);
-    // Wait until the server has deleted the znode.
-    tree::assert_contenders(&place.addr(), &directory(&place, "expired"), 1).await;
-    proxy.blackhole(false);
-    let error = waiting.await.expect("task does not panic").expect_err("its session is gone");
-    assert!(matches!(error, Error::Lost { reason: LossReason::SessionExpired, .. }), "{error}");
-    let again = lock_in_background(&zl.mutex("expired"));
-    until_queued(&rival, "expired", 2).await;
-    held.release().await.expect("release succeeds");
-    granted(again).await.release().await.expect("release succeeds");
-});
-
 on_both_arms!(lease_is_renewed_while_the_lock_is_held, |place| async move {
     let knows_tick = brisk_settings().connect(&place.connect_string()).await.expect("session starts");
     let learns_tick = Zoolock::builder().session_timeout(Duration::from_secs(6));

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use tokio::time::{sleep, timeout};
-use zoolock::{Connection, Guard, Zoolock};
+use zoolock::{Connection, Error, Guard, Zoolock};
 use zoolock_tests::locks::{lock_in_background, settings, until_queued};
 use zoolock_tests::wait::eventually;
 use zoolock_tests::{Failure, Proxy, on_both_arms};
@@ -123,4 +123,114 @@ on_both_arms!(silent_server_of_three_loses_no_lock, |place| async move {
         guard.release().await.expect("release succeeds");
         zl.close().await;
     }
+});
+
+/// More time than a call takes that does not wait, and less than any other timeout.
+const PROMPT: Duration = Duration::from_secs(8);
+
+fn is_unavailable<T>(outcome: &Result<T, Error>) -> bool {
+    matches!(outcome, Err(Error::Unavailable { .. }))
+}
+
+on_both_arms!(silent_server_is_not_reported_as_a_busy_lock, |place| async move {
+    let proxy = Proxy::start(&place.addr()).await.expect("proxy starts");
+    let zl = open(&place.through(&proxy.addr())).await;
+    let rival = open(&place.connect_string()).await;
+    let held = rival.mutex("held").lock().await.expect("lock acquired");
+    // It queues, the server tells that the lock is held, and falls silent.
+    let waiting = {
+        let mutex = zl.mutex("held");
+        tokio::spawn(async move { mutex.lock_timeout(Duration::from_secs(3)).await })
+    };
+    until_queued(&rival, "held", 2).await;
+    proxy.blackhole(true);
+    let waited = timeout(BOUND, waiting).await.expect("in time").expect("task does not panic");
+    assert!(is_unavailable(&waited), "{waited:?}");
+    // Calls that do not wait end soon. The session may still live, or have ended.
+    for _ in 0..3 {
+        let begun = Instant::now();
+        let tried = zl.mutex("held").try_lock().await;
+        assert!(is_unavailable(&tried), "{tried:?}");
+        assert!(begun.elapsed() < PROMPT, "{:?}", begun.elapsed());
+        let nothing = zl.rwlock("free").write_timeout(Duration::ZERO).await;
+        assert!(is_unavailable(&nothing), "{nothing:?}");
+        sleep(T / 3).await;
+    }
+    proxy.blackhole(false);
+    held.release().await.expect("release succeeds");
+});
+
+on_both_arms!(short_patience_is_one_attempt, |place| async move {
+    let zl = open(&place.connect_string()).await;
+    let rival = open(&place.connect_string()).await;
+    for round in 0..50 {
+        let patience = Duration::from_millis([0, 1][round % 2]);
+        let guard = zl.mutex("short").lock_timeout(patience).await.expect("a free lock is acquired");
+        let busy = rival.mutex("short").lock_timeout(patience).await;
+        assert!(matches!(busy, Err(Error::Timeout { .. })), "{busy:?}");
+        let busy = rival.rwlock("short").read_timeout(patience).await;
+        assert!(matches!(busy, Err(Error::Timeout { .. })), "{busy:?}");
+        guard.release().await.expect("release succeeds");
+        let permit = zl.semaphore("permits", 1).acquire_timeout(1, patience).await.expect("a free permit");
+        let busy = rival.semaphore("permits", 1).acquire_timeout(1, patience).await;
+        assert!(matches!(busy, Err(Error::Timeout { .. })), "{busy:?}");
+        permit.release().await.expect("release succeeds");
+    }
+    // A crash may have to be waited for, which is a part of the attempt.
+    let careful = zl.mutex("careful").crash_detection().lock_delay(Duration::from_secs(2));
+    let guard = careful.try_lock().await.expect("answer").expect("the lock is free");
+    guard.release().await.expect("release succeeds");
+});
+
+on_both_arms!(waiter_waits_through_an_outage, |place| async move {
+    let proxy = Proxy::start(&place.addr()).await.expect("proxy starts");
+    let patient = settings().session_timeout(T).connect_timeout(Duration::from_secs(1));
+    let zl = patient.connect(&place.through(&proxy.addr())).await.expect("session starts");
+    let rival = open(&place.connect_string()).await;
+    let held = rival.mutex("outage").lock().await.expect("lock acquired");
+    let forever = lock_in_background(&zl.mutex("outage"));
+    until_queued(&rival, "outage", 2).await;
+    let limited = {
+        let mutex = zl.mutex("outage");
+        tokio::spawn(async move { mutex.lock_timeout(BOUND * 5).await })
+    };
+    until_queued(&rival, "outage", 3).await;
+    // Longer than the session, and than the time to connect.
+    proxy.refuse(true).await;
+    proxy.cut().await;
+    until_queued(&rival, "outage", 1).await;
+    sleep(Duration::from_secs(3)).await;
+    assert!(!forever.is_finished() && !limited.is_finished(), "a waiter gave up in an outage");
+    proxy.refuse(false).await;
+    until_queued(&rival, "outage", 3).await;
+    held.release().await.expect("release succeeds");
+    for waiter in [forever, limited] {
+        let guard = timeout(BOUND, waiter).await.expect("in time").expect("task does not panic");
+        guard.expect("lock granted").release().await.expect("release succeeds");
+    }
+});
+
+on_both_arms!(close_is_the_end_for_every_clone, |place| async move {
+    let (zl, rival) = (open(&place.connect_string()).await, open(&place.connect_string()).await);
+    let held = rival.mutex("closed").lock().await.expect("lock acquired");
+    let waiting = lock_in_background(&zl.mutex("closed"));
+    until_queued(&rival, "closed", 2).await;
+    let clone = zl.clone();
+    zl.close().await;
+    let is_closed =
+        |error: &Error| matches!(error, Error::Invalid { message, .. } if message.contains("closed"));
+    let waited = timeout(BOUND, waiting).await.expect("in time").expect("task does not panic");
+    let error = waited.expect_err("the client is closed");
+    assert!(is_closed(&error) && !error.to_string().contains("lost"), "{error}");
+    for _ in 0..3 {
+        let error = clone.mutex("free").lock().await.expect_err("the client is closed");
+        assert!(is_closed(&error), "{error}");
+    }
+    assert!(is_closed(&clone.mutex("free").try_lock().await.expect_err("closed")));
+    assert!(is_closed(&clone.mutex("free").batching(9, T).lock().await.expect_err("closed")));
+    assert!(is_closed(&clone.locks(None).await.expect_err("closed")));
+    clone.close().await;
+    held.release().await.expect("release succeeds");
+    let seen = rival.mutex("free").snapshot().await.expect("answer");
+    assert!(seen.holder.is_none() && seen.waiters.is_empty(), "{seen:?}");
 });

@@ -57,11 +57,6 @@ macro_rules! blocking_settings {
                 &self.inner
             }
 
-            #[doc = concat!("As [`", stringify!($inner), "::requeue_on_expiry`].")]
-            pub fn requeue_on_expiry(self) -> Self {
-                $handle { inner: self.inner.requeue_on_expiry() }
-            }
-
             #[doc = concat!("As [`", stringify!($inner), "::naming`].")]
             pub fn naming(self, naming: $crate::Naming) -> Self {
                 $handle { inner: self.inner.naming(naming) }

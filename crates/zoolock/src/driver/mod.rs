@@ -33,7 +33,7 @@ use std::time::Duration;
 
 use tokio::sync::Notify;
 use zoolock_core::contender::{
-    Departed, Failure, Grant, Loss, Node, Previous, Reason, Reply, Request, RequestId, WatchId,
+    Departed, Failure, Grant, Loss, Mode, Node, Previous, Reason, Reply, Request, RequestId, WatchId,
 };
 use zoolock_core::record::Left;
 use zoolock_core::{Action, Config, ContenderId, Event, Instant};
@@ -90,6 +90,8 @@ struct State {
     ticket: Option<Ticket>,
     /// Set once the listeners know that it is queued.
     queued: bool,
+    /// Number of answers of the server.
+    answers: u64,
     /// Set if the last read of the directory on this connection has shown that the lock is not free.
     is_busy: bool,
     /// Set if it was so at the end of the patience.
@@ -97,8 +99,6 @@ struct State {
     /// Set while the caller does not wait for the requests that are sent.
     in_background: bool,
     over: bool,
-    /// Set once a znode of ours was created.
-    was_queued: bool,
     /// The message of the last refusal.
     refusal_message: String,
     metrics: AcquireMetrics,
@@ -165,11 +165,11 @@ impl Acquisition {
                 previous: None,
                 ticket: None,
                 queued: false,
+                answers: 0,
                 is_busy: false,
                 was_busy: false,
                 in_background: false,
                 over: false,
-                was_queued: false,
                 refusal_message: String::new(),
                 metrics,
             }),
@@ -218,11 +218,6 @@ impl Acquisition {
         lock(&self.state).refusal_message.clone()
     }
 
-    /// Returns whether it ever had a znode in the queue, as far as we know.
-    pub(crate) fn was_queued(&self) -> bool {
-        lock(&self.state).was_queued
-    }
-
     /// Returns whether the lock was busy, as far as the server has answered, when the acquisition failed.
     pub(crate) fn was_busy(&self) -> bool {
         lock(&self.state).was_busy
@@ -263,13 +258,48 @@ impl Acquisition {
         }
     }
 
-    /// Steps the machine with the passed deadline after `patience`. The task may be aborted.
-    pub(crate) fn give_up_after(self: &Arc<Self>, patience: Duration) -> Task {
+    /// Steps the machine with the passed deadline after `patience`. That waits until the server has told whether the lock is
+    /// busy, unless nothing is answered for `answer_time`. The task may be aborted.
+    pub(crate) fn give_up_after(self: &Arc<Self>, patience: Duration, answer_time: Duration) -> Task {
         let acquisition = self.clone();
         self.session.tasks().spawn(async move {
             tokio::time::sleep(patience).await;
+            let is_busy =
+                acquisition.is_known(answer_time).await && acquisition.is_answered(answer_time).await;
+            if !is_busy {
+                lock(&acquisition.state).is_busy = false;
+            }
             acquisition.handle_event(Event::TimedOut);
         })
+    }
+
+    /// Waits until the server has told that the lock is busy, or the acquisition is decided. Returns false if nothing is
+    /// answered for `answer_time`.
+    async fn is_known(&self, answer_time: Duration) -> bool {
+        // An attempt that does not wait ends by itself if the lock is busy.
+        let waits = self.config.mode == Mode::Wait;
+        let is_known =
+            |state: &State| (waits && state.is_busy) || !matches!(state.progress, Progress::Pending);
+        let known = self.wait(|state| is_known(state).then_some(()));
+        tokio::pin!(known);
+        loop {
+            let answers = lock(&self.state).answers;
+            if tokio::time::timeout(answer_time, known.as_mut()).await.is_ok() {
+                return true;
+            }
+            if lock(&self.state).answers == answers {
+                return false;
+            }
+        }
+    }
+
+    /// Returns whether the server answers one request more within `answer_time`.
+    async fn is_answered(&self, answer_time: Duration) -> bool {
+        let (Some(keeper), Some(path)) = (self.session.keeper(), self.directory()) else { return false };
+        match tokio::time::timeout(answer_time, keeper.exists(path.as_str())).await {
+            Ok(Err(KeeperError { failure: Failure::Unknown | Failure::Throttled, .. })) | Err(_) => false,
+            Ok(_) => true,
+        }
     }
 
     // ---- what callers wait for ----
@@ -361,6 +391,7 @@ impl Acquisition {
     // ---- the machine ----
 
     fn step(self: &Arc<Self>, state: &mut State, event: Event) {
+        let was_busy = state.is_busy;
         let children = children_in(&event);
         let others = children.map(|children| children.saturating_sub(1));
         match children {
@@ -375,7 +406,8 @@ impl Acquisition {
         let actions = state.machine.step(event, self.session.lease_valid());
         // Callers wait for the other actions, or for the watch on our znode.
         let is_news = |action: &Action| !matches!(action, Action::Send(..) | Action::Unwatch(_));
-        let wakes = state.machine.watches_own() || actions.iter().any(is_news);
+        let learns = state.is_busy && !was_busy;
+        let wakes = learns || state.machine.watches_own() || actions.iter().any(is_news);
         let sends = actions.iter().filter(|action| matches!(action, Action::Send(..))).count();
         // The first requests of an acquisition are one packet.
         let _flight = self.session.keeper().filter(|_| sends > 1).map(|keeper| keeper.begin_flight());
@@ -399,7 +431,7 @@ impl Acquisition {
                 Action::Failed(reason) => {
                     state.was_busy = state.is_busy && self.session.is_up();
                     state.progress = Progress::Failed(reason);
-                    state.metrics.failed(reason);
+                    state.metrics.failed(reason, state.was_busy);
                     self.listeners.tell(LockEvent::GaveUp);
                 }
                 Action::Lost(loss) => {
@@ -514,6 +546,10 @@ impl Acquisition {
         if state.over {
             return;
         }
+        let failure = outcome.as_ref().err().map(|error| error.failure);
+        if !matches!(failure, Some(Failure::Unknown | Failure::Throttled)) {
+            state.answers += 1;
+        }
         match outcome {
             Err(error) => {
                 if matches!(error.failure, Failure::Refused(_)) {
@@ -525,11 +561,9 @@ impl Acquisition {
             Ok(ReplyWithWatch { reply, watch }) => {
                 match &reply {
                     Reply::Joined(node) => {
-                        state.was_queued = true;
                         self.session.own(node.czxid, self.id);
                     }
                     Reply::AllJoined(nodes) => {
-                        state.was_queued = true;
                         nodes.iter().for_each(|node| self.session.own(node.czxid, self.id));
                     }
                     // Found after lost replies. Other searches must know that these znodes are taken.

@@ -113,9 +113,8 @@ pub(crate) async fn acquire(asked: &Lock, limits: Limits, patience: Patience) ->
             None
         }
         Asked::Waits(mut waiting) => {
-            let expects_answer = patience.leaves_time_for_an_answer();
             let held = asked.within(patience, waiting.granted()).await.transpose()?;
-            if held.is_none() && expects_answer && !shared.is_held() && !asked.zoolock.is_up() {
+            if held.is_none() && !shared.is_held() && !asked.zoolock.is_up() {
                 return Err(asked.no_answer());
             }
             held

@@ -65,8 +65,6 @@ impl Shared {
     pub(super) fn new(asked: &Lock, settings: Settings) -> Shared {
         let options = Options {
             tenure: None,
-            // No task has a queue position of its own to lose.
-            requeue: true,
             listeners: Listeners::default(),
             // The owner is the shared place, not a task: the lock passes from task to task without a request
             // to the server.
@@ -297,7 +295,11 @@ impl Shared {
     fn close(self: &Arc<Self>, state: &mut State, end: SessionEnd) {
         state.let_go(How::Released);
         let reason = Loss::SessionOver(end).into();
-        self.fail(state, &Error::Lost { path: self.lock.path(), reason });
+        let error = match end {
+            SessionEnd::Closed => crate::acquire::closed(),
+            _ => Error::Lost { path: self.lock.path(), reason },
+        };
+        self.fail(state, &error);
     }
 
     fn fail(self: &Arc<Self>, state: &mut State, error: &Error) {
@@ -383,6 +385,9 @@ impl State {
 
 impl Drop for Shared {
     fn drop(&mut self) {
+        if self.lock.zoolock.process().is_forked() {
+            return;
+        }
         // Releases a lock that is kept, since no handle is left that could ask for it.
         let state = &mut *lock(&self.state);
         let how = if state.machine.has_worked() { How::Released } else { How::Untouched };

@@ -124,7 +124,7 @@ on_both_arms!(tasks_are_separate_owners_in_deadlocks, |place| async move {
     for task in tasks {
         match timeout(SOON, task).await.expect("the deadlock is broken").expect("no panic") {
             Ok(guard) => guard.release().await.expect("release succeeds"),
-            Err(Error::Lost { reason: LossReason::Broken, .. }) => lost += 1,
+            Err(Error::Removed { .. } | Error::Lost { reason: LossReason::Broken, .. }) => lost += 1,
             Err(error) => panic!("{error}"),
         }
     }

@@ -85,7 +85,7 @@ on_both_arms!(break_names_unreadable_contenders, |place| async move {
     let first = of_holder(&lock, "token");
     let break_first = async || zoolock(&place, &["break", "x", "--token", first]).await;
     break_first().await.assert(0, &[]);
-    break_first().await.assert(75, &["nobody there has"]);
+    break_first().await.assert(75, &["no holder or waiter has"]);
     let nodes = [queue.join("lock-", b"").await, queue.join("lock-", b"").await];
     for node in &nodes {
         queue.hide(Some(node)).await;

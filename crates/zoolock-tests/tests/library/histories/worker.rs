@@ -325,8 +325,12 @@ impl Worker {
         match error {
             Error::Timeout { .. } => self.referee.count("not had in time"),
             // The operator broke a waiter, or an owner between two calls.
-            Error::Lost { reason: LossReason::Broken, .. } => self.referee.count("waiters told broken"),
-            Error::Lost { .. } | Error::Unavailable { .. } if self.may_expire => {
+            Error::Removed { .. } | Error::Lost { reason: LossReason::Broken, .. } => {
+                self.referee.count("waiters told broken");
+            }
+            // A call that does not wait may fall into the time without a connection.
+            Error::Unavailable { .. } => self.referee.count("not answered in time"),
+            Error::Lost { .. } if self.may_expire => {
                 self.referee.count("waiters of lost sessions");
                 sleep(Duration::from_millis(50)).await;
             }

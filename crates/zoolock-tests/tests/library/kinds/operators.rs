@@ -221,7 +221,7 @@ on_both_arms!(waiter_requeues_on_session_expiry, |place| async move {
     };
     let other = brisk_settings().connect(&place.connect_string()).await.expect("session starts");
     let held = other.mutex("again").lock().await.expect("lock acquired");
-    let waiting = tokio::spawn(async move { zl.mutex("again").requeue_on_expiry().lock().await });
+    let waiting = tokio::spawn(async move { zl.mutex("again").lock().await });
     until_queued(&other, "again", 2).await;
     proxy.blackhole(true);
     let gone = || async {

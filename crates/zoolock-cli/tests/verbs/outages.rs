@@ -1,0 +1,67 @@
+//! Outages: the server is killed, or stopped so that it accepts connections and answers nothing. That is never reported as a
+//! busy lock, and the command never starts.
+
+use rustix::process::Signal;
+
+use crate::common::{Running, Sandbox, server};
+
+const OUTAGES: [Signal; 2] = [Signal::KILL, Signal::STOP];
+
+/// The calls, without the server and the lock.
+const CALLS: [&[&str]; 5] = [
+    &["run", "--timeout", "3s"],
+    &["run", "--timeout", "3s", "--quiet", "--on-busy-exit", "0"],
+    &["run", "--timeout", "0s", "--on-busy-exit", "0"],
+    &["run", "--try", "--quiet", "--on-busy-exit", "0"],
+    &["hold", "--timeout", "3s", "--on-busy-exit", "0"],
+];
+
+/// Starts a call for the lock `x`.
+fn call(sandbox: &Sandbox, address: &str, call: &[&str]) -> Running {
+    let service = ["--connect", address, "--connect-timeout", "2s", "x"];
+    let command: &[&str] = if call[0] == "run" { &["--", "touch", "ran"] } else { &[] };
+    sandbox.converse(&[call, &service, command].concat())
+}
+
+/// Checks that a call ended because of the outage.
+fn assert_unavailable(sandbox: &Sandbox, outage: Signal, call: &[&str], running: Running) {
+    let done = running.done();
+    assert_eq!(done.code, 69, "{outage:?} {call:?}: {done:?}");
+    assert!(!done.stderr.is_empty() && !done.stderr.contains("is held"), "{outage:?} {call:?}: {done:?}");
+    assert!(!sandbox.path("ran").exists(), "{outage:?} {call:?}: the command started");
+}
+
+#[test]
+fn outage_before_the_call_is_unavailable() {
+    for outage in OUTAGES {
+        let sandbox = Sandbox::new();
+        let (server, address) = server(&sandbox);
+        server.signal(outage);
+        let calls = CALLS.map(|flags| (flags, call(&sandbox, &address, flags)));
+        for (flags, running) in calls {
+            assert_unavailable(&sandbox, outage, flags, running);
+        }
+        server.signal(Signal::CONT);
+    }
+}
+
+#[test]
+fn outage_while_waiting_is_unavailable() {
+    // A call that does not wait has ended before.
+    let waits = |flags: &&&[&str]| flags.contains(&"3s");
+    for outage in OUTAGES {
+        let sandbox = Sandbox::new();
+        let (server, address) = server(&sandbox);
+        let _holder = sandbox.converse(&["hold", "--connect", &address, "x"]);
+        let count = |contenders| sandbox.contenders_with(&["--connect", &address], "x") == contenders;
+        crate::common::wait_until("the lock is held", || count(1));
+        let calls: Vec<_> =
+            CALLS.iter().filter(waits).map(|flags| (*flags, call(&sandbox, &address, flags))).collect();
+        crate::common::wait_until("all are queued", || count(1 + calls.len()));
+        server.signal(outage);
+        for (flags, running) in calls {
+            assert_unavailable(&sandbox, outage, flags, running);
+        }
+        server.signal(Signal::CONT);
+    }
+}
