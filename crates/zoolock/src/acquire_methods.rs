@@ -1,59 +1,65 @@
-//! The four ways to ask for a lock, the same for every kind.
+//! The methods that acquire a lock, and those that operate on it. They are the same for every kind.
 
-/// Gives a lock handle the four ways to acquire one kind of guard.
+/// Implements the methods of a lock handle that acquire one kind of guard.
 macro_rules! acquire {
     (
         $handle:ident, $guard:ident, $kind:expr, $what:literal,
         $lock:ident, $try_lock:ident, $lock_timeout:ident, $lock_deadline:ident
     ) => {
         impl $handle {
-            #[doc = concat!("Waits until ", $what, " is ours.")]
+            #[doc = concat!("Waits until it acquires ", $what, ".")]
+            ///
+            /// If the session expires in an outage, it queues again, at the end, and waits on.
             ///
             /// # Cancel safety
-            /// Dropping the future gives up the place in the queue. Its node is deleted in the background, also after
-            /// a lost connection, until it is gone or the session is over.
+            /// Dropping the future leaves the queue. The znode is deleted in the background, also after a lost connection,
+            /// until it is gone or the session has ended.
             ///
             /// # Errors
-            /// [`Error::Invalid`](crate::Error::Invalid) for a bad name, or a lock of another kind;
-            /// [`Error::Lost`](crate::Error::Lost) where the session ended or somebody deleted our place in the
-            /// queue; [`Error::Unavailable`](crate::Error::Unavailable) where no session can be opened;
-            /// [`Error::Denied`](crate::Error::Denied) where the service refuses.
+            /// [`Error::Invalid`](crate::Error::Invalid) for a bad name, a lock of another kind, or a client that was
+            /// closed or belongs to another process; [`Error::Removed`](crate::Error::Removed) if another client deleted our
+            /// znode in the queue; [`Error::Lost`](crate::Error::Lost) if the lock was granted and lost before this future
+            /// was polled; [`Error::Unavailable`](crate::Error::Unavailable) if no session can be opened;
+            /// [`Error::Denied`](crate::Error::Denied) if the server refuses.
             pub async fn $lock(&self) -> Result<$guard, crate::Error> {
                 self.lock.lock($kind).await.map($guard::new)
             }
 
-            #[doc = concat!("Takes ", $what, " if it is free, and says `None` if it is not.")]
+            #[doc = concat!("Acquires ", $what, " if it is free. Returns `None` if it is busy.")]
             ///
             /// # Cancel safety
             #[doc = concat!("As [`Self::", stringify!($lock), "`].")]
             ///
             /// # Errors
-            #[doc = concat!("As [`Self::", stringify!($lock), "`].")]
+            /// [`Error::Unavailable`](crate::Error::Unavailable) if the server does not answer within
+            /// [`Builder::answer_timeout`](crate::Builder::answer_timeout); else
+            #[doc = concat!("as [`Self::", stringify!($lock), "`].")]
             pub async fn $try_lock(&self) -> Result<Option<$guard>, crate::Error> {
                 let held = self.lock.acquire($kind, crate::acquire::Patience::Try).await?;
                 Ok(held.map($guard::new))
             }
 
-            #[doc = concat!("Waits until ", $what, " is ours, at most for `timeout`.")]
+            #[doc = concat!("Waits until it acquires ", $what, ", for `timeout` at most. Zero is one attempt.")]
             ///
             /// # Cancel safety
             #[doc = concat!("As [`Self::", stringify!($lock), "`].")]
             ///
             /// # Errors
-            /// [`Error::Timeout`](crate::Error::Timeout), at once when the time is over; else
+            /// [`Error::Timeout`](crate::Error::Timeout) if the server has told that the lock is busy, and still answers at
+            /// the end of the wait; [`Error::Unavailable`](crate::Error::Unavailable) if it does not, within
+            /// [`Builder::answer_timeout`](crate::Builder::answer_timeout); else
             #[doc = concat!("as [`Self::", stringify!($lock), "`].")]
             pub async fn $lock_timeout(&self, timeout: std::time::Duration) -> Result<$guard, crate::Error> {
                 self.$lock_deadline(crate::zoolock::Zoolock::deadline_after(timeout)).await
             }
 
-            #[doc = concat!("Waits until ", $what, " is ours, at most until `deadline`.")]
+            #[doc = concat!("Waits until it acquires ", $what, ", until `deadline` at most.")]
             ///
             /// # Cancel safety
             #[doc = concat!("As [`Self::", stringify!($lock), "`].")]
             ///
             /// # Errors
-            /// [`Error::Timeout`](crate::Error::Timeout), at once when the time is over; else
-            #[doc = concat!("as [`Self::", stringify!($lock), "`].")]
+            #[doc = concat!("As [`Self::", stringify!($lock_timeout), "`].")]
             pub async fn $lock_deadline(&self, deadline: std::time::Instant) -> Result<$guard, crate::Error> {
                 self.lock.lock_until($kind, deadline).await.map($guard::new)
             }
@@ -61,22 +67,22 @@ macro_rules! acquire {
     };
 }
 
-/// What can be done with a single lock from outside.
+/// Implements the methods of a handle for operators and observers.
 macro_rules! operate {
     ($handle:ident) => {
         impl $handle {
-            /// The name it was made with.
+            /// Returns the name that it was made with.
             pub fn name(&self) -> &str {
                 self.lock.name()
             }
 
-            /// The directory of the lock; the name as it was given where that is no good.
+            /// Returns the path of the lock directory, or the given name if that is invalid.
             pub fn path(&self) -> String {
                 self.lock.path()
             }
 
-            /// Who holds the lock, and who waits for it. What other makes may keep below it or beside it and we may not
-            /// read is named in [`unread`](crate::Snapshot::unread).
+            /// Returns the holders and the waiters of the lock. Znodes of other libraries that we may not read are in
+            /// [`unread`](crate::Snapshot::unread).
             ///
             /// # Errors
             /// [`Error::Invalid`](crate::Error::Invalid), [`Error::Unavailable`](crate::Error::Unavailable),
@@ -85,8 +91,8 @@ macro_rules! operate {
                 self.lock.snapshot().await
             }
 
-            /// The same again and again, with the next `waiters` of those who wait: see
-            /// [`Glances`](crate::Glances). The others are counted and not read.
+            /// Returns a reader of repeated snapshots with the next `waiters` waiters: see [`Glances`](crate::Glances). The
+            /// other waiters are counted, not read.
             ///
             /// ```no_run
             /// # async fn example(zl: zoolock::Zoolock) -> Result<(), zoolock::Error> {
@@ -99,30 +105,28 @@ macro_rules! operate {
                 crate::Glances::new(self.lock.clone(), waiters)
             }
 
-            /// Asks a holder or waiter to let go: its [`revoked`](crate::Guard::revoked) resolves. A lock of Curator's
-            /// that was made revocable is asked in Curator's words. Other makes have no such thing, and nothing is
-            /// written for them.
+            /// Asks a holder or waiter to release: its [`revoked`](crate::Guard::revoked) resolves. A revocable lock of
+            /// Curator is asked as Curator does it. Other libraries have no such request, and nothing is written for them.
             ///
             /// # Errors
-            /// [`Error::NoSuchHolder`](crate::Error::NoSuchHolder) where nobody with this ticket is in the queue;
-            /// [`Error::Denied`](crate::Error::Denied) where it may be among those whom we may not read;
-            /// [`Error::Invalid`](crate::Error::Invalid) where it cannot be asked; else as for
-            /// [`Self::snapshot`].
+            /// [`Error::NoSuchHolder`](crate::Error::NoSuchHolder) if no contender in the queue has this ticket;
+            /// [`Error::Denied`](crate::Error::Denied) if it may be a contender that we may not read;
+            /// [`Error::Invalid`](crate::Error::Invalid) if it cannot be asked; else as [`Self::snapshot`].
             pub async fn revoke(&self, ticket: impl Into<crate::Ticket>) -> Result<(), crate::Error> {
                 self.lock.revoke(ticket.into()).await
             }
 
-            /// Takes the lock, or the place in its queue, away from the one with this ticket and from nobody else;
-            /// its `lost()` resolves with [`LossReason::Broken`](crate::LossReason::Broken). In one transaction with
-            /// a line in the directory `.audit` of the root that says who did it.
+            /// Deletes the znode of the contender with this ticket. A holder's `lost()` resolves with
+            /// [`LossReason::Broken`](crate::LossReason::Broken). The same transaction writes to the directory `.audit` of
+            /// the root who did it.
             ///
-            /// Whoever held it may not have noticed yet: wait for what its work can take, or let the resource check
-            /// tokens. Says who it was, as it was seen last: a client of another make (it has another `family`, but
-            /// for .NET's mutex, and no `pid`) looks at its own node no more once it holds, and goes on until somebody ends it.
+            /// The holder may not have noticed yet: wait until its work must have ended, or let the resource check tokens.
+            /// Returns the contender as it was last seen. A client of another library does not watch its own znode while it
+            /// holds (it has another `family`, except .NET's mutex, and no `pid`), and continues until it is ended.
             ///
             /// # Errors
-            /// [`Error::NoSuchHolder`](crate::Error::NoSuchHolder) where nobody with this ticket is in the queue;
-            /// [`Error::Denied`](crate::Error::Denied) where it may be among those whom we may not read; else as for
+            /// [`Error::NoSuchHolder`](crate::Error::NoSuchHolder) if no contender in the queue has this ticket;
+            /// [`Error::Denied`](crate::Error::Denied) if it may be a contender that we may not read; else as
             /// [`Self::snapshot`].
             pub async fn break_lock(
                 &self,
