@@ -77,12 +77,13 @@ pub(crate) async fn acquire(
             Err(Interruption::Signal(signal)) => {
                 interrupted(signal, &format!("waiting for {}; no longer in the queue", wanted.name))
             }
-            // The lock may be free: this is an outage, not a busy lock.
+            // There is no time to rejoin.
             Err(Interruption::Error(error))
                 if should_rejoin(&error, service)
-                    && until.is_some_and(|until| until <= Instant::now() + PAUSE) =>
+                    && (matches!(wanted.patience, Patience::Try)
+                        || until.is_some_and(|until| until <= Instant::now() + PAUSE)) =>
             {
-                Failure::unavailable(error.to_string())
+                error.into()
             }
             Err(Interruption::Error(error)) if should_rejoin(&error, service) => {
                 talk.note(format_args!(

@@ -8,7 +8,9 @@ use std::time::Duration;
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 
+use crate::SaslStep;
 use crate::platform::{Platform, Stream};
+use crate::sasl::{Exchange, Mechanism};
 
 /// The address of one server.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -54,9 +56,10 @@ pub struct DialError {
     pub message: String,
 }
 
-/// The TLS settings of one dial.
+/// The TLS and SASL settings of one dial.
 #[derive(Clone, Default)]
 pub(crate) struct Security {
+    pub(crate) mechanism: Option<Arc<dyn Mechanism>>,
     #[cfg(feature = "tls")]
     pub(crate) tls: Option<Arc<tokio_rustls::rustls::ClientConfig>>,
 }
@@ -102,7 +105,16 @@ impl Hosts {
     }
 }
 
-/// Connects to the first server of a round that accepts.
+/// A new stream to a server.
+pub(crate) struct Dialed {
+    /// The position of the server in the list of hosts.
+    pub(crate) at: usize,
+    pub(crate) stream: Box<dyn Stream>,
+    /// The SASL exchange and its first token.
+    pub(crate) sasl: Option<(Box<dyn Exchange>, SaslStep)>,
+}
+
+/// Connects to the first server of a round that accepts, and for which there is a SASL token if one is needed.
 ///
 /// Each server gets `head_start` before the next one is tried beside it. After a refusal, the next one is tried at once.
 ///
@@ -113,32 +125,58 @@ pub(crate) async fn dial(
     head_start: Duration,
     security: Security,
     platform: Arc<dyn Platform>,
-) -> Result<(usize, Box<dyn Stream>), Vec<DialError>> {
+) -> Result<Dialed, Vec<DialError>> {
     let attempts = round.into_iter().map(|(at, host)| {
         let (security, platform) = (security.clone(), platform.clone());
         async move {
-            let reached = reach(&host, head_start, security, &*platform).await;
-            reached.map(|stream| (at, stream)).map_err(|message| DialError { host, message })
+            let reached = reach(at, &host, head_start, security, &*platform).await;
+            reached.map_err(|message| DialError { host, message })
         }
     });
     race(attempts, head_start).await
 }
 
-/// Connects to a server. TLS is for TCP alone.
-#[cfg_attr(not(feature = "tls"), allow(unused_variables))]
+/// Connects to a server, and computes the first SASL token. TLS is for TCP alone.
+///
+/// A ticket may take long, so it is fetched before the session leaves its old connection. A server that does not accept must
+/// not take the time for that.
 async fn reach(
+    at: usize,
     host: &Host,
     head_start: Duration,
     security: Security,
     platform: &dyn Platform,
+) -> Result<Dialed, String> {
+    let connecting = connect(host, head_start, &security, platform);
+    let Some(mechanism) = &security.mechanism else {
+        return Ok(Dialed { at, stream: connecting.await?, sasl: None });
+    };
+    let limit = (head_start * 5).max(SHORTEST_CONNECT);
+    let stream =
+        timeout(limit, connecting).await.map_err(|_| "accepts no connection in time".to_owned())??;
+    let mut exchange = mechanism.start(host.name());
+    match exchange.step(None).await {
+        SaslStep::NoToken => Err("there is no SASL token for this server".to_owned()),
+        step => Ok(Dialed { at, stream, sasl: Some((exchange, step)) }),
+    }
+}
+
+async fn connect(
+    host: &Host,
+    head_start: Duration,
+    #[cfg_attr(not(feature = "tls"), allow(unused_variables))] security: &Security,
+    platform: &dyn Platform,
 ) -> Result<Box<dyn Stream>, String> {
     let stream = platform.connect(host, head_start).await?;
     #[cfg(feature = "tls")]
-    if let (Host::Tcp { name, .. }, Some(config)) = (host, security.tls) {
+    if let (Host::Tcp { name, .. }, Some(config)) = (host, security.tls.clone()) {
         return crate::tls::shake_hands(config, name, stream).await;
     }
     Ok(stream)
 }
+
+/// The shortest time for a connection to a server, if a SASL token is needed after it.
+const SHORTEST_CONNECT: Duration = Duration::from_millis(500);
 
 /// Runs attempts until one succeeds. The next one starts when the newest one fails, or when its head start ends.
 pub(crate) async fn race<T, E>(

@@ -196,6 +196,16 @@ impl Multi {
         self.phase == Phase::Held && self.parts.iter().all(|part| part.contender.watches_own())
     }
 
+    /// Returns whether it waits in one of the queues, which the server has shown.
+    pub fn is_waiting(&self) -> bool {
+        self.phase == Phase::Queued && self.parts.iter().any(|part| part.contender.is_waiting())
+    }
+
+    /// Returns whether it is the head of a queue, and waits after a holder that may have crashed.
+    pub fn is_delaying(&self) -> bool {
+        self.phase == Phase::Queued && self.parts.iter().any(|part| part.contender.is_delaying())
+    }
+
     /// Returns whether only clean-up is left.
     pub fn is_leaving(&self) -> bool {
         !self.wanted

@@ -1,105 +1,110 @@
-//! The safety rules, each of which closes a hole that was found by search.
+//! The safety rules. Each closes a hole that was found by search.
 //!
-//! A rule can be switched off only in builds with the feature `weaken`, in which the model shows that it finds the
-//! hole again. Everywhere else [`Rules::all`] is the only value there is.
+//! A rule can be switched off only in builds with the feature `weaken`. There the model shows that it finds the hole
+//! again. In all other builds [`Rules::all`] is the only value.
 
-/// One safety rule. The text says what goes wrong without it.
+/// A safety rule. Each text says what goes wrong without it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[repr(u32)]
 pub enum Rule {
-    /// The release marker is believed only if it names the czxid of the directory it was read from.
-    /// Without: a directory deleted and copied or made again grants to the wrong contender.
+    /// A release marker counts only if it has the czxid of the directory from which it was read.
+    /// Without it, a directory that was deleted and copied or created again grants to the wrong contender.
     MarkerOfThisDirectory = 1,
-    /// Alone in the directory means: one child *and* the last change of the children was our own create.
-    /// Without: the one child may be somebody else's, ours having been deleted in between.
+    /// We are alone in the directory if it has one child *and* its last change of children was our own create.
+    /// Without it, the one child may be another contender's, and ours deleted in between.
     AloneByPzxid = 1 << 1,
-    /// After a wait the directory is read first and our own znode after it.
-    /// Without: a marker grants to a contender whose znode is gone.
+    /// After a wait we read the directory first and our own znode after it.
+    /// Without it, a marker grants to a contender whose znode is deleted.
     OwnNodeAfterDirectory = 1 << 2,
-    /// Our znode is known by czxid and owner, not by name.
-    /// Without: a directory made again gives our name to somebody else.
+    /// Our znode is identified by its czxid and owner, not by its name.
+    /// Without it, a directory that was created again gives our name to another contender.
     IdentityByCzxid = 1 << 3,
-    /// Only an exclusive holder writes the marker; those who give up only delete.
-    /// Without: a waiter that cancels hands the lock on behind the back of the holder.
+    /// Only an exclusive holder writes the marker. A waiter that gives up only deletes its znode.
+    /// Without it, a waiter that cancels grants the lock while the holder still holds.
     MarkerByHolderOnly = 1 << 4,
-    /// When the release transaction is refused the node is deleted alone.
-    /// Without: the node of a holder that left blocks everybody until its session ends.
+    /// If the release transaction is refused, the znode is deleted alone.
+    /// Without it, the znode of a holder that left blocks all others until its session ends.
     ReleaseWithoutRecord = 1 << 5,
-    /// A delete is never sent again without sync, exists, and our own czxid in the answer.
-    /// Without: the second delete takes the lock from the next owner of the name.
+    /// A delete is never repeated without a sync and a read that returns our own czxid.
+    /// Without it, the second delete takes the lock from the next owner of the name.
     NoBlindDelete = 1 << 6,
-    /// A directory near the end of its numbers is retired.
-    /// Without: names repeat, turn negative, or are refused for ever.
+    /// A directory near the end of its sequence numbers is retired.
+    /// Without it, names repeat, turn negative, or are refused for ever.
     RetireNearTheEnd = 1 << 7,
-    /// Readers only delete, and so does a writer that has become one.
-    /// Without: a reader's marker names it as the one that left first, while other readers still read.
+    /// A reader only deletes its znode, and so does a writer that has become a reader.
+    /// Without it, the marker of a reader says that it was the head of the queue, while other readers still read.
     ReadersLeaveNoMarker = 1 << 8,
-    /// A waiter that is granted permits says so in its own znode.
-    /// Without: a grant deletes nothing, so whoever waits behind is never told.
+    /// A waiter that is granted permits writes so to its own znode.
+    /// Without it, the grant deletes nothing, so the waiters behind it are never woken.
     GrantIsTold = 1 << 9,
-    /// A holder that tracks crashes says that it has begun in one transaction with a check of its own znode.
-    /// Without: one whose znode is gone writes over the record of the next holder.
+    /// A holder that tracks crashes records its beginning in one transaction with a check of its own znode.
+    /// Without it, a contender whose znode is deleted overwrites the record of the next holder.
     HeldWithOwnNode = 1 << 10,
-    /// A crash is concluded from a record that was read after those before us were seen to be gone.
-    /// Without: a holder that releases between the two is taken for dead.
+    /// A crash is concluded from a record that was read after the predecessors were seen to be gone.
+    /// Without it, a holder that releases between the two is taken for crashed.
     CrashedAfterDeletion = 1 << 11,
-    /// All znodes of a multi-lock are looked at again before it is granted.
-    /// Without: one that was deleted while another was waited for goes unnoticed.
+    /// All znodes of a multi-lock are read again before it is granted.
+    /// Without it, one that was deleted while another was waited for goes unnoticed.
     VerifyAll = 1 << 12,
-    /// When one znode of a multi-lock is missing at its release, the others go one by one.
-    /// Without: they stay until the end of the session.
+    /// If one znode of a multi-lock is missing at its release, the others are deleted one by one.
+    /// Without it, they stay until the end of the session.
     ReleaseTheRest = 1 << 13,
-    /// Whoever finds that the one before it is younger looks whether its own znode is still there.
-    /// Without: in a directory made again it waits for a stranger, which may wait for it in another queue.
+    /// A contender whose predecessor is younger reads whether its own znode still exists.
+    /// Without it, in a directory that was created again it waits for a stranger, which may wait for it in another
+    /// queue.
     WaitForOlder = 1 << 14,
-    /// Where the one before us is gone before it could be watched, we look again.
-    /// Without: nothing will ever wake us.
+    /// If the predecessor is deleted before it could be watched, the waiter reads the queue again.
+    /// Without it, nothing ever wakes the waiter.
     LookWhenGone = 1 << 15,
-    /// When the one before us goes, we look again.
-    /// Without: a waiter that gives up hands on what it never held.
+    /// If the predecessor is deleted, the waiter reads the queue again.
+    /// Without it, a waiter that gives up grants a lock that it never held.
     LookAfterWait = 1 << 16,
-    /// After a reconnect, whoever waits looks again.
-    /// Without: what went while there was no connection wakes nobody, unless the client sets its watches again.
+    /// After a reconnect every waiter reads the queue again.
+    /// Without it, a deletion during the disconnect wakes no waiter, unless the client sets its watches again.
     LookAfterReconnect = 1 << 17,
-    /// After a create whose reply was lost, all that it may have made is searched for.
-    /// Without: a znode that nobody knows of blocks everybody, us included, until the end of the session.
+    /// After a create whose reply was lost, the znodes that it may have made are searched for.
+    /// Without it, an unknown znode blocks all contenders, us included, until the end of the session.
     SearchAfterLostReply = 1 << 18,
-    /// Before that search we create again, behind which nothing that was sent before can still arrive.
-    /// Without: it arrives after the search.
+    /// Before that search another create is sent, after which no earlier request can still arrive.
+    /// Without it, the first create arrives after the search.
     CreateBeforeSearch = 1 << 19,
-    /// A grant takes a lease that is valid now.
-    /// Without: whoever was granted may have lost its session while it waited.
+    /// A grant needs a lease that is valid now.
+    /// Without it, a waiter may be granted whose session has expired meanwhile.
     GrantOnLease = 1 << 20,
-    /// One that gives up takes back the mark of its beginning only where that is still the record.
-    /// Without: an upgrade that gives up after its reader is gone writes over how the next holder left.
+    /// A contender that gives up undoes the record of its beginning only if that is still the record.
+    /// Without it, an upgrade that gives up after its reader was deleted overwrites how the next holder left.
     UndoWhatIsThere = 1 << 21,
-    /// Whoever is to be granted by the going of the one before it watches its own znode.
-    /// Without: both may be gone, and it would hold what is another's.
+    /// A waiter that is to be granted by the deletion of its predecessor watches its own znode.
+    /// Without it, both znodes may be deleted, and it would hold another contender's lock.
     AheadWithOwnNode = 1 << 22,
-    /// The going of the one before us grants only where nobody can stand before that one.
-    /// Without: it gave up, and others wait or hold before it.
+    /// The deletion of the predecessor grants only if no contender can be before the predecessor.
+    /// Without it, the predecessor gave up, and others wait or hold before it.
     AheadByProof = 1 << 23,
-    /// It grants only behind one that does not say in the record that it has begun.
-    /// Without: whoever is granted does not say so either, and its crash is taken for a clean end.
+    /// The deletion of the predecessor grants only if the predecessor has not recorded its beginning.
+    /// Without it, the new holder does not record its beginning either, and its crash is taken for a clean release.
     AheadUntracked = 1 << 24,
-    /// What was learnt over one connection grants nothing over the next.
-    /// Without: watches that fire after a reconnect do so in any order, and our own node may be gone.
+    /// What was learned over one connection grants nothing over the next one.
+    /// Without it, watches that fire after a reconnect fire in any order, and our own znode may be deleted.
     AheadOnOneConnection = 1 << 25,
     /// A holder that leaves no marker writes to its znode before it deletes it, in the same transaction.
-    /// Without: whoever is granted by its going takes the record to be as a release leaves it, and writes over what
-    /// somebody else has written there.
+    /// Without it, a waiter that is granted by the deletion assumes the record of a release, and overwrites what a third
+    /// party has written there.
     LeaveAloud = 1 << 26,
-    /// The size of a semaphore goes with a listing only if nothing has happened to the children since.
-    /// Without: it was made larger after our own znode had been deleted.
+    /// The size of a semaphore belongs to a listing only if the children have not changed since.
+    /// Without it, it was made larger after our own znode had been deleted.
     SizeOfThatMoment = 1 << 27,
     /// A writer becomes a reader only in the directory in which it wrote.
-    /// Without: where that was made again it takes the place of another writer of the same number, and reads beside others.
+    /// Without it, in a directory that was created again it takes the position of another writer with the same number,
+    /// and reads beside other holders.
     DowngradeInPlace = 1 << 28,
+    /// A refusal by the connected server alone is no barrier before the search for znodes of lost replies.
+    /// Without it, the lost create arrives after the search, and nothing finds its znode.
+    BarrierPassesLeader = 1 << 29,
 }
 
 impl Rule {
     /// Every rule.
-    pub const ALL: [Rule; 29] = [
+    pub const ALL: [Rule; 30] = [
         Rule::MarkerOfThisDirectory,
         Rule::AloneByPzxid,
         Rule::OwnNodeAfterDirectory,
@@ -129,6 +134,7 @@ impl Rule {
         Rule::LeaveAloud,
         Rule::SizeOfThatMoment,
         Rule::DowngradeInPlace,
+        Rule::BarrierPassesLeader,
     ];
 }
 
@@ -139,12 +145,12 @@ pub struct Rules {
 }
 
 impl Rules {
-    /// All of them.
+    /// Returns all rules.
     pub const fn all() -> Rules {
         Rules { off: 0 }
     }
 
-    /// All but one, to show what it is good for.
+    /// Returns all rules but one, to show that it is needed.
     #[cfg(feature = "weaken")]
     pub const fn without(rule: Rule) -> Rules {
         Rules { off: rule as u32 }

@@ -17,7 +17,7 @@ const PATIENCE: u64 = 900_000;
 const SETTLED: u64 = 120_000;
 
 /// The longest time for the answers to a call that does not wait: a client gives a server 1 s for each of them.
-const ANSWERS: Duration = Duration::from_secs(5);
+const ANSWERS: Duration = Duration::from_secs(8);
 
 /// The latency in milliseconds from which an answer may take 1 s: it passes a follower and the leader.
 const SLOW: u64 = 250;

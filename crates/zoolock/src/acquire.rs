@@ -21,6 +21,7 @@ use crate::metrics::AcquireMetrics;
 use crate::naming::{self, Naming};
 use crate::options::Options;
 use crate::path::LockPath;
+use crate::process::Process;
 use crate::session::{Session, WATCHED_BYTES, WatchReservation};
 use crate::snapshot::gather::Gathered;
 use crate::snapshot::reader::Reader;
@@ -109,7 +110,12 @@ impl Lock {
     /// Waits until a deadline.
     pub(crate) async fn lock_until(&self, kind: Kind, deadline: Instant) -> Result<Held, Error> {
         let began = clock::monotonic();
-        let held = self.acquire(kind, Patience::Until(deadline)).await?;
+        // Tasks that share their place wait in this process, where a wait without time is no attempt.
+        let patience = match self.options.tenure {
+            Some(_) if deadline <= began => Patience::Try,
+            _ => Patience::Until(deadline),
+        };
+        let held = self.acquire(kind, patience).await?;
         held.ok_or_else(|| Error::Timeout { path: self.path(), waited: clock::monotonic() - began })
     }
 
@@ -351,17 +357,19 @@ impl Lock {
         let epoch = self.zoolock.epoch();
         let reserved = reservation.hand_over();
         let told = (listeners, epoch, metrics);
-        let is_try = config.mode == Mode::Try;
         let acquisition = Acquisition::start(session, directories, id, config, data, reserved, told);
-        let mut waiting = Waiting { acquisition: acquisition.clone(), gives_up: true, alarm: None };
+        let mut waiting = Waiting {
+            acquisition: acquisition.clone(),
+            gives_up: true,
+            alarm: None,
+            process: self.zoolock.process(),
+        };
         let answer_time = self.zoolock.answer_timeout();
         let patience = match patience {
             Patience::ForEver => None,
             Patience::Try => Some(Duration::ZERO),
             Patience::Until(deadline) => Some(deadline.saturating_duration_since(clock::monotonic())),
         };
-        // The delay after a holder that may have crashed counts as a part of an attempt.
-        let answer_time = if is_try { answer_time + self.options.lock_delay } else { answer_time };
         waiting.alarm = patience.map(|patience| acquisition.give_up_after(patience, answer_time));
         Ok(waiting)
     }
@@ -439,6 +447,10 @@ impl Lock {
         let subject = || format!("lock {path}");
         match reason {
             Reason::TimedOut | Reason::Busy => Ok(()),
+            // The guard of the reader is still there, and must not look valid.
+            Reason::Broken if matches!(kind, Kind::Upgrade { .. }) => {
+                Err(Error::Lost { path, reason: LossReason::Broken })
+            }
             Reason::Broken => Err(Error::Removed { path }),
             Reason::SessionOver(SessionEnd::AuthFailed) => Err(denied(&path)),
             Reason::SessionOver(SessionEnd::Closed) => Err(closed()),
@@ -572,6 +584,7 @@ struct Waiting {
     /// Set until the outcome was taken.
     gives_up: bool,
     alarm: Option<Task>,
+    process: Process,
 }
 
 impl Waiting {
@@ -582,6 +595,9 @@ impl Waiting {
 
 impl Drop for Waiting {
     fn drop(&mut self) {
+        if self.process.is_forked() {
+            return;
+        }
         if let Some(alarm) = self.alarm.take() {
             alarm.abort();
         }

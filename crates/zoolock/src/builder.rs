@@ -315,6 +315,10 @@ impl Builder {
     ) -> Result<Zoolock, Error> {
         let connect = ConnectString::parse(address)?;
         check_root(&self.root)?;
+        if self.answer_timeout.is_zero() || self.answer_timeout > LONGEST {
+            let message = format!("is not between 0 and {LONGEST:?}");
+            return Err(Error::invalid(format!("answer timeout {:?}", self.answer_timeout), message));
+        }
         if let Some(tick) = self.tick.filter(|tick| tick.is_zero() || *tick > LONGEST) {
             return Err(Error::invalid(format!("tick time {tick:?}"), "is no tick time"));
         }

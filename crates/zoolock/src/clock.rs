@@ -1,4 +1,4 @@
-//! The clock that goes on while the machine sleeps.
+//! The clock that continues while the machine is suspended.
 //!
 //! `std::time::Instant` and tokio's timers count CLOCK_MONOTONIC, which stops while a laptop or a virtual machine is
 //! suspended: a lock whose session died in the meantime would still look valid. CLOCK_BOOTTIME counts on, and a
@@ -6,6 +6,7 @@
 
 use std::io;
 use std::os::fd::OwnedFd;
+use std::sync::OnceLock;
 use std::time::Duration;
 
 use async_io::Async;
@@ -34,7 +35,7 @@ pub(crate) fn monotonic() -> std::time::Instant {
     std::time::Instant::now()
 }
 
-/// A point in time on the clock that goes on while the machine sleeps.
+/// A point in time on the clock that continues while the machine is suspended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Deadline(pub(crate) Instant);
 
@@ -42,12 +43,12 @@ impl Deadline {
     /// The beginning of time.
     pub(crate) const PASSED: Deadline = Deadline(Instant(0));
 
-    /// The time that is left, zero if it has passed. Reads the clock.
+    /// Returns the remaining time, zero if it has passed. Reads the clock.
     pub fn remaining(&self) -> Duration {
         now().until(self.0)
     }
 
-    /// Whether it has passed. Reads the clock.
+    /// Returns whether it has passed. Reads the clock.
     pub fn has_passed(&self) -> bool {
         now() >= self.0
     }
@@ -56,9 +57,17 @@ impl Deadline {
 /// A timer on that clock.
 pub(crate) enum Alarm {
     Timer(Async<OwnedFd>),
+    /// Looks at the clock again and again. For a forked process: the thread that waits for timers is the parent's.
+    Polled,
     #[cfg(feature = "simulation")]
     Simulated(std::sync::Arc<dyn crate::sim::Host>),
 }
+
+/// The process that made the first timer.
+static FIRST_PROCESS: OnceLock<u32> = OnceLock::new();
+
+/// The time between two looks at the clock.
+const POLL: Duration = Duration::from_millis(50);
 
 impl Alarm {
     pub(crate) fn new() -> io::Result<Alarm> {
@@ -66,15 +75,19 @@ impl Alarm {
         if let Some(host) = crate::sim::host() {
             return Ok(Alarm::Simulated(host));
         }
+        if *FIRST_PROCESS.get_or_init(std::process::id) != std::process::id() {
+            return Ok(Alarm::Polled);
+        }
         let fd = timerfd_create(TimerfdClockId::Boottime, TimerfdFlags::NONBLOCK | TimerfdFlags::CLOEXEC)?;
         Ok(Alarm::Timer(Async::new(fd)?))
     }
 
-    /// Waits until `at`. Dropping the future is fine.
+    /// Waits until `at`. Cancel safe.
     pub(crate) async fn wait_until(&self, at: Instant) -> io::Result<()> {
         while now() < at {
             match self {
                 Alarm::Timer(fd) => ring(fd, at).await?,
+                Alarm::Polled => tokio::time::sleep(now().until(at).min(POLL)).await,
                 #[cfg(feature = "simulation")]
                 Alarm::Simulated(host) => host.alarm(at).await,
             }
@@ -89,7 +102,7 @@ async fn ring(fd: &Async<OwnedFd>, at: Instant) -> io::Result<()> {
     let once = Itimerspec { it_interval: Timespec { tv_sec: 0, tv_nsec: 0 }, it_value: at };
     timerfd_settime(fd.get_ref(), TimerfdTimerFlags::ABSTIME, &once)?;
     fd.readable().await?;
-    // Clears the readiness; that it rang is seen by the clock.
+    // Clears the readiness. The clock shows whether it rang.
     let _ = rustix::io::read(fd.get_ref(), &mut [0u8; 8]);
     Ok(())
 }

@@ -9,7 +9,7 @@ use zoolock_core::contender::{Loss, SessionEnd};
 #[derive(Debug, Clone, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// The lock is busy: the server has told that other contenders are there, and the time to wait is over. An outage is
+    /// The lock is busy: the server still answers at the end of the wait, and has not granted the lock. An outage is
     /// [`Error::Unavailable`].
     #[error(
         "lock {path}: not acquired within {waited:?}; wait longer, or look who holds it with `zoolock show`"

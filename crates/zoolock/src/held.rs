@@ -197,12 +197,19 @@ impl Held {
     }
 
     pub(crate) fn connection(&self) -> watch::Receiver<Connection> {
+        if self.is_forked() {
+            return watch::channel(Connection::Over).1;
+        }
         self.acquisition.session().connection()
     }
 
-    /// Calls `tell` on our own thread when the lock is lost, unless the task is aborted first. In a forked process it is never
-    /// called.
+    /// Calls `tell` on our own thread when the lock is lost, unless the task is aborted first. In a forked process it is called
+    /// here and now.
     pub(crate) fn when_lost(&self, tell: impl FnOnce(LossReason) + Send + 'static) -> Task {
+        if self.is_forked() {
+            tell(LossReason::Forked);
+            return Task::ended();
+        }
         let all: Vec<_> = self.all().cloned().collect();
         let task = async move { tell(lost(all.iter()).await) };
         self.acquisition.session().tasks().spawn(task)

@@ -152,9 +152,6 @@ impl ConnectString {
             }
             return Ok(ConnectString { hosts: vec![Host::Unix(path.into())], chroot: String::new() });
         }
-        if text.contains(';') {
-            return Err(Error::invalid(shown(), "has a semicolon; separate hosts by commas"));
-        }
         let (hosts, chroot) = split_chroot(text).map_err(|message| Error::invalid(shown(), message))?;
         if hosts.is_empty() {
             return Err(Error::invalid(shown(), "names no host; write host:port,host:port/chroot"));
@@ -194,15 +191,16 @@ fn split_chroot(text: &str) -> Result<(Vec<&str>, &str), String> {
     let parts: Vec<(&str, &str)> =
         text.split(',').map(|part| part.find('/').map_or((part, ""), |at| part.split_at(at))).collect();
     let hosts: Vec<&str> = parts.iter().map(|(host, _)| *host).collect();
+    if hosts.iter().any(|host| host.contains(';')) {
+        return Err("has a semicolon; separate hosts by commas".to_owned());
+    }
     let chroot = parts.last().map_or("", |(_, chroot)| *chroot);
     let named = parts.iter().filter(|(_, chroot)| !chroot.is_empty()).count();
     let is_at_the_end = named == usize::from(!chroot.is_empty());
     if !is_at_the_end && parts.iter().any(|(_, other)| *other != chroot) {
-        return Err(
-            "has a chroot before the last host, or several; write one chroot, behind the last host: \
-                    host:port,host:port/chroot"
-                .to_owned(),
-        );
+        let message = "has a chroot before the last host, or several; write one chroot without a comma, behind the \
+                       last host: host:port,host:port/chroot";
+        return Err(message.to_owned());
     }
     Ok((if text.is_empty() { Vec::new() } else { hosts }, chroot))
 }
@@ -288,6 +286,7 @@ mod tests {
         assert_eq!(ConnectString::parse("h:1/").expect("good").chroot(), "");
         let each = ConnectString::parse("zk1:1/app,zk2:2/app").expect("the same chroot behind each host");
         assert_eq!((each.endpoints().as_str(), each.chroot()), ("zk1:1,zk2:2", "/app"));
+        assert_eq!(ConnectString::parse("zk1:1/a;b").expect("good").chroot(), "/a;b");
         let socket = ConnectString::parse("unix:/run/a,b/socket").expect("good");
         assert_eq!((socket.endpoints().as_str(), socket.chroot()), ("unix:/run/a,b/socket", ""));
     }

@@ -193,6 +193,9 @@ upgrade!(
 );
 
 async fn upgrade(mut held: Held, patience: Patience) -> Result<WriteGuard, (Held, Error)> {
+    if let Err(error) = held.zoolock().process().check() {
+        return Err((held, error));
+    }
     let Some(from) = held.node() else {
         let reason = held.loss().unwrap_or(LossReason::Broken);
         let path = held.path().to_owned();

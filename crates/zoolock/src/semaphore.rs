@@ -105,7 +105,7 @@ impl Semaphore {
     /// As [`Semaphore::acquire`].
     ///
     /// # Errors
-    /// [`Error::Timeout`], at once when the time has passed; else as [`Semaphore::acquire_many`].
+    /// [`Error::Timeout`] if the lock is busy at the end of the wait; else as [`Semaphore::acquire_many`].
     pub async fn acquire_timeout(&self, permits: u32, timeout: Duration) -> Result<PermitGuard, Error> {
         self.acquire_deadline(permits, Zoolock::deadline_after(timeout)).await
     }
@@ -116,7 +116,7 @@ impl Semaphore {
     /// As [`Semaphore::acquire`].
     ///
     /// # Errors
-    /// [`Error::Timeout`], at once when the time has passed; else as [`Semaphore::acquire_many`].
+    /// [`Error::Timeout`] if the lock is busy at the end of the wait; else as [`Semaphore::acquire_many`].
     pub async fn acquire_deadline(&self, permits: u32, deadline: Instant) -> Result<PermitGuard, Error> {
         self.lock.lock_until(self.kind(permits)?, deadline).await.map(PermitGuard::new)
     }

@@ -25,6 +25,8 @@ pub(crate) struct Sessions {
     grace: Duration,
     patience: Duration,
     pool: Mutex<Pool>,
+    /// Set by [`Zoolock::close`](crate::Zoolock::close), and when the last handle is dropped.
+    is_closed: watch::Sender<bool>,
 }
 
 #[derive(Default)]
@@ -32,8 +34,6 @@ struct Pool {
     live: Vec<Arc<Session>>,
     /// The outcome of the opening in progress.
     opening: Option<watch::Receiver<Option<Result<(), Error>>>>,
-    /// Set by [`Zoolock::close`](crate::Zoolock::close), and when the last handle is dropped.
-    is_closed: bool,
 }
 
 impl Sessions {
@@ -45,7 +45,15 @@ impl Sessions {
         patience: Duration,
     ) -> Sessions {
         let tick = Arc::new(Tick::new(tick, &opening));
-        Sessions { connect, opening, tick, grace, patience, pool: Mutex::default() }
+        Sessions {
+            connect,
+            opening,
+            tick,
+            grace,
+            patience,
+            pool: Mutex::default(),
+            is_closed: watch::Sender::new(false),
+        }
     }
 
     /// Returns a live session, and reserves `bytes` of watched paths on it.
@@ -55,7 +63,7 @@ impl Sessions {
         loop {
             let mut opening = {
                 let pool = &mut *lock(&self.pool);
-                if pool.is_closed {
+                if *self.is_closed.borrow() {
                     return Err(closed());
                 }
                 if let Some(session) = pool.checkout(bytes) {
@@ -63,10 +71,15 @@ impl Sessions {
                 }
                 pool.opening.get_or_insert_with(|| self.begin_opening(!pool.live.is_empty())).clone()
             };
-            let outcome = match opening.wait_for(Option::is_some).await {
-                Ok(outcome) => outcome.clone(),
-                // The runtime is shutting down.
-                Err(_) => Some(Err(closed())),
+            let mut is_closed = self.is_closed.subscribe();
+            let outcome = tokio::select! {
+                biased;
+                outcome = opening.wait_for(Option::is_some) => match outcome {
+                    Ok(outcome) => outcome.clone(),
+                    // The runtime is shutting down.
+                    Err(_) => Some(Err(closed())),
+                },
+                _ = is_closed.wait_for(|is_closed| *is_closed) => Some(Err(closed())),
             };
             if let Some(Err(error)) = outcome {
                 return Err(error);
@@ -76,7 +89,8 @@ impl Sessions {
 
     /// Like `checkout`, but returns `None` instead of waiting.
     pub(crate) fn checkout_now(&self, bytes: usize) -> Option<Arc<Session>> {
-        lock(&self.pool).checkout(bytes)
+        let pool = &mut *lock(&self.pool);
+        if *self.is_closed.borrow() { None } else { pool.checkout(bytes) }
     }
 
     /// Returns the addresses of the servers.
@@ -92,7 +106,7 @@ impl Sessions {
     /// Refuses new sessions, for ever. A session that is being opened closes as soon as it is open.
     pub(crate) fn refuse_new(&self) {
         let pool = &mut *lock(&self.pool);
-        pool.is_closed = true;
+        self.is_closed.send_replace(true);
         pool.opening = None;
     }
 
@@ -118,9 +132,10 @@ impl Sessions {
     /// opened.
     fn add(&self, opened: Result<Arc<Session>, Error>) -> Result<Result<(), Error>, Arc<Session>> {
         let pool = &mut *lock(&self.pool);
-        match (opened, pool.is_closed) {
+        let is_closed = *self.is_closed.borrow();
+        match (opened, is_closed) {
             (Ok(session), true) => Err(session),
-            (Err(error), true) => Ok(Err(error)),
+            (Err(_), true) => Ok(Err(closed())),
             (opened, false) => {
                 pool.opening = None;
                 Ok(opened.map(|session| pool.live.push(session)))

@@ -20,6 +20,7 @@ pub(crate) enum Tasks {
 /// A running task. It goes on when this is dropped.
 pub(crate) enum Task {
     Spawned(AbortHandle),
+    Ended,
     #[cfg(feature = "simulation")]
     Simulated(Arc<dyn Job>),
 }
@@ -62,9 +63,15 @@ impl Tasks {
 }
 
 impl Task {
+    /// Returns a task that has ended.
+    pub(crate) fn ended() -> Task {
+        Task::Ended
+    }
+
     pub(crate) fn abort(&self) {
         match self {
             Task::Spawned(task) => task.abort(),
+            Task::Ended => {}
             #[cfg(feature = "simulation")]
             Task::Simulated(job) => job.abort(),
         }
@@ -73,6 +80,7 @@ impl Task {
     pub(crate) fn is_finished(&self) -> bool {
         match self {
             Task::Spawned(task) => task.is_finished(),
+            Task::Ended => true,
             #[cfg(feature = "simulation")]
             Task::Simulated(job) => job.is_finished(),
         }

@@ -7,6 +7,7 @@ use futures_util::future::join_all;
 use tokio::runtime::Runtime;
 use tokio::sync::oneshot;
 use zoolock_core::ContenderId;
+use zoolock_core::contender::Failure;
 
 use crate::acquire::Lock;
 use crate::asker::Askers;
@@ -241,9 +242,18 @@ impl Zoolock {
         session.keeper().ok_or_else(|| Error::unavailable("session", "it ended just now; try again"))
     }
 
-    /// Returns whether a session has a connection.
-    pub(crate) fn is_up(&self) -> bool {
-        self.sessions().iter().any(|session| session.is_up())
+    /// Returns whether a server answers a request within the answer timeout.
+    pub(crate) async fn is_answered(&self) -> bool {
+        let Some(keeper) = self.sessions().first().and_then(|session| session.keeper()) else { return false };
+        let alarm = self.alarm(Zoolock::deadline_after(self.answer_timeout()));
+        tokio::select! {
+            biased;
+            answer = keeper.exists("/") => {
+                let failure = answer.err().map(|error| error.failure);
+                !matches!(failure, Some(Failure::Unknown | Failure::Throttled))
+            }
+            () = alarm => false,
+        }
     }
 
     /// Returns the addresses of the servers.

@@ -35,18 +35,21 @@ impl Drop for Keeper {
     }
 }
 
-/// Watches the server. Ends after a failed start, whose error it prints.
+/// Time between two attempts to start the server.
+const RETRY: Duration = Duration::from_secs(10);
+
+/// Watches the server. Prints the error of a failed start, and tries again.
 async fn keep(patience: Duration, talk: Arc<Talk>) {
-    let Ok(dir) = StateDir::open() else { return };
     loop {
         tokio::time::sleep(LOOK).await;
+        let Ok(dir) = StateDir::open() else { continue };
         if dir.file(STOPPED).exists() || look(&dir).ok() != Some(State::Absent) {
             continue;
         }
         talk.note("this user's server has ended; starting it again");
         if let Err(failure) = running(patience).await {
             talk.note(failure);
-            return;
+            tokio::time::sleep(RETRY).await;
         }
     }
 }

@@ -18,8 +18,8 @@ use std::time::Duration;
 use bytes::Bytes;
 use tokio::time::Sleep;
 
-use crate::hosts::{self, DialError, Host, Hosts, Security};
-use crate::platform::{Platform, Stream};
+use crate::hosts::{self, DialError, Dialed, Host, Hosts, Security};
+use crate::platform::Platform;
 use crate::sasl::{Exchange, Mechanism};
 use crate::session::{ConnectionId, Output, SaslStep, Session, SessionConfig, State};
 use crate::{Instant, RequestError, RequestId};
@@ -321,15 +321,6 @@ type DialResult = Result<Dialed, Vec<DialError>>;
 
 type DialFuture = Pin<Box<dyn Future<Output = DialResult> + Send>>;
 
-/// A new stream to a server.
-struct Dialed {
-    /// The position of the server in the list of hosts.
-    at: usize,
-    stream: Box<dyn Stream>,
-    /// The SASL exchange and its first token.
-    sasl: Option<(Box<dyn Exchange>, SaslStep)>,
-}
-
 type StepFuture = Pin<Box<dyn Future<Output = (Box<dyn Exchange>, SaslStep)> + Send>>;
 
 /// The SASL exchange on a connection.
@@ -372,6 +363,10 @@ enum Wake {
 impl<H: Handler> Drop for Driver<H> {
     /// Reports the end if the runtime stops before the session has ended, so that no caller waits for ever.
     fn drop(&mut self) {
+        if self.shared.is_forked() {
+            // Not dropped: the epoll instance of the parent would forget the sockets.
+            std::mem::forget((self.shared.core.lock().state.link.take(), self.dial.take()));
+        }
         self.with_session(|session, _, _| session.abandon());
     }
 }
@@ -518,35 +513,17 @@ impl<H: Handler> Driver<H> {
 }
 
 impl<H: Handler> Driver<H> {
-    /// Dials, and computes the first SASL token for the server that was reached. That may take a ticket of a slow service,
-    /// so it is done before the session leaves its old connection.
     fn start_dial(&mut self, elsewhere: bool, same_first: bool, head_start: Duration) -> DialFuture {
         let (round, platform) = (self.hosts.round(elsewhere, same_first), self.shared.platform.clone());
-        let mechanism = self.mechanism.clone();
+        let mut security = Security { mechanism: self.mechanism.clone(), ..Security::default() };
         #[cfg(feature = "tls")]
         let tls = self.tls.clone();
         Box::pin(async move {
-            let mut security = Security::default();
             #[cfg(feature = "tls")]
             if let Some(tls) = tls {
                 security.tls = Some(tls.config().await);
             }
-            let hosts = round.clone();
-            let (at, stream) = hosts::dial(round, head_start, security, platform).await?;
-            let host = hosts.into_iter().find(|(reached, _)| *reached == at);
-            let sasl = match mechanism.zip(host) {
-                Some((mechanism, (_, host))) => {
-                    let mut exchange = mechanism.start(host.name());
-                    let step = exchange.step(None).await;
-                    if step == SaslStep::NoToken {
-                        let message = "no SASL token for this server".to_owned();
-                        return Err(vec![DialError { host, message }]);
-                    }
-                    Some((exchange, step))
-                }
-                None => None,
-            };
-            Ok(Dialed { at, stream, sasl })
+            hosts::dial(round, head_start, security, platform).await
         })
     }
 

@@ -60,7 +60,11 @@ impl Contender {
             }
             Err(failure) if self.create_in_doubt => {
                 self.refusal = Some(failure);
-                self.search(context);
+                // The connected server alone may refuse a create (`enableEagerACLCheck`), so the refusal is no barrier.
+                match failure {
+                    Failure::Refused(_) if self.on(Rule::BarrierPassesLeader) => self.send_barrier(context),
+                    _ => self.search(context),
+                }
             }
             Err(Failure::NodeExists) if self.may_retire() => self.retire(context),
             Err(failure) => {
@@ -126,6 +130,22 @@ impl Contender {
             Phase::Pausing(After::Search) => self.search(context),
             Phase::Pausing(After::Look(me)) => self.look(me, context),
             _ => {}
+        }
+    }
+
+    /// Sends a transaction without a change, which the leader answers after everything that we sent before.
+    fn send_barrier(&mut self, context: &mut StepContext) {
+        self.phase = Phase::Searching;
+        self.send(Purpose::Barrier, Request::Barrier, context);
+    }
+
+    pub(super) fn passed_barrier(&mut self, outcome: Result<Reply, Failure>, context: &mut StepContext) {
+        match outcome {
+            Err(Failure::Unknown | Failure::Throttled) => {
+                self.refusal = None;
+                self.pause(After::Join, context);
+            }
+            _ => self.search(context),
         }
     }
 

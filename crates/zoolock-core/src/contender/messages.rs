@@ -75,6 +75,8 @@ pub enum Request {
     /// List the children, and watch them. Answer: [`Reply::Children`]; no watch is set if there is no
     /// directory.
     WatchChildren(WatchId),
+    /// Commit a transaction that changes nothing, and that only the leader answers. Answer: [`Reply::Done`].
+    Barrier,
     /// Find every contender of *this acquisition* in the directory. Answer: [`Reply::Mine`].
     FindMine,
     /// Read a child, and watch it. Answer: [`Reply::Node`]; no watch is set if there is no such child.

@@ -170,6 +170,8 @@ pub struct Contender {
     pending: Vec<(RequestId, Purpose)>,
     /// Requests wait for a connection, and may arrive when the queue has changed.
     offline: bool,
+    /// Our znode has not been read since the last wait: it may be deleted, and its name another contender's.
+    unread: bool,
     /// Number of failures in a row.
     tries: u8,
     /// The directory as last read, for rules that the model breaks.
@@ -297,6 +299,7 @@ enum Purpose {
     FirstDirectory,
     MakeDirectory,
     Pause,
+    Barrier,
     Search,
     LookDirectory,
     LookOwn,
@@ -356,6 +359,7 @@ impl Contender {
             departures: Vec::new(),
             pending: Vec::new(),
             offline: false,
+            unread: false,
             tries: 0,
             seen: None,
             behind: None,
@@ -430,6 +434,16 @@ impl Contender {
         }
     }
 
+    /// Returns whether it waits for the predecessor or for any change of the queue, which the server has shown.
+    pub fn is_waiting(&self) -> bool {
+        matches!(self.phase, Phase::Waiting { .. })
+    }
+
+    /// Returns whether it is the head of the queue, and waits after a holder that may have crashed.
+    pub fn is_delaying(&self) -> bool {
+        matches!(self.phase, Phase::Delaying { .. })
+    }
+
     /// Returns whether it holds and watches its own znode: then everything written there is reported.
     pub fn watches_own(&self) -> bool {
         matches!(self.phase, Phase::Held { watch: Some(_), .. })
@@ -466,6 +480,7 @@ impl Contender {
             Purpose::FirstDirectory => self.first_directory(outcome, context),
             Purpose::MakeDirectory => self.made_directory(outcome, context),
             Purpose::Pause => self.paused(context),
+            Purpose::Barrier => self.passed_barrier(outcome, context),
             Purpose::Search => self.searched(outcome, context),
             Purpose::LookDirectory => self.looked_at_directory(outcome, context),
             Purpose::LookOwn => self.looked_at_own(outcome, context),
@@ -620,6 +635,7 @@ impl Contender {
         // Most contenders do not watch their own znode while they wait. During a long wait it may have been
         // deleted, and its name may be another contender's.
         let long_unseen = after_long
+            || self.unread
             || matches!(
                 self.phase,
                 Phase::Waiting { .. }

@@ -341,6 +341,7 @@ impl Server {
                 let all = self.mine.iter().map(|node| node.sequence).chain(other);
                 Ok(Reply::Children { names: all.map(|s| Prefix::Lock.name(s)).collect(), pzxid: Zxid(0) })
             }
+            Request::Barrier => Ok(Reply::Done),
             Request::FindMine => Ok(Reply::Mine(self.mine.clone())),
             Request::Watch { name, .. } if name == "lock-0000000003" && self.other_is_there => Ok(theirs()),
             Request::Watch { name, .. } => self.find(|node| *name == node.name()).map(mine),

@@ -125,7 +125,10 @@ impl Contender {
     pub(super) fn looked_at_own(&mut self, outcome: Result<Reply, Failure>, context: &mut StepContext) {
         let Phase::Looking { me, .. } = self.phase else { return };
         match self.still_mine(me, &outcome) {
-            Some(true) => self.check_marker(context),
+            Some(true) => {
+                self.unread = false;
+                self.check_marker(context);
+            }
             Some(false) => self.vanished(context),
             None => self.pause(After::Look(me), context),
         }
@@ -223,7 +226,10 @@ impl Contender {
     pub(super) fn listed_own(&mut self, outcome: Result<Reply, Failure>, context: &mut StepContext) {
         let Phase::Listing { me, .. } = self.phase else { return };
         match self.still_mine(me, &outcome) {
-            Some(true) => self.decide(context),
+            Some(true) => {
+                self.unread = false;
+                self.decide(context);
+            }
             Some(false) => self.vanished(context),
             None => self.look_again(me, context),
         }
@@ -395,6 +401,7 @@ impl Contender {
         match &mut self.phase {
             Phase::Waiting { me, before, watch } if *watch == fired => {
                 let me = *me;
+                self.unread = true;
                 match before.take() {
                     None => self.list(me, true, context),
                     Some(_) if deleted && !self.on(Rule::LookAfterWait) => self.first(me, None, &[], context),
@@ -432,6 +439,7 @@ impl Contender {
             Phase::Waiting { .. } if !self.on(Rule::LookAfterReconnect) => {}
             Phase::Waiting { me, before, watch } => {
                 let (me, before, old) = (*me, before.clone(), *watch);
+                self.unread = true;
                 match before {
                     Some(before) => self.watch(me, before, context),
                     None => self.list(me, true, context),

@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 use fork::{Fork, fork};
 use rustix::process::{Pid, Signal, WaitOptions, kill_process, waitpid};
 use zoolock::blocking::{Guard, Zoolock};
-use zoolock::{Deadline, Error, LossReason};
-use zoolock_tests::locks::settings;
+use zoolock::{Connection, Deadline, Error, LossReason, Owner};
+use zoolock_tests::locks::{brisk_settings, settings};
 use zoolock_tests::on_both_arms;
 
 /// Time limit of each step, much longer than a step takes.
@@ -46,10 +46,17 @@ fn is_invalid<T>(outcome: &Result<T, Error>) -> bool {
     matches!(outcome, Err(Error::Invalid { message, .. }) if message.contains("fork"))
 }
 
-/// Uses everything that the parent made.
-fn use_all(zl: &Zoolock, guard: Guard, dropped: Guard) -> i32 {
+/// Uses everything that the parent made, and a client of its own.
+fn use_all(zl: &Zoolock, address: &str, guard: Guard, dropped: Guard) -> i32 {
     let mutex = zl.mutex("other");
+    let (told, tells) = std::sync::mpsc::channel();
+    guard.on_lost(move |reason| told.send(reason).expect("the test waits"));
+    let owner = Owner::new();
     let code = failed(&[
+        tells.recv_timeout(SOON) == Ok(LossReason::Forked),
+        is_invalid(&mutex.lock_as(&owner)),
+        is_invalid(&mutex.lock_as_timeout(&owner, SOON)),
+        guard.connection() == Connection::Over,
         !guard.is_valid(),
         guard.valid_until().has_passed(),
         guard.loss() == Some(LossReason::Forked),
@@ -68,7 +75,17 @@ fn use_all(zl: &Zoolock, guard: Guard, dropped: Guard) -> i32 {
     ]);
     drop(dropped);
     zl.close();
-    code
+    if code != 0 {
+        return code;
+    }
+    let Ok(own) = brisk_settings().connect_blocking(address) else { return 90 };
+    let Ok(guard) = own.mutex("own").lock() else { return 91 };
+    if guard.lost_timeout(Duration::from_millis(50)).is_some() {
+        return 92;
+    }
+    let released = guard.release();
+    own.close();
+    if released.is_err() { 93 } else { 0 }
 }
 
 on_both_arms!(forked_process_neither_holds_nor_releases, |place| async move {
@@ -79,11 +96,11 @@ on_both_arms!(forked_process_neither_holds_nor_releases, |place| async move {
         let other = zl.mutex("dropped").lock().expect("lock acquired");
         let before: Deadline = guard.valid_until();
         // The child takes everything with it, and the parent keeps everything.
-        let (child_zl, child_guard, child_other) = (zl.clone(), guard, other);
-        let mut kept = Some((child_guard, child_other));
+        let (child_zl, child_address) = (zl.clone(), address.clone());
+        let mut kept = Some((guard, other));
         let code = in_child(|| {
             let (guard, other) = kept.take().expect("this runs once");
-            let code = use_all(&child_zl, guard, other);
+            let code = use_all(&child_zl, &child_address, guard, other);
             drop(child_zl);
             code
         });

@@ -234,3 +234,64 @@ on_both_arms!(close_is_the_end_for_every_clone, |place| async move {
     let seen = rival.mutex("free").snapshot().await.expect("answer");
     assert!(seen.holder.is_none() && seen.waiters.is_empty(), "{seen:?}");
 });
+
+on_both_arms!(lock_is_busy_after_a_reconnect_too, |place| async move {
+    let proxy = Proxy::start(&place.addr()).await.expect("proxy starts");
+    let zl = open(&place.through(&proxy.addr())).await;
+    let rival = open(&place.connect_string()).await;
+    let held = rival.mutex("held").lock().await.expect("lock acquired");
+    let readers = rival.rwlock("written").write().await.expect("lock acquired");
+    let patience = Duration::from_secs(4);
+    let (mutex, rwlock) = (zl.mutex("held"), zl.rwlock("written"));
+    let waiting = tokio::spawn(async move { mutex.lock_timeout(patience).await.map(drop) });
+    let reading = tokio::spawn(async move { rwlock.read_timeout(patience).await.map(drop) });
+    until_queued(&rival, "held", 2).await;
+    until_queued(&rival, "written", 2).await;
+    proxy.cut().await;
+    for waiter in [waiting, reading] {
+        let waited = timeout(BOUND, waiter).await.expect("in time").expect("task does not panic");
+        assert!(matches!(waited, Err(Error::Timeout { .. })), "{waited:?}");
+    }
+    drop((held, readers));
+});
+
+on_both_arms!(each_lock_of_a_multi_lock_may_be_the_busy_one, |place| async move {
+    let (zl, rival) = (open(&place.connect_string()).await, open(&place.connect_string()).await);
+    for busy in ["a", "b"] {
+        let held = rival.mutex(busy).lock().await.expect("lock acquired");
+        for patience in [Duration::ZERO, Duration::from_millis(300)] {
+            let waited = zl.multi(["a", "b"]).lock_timeout(patience).await;
+            assert!(matches!(waited, Err(Error::Timeout { .. })), "{busy}: {waited:?}");
+        }
+        held.release().await.expect("release succeeds");
+    }
+});
+
+on_both_arms!(shared_places_tell_an_outage_from_a_busy_lock, |place| async move {
+    let proxy = Proxy::start(&place.addr()).await.expect("proxy starts");
+    let (zl, rival) = (open(&place.through(&proxy.addr())).await, open(&place.connect_string()).await);
+    let mutex = zl.mutex("shared").batching(9, BOUND);
+    let (owner, patience) = (zoolock::Owner::new(), Duration::from_millis(300));
+    let reentrant = zl.mutex("owned");
+    drop(mutex.lock_timeout(Duration::ZERO).await.expect("a free lock is acquired"));
+    drop(reentrant.lock_as_timeout(&owner, Duration::ZERO).await.expect("a free lock is acquired"));
+    let held = [rival.mutex("shared").lock().await, rival.mutex("owned").lock().await];
+    let held = held.map(|guard| guard.expect("lock acquired"));
+    for is_silent in [false, true] {
+        proxy.blackhole(is_silent);
+        for patience in [Duration::ZERO, patience] {
+            let shared = mutex.lock_timeout(patience).await.map(drop);
+            let owned = reentrant.lock_as_timeout(&owner, patience).await.map(drop);
+            for waited in [shared, owned] {
+                let is_right = if is_silent {
+                    is_unavailable(&waited)
+                } else {
+                    matches!(waited, Err(Error::Timeout { .. }))
+                };
+                assert!(is_right, "silent: {is_silent}, {patience:?}: {waited:?}");
+            }
+        }
+    }
+    proxy.blackhole(false);
+    drop(held);
+});

@@ -1,17 +1,16 @@
-//! How a thread hears that a lock is lost.
+//! Reports of a loss to threads.
 
+use std::pin::pin;
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
+use std::task::{Context, Poll, Wake, Waker};
+use std::thread::Thread;
+use std::time::{Duration, Instant};
 
-use async_io::Timer;
-use futures_lite::future;
-
-use super::wait;
 use crate::error::LossReason;
 use crate::session::lock;
 use crate::tasks::Task;
 
-/// The callbacks of one guard, which go with it.
+/// The callbacks of one guard. They end with it.
 #[derive(Default)]
 pub(super) struct Callbacks {
     waiting: Mutex<Vec<Task>>,
@@ -29,29 +28,44 @@ impl Drop for Callbacks {
     }
 }
 
-/// The loss, if it comes in time.
+/// Blocks until the lock is lost, for `timeout` at most.
 pub(super) fn within(timeout: Duration, lost: impl Future<Output = LossReason>) -> Option<LossReason> {
-    let late = async {
-        Timer::after(timeout).await;
-        None
-    };
-    wait(future::or(async { Some(lost.await) }, late))
+    wait_for(timeout, lost)
 }
 
-/// Whether it happens in time.
+/// Blocks until something happens, for `timeout` at most. Returns whether it happened.
 pub(super) fn in_time(timeout: Duration, happens: impl Future<Output = ()>) -> bool {
-    let late = async {
-        Timer::after(timeout).await;
-        false
-    };
-    let happens = async {
-        happens.await;
-        true
-    };
-    wait(future::or(happens, late))
+    wait_for(timeout, happens).is_some()
 }
 
-/// The thread that hears of a loss renews the leases of all other locks, and must not run what may block.
+/// Wakes a thread.
+struct Unpark(Thread);
+
+impl Wake for Unpark {
+    fn wake(self: Arc<Self>) {
+        self.0.unpark();
+    }
+}
+
+/// Blocks until the future is ready, for `timeout` at most. It needs no timer of a runtime, and so works in a forked process.
+fn wait_for<T>(timeout: Duration, future: impl Future<Output = T>) -> Option<T> {
+    let deadline = Instant::now().checked_add(timeout);
+    let waker = Waker::from(Arc::new(Unpark(std::thread::current())));
+    let mut future = pin!(tokio::task::unconstrained(future));
+    loop {
+        if let Poll::Ready(value) = future.as_mut().poll(&mut Context::from_waker(&waker)) {
+            return Some(value);
+        }
+        match deadline.map(|deadline| deadline.saturating_duration_since(Instant::now())) {
+            Some(Duration::ZERO) => return None,
+            Some(left) => std::thread::park_timeout(left),
+            None => std::thread::park(),
+        }
+    }
+}
+
+/// Makes a callback run on a thread of its own: the thread that reports a loss renews the leases of all other locks, and must
+/// not block.
 pub(super) fn on_its_own_thread(
     callback: impl FnOnce(LossReason) + Send + 'static,
 ) -> impl FnOnce(LossReason) + Send + 'static {
@@ -60,7 +74,7 @@ pub(super) fn on_its_own_thread(
         let call = {
             let callback = callback.clone();
             move || {
-                // Not called with the lock held.
+                // Called without the mutex.
                 let callback = lock(&callback).take();
                 if let Some(callback) = callback {
                     callback(reason);
@@ -68,8 +82,7 @@ pub(super) fn on_its_own_thread(
             }
         };
         if let Err(error) = std::thread::Builder::new().name("zoolock-lost".to_owned()).spawn(call.clone()) {
-            tracing::warn!(%error, "no thread to be had for what is to run when a lock is lost");
-            // Where there are no more threads, better here than never.
+            tracing::warn!(%error, "cannot start a thread for the callback of a lost lock; it runs here");
             call();
         }
     }

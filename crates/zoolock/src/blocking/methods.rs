@@ -26,7 +26,7 @@ macro_rules! blocking_acquire {
             #[doc = concat!("Blocks until ", $what, " is ours, at most for `timeout`.")]
             ///
             /// # Errors
-            /// [`Error::Timeout`](crate::Error::Timeout), at once when the time is over; else
+            /// [`Error::Timeout`](crate::Error::Timeout) if the lock is busy at the end of the wait; else
             #[doc = concat!("as [`Self::", stringify!($lock), "`].")]
             pub fn $lock_timeout(&self, timeout: std::time::Duration) -> Result<$guard, $crate::Error> {
                 $crate::blocking::wait(self.inner.$lock_timeout(timeout)).map($guard::new)
@@ -35,7 +35,7 @@ macro_rules! blocking_acquire {
             #[doc = concat!("Blocks until ", $what, " is ours, at most until `deadline`.")]
             ///
             /// # Errors
-            /// [`Error::Timeout`](crate::Error::Timeout), at once when the time is over; else
+            /// [`Error::Timeout`](crate::Error::Timeout) if the lock is busy at the end of the wait; else
             #[doc = concat!("as [`Self::", stringify!($lock), "`].")]
             pub fn $lock_deadline(&self, deadline: std::time::Instant) -> Result<$guard, $crate::Error> {
                 $crate::blocking::wait(self.inner.$lock_deadline(deadline)).map($guard::new)

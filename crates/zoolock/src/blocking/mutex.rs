@@ -59,7 +59,7 @@ impl Mutex {
     /// Blocks until the lock is this thread's, at most for `timeout`.
     ///
     /// # Errors
-    /// [`Error::Timeout`], at once when the time is over; else as [`Mutex::lock_reentrant`].
+    /// [`Error::Timeout`] if the lock is busy at the end of the wait; else as [`Mutex::lock_reentrant`].
     pub fn lock_reentrant_timeout(&self, timeout: Duration) -> Result<ThreadGuard, Error> {
         self.lock_as_timeout(&this_thread()?, timeout).map(ThreadGuard::new)
     }
@@ -86,7 +86,7 @@ impl Mutex {
     /// Blocks until the lock is `owner`'s, at most for `timeout`.
     ///
     /// # Errors
-    /// [`Error::Timeout`], at once when the time is over; else as [`Mutex::lock_as`].
+    /// [`Error::Timeout`] if the lock is busy at the end of the wait; else as [`Mutex::lock_as`].
     pub fn lock_as_timeout(&self, owner: &Owner, timeout: Duration) -> Result<ReentrantGuard, Error> {
         wait(self.inner.lock_as_timeout(owner, timeout)).map(ReentrantGuard::new)
     }
@@ -94,7 +94,7 @@ impl Mutex {
     /// Blocks until the lock is `owner`'s, at most until `deadline`.
     ///
     /// # Errors
-    /// [`Error::Timeout`], at once when the time is over; else as [`Mutex::lock_as`].
+    /// [`Error::Timeout`] if the lock is busy at the end of the wait; else as [`Mutex::lock_as`].
     pub fn lock_as_deadline(&self, owner: &Owner, deadline: Instant) -> Result<ReentrantGuard, Error> {
         wait(self.inner.lock_as_deadline(owner, deadline)).map(ReentrantGuard::new)
     }

@@ -1,4 +1,4 @@
-//! One lock or several.
+//! The machine of one lock or of several.
 
 use zoolock_core::contender::{Node, RequestId};
 use zoolock_core::{Action, Config, Contender, Event, Multi, multi};
@@ -39,6 +39,20 @@ impl Machine {
         }
     }
 
+    pub(super) fn is_waiting(&self) -> bool {
+        match self {
+            Machine::One(machine) => machine.is_waiting(),
+            Machine::Several(machine) => machine.is_waiting(),
+        }
+    }
+
+    pub(super) fn is_delaying(&self) -> bool {
+        match self {
+            Machine::One(machine) => machine.is_delaying(),
+            Machine::Several(machine) => machine.is_delaying(),
+        }
+    }
+
     pub(super) fn is_leaving(&self) -> bool {
         match self {
             Machine::One(machine) => machine.is_leaving(),
@@ -47,7 +61,7 @@ impl Machine {
     }
 }
 
-/// Which of the directories a request is for.
+/// Returns the position of the directory that a request is for.
 pub(super) fn place(directories: &[LockPath], id: RequestId) -> usize {
     if directories.len() == 1 { 0 } else { multi::place(id) }
 }

@@ -104,6 +104,9 @@ struct State {
     metrics: AcquireMetrics,
 }
 
+/// The largest number of times that an attempt which gets answers is given the time for another one.
+const MAX_ANSWER_TIMES: u32 = 5;
+
 /// A pending answer.
 type Pending = Pin<Box<dyn Future<Output = Result<ReplyWithWatch, KeeperError>> + Send>>;
 
@@ -264,12 +267,12 @@ impl Acquisition {
         let acquisition = self.clone();
         self.session.tasks().spawn(async move {
             tokio::time::sleep(patience).await;
-            let is_busy =
-                acquisition.is_known(answer_time).await && acquisition.is_answered(answer_time).await;
-            if !is_busy {
-                lock(&acquisition.state).is_busy = false;
+            let known = acquisition.is_known(answer_time).await;
+            if matches!(lock(&acquisition.state).progress, Progress::Pending) {
+                let answers = known && acquisition.is_answered(answer_time).await;
+                lock(&acquisition.state).is_busy = answers;
+                acquisition.handle_event(Event::TimedOut);
             }
-            acquisition.handle_event(Event::TimedOut);
         })
     }
 
@@ -278,28 +281,48 @@ impl Acquisition {
     async fn is_known(&self, answer_time: Duration) -> bool {
         // An attempt that does not wait ends by itself if the lock is busy.
         let waits = self.config.mode == Mode::Wait;
-        let is_known =
-            |state: &State| (waits && state.is_busy) || !matches!(state.progress, Progress::Pending);
+        let is_known = |state: &State| {
+            (waits && (state.is_busy || state.machine.is_waiting()))
+                || !matches!(state.progress, Progress::Pending)
+        };
         let known = self.wait(|state| is_known(state).then_some(()));
         tokio::pin!(known);
-        loop {
+        let mut rounds = 0;
+        while rounds < MAX_ANSWER_TIMES {
             let answers = lock(&self.state).answers;
             if tokio::time::timeout(answer_time, known.as_mut()).await.is_ok() {
                 return true;
             }
-            if lock(&self.state).answers == answers {
-                return false;
+            let state = lock(&self.state);
+            match (state.machine.is_delaying(), state.answers == answers) {
+                // The server has answered, and the caller asked for the delay.
+                (true, _) => {}
+                (false, true) => return false,
+                (false, false) => rounds += 1,
             }
         }
+        true
     }
 
-    /// Returns whether the server answers one request more within `answer_time`.
+    /// Returns whether the server answers one request more within `answer_time`. Then the answers to all earlier requests
+    /// have been handled, too.
     async fn is_answered(&self, answer_time: Duration) -> bool {
         let (Some(keeper), Some(path)) = (self.session.keeper(), self.directory()) else { return false };
-        match tokio::time::timeout(answer_time, keeper.exists(path.as_str())).await {
-            Ok(Err(KeeperError { failure: Failure::Unknown | Failure::Throttled, .. })) | Err(_) => false,
-            Ok(_) => true,
-        }
+        let answered = async {
+            let answer = keeper.exists(path.as_str()).await;
+            if matches!(answer, Err(KeeperError { failure: Failure::Unknown | Failure::Throttled, .. })) {
+                return false;
+            }
+            let is_settled = |state: &State| {
+                (state.in_flight.is_empty() && !state.is_polled)
+                    || !matches!(state.progress, Progress::Pending)
+            };
+            while !is_settled(&lock(&self.state)) {
+                tokio::time::sleep(Duration::from_millis(1)).await;
+            }
+            true
+        };
+        tokio::time::timeout(answer_time, answered).await.unwrap_or(false)
     }
 
     // ---- what callers wait for ----
@@ -398,7 +421,8 @@ impl Acquisition {
             Some(children) => {
                 let own = u32::from(state.machine.node(0).is_some());
                 // Without other contenders, a lock with a delay may not be free yet.
-                state.is_busy = children > own || self.config.delay > 0;
+                let is_busy_elsewhere = self.directories.len() > 1 && state.is_busy;
+                state.is_busy = children > own || self.config.delay > 0 || is_busy_elsewhere;
             }
             None if event == Event::Disconnected => state.is_busy = false,
             None => {}

@@ -34,6 +34,7 @@ pub(super) fn is_write(request: &Request) -> bool {
         | Request::Withdraw(_)
         | Request::Release { .. }
         | Request::ReleaseAll(_)
+        | Request::Barrier
         | Request::Hold { .. }
         | Request::WriteSize { .. }
         | Request::SayGranted { .. }
@@ -92,6 +93,7 @@ impl Acquisition {
                     Ok(ReplyWithWatch { reply, watch: Some((id, watch)) })
                 })
             }
+            Request::Barrier => commit(&*keeper, vec![Op::Check(path.to_owned())]),
             Request::FindMine => {
                 let acquisition = self.clone();
                 let found: Answer<Vec<Node>> =

@@ -121,7 +121,7 @@ impl Mutex {
     /// As [`Mutex::lock_as`].
     ///
     /// # Errors
-    /// [`Error::Timeout`], at once when the time is over; else as [`Mutex::lock_as`].
+    /// [`Error::Timeout`] if the lock is busy at the end of the wait; else as [`Mutex::lock_as`].
     pub async fn lock_as_timeout(&self, owner: &Owner, timeout: Duration) -> Result<ReentrantGuard, Error> {
         self.lock_as_deadline(owner, Zoolock::deadline_after(timeout)).await
     }
@@ -132,15 +132,24 @@ impl Mutex {
     /// As [`Mutex::lock_as`].
     ///
     /// # Errors
-    /// [`Error::Timeout`], at once when the time is over; else as [`Mutex::lock_as`].
+    /// [`Error::Timeout`] if the lock is busy at the end of the wait; else as [`Mutex::lock_as`].
     pub async fn lock_as_deadline(&self, owner: &Owner, deadline: Instant) -> Result<ReentrantGuard, Error> {
+        self.zoolock().process().check()?;
         let began = Instant::now();
-        // Each has its own: the place in the queue may be shared with somebody more patient.
+        let timeout = || Error::Timeout { path: self.path(), waited: began.elapsed() };
+        if deadline <= began {
+            return self.try_lock_as(owner).await?.ok_or_else(timeout);
+        }
+        // Each call has its own alarm, because a more patient one may share the queue position.
         let alarm = self.zoolock().alarm(deadline);
         tokio::select! {
             biased;
-            entered = self.lock_as(owner) => entered,
-            () = alarm => Err(Error::Timeout { path: self.path(), waited: began.elapsed() }),
+            entered = self.lock_as(owner) => return entered,
+            () = alarm => {}
         }
+        if !self.zoolock().is_answered().await {
+            return Err(self.lock.no_answer());
+        }
+        Err(timeout())
     }
 }

@@ -71,6 +71,7 @@ impl Locks {
         mutex: &Mutex,
         trying: bool,
     ) -> Result<Option<ReentrantGuard>, Error> {
+        mutex.zoolock().process().check()?;
         let path = mutex.zoolock().path(mutex.name())?;
         if self.limit == 0 {
             return Err(too_deep(&mutex.path(), 0));

@@ -109,12 +109,15 @@ pub(crate) async fn acquire(asked: &Lock, limits: Limits, patience: Patience) ->
         Asked::Granted(held) => Some(held),
         Asked::Free => shared.try_alone(&asked.options).await?,
         Asked::Busy => {
+            if !shared.is_held() && !asked.zoolock.is_answered().await {
+                return Err(asked.no_answer());
+            }
             asked.options.listeners.tell(LockEvent::GaveUp);
             None
         }
         Asked::Waits(mut waiting) => {
             let held = asked.within(patience, waiting.granted()).await.transpose()?;
-            if held.is_none() && !shared.is_held() && !asked.zoolock.is_up() {
+            if held.is_none() && !shared.is_held() && !asked.zoolock.is_answered().await {
                 return Err(asked.no_answer());
             }
             held

@@ -103,6 +103,9 @@ impl Waiting {
 
 impl Drop for Waiting {
     fn drop(&mut self) {
+        if self.shared.is_forked() {
+            return;
+        }
         let state = &mut *lock(&self.shared.state);
         if let Some(waiter) = state.waiting.remove(&self.who) {
             state.stop_events(self.who);

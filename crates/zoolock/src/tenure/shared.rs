@@ -92,6 +92,11 @@ impl Shared {
         self.settings
     }
 
+    /// Returns whether this process was forked off from the one that shares the lock.
+    pub(super) fn is_forked(&self) -> bool {
+        self.lock.zoolock.process().is_forked()
+    }
+
     /// Returns whether a task of this process holds the lock.
     pub(super) fn is_held(&self) -> bool {
         lock(&self.state).machine.holder().is_some()
@@ -385,7 +390,7 @@ impl State {
 
 impl Drop for Shared {
     fn drop(&mut self) {
-        if self.lock.zoolock.process().is_forked() {
+        if self.is_forked() {
             return;
         }
         // Releases a lock that is kept, since no handle is left that could ask for it.

@@ -45,8 +45,20 @@ fn cancel_during_the_pause_ends_without_a_znode() {
 fn refused_create_fails_when_search_finds_nothing() {
     let mut drive = doubting();
     drive.answer(Request::Join, Err(DENIED));
+    drive.answer(Request::Barrier, Err(Failure::NoNode));
     drive.answer(Request::FindMine, Err(Failure::NoNode));
     assert_eq!(drive.take_reported(), [Action::Failed(Reason::Refused(DENIED)), Action::Over]);
+}
+
+#[test]
+fn lost_barrier_is_repeated_with_the_create() {
+    for failure in [Failure::Unknown, Failure::Throttled] {
+        let mut drive = doubting();
+        drive.answer(Request::Join, Err(DENIED));
+        drive.answer(Request::Barrier, Err(failure));
+        drive.wake();
+        assert_eq!(drive.pending(), [Request::Join]);
+    }
 }
 
 #[test]

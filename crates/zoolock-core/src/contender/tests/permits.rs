@@ -211,3 +211,30 @@ fn pending_granted_flag_write_is_not_repeated() {
     drive.feed(Event::Answer(id, own_znode(0, false)));
     assert_eq!(drive.pending(), [write_granted_flag(0)]);
 }
+
+/// While it waited, the directory may have been deleted and created again, and its name be another contender's.
+#[test]
+fn waiter_that_gives_up_after_a_wait_checks_its_znode() {
+    for read in [false, true] {
+        let mut drive = start(1);
+        answer_first_check(&mut drive, &[3, 4], semaphore(1, sized(DIRECTORY, 1)));
+        answer_check(
+            &mut drive,
+            Request::WatchChildren(WatchId(0)),
+            &[3, 4],
+            semaphore(1, sized(DIRECTORY, 1)),
+        );
+        drive.feed(fired(0, false));
+        if read {
+            answer_check(
+                &mut drive,
+                Request::WatchChildren(WatchId(1)),
+                &[3, 4],
+                semaphore(1, sized(DIRECTORY, 1)),
+            );
+        }
+        drive.sent.clear();
+        drive.feed(Event::TimedOut);
+        assert_eq!(drive.pending(), [Request::Sync, Request::Exists(ME)], "after a read: {read}");
+    }
+}

@@ -38,14 +38,12 @@ pub(crate) enum Bug {
     UnknownIsClean,
     /// An acquisition goes on after the end of its session in the next one, and does not report the end.
     GoesOnInTheNextSession,
-    /// A refusal by the connected server alone counts as the leader's answer.
-    ThrottledIsRefused,
     /// If a release and the next create are refused together, both are told the error of the part that failed.
     OneErrorForBoth,
 }
 
 impl Bug {
-    pub(crate) const ALL: [Bug; 14] = [
+    pub(crate) const ALL: [Bug; 13] = [
         Bug::DropsWhoIsJoining,
         Bug::DropsWhoWaits,
         Bug::CleansUpOnce,
@@ -58,7 +56,6 @@ impl Bug {
         Bug::TokenIsTheNumber,
         Bug::UnknownIsClean,
         Bug::GoesOnInTheNextSession,
-        Bug::ThrottledIsRefused,
         Bug::OneErrorForBoth,
     ];
 }
@@ -97,7 +94,7 @@ fn curator_498_and_604_the_node_of_the_session_before() {
 
 #[test]
 fn refusal_without_the_leader_is_no_barrier() {
-    is_caught(Bug::ThrottledIsRefused, NOTHING_LEFT, two(&["disconnect", "throttle"]));
+    is_needed(Rule::BarrierPassesLeader, NOTHING_LEFT, two(&["disconnect", "deny"]));
 }
 
 #[test]

@@ -353,8 +353,7 @@ impl World {
             }
             Reason::Outranked => ghost.reader.is_some(),
             Reason::Exhausted => ghost.reader.is_some() && scenario.ends(),
-            // The server refuses nothing.
-            Reason::Refused(_) => false,
+            Reason::Refused(_) => scenario.budget.denials > 0,
         };
         let again = ghost.failed || ghost.granted || (ghost.gave_up && !ghost.timed_out);
         client.ghost.gave_up = true;

@@ -46,6 +46,8 @@ pub(crate) enum Step {
     Late(u8),
     /// The server refuses the client's next request and does not pass it on.
     Throttle(u8),
+    /// The server denies the client's next create and does not pass it on.
+    Deny(u8),
     Lag(u8),
     LoseLease(u8),
     NextSession(u8),
@@ -146,6 +148,12 @@ fn something_left(world: &World) -> bool {
         let client = &world.clients[child.owner as usize];
         client.session && (client.stage == Stage::Done || child.round < client.round)
     })
+}
+
+/// Returns whether the client's next request creates a contender in one directory. A transaction is never refused by the
+/// connected server alone.
+fn is_create(client: &Client) -> bool {
+    client.requests.first().is_some_and(|sent| sent.request == Request::Join && sent.release.is_none())
 }
 
 /// Returns whether a retired directory would be found without a change when the timer fires.
@@ -322,6 +330,9 @@ impl Locks {
             if budget.throttles > 0 && self.is_next(world, at) {
                 steps.push(Step::Throttle(i));
             }
+            if budget.denials > 0 && self.is_next(world, at) && is_create(client) {
+                steps.push(Step::Deny(i));
+            }
             if budget.lags > 0 && client.follower.is_none() {
                 steps.push(Step::Lag(i));
             }
@@ -385,6 +396,7 @@ impl Locks {
             Step::Process(i) => world.process(i as usize, Service::Usual, scenario),
             Step::Negative(i) => world.process(i as usize, Service::Negative, scenario),
             Step::Throttle(i) => world.process(i as usize, Service::Throttled, scenario),
+            Step::Deny(i) => world.process(i as usize, Service::Denied, scenario),
             Step::Deliver(i) => world.deliver(i as usize, scenario),
             Step::Wake(i, timer) | Step::Poll(i, timer) => world.wake(i as usize, timer as usize, scenario),
             Step::Apply(i) => world.apply(i as usize),
@@ -430,6 +442,7 @@ impl Locks {
             Step::Cancel(_) | Step::TimeOut(_) => &mut budget.cancels,
             Step::Disconnect(_) => &mut budget.disconnects,
             Step::Throttle(_) => &mut budget.throttles,
+            Step::Deny(_) => &mut budget.denials,
             Step::Lag(_) => &mut budget.lags,
             Step::LoseLease(_) | Step::NextSession(_) => &mut budget.lapses,
             Step::Crash(_) => &mut budget.crashes,

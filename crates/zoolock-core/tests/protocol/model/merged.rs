@@ -24,6 +24,7 @@ fn throttled_mutexes() {
         Scenario::over(&[&[0, 1], &[1, 0]]).with(&["throttle"]),
     ];
     searched.extend(beside_each("throttle").map(|pair| Scenario::mutexes(2).with(&pair)));
+    searched.extend(beside_each("deny").map(|pair| Scenario::mutexes(2).with(&pair)));
     let thrice = |[one, other]: [&'static str; 2]| Scenario::mutexes(2).with(&["throttle", one, other]);
     searched.extend(["lag", "reap"].map(|fault| thrice(["disconnect", fault])));
     if long() {

@@ -16,8 +16,10 @@ pub(crate) struct Budget {
     pub(crate) cancels: u8,
     /// A connection is lost, with everything that is under way on it.
     pub(crate) disconnects: u8,
-    /// The connected server refuses a request and does not pass it on.
+    /// The connected server refuses a request for now, and does not pass it on.
     pub(crate) throttles: u8,
+    /// The connected server refuses a create for good, and does not pass it on.
+    pub(crate) denials: u8,
     /// A follower falls behind.
     pub(crate) lags: u8,
     /// A lease runs out; the session may then expire.
@@ -65,6 +67,7 @@ impl Budget {
             "cancel" => &mut self.cancels,
             "disconnect" => &mut self.disconnects,
             "throttle" => &mut self.throttles,
+            "deny" => &mut self.denials,
             "lag" => &mut self.lags,
             "lapse" => &mut self.lapses,
             "crash" => &mut self.crashes,

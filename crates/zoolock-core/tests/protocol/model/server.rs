@@ -19,8 +19,10 @@ pub(crate) enum Service {
     Usual,
     /// A create past the end gets a negative number.
     Negative,
-    /// The connected server refuses the request and does not pass it on.
+    /// The connected server refuses the request for now, and does not pass it on.
     Throttled,
+    /// The connected server refuses the request for good, and does not pass it on.
+    Denied,
 }
 
 impl World {
@@ -29,8 +31,10 @@ impl World {
         let sent = self.clients[i].requests.remove(0);
         let mut of_release = Err(Failure::Throttled);
         let outcome = if service == Service::Throttled {
-            let refused = scenario.has(Bug::ThrottledIsRefused);
-            Err(if refused { Failure::Refused(Refusal::Other) } else { Failure::Throttled })
+            Err(Failure::Throttled)
+        } else if service == Service::Denied {
+            of_release = Err(Failure::Refused(Refusal::Denied));
+            of_release.clone()
         } else if is_write(&sent.request) {
             // A write of the session through the quorum: nothing that was sent before it can still arrive.
             for mate in scenario.mates(i) {
@@ -106,6 +110,7 @@ impl World {
         let at = sent.at;
         let ops = match &sent.request {
             Request::Join | Request::JoinAll => return self.join(i, sent, negative, scenario),
+            Request::Barrier => self.leader.created(at).map(|_| Vec::new()).ok_or(Failure::NoNode)?,
             Request::MakeDirectory if self.leader.0[at].is_some() => return Ok(Reply::Done),
             Request::MakeDirectory => vec![(at, Op::Make(Record::Empty))],
             Request::Delete(node) => {
@@ -429,6 +434,7 @@ pub(crate) fn is_write(request: &Request) -> bool {
         request,
         Request::Join
             | Request::JoinAll
+            | Request::Barrier
             | Request::MakeDirectory
             | Request::Delete(_)
             | Request::Withdraw(_)

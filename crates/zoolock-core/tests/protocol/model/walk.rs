@@ -41,6 +41,7 @@ fn in_one_directory(seed: u64, rng: &mut Rng) -> Scenario {
         cancels: rng.some(6),
         disconnects: rng.some(8),
         throttles: rng.some(4),
+        denials: rng.some(3),
         lags: rng.some(8),
         lapses: rng.some(3),
         crashes: rng.some(2),
