@@ -57,11 +57,22 @@ pub struct DialError {
 }
 
 /// The TLS and SASL settings of one dial.
-#[derive(Clone, Default)]
+#[derive(Clone)]
 pub(crate) struct Security {
     pub(crate) mechanism: Option<Arc<dyn Mechanism>>,
     #[cfg(feature = "tls")]
     pub(crate) tls: Option<Arc<tokio_rustls::rustls::ClientConfig>>,
+}
+
+impl Security {
+    /// Returns settings without TLS.
+    pub(crate) fn new(mechanism: Option<Arc<dyn Mechanism>>) -> Security {
+        Security {
+            mechanism,
+            #[cfg(feature = "tls")]
+            tls: None,
+        }
+    }
 }
 
 /// The servers, in a random order that is fixed when the session starts.

@@ -515,14 +515,15 @@ impl<H: Handler> Driver<H> {
 impl<H: Handler> Driver<H> {
     fn start_dial(&mut self, elsewhere: bool, same_first: bool, head_start: Duration) -> DialFuture {
         let (round, platform) = (self.hosts.round(elsewhere, same_first), self.shared.platform.clone());
-        let mut security = Security { mechanism: self.mechanism.clone(), ..Security::default() };
+        let security = Security::new(self.mechanism.clone());
         #[cfg(feature = "tls")]
         let tls = self.tls.clone();
         Box::pin(async move {
             #[cfg(feature = "tls")]
-            if let Some(tls) = tls {
-                security.tls = Some(tls.config().await);
-            }
+            let security = match tls {
+                Some(tls) => Security { tls: Some(tls.config().await), ..security },
+                None => security,
+            };
             hosts::dial(round, head_start, security, platform).await
         })
     }
