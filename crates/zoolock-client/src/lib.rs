@@ -27,7 +27,7 @@ mod session;
 mod socket_path;
 mod time;
 
-/// What a test replaces to run all orders of the threads.
+/// Types that a test replaces, to run all orders of the threads.
 mod sync {
     pub(crate) use std::sync::{Mutex, MutexGuard};
 

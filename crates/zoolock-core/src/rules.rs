@@ -83,7 +83,7 @@ pub enum Rule {
     /// The deletion of the predecessor grants only if the predecessor has not recorded its beginning.
     /// Without it, the new holder does not record its beginning either, and its crash is taken for a clean release.
     AheadUntracked = 1 << 24,
-    /// What was learned over one connection grants nothing over the next one.
+    /// Knowledge from one connection grants nothing over the next one.
     /// Without it, watches that fire after a reconnect fire in any order, and our own znode may be deleted.
     AheadOnOneConnection = 1 << 25,
     /// A holder that leaves no marker writes to its znode before it deletes it, in the same transaction.

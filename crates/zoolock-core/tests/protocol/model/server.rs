@@ -13,7 +13,7 @@ use super::world::{Inbound, Sent, Watch, World};
 
 type Outcome = Result<Reply, Failure>;
 
-/// How the server handles a request.
+/// The handling of a request by the server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Service {
     Usual,
