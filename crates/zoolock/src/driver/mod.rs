@@ -276,8 +276,8 @@ impl Acquisition {
         })
     }
 
-    /// Waits until the server has told that the lock is busy, or the acquisition is decided. Returns false if nothing is
-    /// answered for `answer_time`.
+    /// Waits until the server has told that the lock is busy, or the acquisition is decided. Returns false if it has not, and
+    /// nothing is answered for `answer_time`, or the answers do not lead to that.
     async fn is_known(&self, answer_time: Duration) -> bool {
         // An attempt that does not wait ends by itself if the lock is busy.
         let waits = self.config.mode == Mode::Wait;
@@ -301,7 +301,7 @@ impl Acquisition {
                 (false, false) => rounds += 1,
             }
         }
-        true
+        false
     }
 
     /// Returns whether the server answers one request more within `answer_time`. Then the answers to all earlier requests
