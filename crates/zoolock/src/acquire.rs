@@ -147,7 +147,7 @@ impl Lock {
         let directories = self.directories()?;
         let reserved = watched_bytes(kind, self.options.naming, &directories);
         let answer_by = Zoolock::deadline_after(self.zoolock.answer_timeout());
-        let mut was_queued = false;
+        let mut has_expired = false;
         loop {
             let kind_name = kind_name(kind, directories.len());
             let begun = self.begin(kind_name, reserved, patience.at_least(answer_by)).await;
@@ -155,7 +155,7 @@ impl Lock {
                 Ok(Some(begun)) => begun,
                 Ok(None) => return Err(self.no_answer()),
                 // The outage may end before the patience does.
-                Err(Error::Unavailable { .. }) if was_queued => {
+                Err(Error::Unavailable { .. }) if has_expired => {
                     let pause = self.zoolock.alarm(clock::monotonic() + REJOIN_PAUSE);
                     if self.within(patience.at_least(answer_by), pause).await.is_none() {
                         return Err(self.no_answer());
@@ -169,7 +169,7 @@ impl Lock {
                 Attempt::Held(held) => return Ok(Some(held)),
                 Attempt::Busy => return Ok(None),
                 Attempt::Unanswered => return Err(self.no_answer()),
-                Attempt::Again => was_queued = true,
+                Attempt::Again => has_expired = true,
             }
         }
     }

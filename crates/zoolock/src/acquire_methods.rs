@@ -1,4 +1,4 @@
-//! The methods that acquire a lock, and those that operate on it. They are the same for every kind.
+//! The methods to acquire a lock, and to operate on it. They are the same for each kind.
 
 /// Implements the methods of a lock handle that acquire one kind of guard.
 macro_rules! acquire {

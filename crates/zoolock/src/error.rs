@@ -17,7 +17,7 @@ pub enum Error {
     Timeout {
         /// The lock.
         path: String,
-        /// The time for which it was waited for.
+        /// The time of the wait.
         waited: Duration,
     },
     /// The lock is lost. Work under the lock may have overlapped with the next holder's.
@@ -107,7 +107,7 @@ pub enum LossReason {
     Unreachable,
     /// This program closed the session.
     Closed,
-    /// This process was forked off from the one that holds the lock. That process may still hold it.
+    /// This process is a fork of the process that holds the lock. The other process may still hold it.
     Forked,
 }
 

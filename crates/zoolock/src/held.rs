@@ -59,14 +59,18 @@ impl Held {
         held
     }
 
-    /// Returns whether this process was forked off from the one that holds the lock.
+    /// Returns whether this process is a fork of the process that holds the lock.
     fn is_forked(&self) -> bool {
         self.zoolock.process().is_forked()
     }
 
     /// Returns the znode that holds the lock.
     fn holding_node(&self) -> Node {
-        let known = if self.is_forked() { None } else { self.acquisition.node() };
+        self.node_of(&self.acquisition)
+    }
+
+    fn node_of(&self, acquisition: &Acquisition) -> Node {
+        let known = if self.is_forked() { None } else { acquisition.node() };
         known.unwrap_or(self.grant.node)
     }
 
@@ -190,8 +194,7 @@ impl Held {
     /// Returns the check of the znode of the strongest lock that is held.
     pub(crate) fn check(&self) -> Check {
         let acquisition = self.upgrade.as_ref().unwrap_or(&self.acquisition);
-        let known = if self.is_forked() { None } else { acquisition.node() };
-        let node = known.unwrap_or(self.grant.node);
+        let node = self.node_of(acquisition);
         // The full path: the caller's client does not know our chroot.
         Check::of(acquisition.directories()[0].child(&node.name()))
     }
@@ -208,7 +211,7 @@ impl Held {
     pub(crate) fn when_lost(&self, tell: impl FnOnce(LossReason) + Send + 'static) -> Task {
         if self.is_forked() {
             tell(LossReason::Forked);
-            return Task::ended();
+            return Task::Ended;
         }
         let all: Vec<_> = self.all().cloned().collect();
         let task = async move { tell(lost(all.iter()).await) };

@@ -63,11 +63,6 @@ impl Tasks {
 }
 
 impl Task {
-    /// Returns a task that has ended.
-    pub(crate) fn ended() -> Task {
-        Task::Ended
-    }
-
     pub(crate) fn abort(&self) {
         match self {
             Task::Spawned(task) => task.abort(),

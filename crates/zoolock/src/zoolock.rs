@@ -7,7 +7,6 @@ use futures_util::future::join_all;
 use tokio::runtime::Runtime;
 use tokio::sync::oneshot;
 use zoolock_core::ContenderId;
-use zoolock_core::contender::Failure;
 
 use crate::acquire::Lock;
 use crate::asker::Askers;
@@ -248,10 +247,7 @@ impl Zoolock {
         let alarm = self.alarm(Zoolock::deadline_after(self.answer_timeout()));
         tokio::select! {
             biased;
-            answer = keeper.exists("/") => {
-                let failure = answer.err().map(|error| error.failure);
-                !matches!(failure, Some(Failure::Unknown | Failure::Throttled))
-            }
+            answer = keeper.exists("/") => answer.err().is_none_or(|error| error.failure.is_answer()),
             () = alarm => false,
         }
     }

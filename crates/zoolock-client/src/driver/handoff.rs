@@ -1,7 +1,7 @@
 //! The hand-off between callers and the driver: a state behind a mutex, and a wake for the driver.
 //!
 //! The driver sleeps until its alarm. A caller that changes the state wakes it only if it has work now, or a timer before
-//! its alarm. `tests/handoff.rs` runs this file in all orders of the threads.
+//! its alarm. `tests/handoff.rs` runs this file in many orders of the threads.
 
 use std::sync::PoisonError;
 

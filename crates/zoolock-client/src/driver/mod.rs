@@ -254,7 +254,7 @@ impl<H: Handler> Shared<H> {
 }
 
 impl<H> Shared<H> {
-    /// Returns whether this process was forked off from the one that started the session. It writes nothing.
+    /// Returns whether this process is a fork of the process that started the session. A fork does not write.
     fn is_forked(&self) -> bool {
         std::process::id() != self.process
     }

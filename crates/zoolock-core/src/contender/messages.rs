@@ -221,6 +221,11 @@ pub enum Failure {
 }
 
 impl Failure {
+    /// Returns whether a server has answered the request, and has not put it off.
+    pub fn is_answer(self) -> bool {
+        !matches!(self, Failure::Unknown | Failure::Throttled)
+    }
+
     /// Returns whether only a leader gives this answer to a write. Then it confirms the session as a success
     /// does.
     ///

@@ -165,14 +165,16 @@ on_both_arms!(short_patience_is_one_attempt, |place| async move {
     let rival = open(&place.connect_string()).await;
     for round in 0..50 {
         let patience = Duration::from_millis([0, 1][round % 2]);
-        let guard = zl.mutex("short").lock_timeout(patience).await.expect("a free lock is acquired");
-        let busy = rival.mutex("short").lock_timeout(patience).await;
+        // New names: the znode of a waiter that gave up is deleted in the background.
+        let (short, permits) = (format!("short-{round}"), format!("permits-{round}"));
+        let guard = zl.mutex(&short).lock_timeout(patience).await.expect("a free lock is acquired");
+        let busy = rival.mutex(&short).lock_timeout(patience).await;
         assert!(matches!(busy, Err(Error::Timeout { .. })), "{busy:?}");
-        let busy = rival.rwlock("short").read_timeout(patience).await;
+        let busy = rival.rwlock(&short).read_timeout(patience).await;
         assert!(matches!(busy, Err(Error::Timeout { .. })), "{busy:?}");
         guard.release().await.expect("release succeeds");
-        let permit = zl.semaphore("permits", 1).acquire_timeout(1, patience).await.expect("a free permit");
-        let busy = rival.semaphore("permits", 1).acquire_timeout(1, patience).await;
+        let permit = zl.semaphore(&permits, 1).acquire_timeout(1, patience).await.expect("a free permit");
+        let busy = rival.semaphore(&permits, 1).acquire_timeout(1, patience).await;
         assert!(matches!(busy, Err(Error::Timeout { .. })), "{busy:?}");
         permit.release().await.expect("release succeeds");
     }

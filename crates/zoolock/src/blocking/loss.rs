@@ -28,14 +28,9 @@ impl Drop for Callbacks {
     }
 }
 
-/// Blocks until the lock is lost, for `timeout` at most.
-pub(super) fn within(timeout: Duration, lost: impl Future<Output = LossReason>) -> Option<LossReason> {
-    wait_for(timeout, lost)
-}
-
 /// Blocks until something happens, for `timeout` at most. Returns whether it happened.
 pub(super) fn in_time(timeout: Duration, happens: impl Future<Output = ()>) -> bool {
-    wait_for(timeout, happens).is_some()
+    within(timeout, happens).is_some()
 }
 
 /// Wakes a thread.
@@ -48,7 +43,7 @@ impl Wake for Unpark {
 }
 
 /// Blocks until the future is ready, for `timeout` at most. It needs no timer of a runtime, and so works in a forked process.
-fn wait_for<T>(timeout: Duration, future: impl Future<Output = T>) -> Option<T> {
+pub(super) fn within<T>(timeout: Duration, future: impl Future<Output = T>) -> Option<T> {
     let deadline = Instant::now().checked_add(timeout);
     let waker = Waker::from(Arc::new(Unpark(std::thread::current())));
     let mut future = pin!(tokio::task::unconstrained(future));

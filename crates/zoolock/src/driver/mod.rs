@@ -309,8 +309,7 @@ impl Acquisition {
     async fn is_answered(&self, answer_time: Duration) -> bool {
         let (Some(keeper), Some(path)) = (self.session.keeper(), self.directory()) else { return false };
         let answered = async {
-            let answer = keeper.exists(path.as_str()).await;
-            if matches!(answer, Err(KeeperError { failure: Failure::Unknown | Failure::Throttled, .. })) {
+            if keeper.exists(path.as_str()).await.is_err_and(|error| !error.failure.is_answer()) {
                 return false;
             }
             let is_settled = |state: &State| {
@@ -570,10 +569,7 @@ impl Acquisition {
         if state.over {
             return;
         }
-        let failure = outcome.as_ref().err().map(|error| error.failure);
-        if !matches!(failure, Some(Failure::Unknown | Failure::Throttled)) {
-            state.answers += 1;
-        }
+        state.answers += u64::from(outcome.as_ref().err().is_none_or(|error| error.failure.is_answer()));
         match outcome {
             Err(error) => {
                 if matches!(error.failure, Failure::Refused(_)) {

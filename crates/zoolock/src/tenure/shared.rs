@@ -92,7 +92,7 @@ impl Shared {
         self.settings
     }
 
-    /// Returns whether this process was forked off from the one that shares the lock.
+    /// Returns whether this process is a fork of the process that shares the lock.
     pub(super) fn is_forked(&self) -> bool {
         self.lock.zoolock.process().is_forked()
     }
