@@ -92,7 +92,7 @@ impl Worker {
                 self.referee.note(format!("{} did not acquire {names:?}", self.name));
                 self.referee.count("not had");
             }
-            Err(error) => self.refused(&error, &what).await,
+            Err(error) => self.refused(&error, mode, &what).await,
         }
     }
 
@@ -147,7 +147,8 @@ impl Worker {
             (Ok(first), Ok(second)) => first.or(second),
             // The other call may still hold the lock. The referee must record every hold, so keep its guard.
             (Err(error), Ok(guard)) | (Ok(guard), Err(error)) if guard.is_some() => {
-                self.refused(&error, &format!("{}, one call of two for {name:?}, {mode:?}", self.name)).await;
+                self.refused(&error, mode, &format!("{}, one call of two for {name:?}, {mode:?}", self.name))
+                    .await;
                 guard
             }
             (Err(error), _) | (_, Err(error)) => return Err(error),
@@ -158,7 +159,9 @@ impl Worker {
             Ok(other) => {
                 self.referee.fail(&format!("{} as the owner of {guard:?} was refused: {other:?}", self.name))
             }
-            Err(error) => self.refused(&error, &format!("{} again for {name:?}", self.name)).await,
+            Err(error) => {
+                self.refused(&error, WaitMode::Try, &format!("{} again for {name:?}", self.name)).await
+            }
         }
         Ok(Some(Held::Owner(guard)))
     }
@@ -320,7 +323,7 @@ impl Worker {
     }
 
     /// Checks that the error of an acquisition is allowed.
-    async fn refused(&mut self, error: &Error, what: &str) {
+    async fn refused(&mut self, error: &Error, mode: WaitMode, what: &str) {
         self.referee.note(format!("{what}: {error}"));
         match error {
             Error::Timeout { .. } => self.referee.count("not had in time"),
@@ -328,14 +331,20 @@ impl Worker {
             Error::Removed { .. } | Error::Lost { reason: LossReason::Broken, .. } => {
                 self.referee.count("waiters told broken");
             }
-            // A call that does not wait may fall into the time without a connection.
-            Error::Unavailable { .. } => self.referee.count("not answered in time"),
+            Error::Unavailable { .. } if self.may_be_unavailable(mode) => {
+                self.referee.count("not answered in time")
+            }
             Error::Lost { .. } if self.may_expire => {
                 self.referee.count("waiters of lost sessions");
                 sleep(Duration::from_millis(50)).await;
             }
             error => self.referee.fail(&format!("{what}: {error}")),
         }
+    }
+
+    /// Returns whether a call may end without an answer: it has a time limit, and its request was lost.
+    fn may_be_unavailable(&self, mode: WaitMode) -> bool {
+        self.may_expire || !matches!(mode, WaitMode::ForEver)
     }
 
     /// Fails with a listing of the queues.
@@ -430,7 +439,9 @@ macro_rules! upgrade {
                             Error::Conflict { .. } => self.referee.count("outranked"),
                             // The guard tells whether the read znode or the write znode was lost.
                             Error::Lost { .. } => self.referee.count("upgrades told lost"),
-                            Error::Unavailable { .. } if self.may_expire => {}
+                            Error::Unavailable { .. } if self.may_be_unavailable(mode) => {
+                                self.referee.count("upgrades not answered in time");
+                            }
                             error => self.referee.fail(&format!("#{id} cannot upgrade, {mode:?}: {error}")),
                         }
                         Some($back(not.guard))
