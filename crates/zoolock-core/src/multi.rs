@@ -74,6 +74,8 @@ enum Phase {
     Queued,
     AwaitingLease,
     Verifying,
+    /// Recording the beginning in all directories.
+    Beginning,
     Held,
     Retiring {
         place: usize,
@@ -101,6 +103,7 @@ enum Purpose {
     Pause,
     Search(usize),
     Verify(usize),
+    Begin,
     Release,
     RetirePause,
     RetireRead,
@@ -118,7 +121,7 @@ impl Multi {
     pub fn new(config: Config, places: usize) -> Multi {
         let part = || Part {
             // All znodes are read again before the grant.
-            contender: Contender::new(Config { looks_ahead: false, ..config.clone() }),
+            contender: Contender::new_part(Config { looks_ahead: false, ..config.clone() }),
             grant: None,
             found: Vec::new(),
             released: false,
@@ -277,9 +280,11 @@ impl Multi {
                 self.lost = Some(loss);
                 context.actions.push(Action::Lost(loss));
             }
-            Phase::Queued | Phase::AwaitingLease | Phase::Verifying | Phase::Pausing(After::Verify) => {
-                self.fail(Reason::Broken, context);
-            }
+            Phase::Queued
+            | Phase::AwaitingLease
+            | Phase::Verifying
+            | Phase::Pausing(After::Verify)
+            | Phase::Beginning => self.fail(Reason::Broken, context),
             _ => {}
         }
     }
@@ -316,6 +321,9 @@ impl Multi {
             Err(Failure::NoNode) if self.create_in_doubt => self.search(context),
             Err(Failure::NoNode) => self.make_directories_or_leave(context),
             Err(Failure::Throttled) => self.pause(After::Join, context),
+            Err(Failure::NodeExistsAt(place)) if !self.create_in_doubt && self.may_retire(place) => {
+                self.retire_or_leave(place, context);
+            }
             Err(failure) if self.create_in_doubt => {
                 self.refusal = Some(failure);
                 self.search(context);
@@ -330,8 +338,8 @@ impl Multi {
             self.parts.iter_mut().for_each(|part| part.contender.create_failed());
             self.each(context, |place, part| part.discard(nodes[place]));
             return match ending {
-                Some(place) if self.wanted => self.retire(place, context),
-                _ => self.leave(context),
+                Some(place) => self.retire_or_leave(place, context),
+                None => self.leave(context),
             };
         }
         self.phase = Phase::Queued;
@@ -432,6 +440,7 @@ impl Multi {
                 self.waited = true;
             }
             _ if !self.wanted => self.leave(context),
+            Some(Failure::NodeExistsAt(place)) if self.may_retire(place) => self.retire(place, context),
             Some(failure) => self.fail(Reason::Refused(failure), context),
             None => self.make_directories_or_leave(context),
         }
@@ -480,6 +489,13 @@ impl Multi {
             self.phase = Phase::AwaitingLease;
             return;
         }
+        let parts = self.parts.iter_mut().enumerate();
+        let beginnings: Vec<_> =
+            parts.filter_map(|(place, part)| part.contender.record_beginning(place)).collect();
+        if !beginnings.is_empty() {
+            self.phase = Phase::Beginning;
+            return self.send(0, Purpose::Begin, Request::HoldAll(beginnings), context);
+        }
         let grants: Vec<Grant> = self.parts.iter().filter_map(|part| part.grant).collect();
         let Some(first) = grants.first() else { return };
         let said = |what| grants.iter().any(|grant| grant.previous == what);
@@ -492,6 +508,26 @@ impl Multi {
         context.actions.push(Action::Granted(Grant { node: first.node, previous }));
         if self.revoked {
             context.actions.push(Action::Revoked);
+        }
+    }
+
+    fn begun(&mut self, outcome: Result<Reply, Failure>, context: &mut StepContext) {
+        let Err(failure) = outcome else {
+            self.parts.iter_mut().for_each(|part| part.contender.beginning_recorded());
+            return self.grant(context);
+        };
+        // Another client wrote meanwhile, one of our znodes is deleted, or the reply is lost.
+        self.phase = Phase::Queued;
+        self.waited = true;
+        for place in 0..self.parts.len() {
+            let (again, actions) = self.parts[place].contender.begin_again(failure);
+            if again {
+                self.parts[place].grant = None;
+            }
+            self.run(place, actions, context);
+        }
+        if !failure.is_passing() {
+            self.fail(Reason::Refused(failure), context);
         }
     }
 
@@ -550,7 +586,7 @@ impl Multi {
             // A deadline limits only the waiting.
             Phase::Held if reason.is_none() => {
                 // It was granted, but the caller never saw it.
-                self.each(context, |_, part| part.withdraw());
+                self.each(context, |_, part| part.withdraw(false));
                 return self.leave(context);
             }
             Phase::Held | Phase::Releasing(_) | Phase::Parting | Phase::Leaving | Phase::Over => return,
@@ -577,7 +613,8 @@ impl Multi {
             || (self.create_in_doubt
                 && matches!(self.phase, Phase::Pausing(After::Join) | Phase::MakingDirectories));
         if !answers_bring_nodes {
-            self.each(context, |_, part| part.withdraw());
+            let waited = self.waited && self.config.mode == Mode::Wait;
+            self.each(context, |_, part| part.withdraw(waited));
             self.leave(context);
         }
     }
@@ -649,6 +686,14 @@ impl Multi {
 
     // ---- the end of the numbers ----
 
+    fn may_retire(&self, place: usize) -> bool {
+        place < self.parts.len() && self.config.rules.on(Rule::RetireNearTheEnd)
+    }
+
+    fn retire_or_leave(&mut self, place: usize, context: &mut StepContext) {
+        if self.wanted { self.retire(place, context) } else { self.leave(context) }
+    }
+
     fn retire(&mut self, place: usize, context: &mut StepContext) {
         self.phase = Phase::Retiring { place, directory: None, polls: 0 };
         self.send(place, Purpose::RetireRead, Request::ReadDirectory, context);
@@ -712,6 +757,7 @@ impl Multi {
             },
             Purpose::Search(place) => self.searched(place, outcome, context),
             Purpose::Verify(place) => self.verified(place, &outcome, context),
+            Purpose::Begin => self.begun(outcome, context),
             Purpose::Release => self.released(outcome, context),
             Purpose::RetirePause => {
                 if let Phase::Retiring { place, .. } = self.phase {

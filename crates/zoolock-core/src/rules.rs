@@ -100,11 +100,17 @@ pub enum Rule {
     /// A refusal by the connected server alone is no barrier before the search for znodes of lost replies.
     /// Without it, the lost create arrives after the search, and nothing finds its znode.
     BarrierPassesLeader = 1 << 29,
+    /// A multi-lock records its beginning in all directories at once, when it is the head of all queues.
+    /// Without it, a contender that waits in another queue and dies is taken for a holder that crashed.
+    BeginTogether = 1 << 30,
+    /// A contender that gives up after a wait reads its own znode before it deletes it.
+    /// Without it, its znode was deleted during the wait, and it deletes another contender's of the same name.
+    ReadAfterWait = 1 << 31,
 }
 
 impl Rule {
     /// Every rule.
-    pub const ALL: [Rule; 30] = [
+    pub const ALL: [Rule; 32] = [
         Rule::MarkerOfThisDirectory,
         Rule::AloneByPzxid,
         Rule::OwnNodeAfterDirectory,
@@ -135,6 +141,8 @@ impl Rule {
         Rule::SizeOfThatMoment,
         Rule::DowngradeInPlace,
         Rule::BarrierPassesLeader,
+        Rule::BeginTogether,
+        Rule::ReadAfterWait,
     ];
 }
 

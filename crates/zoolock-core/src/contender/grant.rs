@@ -62,6 +62,7 @@ impl Contender {
         others: &[String],
         context: &mut StepContext,
     ) {
+        self.unrecorded = None;
         let alone = me.prefix.is_exclusive();
         let marker = directory.and_then(|directory| directory.record.marker_of(directory.czxid));
         let tracked = marker.is_some_and(|marker| marker.tracked);
@@ -86,7 +87,12 @@ impl Contender {
             Some(marker) => marker,
             None => Marker { left: Left::Broken, ..beginning },
         };
-        self.undo = Some(Undo { marker, version: directory.version });
+        let undo = Undo { marker, version: directory.version };
+        if self.begins_with_others && self.on(Rule::BeginTogether) {
+            self.unrecorded = Some(undo);
+            return self.hold(me, Some(directory), previous, context);
+        }
+        self.undo = Some(undo);
         self.phase = Phase::Marking { me, directory, previous };
         let node = self.on(Rule::HeldWithOwnNode).then_some(me);
         let version = directory.version;
@@ -107,10 +113,7 @@ impl Contender {
                 self.pause(After::Look(me), context);
             }
             Err(failure) => {
-                if !self.perhaps_marked {
-                    // A marker that was not written must not be undone: that would overwrite later records.
-                    self.undo = None;
-                }
+                self.not_marked();
                 match failure {
                     Failure::Throttled => self.pause(After::Look(me), context),
                     // Another client wrote meanwhile, or our znode is deleted.
@@ -121,6 +124,58 @@ impl Contender {
         }
     }
 
+    /// Handles a refused marker.
+    fn not_marked(&mut self) {
+        if !self.perhaps_marked {
+            // A marker that was not written must not be undone: that would overwrite later records.
+            self.undo = None;
+        }
+    }
+
+    // ---- a lock of a multi-lock ----
+
+    /// Returns the beginning that is still to be recorded. From now on the record may contain it.
+    pub(crate) fn record_beginning(&mut self, place: usize) -> Option<Beginning> {
+        let Phase::Held { me, directory: Some(directory), .. } = self.phase else { return None };
+        self.undo = Some(self.unrecorded?);
+        let marker = me.beginning_in(directory.czxid);
+        Some(Beginning { place, node: me, marker, version: directory.version })
+    }
+
+    /// Handles a recorded beginning.
+    pub(crate) fn beginning_recorded(&mut self) {
+        if let Phase::Held { me, directory: Some(directory), .. } = &mut self.phase
+            && self.unrecorded.take().is_some()
+        {
+            directory.record = Record::Marker(me.beginning_in(directory.czxid));
+            directory.version = directory.version.wrapping_add(1);
+        }
+    }
+
+    /// Handles a beginning that was perhaps not recorded, and reads the record again unless the server refuses
+    /// it for good. Returns whether it read again: then the grant is not valid any more.
+    pub(super) fn beginning_failed(&mut self, failure: Failure, context: &mut StepContext) -> bool {
+        let Phase::Held { me, watch, .. } = self.phase else { return false };
+        if self.unrecorded.take().is_none() {
+            return false;
+        }
+        match failure {
+            Failure::Unknown => self.perhaps_marked = true,
+            _ => self.not_marked(),
+        }
+        if !failure.is_passing() {
+            return false;
+        }
+        context.actions.extend(watch.map(Action::Unwatch));
+        self.void_pending();
+        if failure.is_answer() {
+            self.look(me, context)
+        } else {
+            self.pause(After::Look(me), context)
+        }
+        true
+    }
+
     fn hold(
         &mut self,
         me: Node,
@@ -128,6 +183,7 @@ impl Contender {
         previous: Previous,
         context: &mut StepContext,
     ) {
+        self.unread = false;
         self.phase = Phase::Held { me, directory, watch: None };
         context.actions.push(Action::Granted(Grant { node: me, previous }));
         self.say_granted(me, context);

@@ -48,6 +48,16 @@ impl Contender {
         self.depart_after(Departure::new(node, None), context);
     }
 
+    /// Like `depart_if_there`, and leaves a marker.
+    pub(super) fn depart_after_wait(
+        &mut self,
+        node: Node,
+        marker: Option<(Marker, Option<i32>)>,
+        context: &mut StepContext,
+    ) {
+        self.depart_after(Departure::new(node, marker), context);
+    }
+
     /// Like `depart_if_there`, for a holder whose loss has been reported.
     pub(super) fn depart_doubtful(&mut self, node: Node, context: &mut StepContext) {
         let departure = self.departure(node, None, true, false);

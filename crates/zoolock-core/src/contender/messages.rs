@@ -126,6 +126,9 @@ pub enum Request {
         /// The version of the directory's data that we saw.
         version: i32,
     },
+    /// Write the markers of a multi-lock's holder that begins, in one transaction with checks that our znodes
+    /// exist.
+    HoldAll(Vec<Beginning>),
     /// Write the size of a semaphore into the directory.
     WriteSize {
         /// The size to write.
@@ -155,6 +158,19 @@ pub enum Request {
     DeleteDirectory,
     /// Answer [`Reply::Done`] after this many milliseconds. Nothing is sent to the server.
     Sleep(u32),
+}
+
+/// The beginning of one lock of a multi-lock.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Beginning {
+    /// The index of the lock.
+    pub place: usize,
+    /// Our znode.
+    pub node: Node,
+    /// The marker to write into its directory.
+    pub marker: Marker,
+    /// The version of the directory's data that we saw.
+    pub version: i32,
 }
 
 /// The release of one znode of a multi-lock.
@@ -210,6 +226,8 @@ pub enum Failure {
     NoNode,
     /// The znode exists already.
     NodeExists,
+    /// A transaction failed, because the znode of the operation with this index exists already.
+    NodeExistsAt(usize),
     /// The directory has children.
     NotEmpty,
     /// The data has another version.
@@ -226,13 +244,22 @@ impl Failure {
         !matches!(self, Failure::Unknown | Failure::Throttled)
     }
 
+    /// Returns whether the beginning of a holder may be recorded after a new look at the queue.
+    pub(crate) fn is_passing(self) -> bool {
+        matches!(self, Failure::Unknown | Failure::Throttled | Failure::BadVersion | Failure::NoNode)
+    }
+
     /// Returns whether only a leader gives this answer to a write. Then it confirms the session as a success
     /// does.
     ///
     /// The server of our connection may give the other answers by itself (an ACL: `enableEagerACLCheck`).
     pub fn is_decided(self) -> bool {
         match self {
-            Failure::NoNode | Failure::NodeExists | Failure::NotEmpty | Failure::BadVersion => true,
+            Failure::NoNode
+            | Failure::NodeExists
+            | Failure::NodeExistsAt(_)
+            | Failure::NotEmpty
+            | Failure::BadVersion => true,
             Failure::Unknown | Failure::Throttled | Failure::Refused(_) => false,
         }
     }

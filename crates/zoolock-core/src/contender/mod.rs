@@ -41,8 +41,8 @@ use crate::record::{Left, Marker, Record};
 use crate::rules::{Rule, Rules};
 
 pub use messages::{
-    Action, Departed, Directory, Event, Failure, Grant, Loss, Node, Parting, Previous, Reason, Refusal,
-    Reply, Request, RequestId, Says, SessionEnd, WatchId,
+    Action, Beginning, Departed, Directory, Event, Failure, Grant, Loss, Node, Parting, Previous, Reason,
+    Refusal, Reply, Request, RequestId, Says, SessionEnd, WatchId,
 };
 
 use ahead::LookAhead;
@@ -185,6 +185,10 @@ pub struct Contender {
     undo: Option<Undo>,
     /// The reply that would tell whether the marker was written is lost.
     perhaps_marked: bool,
+    /// One lock of a multi-lock: its beginning is recorded together with the others.
+    begins_with_others: bool,
+    /// The beginning is still to be recorded, or not yet confirmed; this would undo it.
+    unrecorded: Option<Undo>,
     /// The delay after a crash has passed.
     delayed: bool,
     /// The holder was told that it should release the lock.
@@ -366,6 +370,8 @@ impl Contender {
             before: None,
             undo: None,
             perhaps_marked: false,
+            begins_with_others: false,
+            unrecorded: None,
             delayed: false,
             revoked: false,
             ahead: LookAhead::Off,
@@ -566,6 +572,8 @@ impl Contender {
         match self.phase {
             // A deadline limits only the waiting.
             _ if reason.is_some() && self.has_been_granted() => return,
+            // It is not known whether the record says that we begin.
+            Phase::Held { .. } if self.unrecorded.is_some() && self.undo.is_some() => {}
             Phase::Held { me, directory, .. } => {
                 return self.take_back(me, directory.map(|directory| directory.version), context);
             }
@@ -599,7 +607,11 @@ impl Contender {
         self.wanted = false;
         self.phase = Phase::Leaving;
         let marker = self.undo.take().map(|undo| (undo.marker, version));
-        self.depart(me, marker, false, context);
+        if self.unread && self.on(Rule::ReadAfterWait) {
+            self.depart_after_wait(me, marker, context);
+        } else {
+            self.depart(me, marker, false, context);
+        }
     }
 
     /// Ends the acquisition with a reason, and deletes our znodes.
@@ -652,7 +664,7 @@ impl Contender {
         } else if let Some(undo) = self.undo.take() {
             // The record may contain our beginning, which must not be taken for a crash.
             self.depart_undone(me, undo, context);
-        } else if long_unseen {
+        } else if long_unseen && self.on(Rule::ReadAfterWait) {
             self.depart_if_there(me, context);
         } else {
             self.depart(me, None, false, context);

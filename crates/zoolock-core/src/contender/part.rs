@@ -3,6 +3,11 @@
 use super::*;
 
 impl Contender {
+    /// Returns a contender for one of several locks.
+    pub(crate) fn new_part(config: Config) -> Contender {
+        Contender { begins_with_others: true, ..Contender::new(config) }
+    }
+
     /// Returns whether this znode must be deleted at once, since the numbers of its directory run out.
     pub(crate) fn must_leave(&self, node: Node) -> bool {
         self.near_the_end(node)
@@ -57,11 +62,20 @@ impl Contender {
     }
 
     /// Gives up before all locks were granted. It may be the head already, but the caller has not worked
-    /// under the lock. So the record must not say that the last holder released it.
-    pub(crate) fn withdraw(&mut self) -> Vec<Action> {
+    /// under the lock. So the record must not say that the last holder released it. `waited`: it has waited
+    /// for another lock since it read its znode.
+    pub(crate) fn withdraw(&mut self, waited: bool) -> Vec<Action> {
         self.on_its_own(|part, context| {
+            part.unread |= waited;
             part.abandon(None, context);
         })
+    }
+
+    /// Handles a failed record of its beginning. Returns whether it waits for the grant again.
+    pub(crate) fn begin_again(&mut self, failure: Failure) -> (bool, Vec<Action>) {
+        let mut again = false;
+        let actions = self.on_its_own(|part, context| again = part.beginning_failed(failure, context));
+        (again, actions)
     }
 
     /// Returns the release of its znode.

@@ -1,12 +1,13 @@
 //! Hand-written scripts for the multi-lock state machine. `tests/protocol` searches for rarer sequences.
 
+mod beginning;
 mod doubts;
 mod leaving;
 mod moments;
 mod retiring;
 
 use super::*;
-use crate::contender::{Directory, Kind, Parting, Refusal, Says};
+use crate::contender::{Beginning, Directory, Kind, Parting, Refusal, Says};
 use crate::ids::{ContenderId, Sequence, SessionId};
 use crate::names::{Names, Prefix};
 use crate::record::{Marker, Record};

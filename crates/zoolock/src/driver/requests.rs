@@ -4,7 +4,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 
 use zoolock_core::Sequence;
-use zoolock_core::contender::{Directory, Failure, Node, Parting, Reply, Request, Says, WatchId};
+use zoolock_core::contender::{Beginning, Directory, Failure, Node, Parting, Reply, Request, Says, WatchId};
 use zoolock_core::names::{Naming, Prefix};
 use zoolock_core::record::{Left, Marker, Record};
 
@@ -36,6 +36,7 @@ pub(super) fn is_write(request: &Request) -> bool {
         | Request::ReleaseAll(_)
         | Request::Barrier
         | Request::Hold { .. }
+        | Request::HoldAll(_)
         | Request::WriteSize { .. }
         | Request::SayGranted { .. }
         | Request::DeleteDirectory => true,
@@ -124,6 +125,13 @@ impl Acquisition {
             Request::Hold { node, marker, version } => {
                 let check = node.map(|node| Op::Check(directory.child(&node.name())));
                 let ops = check.into_iter().chain([record(directory, &marker, Some(version))]);
+                commit(&*keeper, ops.collect())
+            }
+            Request::HoldAll(beginnings) => {
+                let ops = beginnings.into_iter().flat_map(|Beginning { place, node, marker, version }| {
+                    let directory = &self.directories[place];
+                    [Op::Check(directory.child(&node.name())), record(directory, &marker, Some(version))]
+                });
                 commit(&*keeper, ops.collect())
             }
             Request::WriteSize { size, version } => {

@@ -58,6 +58,16 @@ pub(super) struct Undone {
 }
 
 impl Undone {
+    /// Returns the error for the caller that asked for the whole transaction.
+    pub(super) fn for_all(self) -> KeeperError {
+        match (self.at, self.error.failure) {
+            (Some(at), Failure::NodeExists) => {
+                KeeperError { failure: Failure::NodeExistsAt(at), ..self.error }
+            }
+            _ => self.error,
+        }
+    }
+
     /// What that is for whoever asked for all that comes before that part.
     pub(super) fn for_those_before(self, part: usize) -> KeeperError {
         match self.at {

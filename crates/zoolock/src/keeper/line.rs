@@ -436,7 +436,7 @@ impl Keeper for LineKeeper {
         let held_back = &mut *lock(&self.deferral.held_back);
         self.send_release(held_back);
         let answer = self.transact(ops);
-        Box::pin(async move { answer.await.map_err(|undone| undone.error) })
+        Box::pin(async move { answer.await.map_err(Undone::for_all) })
     }
 
     fn commit_soon(&self, ops: Vec<Op>) -> Answer<()> {

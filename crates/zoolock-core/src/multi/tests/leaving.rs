@@ -137,26 +137,12 @@ fn timed_out_partial_head_writes_no_marker() {
     drive.feed(Event::TimedOut);
     let unwatched = Action::Unwatch(WatchId(0x100));
     assert_eq!(drive.take_reported(), [Action::Failed(Reason::TimedOut), unwatched]);
-    drive.answer(0, Request::Delete(node(0)), DONE);
-    drive.answer(1, Request::Sync, DONE);
-    drive.answer(1, Request::Exists(node(1)), own(1));
-    drive.answer(1, Request::Delete(node(1)), DONE);
+    for place in [0, 1] {
+        drive.answer(place, Request::Sync, DONE);
+        drive.answer(place, Request::Exists(node(place)), own(place));
+        drive.answer(place, Request::Delete(node(place)), DONE);
+    }
     assert_eq!(drive.take_reported(), [Action::Over]);
-}
-
-#[test]
-fn cancel_after_hold_write_restores_crash_marker() {
-    let mut drive = Drive::start_with(|config| config.tracks_crashes = true);
-    drive.answer(0, Request::JoinAll, joined(ME));
-    let crashed = Marker { left: Left::Held, tracked: true, ..marker(0, 3) };
-    drive.answer(0, Request::ReadDirectory, directory(0, ME, 1, Record::Marker(crashed)));
-    drive.answer(1, Request::ReadDirectory, directory(1, ME, 2, Record::Empty));
-    drive.answer(1, watch(1, 8), theirs(Zxid(40)));
-    let begun = Marker { left: Left::Held, tracked: true, ..marker(0, 4) };
-    drive.answer(0, Request::Hold { node: Some(node(0)), marker: begun, version: 3 }, DONE);
-    drive.feed(Event::Cancel);
-    drive.answer(0, watch(0, 4), own(0));
-    drive.answer(0, Request::Release { node: node(0), marker: crashed, version: Some(4) }, DONE);
 }
 
 #[test]

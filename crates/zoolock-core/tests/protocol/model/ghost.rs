@@ -94,7 +94,8 @@ pub(crate) struct Trace {
     /// At some moment no conflicting node was before it, or before any other node of the same create.
     pub(crate) was_clear: bool,
     pub(crate) fate: Fate,
-    /// The client was told that it exists, and has neither sent a delete since nor been told that it was deleted.
+    /// The client was told that it exists, and has neither sent a delete since nor been told that it was deleted. The end
+    /// of a wait ends this, too: what was known before it is old.
     ///
     /// A read through a follower that has not heard of the deletion proves nothing: hence the sync before it.
     ///

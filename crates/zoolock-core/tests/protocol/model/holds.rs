@@ -150,9 +150,11 @@ impl World {
             }
             return;
         }
-        // A node that was deleted before begins nothing.
-        let exists = |trace: &&Trace| trace.at == at && trace.fate == Fate::Exists;
-        let Some(trace) = self.clients[i].ghost.traces_of(czxid).find(exists) else { return };
+        // A node that was deleted before begins nothing, and neither does a contender that is not the head in all its
+        // queues.
+        let begins =
+            |trace: &&Trace| trace.at == at && trace.fate == Fate::Exists && (granted || trace.was_clear);
+        let Some(trace) = self.clients[i].ghost.traces_of(czxid).find(begins) else { return };
         let &Trace { directory, name, .. } = trace;
         let (order, tells, end) = (self.order(i, trace), false, End::No);
         self.history.holds.push(Hold { at, directory, order, czxid, name, tells, granted, end });

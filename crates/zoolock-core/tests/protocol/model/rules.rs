@@ -5,7 +5,7 @@ use zoolock_core::{Rule, Rules};
 use super::locks::{
     CLEAN, CRASHED, DOWNGRADE, ENDS, EXCLUSION, NOTHING_LEFT, OWN_ONLY, PROGRESS, PROMPT, RECORD, TAKEN_BACK,
 };
-use super::plan::Plan::{Mutex, Permits, Read, Upgrade, Write, WriteThenRead};
+use super::plan::Plan::{Mutex, Next, Permits, Read, Upgrade, Write, WriteThenRead};
 use super::scenario::Scenario;
 use super::{finds, finds_nothing};
 
@@ -172,6 +172,26 @@ fn verify_all() {
     is_needed(Rule::VerifyAll, EXCLUSION, beside_one(&["disconnect", "break"]));
     // A reader is first in its second queue while it reads. Its first directory is deleted meanwhile.
     is_needed(Rule::VerifyAll, EXCLUSION, beside_one(&["remove"]).plans(&[Read, Mutex]));
+}
+
+#[test]
+fn begin_together() {
+    // The multi-lock is the head of one queue, waits in another one and dies. The third client comes when the second
+    // releases.
+    let scenario = Scenario::over(&[&[0, 1], &[1], &[0]]).plans(&[Mutex, Mutex, Next(1)]);
+    is_needed(Rule::BeginTogether, CRASHED, scenario.with(&["crash"]).tracking());
+}
+
+#[test]
+fn read_after_wait() {
+    // An operator deletes the directory and it is made again, while one waits. Its name belongs to another one when it
+    // gives up.
+    let faults = &["remove", "cancel"];
+    let one = Scenario::of(&[Mutex, Mutex, Next(0)]).with(faults).numbered(1);
+    is_needed(Rule::ReadAfterWait, OWN_ONLY, one);
+    // The multi-lock is the head of one queue, whose directory is deleted, and waits in the other one.
+    let several = Scenario::over(&[&[0, 1], &[1], &[0]]).plans(&[Mutex, Mutex, Next(1)]);
+    is_needed(Rule::ReadAfterWait, OWN_ONLY, several.with(faults).watching_late());
 }
 
 #[test]

@@ -1,6 +1,8 @@
 //! The service: how it carries out a request.
 
-use zoolock_core::contender::{Directory as Reading, Failure, Node, Parting, Refusal, Reply, Request, Says};
+use zoolock_core::contender::{
+    Beginning, Directory as Reading, Failure, Node, Parting, Refusal, Reply, Request, Says,
+};
 use zoolock_core::names;
 use zoolock_core::record::{Left, Marker};
 use zoolock_core::{Record, SessionId, Zxid};
@@ -137,6 +139,19 @@ impl World {
                 }
                 vec![(at, Op::Write(Record::Marker(*marker)))]
             }
+            Request::HoldAll(beginnings) => {
+                let mut ops = Vec::new();
+                for Beginning { place, node, marker, version } in beginnings {
+                    let at = scenario.wants[i][*place];
+                    self.existing(at, node)?;
+                    self.check_version(at, Some(*version))?;
+                    ops.push((at, Op::Write(Record::Marker(*marker))));
+                }
+                for Beginning { place, node, .. } in beginnings {
+                    self.on_begun(i, scenario.wants[i][*place], node);
+                }
+                ops
+            }
             Request::WriteSize { size, version } => {
                 self.check_version(at, Some(*version))?;
                 vec![(at, Op::Write(Record::Semaphore(*size)))]
@@ -184,7 +199,11 @@ impl World {
         let places = if all { &scenario.wants[i][..] } else { std::slice::from_ref(&sent.at) };
         let mut ops = Vec::new();
         for &at in places {
-            let (sequence, counts) = self.number(i, at, negative, scenario)?;
+            let number = self.number(i, at, negative, scenario);
+            let (sequence, counts) = number.map_err(|failure| match failure {
+                Failure::NodeExists if all => Failure::NodeExistsAt(ops.len()),
+                failure => failure,
+            })?;
             let name = Name { prefix: scenario.prefix(i), sequence };
             ops.push((at, Op::Create { name, owner: i as u8, round: sent.round, place: None, counts }));
         }
@@ -441,6 +460,7 @@ pub(crate) fn is_write(request: &Request) -> bool {
             | Request::Release { .. }
             | Request::ReleaseAll(_)
             | Request::Hold { .. }
+            | Request::HoldAll(_)
             | Request::WriteSize { .. }
             | Request::SayGranted { .. }
             | Request::Downgrade { .. }

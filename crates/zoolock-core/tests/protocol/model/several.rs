@@ -122,7 +122,11 @@ fn names_that_repeat() {
 #[test]
 fn end_of_the_numbers() {
     let one = ["lag", "crash", "break", "reap"].map(|fault| crossed(&[fault]).near_the_end(1, 99));
-    finds_nothing_in(one.into_iter().chain([beside_one(&["disconnect"]).near_the_end(2, 99)]));
+    // The last number is refused while another one has it.
+    let full = |scenario: Scenario| Scenario { retire_from: 5, ..scenario.near_the_end(5, 5) };
+    let full =
+        [crossed(&[]), beside_one(&["crash"]), beside_one(&["lag"]), beside_one(&["disconnect"])].map(full);
+    finds_nothing_in(one.into_iter().chain([beside_one(&["disconnect"]).near_the_end(2, 99)]).chain(full));
 }
 
 /// A client that takes one lock and then another, and a client that takes them in the opposite order.

@@ -12,7 +12,7 @@ use zoolock_core::record::Left;
 use zoolock_core::{Record, Sequence, SessionId};
 
 use super::bugs::Bug;
-use super::ghost::{Fate, Ghost, History, Reader};
+use super::ghost::{Fate, Ghost, History, Reader, Trace};
 use super::machine::Machine;
 use super::plan::Plan;
 use super::scenario::{Budget, Scenario};
@@ -365,8 +365,11 @@ impl World {
                 Event::Answer(id, outcome)
             }
             Inbound::Fired { watch, deleted } => {
-                for trace in client.ghost.traces.iter_mut() {
-                    trace.fresh &= !deleted || (trace.at, trace.czxid) != (watch.at, watch.czxid);
+                let ghost = &mut client.ghost;
+                let is_own = |trace: &Trace| (trace.at, trace.czxid) == (watch.at, watch.czxid);
+                let ends_a_wait = !ghost.granted && !ghost.gave_up && !ghost.traces.iter().any(is_own);
+                for trace in &mut ghost.traces {
+                    trace.fresh &= !ends_a_wait && !(deleted && is_own(trace));
                 }
                 Event::Fired { watch: watch.id, deleted }
             }
