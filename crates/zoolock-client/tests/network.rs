@@ -2,14 +2,16 @@
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
+use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant as Clock};
 
 use bytes::BytesMut;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::{TcpListener, TcpStream, UnixListener};
 use tokio::sync::Semaphore;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
+use tokio::task::{JoinHandle, JoinSet};
 use zoolock_client::sasl::{Exchange, Mechanism, StepFuture};
 use zoolock_client::{
     Client, End, Handler, Host, Instant, Os, RequestError, RequestId, SaslStep, Servers, SessionConfig, State,
@@ -186,6 +188,67 @@ async fn server_that_never_answers_is_left() {
         session.connected().await;
     }
     accepting.abort();
+    server.shutdown().await;
+}
+
+/// Listens on this socket, and passes `places` connections on to the server. It hangs up on others, as a server with
+/// `maxClientCnxns` does.
+fn serve_with_places(socket: &Path, server: SocketAddr, places: usize) -> JoinHandle<()> {
+    let _ = std::fs::remove_file(socket);
+    let listener = UnixListener::bind(socket).expect("a socket");
+    let places = Arc::new(Semaphore::new(places));
+    tokio::spawn(async move {
+        let mut connections = JoinSet::new();
+        while let Ok((mut client, _)) = listener.accept().await {
+            let Ok(place) = places.clone().try_acquire_owned() else { continue };
+            connections.spawn(async move {
+                let mut upstream = TcpStream::connect(server).await.expect("the server listens");
+                let _ = tokio::io::copy_bidirectional(&mut client, &mut upstream).await;
+                drop(place);
+            });
+        }
+    })
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn newcomers_take_no_places_of_holders_after_a_restart() {
+    const HOLDERS: usize = 4;
+    const NEWCOMERS: usize = 24;
+    let server = server().await;
+    let socket = std::env::temp_dir().join(format!("zoolock-places-{}", std::process::id()));
+    let serving = serve_with_places(&socket, server.local_addr(), HOLDERS);
+    let mut holders = Vec::new();
+    for number in 0..HOLDERS {
+        let mut holder = Session::start(vec![Host::Unix(socket.clone())]);
+        let id = holder.connected().await;
+        holder.call(create(&format!("/e{number}"), 1)).await.expect("created");
+        holders.push((id, holder));
+    }
+    let mut newcomers: Vec<Session> =
+        (0..NEWCOMERS).map(|_| Session::start(vec![Host::Unix(socket.clone())])).collect();
+    serving.abort();
+    let _ = serving.await;
+    for newcomer in &newcomers {
+        let end = Clock::now() + PATIENCE;
+        while newcomer.client.dial_errors().is_empty() {
+            assert!(Clock::now() < end, "a newcomer does not try again");
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    }
+    let serving = serve_with_places(&socket, server.local_addr(), HOLDERS);
+    for (id, holder) in &mut holders {
+        assert_eq!(holder.connected().await, *id, "a holder lost its session");
+    }
+    assert!(
+        newcomers.iter_mut().all(|newcomer| newcomer.happened.try_recv().is_err()),
+        "a newcomer came first"
+    );
+    // A free place goes to a newcomer.
+    drop(holders.pop());
+    let connected = newcomers.iter_mut().map(|newcomer| Box::pin(newcomer.connected()));
+    futures_util::future::select_all(connected).await;
+    serving.abort();
+    let _ = std::fs::remove_file(&socket);
     server.shutdown().await;
 }
 

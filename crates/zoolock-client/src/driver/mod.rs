@@ -493,11 +493,11 @@ impl<H: Handler> Driver<H> {
         match result {
             Ok(Dialed { at, stream, sasl }) => {
                 self.hosts.reached(at);
+                core.dial_errors.clear();
                 let is_used = core.session.connected(id, now, random);
                 // Closes the old connection.
                 core.dispatch();
                 if is_used {
-                    core.dial_errors.clear();
                     core.link = Some(Link::new(id, stream));
                     self.sasl = sasl.map(|(exchange, step)| (id, Sasl::Prepared(exchange, step)));
                 }

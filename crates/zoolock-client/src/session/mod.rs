@@ -284,6 +284,10 @@ pub struct Session {
     dial: Dial,
     /// Failed dials and handshakes since the session was attached.
     failures: u32,
+    /// The number of times that a server hung up during the handshake since the session was attached.
+    hang_ups: u32,
+    /// Set if the last dial of a session that does not exist yet reached no server.
+    lets_others_first: bool,
     /// The number of connections in a row that ended soon after the session was attached.
     short_connections: u32,
     /// The number of attaches that were not answered in time since the last working connection.
@@ -323,6 +327,8 @@ impl Session {
             last_request: 0,
             dial: Dial::Idle,
             failures: 0,
+            hang_ups: 0,
+            lets_others_first: false,
             short_connections: 0,
             slow_attaches: 0,
             ping_time: Duration::ZERO,
@@ -477,13 +483,18 @@ impl Session {
     // ---- the network ----
 
     /// Reports that a dial succeeded, TLS included. Returns whether the session uses the connection: it does not if the
-    /// dial was aborted meanwhile.
+    /// dial was aborted meanwhile, or if sessions that exist come first.
     #[must_use]
     pub fn connected(&mut self, id: ConnectionId, now: Instant, random: u64) -> bool {
         if !matches!(self.dial, Dial::Dialing { id: dialed, .. } if dialed == id) {
             return false;
         }
         self.dial = Dial::Idle;
+        if std::mem::take(&mut self.lets_others_first) {
+            // The server has just started. Holders attach meanwhile.
+            self.dial = Dial::Waiting { until: now.after(self.pace.give_way(random)) };
+            return false;
+        }
         if let Some(old) = &self.connection {
             let loss = if self.must_move(now) { Loss::GivenUp } else { Loss::Silent(old.silent_for(now)) };
             self.last_move = Some(now);
@@ -508,6 +519,7 @@ impl Session {
     pub fn dial_failed(&mut self, id: ConnectionId, now: Instant, random: u64) {
         if matches!(self.dial, Dial::Dialing { id: dialed, .. } if dialed == id) {
             self.dial = Dial::Idle;
+            self.lets_others_first = self.id == 0;
             self.retry_dial(now, random);
         }
     }
@@ -583,8 +595,7 @@ impl Session {
             Dial::Waiting { until } if until <= now => self.start_dial(now),
             Dial::Dialing { id, deadline } if deadline <= now => {
                 self.outputs.push_back(Output::AbortDial(id));
-                self.dial = Dial::Idle;
-                self.retry_dial(now, random);
+                self.dial_failed(id, now, random);
             }
             _ => {}
         }
@@ -691,16 +702,21 @@ impl Session {
 
     fn retry_dial(&mut self, now: Instant, random: u64) {
         self.failures = self.failures.saturating_add(1);
-        // A session without an ephemeral znode holds no lock.
-        let until = now.after(self.pace.retry_delay(self.failures, self.has_ephemeral, random));
-        self.dial = Dial::Waiting { until };
+        let hang_ups = self.hang_ups / self.config.servers.max(1);
+        let delay = if self.id == 0 && hang_ups > 0 {
+            self.pace.hang_up_delay(hang_ups, random)
+        } else {
+            // A session without an ephemeral znode holds no lock.
+            self.pace.retry_delay(self.failures, self.has_ephemeral, random)
+        };
+        self.dial = Dial::Waiting { until: now.after(delay) };
     }
 
     /// Drops the connection, and dials unless a dial is under way.
     fn lose(&mut self, loss: Loss, now: Instant, random: u64) {
         // A connection that was attached is replaced at once. A server that hangs up during the handshake counts as a
-        // failed dial: it may be full, behind, read-only or without a leader. So does a server that hangs up soon after
-        // each handshake.
+        // failed dial: it may be full, behind, read-only or without a leader. The next server is tried at once, until all
+        // of them have hung up. A server that hangs up soon after each handshake counts as a failed dial, too.
         let attached = self.connection.as_ref().and_then(|connection| connection.attached_at);
         let is_urgent = match attached.filter(|_| loss == Loss::Closed) {
             Some(since) if since.until(now) >= self.pace.shortest_retry() => {
@@ -710,6 +726,10 @@ impl Session {
             Some(_) => {
                 self.short_connections = self.short_connections.saturating_add(1);
                 self.short_connections <= MAX_SHORT_CONNECTIONS
+            }
+            None if loss == Loss::Closed => {
+                self.hang_ups = self.hang_ups.saturating_add(1);
+                !self.hang_ups.is_multiple_of(self.config.servers.max(1))
             }
             None => false,
         };

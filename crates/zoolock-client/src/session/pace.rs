@@ -94,6 +94,19 @@ impl Pace {
         between(longest / 2, longest, random)
     }
 
+    /// Returns the pause of a session that does not exist yet, after this number of rounds in which all servers hung up.
+    /// They may be at their limits of connections.
+    pub(super) fn hang_up_delay(&self, rounds: u32, random: u64) -> Duration {
+        let longest = (HOLDER_RETRY * (1 << rounds.clamp(1, 16))).min(self.timeout / 5).max(HOLDER_RETRY * 2);
+        between(longest / 2, longest, random)
+    }
+
+    /// Returns the pause of a session that does not exist yet, after a server accepts again. It is longer than the pause
+    /// between two dials of any holder, so that the holders attach first.
+    pub(super) fn give_way(&self, random: u64) -> Duration {
+        between(HOLDER_RETRY * 2, HOLDER_RETRY * 3, random)
+    }
+
     /// Returns the time at which an attached server counts as silent. `None` if all requests are answered.
     ///
     /// The oldest request without a reply decides. The server answers a session in order, so a pending write holds back
@@ -135,6 +148,22 @@ mod tests {
         let waits: Vec<u128> = (0..11).map(|slow| wait(20, slow)).collect();
         assert_eq!(waits, [1000, 1000, 1000, 1000, 3000, 1000, 1000, 1000, 1000, 6000, 1000]);
         assert_eq!([wait(1500, 0), wait(9000, 0)], [1500, 2000], "on a slow network");
+    }
+
+    #[test]
+    fn newcomers_wait_longer_than_holders() {
+        for timeout in [1, 6, 30, 60].map(Duration::from_secs) {
+            let pace = Pace::new(timeout);
+            let longest = |rounds| pace.hang_up_delay(rounds, 1023);
+            assert!(longest(1) <= longest(2) && longest(2) <= longest(9));
+            for random in [0, 1023] {
+                assert!(pace.hang_up_delay(1, random) >= HOLDER_RETRY);
+                assert!(pace.give_way(random) >= HOLDER_RETRY * 2);
+            }
+        }
+        let pace = Pace::new(Duration::from_secs(30));
+        let waits = [1, 2, 3, 4, 1000].map(|rounds| pace.hang_up_delay(rounds, 0).as_millis());
+        assert_eq!(waits, [500, 1000, 2000, 3000, 3000]);
     }
 
     #[test]

@@ -217,6 +217,7 @@ impl Session {
                 // The connection works.
                 self.ping_time = entry.sent.until(now);
                 self.failures = 0;
+                self.hang_ups = 0;
                 self.slow_attaches = 0;
             }
             Purpose::Close if result.is_ok() => return Ok(Outcome::Finish(End::Closed)),

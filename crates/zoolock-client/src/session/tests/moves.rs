@@ -164,6 +164,58 @@ fn holder_dials_often_during_an_outage() {
     assert!(dials >= 15, "{dials} dials in {:?}", T / 4);
 }
 
+/// Connects to a server that hangs up during the handshake. Returns the time until the next dial.
+fn wait_after_hang_up(harness: &mut Harness) -> Duration {
+    let id = harness.dial();
+    harness.connect(id);
+    harness.disconnect();
+    harness.outputs.retain(|output| matches!(output, Output::Dial { .. }));
+    harness.run(T, Harness::has_dial).expect("a dial")
+}
+
+#[test]
+fn newcomer_waits_longer_after_each_hang_up() {
+    let mut newcomer = Harness::new();
+    let waits: Vec<u128> = (0..5).map(|_| wait_after_hang_up(&mut newcomer).as_millis()).collect();
+    assert_eq!(waits, [500, 1000, 2000, 3000, 3000]);
+    let mut holder = holder(0);
+    holder.disconnect();
+    for _ in 0..5 {
+        assert_eq!(wait_after_hang_up(&mut holder), T / 120, "the lease runs out");
+    }
+}
+
+#[test]
+fn all_servers_are_tried_before_a_newcomer_waits() {
+    let mut newcomer = Harness::with(SessionConfig { servers: 3, ..SessionConfig::new(T) });
+    let waits: Vec<u128> = (0..6).map(|_| wait_after_hang_up(&mut newcomer).as_millis()).collect();
+    assert_eq!(waits, [0, 0, 500, 0, 0, 1000]);
+    let mut holder = holder_with_three_servers();
+    holder.disconnect();
+    assert_eq!(wait_after_hang_up(&mut holder), Duration::ZERO);
+}
+
+/// Holders dial a server that has started within half a second.
+#[test]
+fn newcomer_lets_holders_attach_first_after_an_outage() {
+    let mut newcomer = Harness::new();
+    let id = newcomer.dial();
+    newcomer.session.dial_failed(id, newcomer.now, 0);
+    newcomer.collect();
+    let id = newcomer.dial();
+    assert!(!newcomer.session.connected(id, newcomer.now, 0), "a holder may need the place");
+    newcomer.collect();
+    assert!(newcomer.run(T, Harness::has_dial).expect("a dial") >= Duration::from_secs(1));
+    newcomer.attach();
+    // A session that exists does not wait.
+    newcomer.disconnect();
+    let id = newcomer.dial();
+    newcomer.session.dial_failed(id, newcomer.now, 0);
+    newcomer.collect();
+    newcomer.attach();
+    assert!(newcomer.session.is_connected());
+}
+
 /// Returns a holder that can choose between three servers.
 fn holder_with_three_servers() -> Harness {
     let mut harness = Harness::with(SessionConfig { servers: 3, ..SessionConfig::new(T) });
