@@ -94,7 +94,9 @@ pub(crate) fn why(reason: LossReason) -> &'static str {
     match reason {
         LossReason::SessionExpired => "the session expired",
         LossReason::Broken => "its node was deleted by somebody else",
-        LossReason::Unreachable => "the server could not be reached in time",
+        LossReason::Unreachable => {
+            "the server could not be reached in time (is it down, or at its limit of connections, maxClientCnxns?)"
+        }
         LossReason::Closed => "the connection was closed",
         _ => "it was taken away",
     }

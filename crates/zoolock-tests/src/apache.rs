@@ -234,14 +234,15 @@ impl Apache {
     }
 
     fn config(&self) -> String {
-        let ServerOptions { tick, min_session_timeout, .. } = &self.options;
+        let ServerOptions { tick, min_session_timeout, max_client_connections, .. } = &self.options;
         let longest_session = *self.longest_session.lock().unwrap_or_else(PoisonError::into_inner);
         let mut config = format!(
-            "tickTime={}\ndataDir={}\nclientPortAddress=127.0.0.1\nclientPort={}\nmaxClientCnxns=0\n\
+            "tickTime={}\ndataDir={}\nclientPortAddress=127.0.0.1\nclientPort={}\nmaxClientCnxns={}\n\
              4lw.commands.whitelist=*\nadmin.enableServer=false\nmaxSessionTimeout={}\n",
             tick.as_millis(),
             self.data_dir(),
             self.port.number(),
+            max_client_connections,
             longest_session.as_millis(),
         );
         if let Some(shortest) = min_session_timeout {

@@ -104,6 +104,7 @@ impl Embedded {
             .words(zoolock_server::Word::ALL)
             .tick(self.options.tick)
             .max_session_timeout(longest_session)
+            .max_connections_per_address(self.options.max_client_connections)
             .container_check(self.options.container_check)
             .limits(Limits { min_session_timeout: self.options.min_session_timeout, ..Limits::default() });
         if let Some(digest) = &self.options.super_digest {

@@ -14,6 +14,8 @@ pub struct ServerOptions {
     pub min_session_timeout: Option<Duration>,
     /// The longest session timeout granted.
     pub max_session_timeout: Duration,
+    /// The maximum number of connections per client address. Zero means no limit.
+    pub max_client_connections: usize,
     /// Time between two checks for empty containers.
     pub container_check: Duration,
     /// The superuser, as `user:base64(sha1(user:password))`.
@@ -37,6 +39,7 @@ impl Default for ServerOptions {
             tick: Duration::from_millis(200),
             min_session_timeout: None,
             max_session_timeout: Duration::from_secs(60),
+            max_client_connections: 0,
             container_check: Duration::from_secs(60),
             super_digest: None,
             heap: "256m".to_owned(),

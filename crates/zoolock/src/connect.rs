@@ -102,16 +102,22 @@ async fn look_at_socket(path: &std::path::Path) -> Finding {
         Err(error) => Err(error),
     };
     match connected {
-        Ok(mut stream) => of_answer(shake_hands(&mut stream).await),
+        Ok(mut stream) => of_answer(
+            shake_hands(&mut stream).await,
+            "does it run as another user, or is it at its limit of connections (--max-connections)?",
+        ),
         Err(error) => Finding::new(format!("cannot connect ({error})")),
     }
 }
 
-fn of_answer(answer: std::io::Result<Hello>) -> Finding {
+/// Describes the answer of a host. `hang_up` names the probable causes if it hangs up.
+fn of_answer(answer: std::io::Result<Hello>, hang_up: &str) -> Finding {
     match answer {
         Ok(Hello::ZooKeeper) => Finding::new("speaks ZooKeeper, but opened no session in time"),
         Ok(Hello::Other) => Finding::new("something answers, but it does not speak ZooKeeper"),
-        Err(error) => Finding::new(format!("connects, but hangs up on a ZooKeeper client ({error})")),
+        Err(error) => {
+            Finding::new(format!("connects, but hangs up on a ZooKeeper client ({error}); {hang_up}"))
+        }
     }
 }
 
@@ -145,7 +151,10 @@ async fn look(host: &str, port: u16, transport: &Transport) -> Finding {
                     Some(Hello::ZooKeeper) => {
                         "speaks ZooKeeper without TLS; name its port for TLS, or leave TLS out (`--cacert`)"
                     }
-                    _ => "hangs up on TLS; is it the right port?",
+                    _ => {
+                        "hangs up on TLS; is it the right port, or is the server at its limit of connections \
+                         (maxClientCnxns)?"
+                    }
                 })
             }
         };
@@ -155,7 +164,10 @@ async fn look(host: &str, port: u16, transport: &Transport) -> Finding {
     if !matches!(answer, Ok(Hello::ZooKeeper)) && crate::tls::speaks_tls(host, &addresses).await {
         return Finding::new("speaks TLS; say which authority signed its certificate (`--cacert`)");
     }
-    of_answer(answer)
+    of_answer(
+        answer,
+        "is it at its limit of connections (maxClientCnxns, or --max-connections of `zoolock serve`), or without a leader?",
+    )
 }
 
 /// Asks to resume a session that cannot exist: a ZooKeeper refuses and creates nothing.

@@ -75,7 +75,7 @@ pub(super) fn judge_numbers(tree: &Tree, chroot: &str, report: &mut Report) {
 /// Reads and checks the queues that have contenders.
 pub(super) async fn look(zoolock: &Zoolock, tree: &Tree, chroot: &str, report: &mut Report) {
     let (mut few, mut many, mut crowded) = (Vec::new(), Vec::new(), Vec::new());
-    for directory in tree.directories.iter().filter(|it| it.leases || !it.contenders.is_empty()) {
+    for directory in tree.directories.iter().filter(|it| it.has_contenders()) {
         let path = shown(&directory.path, chroot).to_owned();
         match directory.contenders.len() {
             // A snapshot of `leases` also reads the semaphore above it.

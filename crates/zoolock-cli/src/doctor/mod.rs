@@ -4,6 +4,7 @@
 //! * `session.rs`: what a session is granted, beside what a lease needs.
 //! * `timing.rs`: how long requests take, and the clock.
 //! * `acl.rs`: who gets in, and what everybody may do.
+//! * `chroots.rs`: locks of clients with another chroot.
 //! * `tree.rs`, `locks.rs`: the directories, their numbers and their queues.
 //! * `orphans.rs`: nodes that nobody owns.
 //! * `finding.rs`: how all of that is told.
@@ -11,6 +12,7 @@
 //! It writes one ephemeral node, and deletes it.
 
 mod acl;
+mod chroots;
 mod finding;
 mod locks;
 mod orphans;
@@ -79,7 +81,15 @@ async fn examine(plan: &Doctor, chroot: &str, report: &mut Report, talk: &Talk) 
         Endpoint::Remote { .. } => servers::look(&servers, tls.as_ref(), report).await,
     };
     talk.status("connecting");
-    let client = connect_plainly(service).await?;
+    let client = match connect_plainly(service).await {
+        Ok(client) => client,
+        Err(failure) => {
+            if failure.exit == Exit::UNAVAILABLE {
+                known.judge_silent(report);
+            }
+            return Err(failure);
+        }
+    };
     known.is_there(report);
     let looked = examine_with(&client, plan, chroot, &known, report, talk).await;
     let _ = timeout(FAREWELL, client.close()).await;
@@ -99,7 +109,7 @@ async fn examine_with(
     session::judge(service.session_timeout, granted, known, report);
     let root = format!("{chroot}{}", if service.root == "/" { "" } else { &service.root });
     let root = if root.is_empty() { "/".to_owned() } else { root };
-    let there = standing(client, chroot, &root, report).await?;
+    let there = standing(client, chroot, &service.root, &root, report).await?;
     talk.status("measuring");
     timing::measure(client, &there, granted, report).await;
     let open = acl::judge_access(service, known, &there, report).await;
@@ -116,6 +126,9 @@ async fn examine_with(
     };
     acl::judge(&tree, chroot, &service.root, everybody, report);
     locks::judge_numbers(&tree, chroot, report);
+    if chroot.is_empty() || there.starts_with(chroot) {
+        chroots::judge(client, chroot, &service.root, &tree, report).await;
+    }
     match connect::connect(service, talk).await {
         Ok(zoolock) => {
             locks::look(&zoolock, &tree, chroot, report).await;
@@ -156,6 +169,7 @@ fn with_port(host: &str) -> String {
 async fn standing(
     client: &Requests,
     chroot: &str,
+    root_in_chroot: &str,
     root: &str,
     report: &mut Report,
 ) -> Result<String, Failure> {
@@ -164,11 +178,7 @@ async fn standing(
         Err(error) => Err(failed(path, &error)),
     };
     if !chroot.is_empty() && !exists(chroot).await? {
-        report.warn(
-            "chroot",
-            format!("{chroot} does not exist: the first lock makes it, and whoever uses another one is not excluded"),
-            "check its spelling in --connect; if it is right, all is well once there is a lock",
-        );
+        chroots::judge_missing(client, chroot, root_in_chroot, report).await;
     } else if !exists(root).await? {
         report.note(
             "root",

@@ -7,10 +7,11 @@ use futures_util::future::join_all;
 use zoolock::Tls;
 use zoolock_server::Server;
 
-use super::finding::Report;
+use super::finding::{Level, Report};
 use super::words::{Identity, Silence, ask, configuration};
 
 const CHECK: &str = "server";
+const CONNECTIONS: &str = "connections";
 /// Whoever names more than this is not told of all of them.
 const MOST: usize = 16;
 /// Far more than any of these answers has.
@@ -23,6 +24,8 @@ const CONTAINERS: (u32, u32, u32) = (3, 5, 3);
 pub(super) struct Known {
     /// Where somebody listens.
     pub(super) there: Vec<String>,
+    /// Those of them that answer no four-letter word.
+    pub(super) silent: Vec<String>,
     pub(super) tick: Option<Duration>,
     /// The shortest and the longest session timeout that is granted.
     pub(super) limits: (Option<Duration>, Option<Duration>),
@@ -73,12 +76,20 @@ pub(super) async fn look(hosts: &[String], tls: Option<&Tls>, report: &mut Repor
                 );
                 continue;
             }
-            Err(Silence::Refused | Silence::TooLong) | Ok(None) => report.note(
-                CHECK,
-                format!("{host}: is there, but says neither its version nor its mode"),
-                "have it answer `srvr` (4lw.commands.whitelist; `zoolock serve --words`)",
-            ),
+            Err(Silence::Refused | Silence::TooLong) | Ok(None) => {
+                if conf.is_none() {
+                    known.silent.push(host.clone());
+                }
+                report.note(
+                    CHECK,
+                    format!("{host}: is there, but says neither its version nor its mode"),
+                    "have it answer `srvr` (4lw.commands.whitelist; `zoolock serve --words`)",
+                );
+            }
             Ok(Some(identity)) => {
+                if let (Some(conf), Some(open)) = (&conf, identity.connections) {
+                    judge_connections(&host, conf, open, loopback, report);
+                }
                 known.zoolock = Some(known.zoolock.unwrap_or(true) && identity.zoolock().is_some());
                 if identity.numbers().is_some_and(|numbers| numbers < CONTAINERS) {
                     report.warn(
@@ -154,7 +165,41 @@ async fn interview(host: &str, tls: Option<&Tls>) -> Answers {
     Answers { host: host.to_owned(), identity, conf, read_only }
 }
 
+/// Compares the number of open connections with the limit for one client address.
+fn judge_connections(host: &str, conf: &str, open: u32, loopback: bool, report: &mut Report) {
+    let limit = configuration(conf).get("maxClientCnxns").and_then(|limit| limit.parse::<u32>().ok());
+    let Some(limit) = limit.filter(|limit| *limit > 0) else { return };
+    let what = format!(
+        "{host}: allows {limit} connections from one client address (maxClientCnxns); {open} are open from all addresses"
+    );
+    if u64::from(open) * 5 < u64::from(limit) * 4 {
+        return report.ok(CONNECTIONS, what);
+    }
+    // The connections may come from several addresses.
+    let level = if loopback { Level::Warning } else { Level::Note };
+    let what = format!("{what}; at the limit it hangs up on clients, also on holders that reconnect");
+    let remedy = format!("raise {RAISE} above the number of clients on one host; 0 means no limit");
+    report.add(CONNECTIONS, level, what, Some(remedy));
+}
+
+/// The settings that limit the connections of one client address.
+const RAISE: &str = "maxClientCnxns (`zoolock serve --max-connections-per-address`)";
+
 impl Known {
+    /// Reports servers that accept connections, and answer neither a word nor a session.
+    pub(super) fn judge_silent(&self, report: &mut Report) {
+        for host in &self.silent {
+            report.error(
+                CONNECTIONS,
+                format!(
+                    "{host}: accepts connections, but answers no words and opens no session; it may be at its limit \
+                     of connections from this address (maxClientCnxns)"
+                ),
+                format!("end clients on this host, or raise {RAISE}; otherwise see the server's log"),
+            );
+        }
+    }
+
     /// Once a session shows that it is the one.
     pub(super) fn is_there(&self, report: &mut Report) {
         if self.own {

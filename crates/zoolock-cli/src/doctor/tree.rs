@@ -11,7 +11,7 @@ use zoolock_wire::{Acl, Code, Stat};
 /// What is under way at once: each directory takes two requests, and one more where it has children.
 const AT_ONCE: usize = 32;
 /// A listing of more than this may be larger than a client takes (`jute.maxbuffer`, 1 MB), and is left alone.
-const MOST_CHILDREN: i32 = 10_000;
+pub(super) const MOST_CHILDREN: i32 = 10_000;
 /// How long all of it may take.
 const PATIENCE: Duration = Duration::from_secs(60);
 /// What ZooKeeper writes for the owner of a container, which has none.
@@ -41,6 +41,11 @@ pub(super) struct Directory {
 }
 
 impl Directory {
+    /// Returns whether a lock has a holder or a waiter here.
+    pub(super) fn has_contenders(&self) -> bool {
+        self.leases || !self.contenders.is_empty()
+    }
+
     /// The makes of those who stand there.
     pub(super) fn families(&self) -> Vec<Family> {
         let mut families = Vec::new();
@@ -59,6 +64,13 @@ pub(super) struct Tree {
     pub(super) directories: Vec<Directory>,
     /// Why not all of it was looked at.
     pub(super) stopped: Option<String>,
+}
+
+impl Tree {
+    /// Returns the number of directories with contenders.
+    pub(super) fn queues(&self) -> usize {
+        self.directories.iter().filter(|directory| directory.has_contenders()).count()
+    }
 }
 
 /// Looks at `top` and what is below it, at so many directories at most.

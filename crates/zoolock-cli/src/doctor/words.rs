@@ -80,25 +80,28 @@ pub(super) struct Identity {
     version: String,
     /// `standalone`, `leader`, `follower`, `observer`, `read-only`; where it says so.
     pub(super) mode: Option<String>,
+    /// Number of open connections, this one included.
+    pub(super) connections: Option<u32>,
 }
 
 impl Identity {
     /// Reads the answer to `srvr`.
     pub(super) fn of_srvr(text: &str) -> Option<Self> {
         let field = |name: &str| text.lines().find_map(|line| line.strip_prefix(name));
-        Self::new(field("Zookeeper version: ")?, field("Mode: "))
+        Self::new(field("Zookeeper version: ")?, field("Mode: "), field("Connections: "))
     }
 
     /// Reads the answer to `mntr`.
     pub(super) fn of_mntr(text: &str) -> Option<Self> {
         let field = |name: &str| text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix('\t'));
-        Self::new(field("zk_version")?, field("zk_server_state"))
+        Self::new(field("zk_version")?, field("zk_server_state"), field("zk_num_alive_connections"))
     }
 
-    fn new(version: &str, mode: Option<&str>) -> Option<Self> {
+    fn new(version: &str, mode: Option<&str>, connections: Option<&str>) -> Option<Self> {
         let version = version.split(',').next()?.trim();
         let mode = mode.map(|mode| mode.trim().to_owned());
-        (!version.is_empty()).then(|| Self { version: version.to_owned(), mode })
+        let connections = connections.and_then(|count| count.trim().parse().ok());
+        (!version.is_empty()).then(|| Self { version: version.to_owned(), mode, connections })
     }
 
     /// The version of `zoolock serve`, if it is one.
@@ -137,9 +140,9 @@ mod tests {
     use super::*;
 
     const SRVR: &str = "Zookeeper version: 3.8.0-5a02a05eddb59aee6ac762f7ea82e92a68eb9c0f, built on 2022-02-25 08:49 UTC\n\
-                        Latency min/avg/max: 0/0.3/8\nReceived: 12\nMode: follower\nNode count: 5\n";
-    const MNTR: &str =
-        "zk_version\t3.8.0-zoolock-0.1.0, built on 1970-01-01 00:00 UTC\nzk_server_state\tstandalone\n";
+                        Latency min/avg/max: 0/0.3/8\nReceived: 12\nConnections: 7\nMode: follower\nNode count: 5\n";
+    const MNTR: &str = "zk_version\t3.8.0-zoolock-0.1.0, built on 1970-01-01 00:00 UTC\nzk_server_state\tstandalone\n\
+         zk_num_alive_connections\t3\n";
 
     #[test]
     fn a_server_is_known_by_what_it_says() {
@@ -147,6 +150,7 @@ mod tests {
         assert_eq!((apache.zoolock(), apache.numbers()), (None, Some((3, 8, 0))));
         assert_eq!(apache.described(), "ZooKeeper 3.8.0, follower");
         let ours = Identity::of_mntr(MNTR).expect("it says so");
+        assert_eq!((apache.connections, ours.connections), (Some(7), Some(3)));
         assert_eq!(ours.described(), "zoolock 0.1.0, standalone; behaves as ZooKeeper 3.8.0");
         assert_eq!(Identity::of_srvr("This ZooKeeper instance is not currently serving requests\n"), None);
     }

@@ -221,7 +221,11 @@ async fn connection_errors_name_the_server() {
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("port bound");
         listener.local_addr().expect("listener has an address").to_string()
     };
+    let full = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("port bound");
+    let full_address = full.local_addr().expect("listener has an address").to_string();
+    let hanging_up = tokio::spawn(async move { while full.accept().await.is_ok() {} });
     for (address, says) in [
+        (full_address.as_str(), "maxClientCnxns"),
         (address.as_str(), "does not speak ZooKeeper"),
         (closed.as_str(), "cannot connect"),
         ("no-such-host.invalid:2181", "unknown host"),
@@ -232,6 +236,7 @@ async fn connection_errors_name_the_server() {
         assert!(text.contains(address) && text.contains(says), "{text}");
     }
     server.abort();
+    hanging_up.abort();
     for (builder, address, says) in [
         (quick(), "h:port", "port"),
         (quick(), "", "names no host"),

@@ -7,7 +7,7 @@ use tokio::time::{sleep, timeout};
 use zoolock::{Connection, Error, Guard, Zoolock};
 use zoolock_tests::locks::{lock_in_background, settings, until_queued};
 use zoolock_tests::wait::eventually;
-use zoolock_tests::{Failure, Proxy, on_both_arms};
+use zoolock_tests::{Failure, Proxy, ServerOptions, on_both_arms};
 
 /// The session timeout of these tests.
 const T: Duration = Duration::from_secs(12);
@@ -124,6 +124,64 @@ on_both_arms!(silent_server_of_three_loses_no_lock, |place| async move {
         zl.close().await;
     }
 });
+
+/// The limit of connections of a server: four holders, and one place for other clients.
+const PLACES: usize = 5;
+
+on_both_arms!(
+    private(ServerOptions { max_client_connections: PLACES, ..ServerOptions::default() })
+    newcomers_take_no_places_of_holders_after_a_restart,
+    |place| async move {
+        // The leases outlast the start of a Java virtual machine on a busy machine.
+        let long = || settings().session_timeout(T * 4).connect_timeout(BOUND * 2);
+        let address = place.connect_string();
+        let mut holders = Vec::new();
+        for number in 0..PLACES - 1 {
+            let zl = long().connect(&address).await.expect("session starts");
+            let guard = zl.mutex(format!("held{number}")).lock().await.expect("lock acquired");
+            holders.push((zl, guard));
+        }
+        let last = long().connect(&address).await.expect("session starts");
+        let full = settings().connect_timeout(Duration::from_secs(1)).connect(&address).await;
+        let error = full.expect_err("the server is at its limit").to_string();
+        assert!(error.contains("maxClientCnxns"), "{error}");
+        last.close().await;
+        place.server().kill().await;
+        let (sender, mut newcomers) = tokio::sync::mpsc::unbounded_channel();
+        for _ in 0..PLACES * 4 {
+            let (sender, address) = (sender.clone(), address.clone());
+            tokio::spawn(async move { sender.send(long().connect(&address).await) });
+        }
+        // The newcomers learn of the outage.
+        stay_held(&holders, T / 12).await;
+        for (_, guard) in &holders {
+            until(guard, Connection::Suspect).await;
+        }
+        let attached = async {
+            for (_, guard) in &holders {
+                until(guard, Connection::Connected).await;
+            }
+        };
+        let restart = async {
+            place.server().restart().await.expect("server restarts");
+            // A full server answers no words, so this may not be reached.
+            std::future::pending::<()>().await;
+        };
+        tokio::select! {
+            () = restart => {}
+            () = attached => {}
+        }
+        stay_held(&holders, T / 4).await;
+        // A free place goes to a newcomer.
+        let (zl, guard) = holders.pop().expect("a holder");
+        guard.release().await.expect("release succeeds");
+        zl.close().await;
+        for _ in 0..2 {
+            let newcomer = timeout(BOUND, newcomers.recv()).await.expect("in time").expect("newcomers try");
+            newcomer.expect("session starts");
+        }
+    }
+);
 
 /// More time than a call takes that does not wait, and less than any other timeout.
 const PROMPT: Duration = Duration::from_secs(8);

@@ -3,7 +3,7 @@
 use zookeeper_client::{Acls, Client, CreateMode};
 use zoolock::Zoolock;
 use zoolock_tests::ports::Port;
-use zoolock_tests::{on_both_arms, tree};
+use zoolock_tests::{ServerOptions, on_both_arms, tree};
 
 use super::diagnosis::{examine, examine_with};
 use super::dump_proxy::DumpProxy;
@@ -81,6 +81,51 @@ on_both_arms!(missing_chroot_is_reported, |zookeeper| async move {
     assert_eq!(left, Vec::<String>::new());
 });
 
+/// Examines a chroot. Returns the level and the messages of its check.
+fn examine_chroot(address: &str, chroot: &str) -> (Option<String>, String) {
+    let diagnosis = examine(&format!("{address}{chroot}"));
+    assert_eq!(diagnosis.code, 0, "{diagnosis:?}");
+    (diagnosis.level("chroot").map(str::to_owned), diagnosis.messages("chroot"))
+}
+
+/// Checks that the check of the chroot is a warning with these fragments.
+fn assert_chroot_warning(address: &str, chroot: &str, fragments: &[&str]) {
+    let (level, messages) = examine_chroot(address, chroot);
+    assert_eq!(level.as_deref(), Some("warning"), "{chroot}: {messages}");
+    assert!(fragments.iter().all(|fragment| messages.contains(fragment)), "{chroot}: {messages}");
+}
+
+on_both_arms!(private locks_beside_an_empty_or_new_chroot_are_reported, |zookeeper| async move {
+    let address = zookeeper.addr();
+    assert_eq!(examine_chroot(&address, "").0, None, "there are no locks");
+    let zl = Zoolock::connect(&format!("{address}/apps")).await.expect("session created");
+    let guard = zl.mutex("x").lock().await.expect("lock granted");
+    assert_chroot_warning(&address, "/app", &["does not exist", "/apps (1 lock)"]);
+    assert_chroot_warning(&address, "/apps/deep/er", &["does not exist", "/apps (1 lock)"]);
+    assert_chroot_warning(&address, "", &["without a chroot", "/apps (1 lock)"]);
+    let client = tree::connect(&address).await.expect("session created");
+    create_directory(&client, "/app").await;
+    assert_chroot_warning(&address, "/app", &["no holder or waiter", "/apps (1 lock)"]);
+    // A lock of a client with a misspelled chroot.
+    let misspelled = Zoolock::connect(&format!("{address}/aps")).await.expect("session created");
+    let theirs = misspelled.mutex("x").lock().await.expect("lock granted");
+    assert_chroot_warning(&address, "/aps", &["was created", "/apps (1 lock)"]);
+    assert_chroot_warning(&address, "/apps", &["was created", "/aps (1 lock)"]);
+    theirs.release().await.expect("release succeeds");
+    misspelled.close().await;
+    let (level, messages) = examine_chroot(&address, "/apps");
+    assert_eq!(level.as_deref(), Some("note"), "{messages}");
+    // A client without a chroot holds a lock.
+    let plain = Zoolock::connect(&address).await.expect("session created");
+    let held = plain.mutex("x").lock().await.expect("lock granted");
+    assert_eq!(examine_chroot(&address, "").0, None);
+    assert_chroot_warning(&address, "/app", &["without a chroot (1 lock)", "/apps (1 lock)"]);
+    for (zl, guard) in [(zl, guard), (plain, held)] {
+        guard.release().await.expect("release succeeds");
+        zl.close().await;
+    }
+});
+
 on_both_arms!(one_unreachable_server_of_two_is_reported, |zookeeper| async move {
     let port = Port::reserve().expect("a free port");
     let address = format!("{},{}", port.addr(), zookeeper.connect_string());
@@ -123,4 +168,37 @@ on_both_arms!(world_writable_directories_are_reported, |zookeeper| async move {
         diagnosis.messages("acl").contains("/locks/open") && !diagnosis.messages("acl").contains("/locks/x"),
         "{diagnosis:?}"
     );
+});
+
+/// Returns options of a server with this limit of connections.
+fn limited(max_client_connections: usize) -> ServerOptions {
+    ServerOptions { max_client_connections, ..ServerOptions::default() }
+}
+
+/// Opens this number of sessions.
+async fn open_sessions(address: &str, count: usize) -> Vec<Zoolock> {
+    let mut sessions = Vec::new();
+    for _ in 0..count {
+        sessions.push(Zoolock::connect(address).await.expect("session created"));
+    }
+    sessions
+}
+
+on_both_arms!(private(limited(2)) server_at_its_limit_of_connections_is_reported, |zookeeper| async move {
+    let _sessions = open_sessions(&zookeeper.connect_string(), 2).await;
+    let diagnosis = examine_with(&zookeeper.connect_string(), &["--connect-timeout", "2s"]);
+    assert_eq!((diagnosis.code, diagnosis.level("connections")), (69, Some("error")), "{diagnosis:?}");
+    for text in [&diagnosis.messages("connections"), &diagnosis.stderr] {
+        assert!(text.contains("maxClientCnxns"), "{diagnosis:?}");
+    }
+});
+
+on_both_arms!(private(limited(20)) server_near_its_limit_of_connections_is_reported, |zookeeper| async move {
+    let address = zookeeper.connect_string();
+    assert_eq!(examine(&address).level("connections"), Some("ok"));
+    // The word `srvr` takes one connection.
+    let _sessions = open_sessions(&address, 15).await;
+    let diagnosis = examine(&address);
+    assert_eq!(diagnosis.level("connections"), Some("warning"), "{diagnosis:?}");
+    assert!(diagnosis.messages("connections").contains("maxClientCnxns"), "{diagnosis:?}");
 });

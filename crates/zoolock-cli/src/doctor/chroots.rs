@@ -1,0 +1,138 @@
+//! Finds locks of clients whose connect string has another chroot: those clients do not exclude ours.
+
+use std::cmp::Reverse;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use futures_util::{StreamExt as _, stream};
+use tokio::time::timeout;
+use zoolock_client::Requests;
+
+use super::finding::Report;
+use super::locks::named;
+use super::tree::{self, MOST_CHILDREN, Tree};
+use crate::duration::humane;
+
+const CHECK: &str = "chroot";
+/// Maximum number of other chroots that are looked at.
+const MOST_CHROOTS: usize = 100;
+/// Maximum number of directories that are looked at in each of them.
+const MOST_DIRECTORIES: usize = 50;
+/// Number of other chroots with locks that are reported.
+const REPORTED: usize = 3;
+/// Maximum time to look at other chroots.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// Age below which a chroot is new.
+const NEW: Duration = Duration::from_secs(3600);
+/// Longest time in which zoolock creates a missing chroot and the root of the locks.
+const TOGETHER_MS: i64 = 10_000;
+
+const REMEDY: &str = "check the spelling in --connect; clients exclude each other only with the same chroot";
+
+/// Reports that the chroot does not exist.
+pub(super) async fn judge_missing(client: &Requests, chroot: &str, root: &str, report: &mut Report) {
+    let others = others(client, chroot, root, report).await;
+    let beside =
+        if others.is_empty() { String::new() } else { format!("; locks are held in {}", named(&others)) };
+    report.warn(CHECK, format!("{chroot} does not exist, and the first lock creates it{beside}"), REMEDY);
+}
+
+/// Reports that the chroot is new or without locks while locks are held in another one. `tree` has the locks of this chroot.
+pub(super) async fn judge(client: &Requests, chroot: &str, root: &str, tree: &Tree, report: &mut Report) {
+    let age = age_if_new(client, chroot, root, report.clock_ms.unwrap_or(0)).await;
+    if age.is_none() && tree.queues() > 0 {
+        return;
+    }
+    let others = others(client, chroot, root, report).await;
+    let here = if chroot.is_empty() { "the server without a chroot" } else { chroot };
+    match (age, others.is_empty()) {
+        (None, true) => {}
+        (Some(age), true) => report.note(
+            CHECK,
+            format!("{here} was created {} ago, together with the directory of its locks", humane(age)),
+            REMEDY,
+        ),
+        (Some(age), false) => report.warn(
+            CHECK,
+            format!(
+                "{here} was created {} ago, together with the directory of its locks; locks are also held in {}",
+                humane(age),
+                named(&others)
+            ),
+            REMEDY,
+        ),
+        (None, false) => {
+            let what = format!("{here} has no holder or waiter, and locks are held in {}", named(&others));
+            // Locks were taken here before, so the chroot is probably right.
+            if tree.directories.is_empty() {
+                report.warn(CHECK, what, REMEDY);
+            } else {
+                report.note(CHECK, what, REMEDY);
+            }
+        }
+    }
+}
+
+/// Returns the age of the chroot, if it is new and was created together with the directory of the locks.
+async fn age_if_new(client: &Requests, chroot: &str, root: &str, clock_ms: i64) -> Option<Duration> {
+    if chroot.is_empty() || root == "/" {
+        return None;
+    }
+    let created = async |path: &str| Some(client.exists(path).await.ok()??.ctime);
+    let (chroot, root) = (created(chroot).await?, created(&format!("{chroot}{root}")).await?);
+    let local = SystemTime::now().duration_since(UNIX_EPOCH).ok()?.as_millis();
+    let now = i64::try_from(local).ok()?.saturating_add(clock_ms);
+    let age = Duration::from_millis(u64::try_from(now.saturating_sub(chroot)).unwrap_or(0));
+    (root.saturating_sub(chroot) <= TOGETHER_MS && age < NEW).then_some(age)
+}
+
+/// Returns other chroots in which locks have contenders, with the number of those locks.
+async fn others(client: &Requests, chroot: &str, root: &str, report: &mut Report) -> Vec<String> {
+    // The locks of a chroot and of those below it would be the same.
+    if root == "/" {
+        return Vec::new();
+    }
+    let looked = async {
+        let found = stream::iter(candidates(client, chroot, root).await).map(|other| async move {
+            let tree = tree::walk(client, format!("{other}{root}"), MOST_DIRECTORIES).await.ok()?;
+            let name = if other.is_empty() { "the server without a chroot" } else { &other };
+            let locks = if tree.queues() == 1 { "lock" } else { "locks" };
+            (tree.queues() > 0).then(|| format!("{name} ({} {locks})", tree.queues()))
+        });
+        found.buffered(2).filter_map(std::future::ready).take(REPORTED).collect().await
+    };
+    match timeout(PATIENCE, looked).await {
+        Ok(others) => others,
+        Err(_) => {
+            let why = format!("other chroots were not read within {}", humane(PATIENCE));
+            report.stopped_early(CHECK, why, "look at them with `zoolock ls`");
+            Vec::new()
+        }
+    }
+}
+
+/// Returns possible chroots: those above this one, and all children of these and of this one. Similar names come first.
+async fn candidates(client: &Requests, chroot: &str, root: &str) -> Vec<String> {
+    let first = root.trim_start_matches('/').split('/').next().unwrap_or_default();
+    let mut candidates = Vec::new();
+    let mut above = Some(chroot);
+    while let Some(path) = above {
+        candidates.push(path.to_owned());
+        let shown = if path.is_empty() { "/" } else { path };
+        let few =
+            client.exists(shown).await.ok().flatten().is_some_and(|stat| stat.num_children <= MOST_CHILDREN);
+        let children = if few { client.children(shown).await.unwrap_or_default() } else { Vec::new() };
+        candidates.extend(children.iter().filter(|name| *name != first).map(|name| format!("{path}/{name}")));
+        above = path.rfind('/').map(|at| &path[..at]);
+    }
+    candidates.retain(|path| path != chroot && path != "/zookeeper");
+    candidates.sort_unstable();
+    candidates.dedup();
+    candidates.sort_by_key(|path| Reverse(common(path, chroot)));
+    candidates.truncate(MOST_CHROOTS);
+    candidates
+}
+
+/// Returns the number of bytes with which both begin.
+fn common(one: &str, other: &str) -> usize {
+    one.bytes().zip(other.bytes()).take_while(|(a, b)| a == b).count()
+}
