@@ -163,13 +163,16 @@ impl Builder {
     }
 
     /// Sets the maximum number of open connections. Further ones are closed at once. Default: 0, no limit.
+    ///
+    /// Sessions with ephemeral znodes come first. While they reconnect, a new session gets only a connection that none of
+    /// them needs.
     pub fn max_connections(mut self, count: usize) -> Self {
         self.max_connections = count;
         self
     }
 
     /// Sets the maximum number of open connections per client address, like ZooKeeper's `maxClientCnxns`. Default: 0,
-    /// no limit.
+    /// no limit. Sessions with ephemeral znodes come first, as with [`Builder::max_connections`].
     pub fn max_connections_per_address(mut self, count: usize) -> Self {
         self.max_connections_per_address = count;
         self
@@ -358,6 +361,8 @@ impl Builder {
             journal: self.data_dir.is_some() && self.durability != Some(Durability::Memory),
             max_queued: self.limits.max_queued,
             max_watches: self.limits.max_watches,
+            max_connections: self.max_connections,
+            max_connections_per_address: self.max_connections_per_address,
         })
     }
 }

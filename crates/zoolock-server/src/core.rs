@@ -54,6 +54,10 @@ pub struct CoreConfig {
     /// Maximum number of watched paths of a connection; 0: no limit. A long path counts as several. Above it the
     /// connection is closed.
     pub max_watches: usize,
+    /// Maximum number of connections; 0: no limit. A new session gets no place of a holder that may reconnect.
+    pub max_connections: usize,
+    /// Maximum number of connections per client address; 0: no limit.
+    pub max_connections_per_address: usize,
     /// Allows znodes with a time to live.
     pub extended_types: bool,
     /// Keeps decided transactions for [`Core::decided`].
@@ -71,6 +75,8 @@ impl Default for CoreConfig {
             max_output: usize::MAX,
             max_queued: 0,
             max_watches: 0,
+            max_connections: 0,
+            max_connections_per_address: 0,
             extended_types: true,
             journal: false,
         }
@@ -139,6 +145,8 @@ pub struct Core {
     expiry: ExpiryQueue,
     conns: BTreeMap<ConnId, Conn>,
     attached: HashMap<SessionId, ConnId>,
+    /// Last client address of each session that is not attached. Unknown after a restart.
+    last_addresses: HashMap<SessionId, IpAddr>,
     /// Longest session timeout since the last time without sessions.
     longest_ms: u32,
     next_conn: u64,
@@ -180,6 +188,7 @@ impl Core {
             watches: Watches::default(),
             conns: BTreeMap::new(),
             attached: HashMap::new(),
+            last_addresses: HashMap::new(),
             longest_ms: 0,
             next_conn: 1,
             woken: Vec::new(),
@@ -218,6 +227,9 @@ impl Core {
             && self.attached.get(&session) == Some(&conn)
         {
             self.attached.remove(&session);
+            if self.state.sessions.contains_key(&session) {
+                self.last_addresses.insert(session, state.peer);
+            }
         }
     }
 

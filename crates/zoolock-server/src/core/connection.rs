@@ -19,6 +19,8 @@ impl fmt::Display for ConnId {
 #[derive(Debug)]
 pub(super) struct Conn {
     pub(super) phase: Phase,
+    /// Address of the client, in its IPv4 form if it has one.
+    pub(super) peer: IpAddr,
     pub(super) identities: Vec<Identity>,
     pub(super) output: BytesMut,
     /// What was taken of the output and not written when it was taken from last; the socket's task has it.
@@ -111,6 +113,7 @@ impl Conn {
     pub(super) fn new(peer: IpAddr, who: Option<Identity>) -> Self {
         Conn {
             phase: Phase::New,
+            peer: peer.to_canonical(),
             // Every connection is somebody under the scheme `ip`.
             identities: std::iter::once(Identity::new("ip", peer.to_string())).chain(who).collect(),
             output: BytesMut::new(),

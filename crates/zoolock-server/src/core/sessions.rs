@@ -1,5 +1,7 @@
 //! Sessions: from the greeting to the end.
 
+use std::net::IpAddr;
+
 use zoolock_wire::{ConnectRequest, ConnectResponse, Hidden, op};
 
 use super::connection::{ConnId, Phase};
@@ -19,6 +21,10 @@ impl Core {
         };
         if request.last_zxid_seen > self.state.zxid.get() {
             tracing::info!(%conn, seen = request.last_zxid_seen, ours = %self.state.zxid, "client is ahead, closing");
+            return self.close(conn);
+        }
+        if request.session == 0 && self.is_full_of_holders(conn) {
+            tracing::info!(%conn, "the free connections are for holders that reconnect, closing");
             return self.close(conn);
         }
         let (min, max) = (self.config.min_timeout_ms, self.config.max_timeout_ms);
@@ -48,6 +54,27 @@ impl Core {
             tracing::info!(%conn, session = format_args!("{:#x}", request.session), "no such session, refusing");
             self.close(conn);
         }
+    }
+
+    /// Returns whether sessions that hold or wait for locks, and are not attached, need all free connections.
+    fn is_full_of_holders(&self, conn: ConnId) -> bool {
+        let (total, per_address) = (self.config.max_connections, self.config.max_connections_per_address);
+        let detached = self.state.sessions.len().saturating_sub(self.attached.len());
+        let most = self.conns.len() + detached;
+        if (total == 0 || most <= total) && (per_address == 0 || most <= per_address) {
+            return false;
+        }
+        let Some(peer) = self.conns.get(&conn).map(|conn| conn.peer) else { return false };
+        let is_here = |address: Option<&IpAddr>| address.is_none_or(|address| *address == peer);
+        let (mut all, mut here) = (self.conns.len(), 0);
+        if per_address != 0 {
+            here = self.conns.values().filter(|conn| conn.peer == peer).count();
+        }
+        for session in self.state.tree.owners().filter(|session| !self.attached.contains_key(session)) {
+            all += 1;
+            here += usize::from(is_here(self.last_addresses.get(&session)));
+        }
+        (total != 0 && all > total) || (per_address != 0 && here > per_address)
     }
 
     pub(super) fn begin_session(
@@ -90,6 +117,7 @@ impl Core {
             self.watches.forget(old);
             self.close(old);
         }
+        self.last_addresses.remove(&session);
         self.longest_ms = self.longest_ms.max(timeout_ms);
         self.expiry.touch(session, timeout_ms, now.mono_ms);
         if let Some(state) = self.conns.get_mut(&conn) {
@@ -130,6 +158,7 @@ impl Core {
     /// them for deleted by somebody, when it is the session that is over.
     pub(super) fn end_session(&mut self, session: SessionId, now: Now) {
         self.expiry.remove(session);
+        self.last_addresses.remove(&session);
         if let Some(&conn) = self.attached.get(&session) {
             self.watches.forget(conn);
         }

@@ -1,8 +1,8 @@
 //! The pure core and the connections that it ends.
 
 use bytes::BytesMut;
-use zoolock_server::core::{Core, CoreConfig, Now};
-use zoolock_wire::Request;
+use zoolock_server::core::{ConnId, Core, CoreConfig, Now};
+use zoolock_wire::{Acl, CreateRequest, Request, op, perms};
 
 use crate::core_client::{ask, config, connect};
 
@@ -34,4 +34,39 @@ fn what_is_thrown_away_with_its_connection_waits_no_more() {
     assert_eq!(core.stats().queued, 0);
     core.closed(conn, NOW);
     assert_eq!(core.stats().queued, 0);
+}
+
+/// Opens a session with an ephemeral znode.
+fn hold(core: &mut Core, id: u64) -> ConnId {
+    let conn = connect(core, id, NOW);
+    let (path, acl) = (format!("/held{id}"), vec![Acl::anyone(perms::ALL)]);
+    let create = CreateRequest { op: op::CREATE, path, data: None, acl, flags: 1, ttl: 0 };
+    ask(core, conn, &Request::Create(create), NOW);
+    conn
+}
+
+#[test]
+fn new_session_gets_no_place_of_a_holder() {
+    let limits = [
+        CoreConfig { max_connections: 3, ..config() },
+        CoreConfig { max_connections_per_address: 3, ..config() },
+    ];
+    for config in limits {
+        let mut core = Core::new(config, 1);
+        let holders = [hold(&mut core, 1), hold(&mut core, 2)];
+        for holder in holders {
+            core.closed(holder, NOW);
+        }
+        // The third place is free.
+        let first = connect(&mut core, 3, NOW);
+        assert!(core.admitted(first));
+        let second = connect(&mut core, 4, NOW);
+        assert!(!core.admitted(second));
+        assert!(core.take_output(second, &mut BytesMut::new()), "the connection is closed");
+        core.closed(second, NOW);
+        // The sessions of the holders have expired.
+        core.tick(Now { mono_ms: 60_000, ..NOW });
+        let third = connect(&mut core, 5, Now { mono_ms: 60_000, ..NOW });
+        assert!(core.admitted(third));
+    }
 }
