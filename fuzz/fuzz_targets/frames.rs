@@ -51,6 +51,8 @@ fn config(choice: u8) -> CoreConfig {
         max_output: if small { 256 } else { 1 << 20 },
         max_queued: if small { 400 } else { 0 },
         max_watches: if small { 3 } else { 0 },
+        max_connections: 0,
+        max_connections_per_address: 0,
         extended_types: choice & 128 == 0,
         journal: true,
     }

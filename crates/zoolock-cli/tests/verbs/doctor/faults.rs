@@ -196,8 +196,7 @@ on_both_arms!(private(limited(2)) server_at_its_limit_of_connections_is_reported
 on_both_arms!(private(limited(20)) server_near_its_limit_of_connections_is_reported, |zookeeper| async move {
     let address = zookeeper.connect_string();
     assert_eq!(examine(&address).level("connections"), Some("ok"));
-    // The word `srvr` takes one connection.
-    let _sessions = open_sessions(&address, 15).await;
+    let _sessions = open_sessions(&address, 16).await;
     let diagnosis = examine(&address);
     assert_eq!(diagnosis.level("connections"), Some("warning"), "{diagnosis:?}");
     assert!(diagnosis.messages("connections").contains("maxClientCnxns"), "{diagnosis:?}");
