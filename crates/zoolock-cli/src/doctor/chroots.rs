@@ -39,7 +39,9 @@ pub(super) async fn judge_missing(client: &Requests, chroot: &str, root: &str, r
 /// Reports that the chroot is new or without locks while locks are held in another one. `tree` has the locks of this chroot.
 pub(super) async fn judge(client: &Requests, chroot: &str, root: &str, tree: &Tree, report: &mut Report) {
     let age = age_if_new(client, chroot, root, report.clock_ms.unwrap_or(0)).await;
-    if age.is_none() && tree.queues() > 0 {
+    // Locks may be in the part that was not read.
+    let is_read = tree.stopped.is_none() && tree.directories.iter().all(|it| it.unlisted.is_none());
+    if age.is_none() && (tree.queues() > 0 || !is_read) {
         return;
     }
     let others = others(client, chroot, root, report).await;
