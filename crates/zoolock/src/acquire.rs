@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use tracing::Instrument as _;
 use zoolock_core::contender::{Failure, Kind, Mode, Reason, Refusal, SessionEnd};
 use zoolock_core::layout::Layout;
-use zoolock_core::names::Names;
+use zoolock_core::names::{Names, Role};
 use zoolock_core::{Config, Rules, Sequence};
 
 use crate::clock;
@@ -116,7 +116,44 @@ impl Lock {
             _ => Patience::Until(deadline),
         };
         let held = self.acquire(kind, patience).await?;
-        held.ok_or_else(|| Error::Timeout { path: self.path(), waited: clock::monotonic() - began })
+        held.ok_or_else(|| self.timed_out(kind, began))
+    }
+
+    /// Returns the error of a wait since `began` for a lock that is busy.
+    pub(crate) fn timed_out(&self, kind: Kind, began: Instant) -> Error {
+        let waited = clock::monotonic() - began;
+        Error::Timeout { path: self.path(), waited, held_here: self.is_held_here(kind) }
+    }
+
+    /// Returns whether guards of this client hold the lock, and an acquisition of this kind waits for them.
+    fn is_held_here(&self, kind: Kind) -> bool {
+        let Ok(directories) = self.directories() else { return false };
+        let sessions = self.zoolock.sessions();
+        let here = sessions.iter().flat_map(|session| session.acquisitions_in(&directories));
+        let own_reader = if let Kind::Upgrade { from } = kind { Some(from) } else { None };
+        let nodes = here.filter_map(|acquisition| acquisition.held_node());
+        let mut names =
+            nodes.filter(|node| Some(*node) != own_reader).map(|node| node.prefix.parsed(node.sequence));
+        match kind {
+            Kind::Mutex | Kind::Write | Kind::Upgrade { .. } => names.next().is_some(),
+            Kind::Read => names.any(|name| name.role == Role::Exclusive),
+            Kind::Upgradable => names.any(|name| name.role != Role::Shared),
+            Kind::Permits { take, size } => {
+                let taken: u64 = names.map(|name| u64::from(name.weight)).sum();
+                taken + u64::from(take) > u64::from(size)
+            }
+        }
+    }
+
+    /// Writes to the log if the lock is busy and held by this client. It is no error: several tasks of a client may wait for
+    /// each other.
+    async fn log_if_held_here(&self, acquisition: &Acquisition, kind: Kind) {
+        acquisition.is_busy_or_decided().await;
+        if !acquisition.is_decided() && self.is_held_here(kind) {
+            tracing::debug!(
+                "waits for a guard of this client; a task that holds that guard itself waits for ever"
+            );
+        }
     }
 
     /// Acquires the lock. Returns `None` if the lock is busy or the deadline has passed.
@@ -376,6 +413,10 @@ impl Lock {
 
     /// Waits for the outcome.
     async fn attempt(&self, mut waiting: Waiting, kind: Kind) -> Result<Attempt, Error> {
+        if tracing::enabled!(tracing::Level::DEBUG) {
+            // Boxed, because it would enlarge the caller's future.
+            Box::pin(self.log_if_held_here(&waiting.acquisition, kind)).await;
+        }
         let outcome = waiting.acquisition.outcome().await;
         let acquisition = &waiting.acquisition;
         match outcome {

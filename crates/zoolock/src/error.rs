@@ -11,14 +11,15 @@ use zoolock_core::contender::{Loss, SessionEnd};
 pub enum Error {
     /// The lock is busy: the server still answers at the end of the wait, and has not granted the lock. An outage is
     /// [`Error::Unavailable`].
-    #[error(
-        "lock {path}: not acquired within {waited:?}; wait longer, or look who holds it with `zoolock show`"
-    )]
+    #[error("lock {path}: not acquired within {waited:?}; {}", next_step(*held_here))]
     Timeout {
         /// The lock.
         path: String,
         /// The time of the wait.
         waited: Duration,
+        /// Set if a guard of this client holds the lock, and must be released first. That guard may belong to the caller,
+        /// which then waits for itself, or to another task.
+        held_here: bool,
     },
     /// The lock is lost. Work under the lock may have overlapped with the next holder's.
     #[error("lock {path}: lost, {reason}")]
@@ -131,6 +132,17 @@ impl From<Loss> for LossReason {
             Loss::SessionOver(SessionEnd::Closed) => LossReason::Closed,
             Loss::SessionOver(SessionEnd::Expired | SessionEnd::AuthFailed) => LossReason::SessionExpired,
         }
+    }
+}
+
+/// Returns what to do about a lock that is busy.
+fn next_step(held_here: bool) -> &'static str {
+    match held_here {
+        true => {
+            "a guard of this client holds it; release that guard first, or acquire the mutex with `lock_as` to hold it \
+             several times"
+        }
+        false => "wait longer, or look who holds it with `zoolock show`",
     }
 }
 

@@ -119,7 +119,8 @@ impl Locker for LocalLocker {
             biased;
             () = guard.granted() => {}
             _ = Timer::after(timeout) => {
-                return Err(Error::Timeout { path: path.to_string(), waited: began.elapsed() });
+                let waited = began.elapsed();
+                return Err(Error::Timeout { path: path.to_string(), waited, held_here: true });
             }
         }
         if let Standing::Lost(reason) = guard.standing() {

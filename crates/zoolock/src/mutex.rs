@@ -13,8 +13,9 @@ use crate::tenure;
 
 /// A lock that one holder has at a time, across processes and hosts. Fair: first come, first served.
 ///
-/// Not reentrant: a second `lock()` waits for the first guard like anybody else's; see
-/// [`lock_as`](Mutex::lock_as).
+/// Not reentrant: a second `lock()` waits for the first guard like anybody else's, and so for ever if the same task has it.
+/// [`lock_as`](Mutex::lock_as) returns at once. [`Error::Timeout`](crate::Error::Timeout) tells whether this client holds
+/// the lock, and [`Zoolock::deadlocks`](crate::Zoolock::deadlocks) finds a task that waits for itself.
 #[derive(Clone)]
 pub struct Mutex {
     pub(crate) lock: Lock,

@@ -222,8 +222,8 @@ async fn upgrade(mut held: Held, patience: Patience) -> Result<WriteGuard, (Held
             }
         }
         Ok(None) => {
-            let path = held.path().to_owned();
-            Err((held, Error::Timeout { path, waited: clock::monotonic() - began }))
+            let error = lock.timed_out(Kind::Upgrade { from }, began);
+            Err((held, error))
         }
         Err(error) => Err((held, error)),
     }

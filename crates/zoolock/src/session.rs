@@ -15,6 +15,7 @@ use crate::clock::{self, Alarm};
 use crate::driver::{Acquisition, SessionTask, run_session_task};
 use crate::keeper::{Keeper, Link, Opened};
 use crate::metrics;
+use crate::path::LockPath;
 use crate::tasks::Tasks;
 use crate::tick::Tick;
 
@@ -330,6 +331,16 @@ impl Session {
 
     pub(crate) fn acquisitions(&self) -> Vec<Arc<Acquisition>> {
         lock(&self.acquisitions).values().map(|registration| registration.acquisition.clone()).collect()
+    }
+
+    /// Returns the acquisitions in one of these directories.
+    pub(crate) fn acquisitions_in(&self, directories: &[LockPath]) -> Vec<Arc<Acquisition>> {
+        let is_in = |acquisition: &&Arc<Acquisition>| {
+            acquisition.directories().iter().any(|directory| directories.contains(directory))
+        };
+        // Not their states: an acquisition locks its state before this.
+        let acquisitions = lock(&self.acquisitions);
+        acquisitions.values().map(|registration| &registration.acquisition).filter(is_in).cloned().collect()
     }
 
     /// Closes an unused spare session. New acquisitions get another session.

@@ -44,7 +44,7 @@ fn other_kinds(zl: &Zoolock) {
     let read = lock.read().expect("lock acquired");
     let beside = lock.try_read().expect("attempt succeeds").expect("read lock acquired");
     assert!(lock.try_write().expect("attempt succeeds").is_none());
-    assert!(matches!(lock.write_timeout(patience), Err(Error::Timeout { .. })));
+    assert!(matches!(lock.write_timeout(patience), Err(Error::Timeout { held_here: true, .. })));
     assert!(matches!(lock.write_deadline(Instant::now()), Err(Error::Timeout { .. })));
     let lost = beside.upgrade().expect_err("the older reader has priority");
     assert!(matches!(lost.error, Error::Conflict { .. }), "{}", lost.error);

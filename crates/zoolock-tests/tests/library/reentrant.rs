@@ -7,7 +7,9 @@ use std::time::{Duration, Instant};
 
 use zoolock::{Error, FencingToken, LossReason, Owner, Previous, Zoolock};
 use zoolock_tests::locks::leftovers::{assert_none, settle};
-use zoolock_tests::locks::{connect, directory, lock_and_release, seed, until_queued};
+use zoolock_tests::locks::{
+    connect, directory, granted, lock_and_release, lock_in_background, seed, until_queued,
+};
 use zoolock_tests::wait::soon;
 use zoolock_tests::{on_both_arms, tree};
 
@@ -361,3 +363,95 @@ impl Steps {
         }
     }
 }
+
+/// Asserts that this is a timeout. Returns whether it tells that this client holds the lock.
+fn is_held_here<T: std::fmt::Debug>(outcome: Result<T, Error>) -> bool {
+    let error = outcome.expect_err("lock is held");
+    let Error::Timeout { held_here, .. } = error else { panic!("{error}") };
+    assert_eq!(error.to_string().contains("`lock_as`"), held_here, "{error}");
+    held_here
+}
+
+on_both_arms!(timeout_names_a_guard_of_this_client, |place| async move {
+    let (zl, other) = (connect(&place).await, connect(&place).await);
+    let patience = Duration::from_millis(100);
+    let mutex = zl.mutex("twice");
+    let guard = mutex.lock().await.expect("lock acquired");
+    assert!(is_held_here(mutex.lock_timeout(patience).await));
+    assert!(is_held_here(zl.multi(["free", "twice"]).lock_timeout(patience).await));
+    assert!(is_held_here(mutex.lock_as_timeout(&Owner::new(), patience).await));
+    assert!(!is_held_here(other.mutex("twice").lock_timeout(patience).await));
+    // Another task may wait for the guard of this one.
+    let waiting = lock_in_background(&mutex);
+    until_queued(&other, "twice", 2).await;
+    guard.release().await.expect("release succeeds");
+    let next = granted(waiting).await;
+    assert!(is_held_here(mutex.lock_timeout(patience).await));
+    next.release().await.expect("release succeeds");
+    let theirs = other.mutex("twice").lock().await.expect("lock acquired");
+    assert!(!is_held_here(mutex.lock_timeout(patience).await));
+    drop(theirs);
+
+    let owner = Owner::new();
+    let owned = zl.mutex("owned").lock_as(&owner).await.expect("lock acquired");
+    assert!(is_held_here(zl.mutex("owned").lock_timeout(patience).await));
+    drop(owned);
+    let shared = zl.mutex("shared").batching(9, Duration::from_secs(60));
+    let turn = shared.lock().await.expect("lock acquired");
+    assert!(is_held_here(shared.lock_timeout(patience).await));
+    drop(turn);
+});
+
+on_both_arms!(timeout_names_only_guards_that_exclude, |place| async move {
+    let (zl, other) = (connect(&place).await, connect(&place).await);
+    let patience = Duration::from_millis(100);
+    let (rwlock, theirs) = (zl.rwlock("rw"), other.rwlock("rw"));
+    let reader = rwlock.upgradable_read().await.expect("lock acquired");
+    assert!(is_held_here(rwlock.write_timeout(patience).await));
+    assert!(is_held_here(rwlock.upgradable_read_timeout(patience).await));
+    // The reader that upgrades does not wait for itself.
+    let beside = theirs.read().await.expect("lock acquired");
+    let failed = reader.upgrade_timeout(patience).await.expect_err("another client reads");
+    assert!(!is_held_here::<()>(Err(failed.error)));
+    beside.release().await.expect("release succeeds");
+    let beside = rwlock.read().await.expect("lock acquired");
+    let failed = failed.guard.upgrade_timeout(patience).await.expect_err("this client reads, too");
+    assert!(is_held_here::<()>(Err(failed.error)));
+    drop((beside, failed.guard));
+
+    let writer = rwlock.write().await.expect("lock acquired");
+    assert!(is_held_here(rwlock.read_timeout(patience).await));
+    let reader = writer.downgrade().await.expect("downgrade succeeds");
+    let waiting = tokio::spawn(async move { theirs.write().await });
+    until_queued(&zl, "rw", 2).await;
+    assert!(!is_held_here(rwlock.read_timeout(patience).await), "a writer is before it");
+    drop(reader);
+    drop(granted(waiting).await);
+
+    let (permits, theirs) = (zl.semaphore("permits", 3), other.semaphore("permits", 3));
+    let own = permits.acquire().await.expect("permit acquired");
+    let beside = theirs.acquire_many(2).await.expect("permits acquired");
+    assert!(!is_held_here(permits.acquire_timeout(2, patience).await));
+    assert!(is_held_here(permits.acquire_timeout(3, patience).await));
+    drop((own, beside));
+});
+
+on_both_arms!(task_that_waits_for_itself_is_a_deadlock, |place| async move {
+    let (zl, other) = (connect(&place).await, connect(&place).await);
+    let twice = tokio::spawn({
+        let mutex = zl.mutex("itself");
+        async move {
+            let first = mutex.lock().await?;
+            let second = mutex.lock().await;
+            drop(first);
+            second.map(drop)
+        }
+    });
+    until_queued(&other, "itself", 2).await;
+    let deadlocks = other.deadlocks(None).await.expect("locks read");
+    assert_eq!((deadlocks.len(), deadlocks[0].edges.len(), deadlocks[0].owners), (1, 1, 1));
+    let cut = deadlocks[0].to_break.as_ref().expect("a holder of zoolock can be broken");
+    let token: zoolock::Ticket = cut.token.parse().expect("a ticket");
+    other.mutex(&cut.lock).break_lock(token).await.expect("the holder exists");
+    soon(twice).await.expect("no panic").expect("lock granted to the second call");
+});

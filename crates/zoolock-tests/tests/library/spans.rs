@@ -2,12 +2,14 @@
 
 use std::io::Write;
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use tracing_subscriber::EnvFilter;
 use tracing_subscriber::fmt::format::FmtSpan;
-use tracing_subscriber::util::SubscriberInitExt as _;
+use tracing_subscriber::util::SubscriberInitExt;
 use zoolock::Zoolock;
-use zoolock_tests::locks::lock_and_release;
+use zoolock_tests::locks::{lock_and_release, until_queued};
+use zoolock_tests::wait::soon;
 use zoolock_tests::{Arm, Server, ServerOptions};
 
 /// The captured log output.
@@ -30,21 +32,24 @@ impl Write for Log {
     }
 }
 
-/// The subscriber is set for this thread only, which makes all the calls.
+/// Returns a subscriber for this thread only, which makes all the calls.
+fn subscriber(level: &str, log: &Log) -> impl SubscriberInitExt {
+    let writer = log.clone();
+    tracing_subscriber::fmt()
+        .with_env_filter(EnvFilter::new(format!("zoolock={level}")))
+        .with_span_events(FmtSpan::CLOSE)
+        .with_ansi(false)
+        .with_writer(move || writer.clone())
+        .finish()
+}
+
 #[tokio::test]
 async fn acquire_and_release_emit_spans_with_the_path() {
     let server = Server::start(Arm::Embedded, ServerOptions::default()).await.expect("server starts");
     let zl = Zoolock::connect(&server.addr()).await.expect("session starts");
     for (level, expected) in [("debug", 1), ("info", 0)] {
         let log = Log::default();
-        let writer = log.clone();
-        let subscriber = tracing_subscriber::fmt()
-            .with_env_filter(EnvFilter::new(format!("zoolock={level}")))
-            .with_span_events(FmtSpan::CLOSE)
-            .with_ansi(false)
-            .with_writer(move || writer.clone())
-            .finish();
-        let listening = subscriber.set_default();
+        let listening = subscriber(level, &log).set_default();
         lock_and_release(&zl.mutex("spanned")).await;
         drop(listening);
         let text = log.text();
@@ -53,4 +58,33 @@ async fn acquire_and_release_emit_spans_with_the_path() {
         }
     }
     zl.close().await;
+}
+
+#[tokio::test]
+async fn wait_for_a_guard_of_this_client_is_logged() {
+    let server = Server::start(Arm::Embedded, ServerOptions::default()).await.expect("server starts");
+    let zl = Zoolock::connect(&server.addr()).await.expect("session starts");
+    let other = Zoolock::connect(&server.addr()).await.expect("session starts");
+    for (holder, expected) in [(&zl, 1), (&other, 0)] {
+        let log = Log::default();
+        let listening = subscriber("debug", &log).set_default();
+        let guard = holder.mutex("logged").lock().await.expect("lock acquired");
+        let mutex = zl.mutex("logged");
+        tokio::select! {
+            waited = mutex.lock() => panic!("lock is held, and yet {waited:?}"),
+            () = soon(async {
+                until_queued(&zl, "logged", 2).await;
+                // The waiter knows that it waits some time after its znode is there.
+                while expected > 0 && !log.text().contains("waits for a guard of this client") {
+                    tokio::time::sleep(Duration::from_millis(5)).await;
+                }
+            }) => {}
+        }
+        drop(listening);
+        guard.release().await.expect("release succeeds");
+        let text = log.text();
+        assert_eq!(text.matches("waits for a guard of this client").count(), expected, "{text}");
+    }
+    zl.close().await;
+    other.close().await;
 }

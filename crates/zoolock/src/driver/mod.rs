@@ -216,6 +216,14 @@ impl Acquisition {
         lock(&self.state).machine.node(0)
     }
 
+    /// Returns the znode in the first directory while the lock is held.
+    pub(crate) fn held_node(&self) -> Option<Node> {
+        let state = lock(&self.state);
+        let is_granted = matches!(state.progress, Progress::Granted(_));
+        let has_ended = state.lost.is_some() || state.departed.is_some() || state.machine.is_leaving();
+        if is_granted && !has_ended { state.machine.node(0) } else { None }
+    }
+
     /// Returns the message of the server's last refusal.
     pub(crate) fn refusal_message(&self) -> String {
         lock(&self.state).refusal_message.clone()
@@ -333,6 +341,16 @@ impl Acquisition {
             progress => Some(progress),
         })
         .await
+    }
+
+    pub(crate) fn is_decided(&self) -> bool {
+        !matches!(lock(&self.state).progress, Progress::Pending)
+    }
+
+    /// Waits until the server has told that the lock is not free, or the acquisition is decided.
+    pub(crate) async fn is_busy_or_decided(&self) {
+        let is_known = |state: &State| state.is_busy || !matches!(state.progress, Progress::Pending);
+        self.wait(|state| is_known(state).then_some(())).await;
     }
 
     /// Waits until the lock is lost.

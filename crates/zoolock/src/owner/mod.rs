@@ -6,9 +6,12 @@ mod question;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use zoolock_core::Kind;
+
 pub use self::guard::ReentrantGuard;
 use self::question::Locks;
 use crate::asker::{AskAs, drawn};
+use crate::clock;
 use crate::error::Error;
 use crate::mutex::Mutex;
 use crate::zoolock::Zoolock;
@@ -135,8 +138,8 @@ impl Mutex {
     /// [`Error::Timeout`] if the lock is busy at the end of the wait; else as [`Mutex::lock_as`].
     pub async fn lock_as_deadline(&self, owner: &Owner, deadline: Instant) -> Result<ReentrantGuard, Error> {
         self.zoolock().process().check()?;
-        let began = Instant::now();
-        let timeout = || Error::Timeout { path: self.path(), waited: began.elapsed() };
+        let began = clock::monotonic();
+        let timeout = || self.lock.timed_out(Kind::Mutex, began);
         if deadline <= began {
             return self.try_lock_as(owner).await?.ok_or_else(timeout);
         }
