@@ -9,6 +9,7 @@ use crate::connect::{close, connect};
 use crate::duration::humane;
 use crate::exit::{Exit, Failure};
 use crate::holder::Holder;
+use crate::outer;
 use crate::plan::{Endpoint, Patience, Service, Wanted};
 use crate::run::release;
 use crate::signals::{Signals, name as signal_name};
@@ -58,6 +59,7 @@ pub(crate) async fn acquire(
             biased;
             signal = signals.end() => Err(Interruption::Signal(signal)),
             answer = Holder::acquire(&zoolock, wanted, until, talk) => answer.map_err(Interruption::Error),
+            failure = outer::blocks(&zoolock, wanted) => Err(Interruption::Outer(failure)),
         };
         watcher.abort();
         let _ = watcher.await;
@@ -95,6 +97,7 @@ pub(crate) async fn acquire(
                     signal = signals.end() => return Err(interrupted(signal, "waiting")),
                 }
             }
+            Err(Interruption::Outer(failure)) => failure,
             Err(Interruption::Error(zoolock::Error::Timeout { .. })) => busy(&zoolock, wanted).await,
             Err(Interruption::Error(error)) => error.into(),
         };
@@ -110,6 +113,7 @@ pub(crate) async fn acquire(
 enum Interruption {
     Signal(rustix::process::Signal),
     Error(zoolock::Error),
+    Outer(Failure),
 }
 
 /// Returns whether the lock was revoked while it was waiting. It is better not to start the command than to end it at
@@ -136,6 +140,9 @@ pub(crate) fn interrupted(signal: rustix::process::Signal, what: &str) -> Failur
 }
 
 async fn busy(zoolock: &Zoolock, wanted: &Wanted) -> Failure {
+    if let Some(failure) = outer::blocks_now(zoolock, wanted).await {
+        return failure;
+    }
     let look = status::held_lock(zoolock, &wanted.names);
     let held = match tokio::time::timeout(Duration::from_secs(1), look).await {
         Ok(Some((name, who))) => format!("{name} is held by {who}"),

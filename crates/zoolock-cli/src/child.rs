@@ -24,6 +24,7 @@ use tokio::sync::mpsc;
 use crate::clock::now;
 use crate::executable;
 use crate::exit::{Exit, Failure};
+use crate::outer;
 use crate::reaper::orders::{Lease, Order, Report};
 use crate::reaper::table::{Table, children};
 use crate::signals;
@@ -46,6 +47,8 @@ pub(crate) struct Environment {
     pub(crate) ticket: String,
     pub(crate) previous: &'static str,
     pub(crate) path: String,
+    /// This acquisition and those of the outer commands, for commands that the command runs.
+    pub(crate) held: String,
     /// For what the command locks itself.
     pub(crate) owner: Option<String>,
 }
@@ -274,7 +277,8 @@ fn reaper(start: &Start<'_>, socket: OwnedFd) -> Command {
         .env("ZOOLOCK_NAME", &environment.name)
         .env("ZOOLOCK_TICKET", &environment.ticket)
         .env("ZOOLOCK_PREVIOUS", environment.previous)
-        .env("ZOOLOCK_PATH", &environment.path);
+        .env("ZOOLOCK_PATH", &environment.path)
+        .env(outer::VARIABLE, &environment.held);
     if let Some(owner) = &environment.owner {
         process.env("ZOOLOCK_OWNER", owner);
     }

@@ -112,6 +112,10 @@ impl Holder {
         each!(self, guard => guard.ticket().to_string())
     }
 
+    pub(crate) fn acquisition_id(&self) -> String {
+        each!(self, guard => guard.acquisition_id())
+    }
+
     /// How the last holder left, where that can be known.
     pub(crate) fn previous(&self) -> &'static str {
         let previous = match self {

@@ -30,6 +30,7 @@ mod local;
 mod manual;
 mod metrics;
 mod operate;
+mod outer;
 mod plan;
 mod pokes;
 mod rates;

@@ -64,6 +64,7 @@ pub(crate) async fn run_under(
         ticket: holder.ticket(),
         previous: holder.previous(),
         path: holder.paths().join(" "),
+        held: [&plan.wanted.outer[..], &[holder.acquisition_id()]].concat().join(" "),
         owner: plan.service.owner.clone(),
     };
     let terminal = Terminal::open();

@@ -41,7 +41,7 @@ pub(crate) async fn show(zoolock: Zoolock, names: Vec<String>, talk: Arc<Talk>) 
 }
 
 /// Returns the time until the next read. It grows because there may be thousands of waiters, and each one reads.
-fn pause(waited: Duration) -> Duration {
+pub(crate) fn pause(waited: Duration) -> Duration {
     (waited / 10).clamp(TICK, LONGEST_PAUSE)
 }
 
@@ -104,7 +104,8 @@ fn seconds(duration: Duration) -> String {
     humane(Duration::from_secs(duration.as_secs()))
 }
 
-fn is_ours(entry: &Entry) -> bool {
+/// Returns whether it is a contender of this process.
+pub(crate) fn is_ours(entry: &Entry) -> bool {
     let host = rustix::system::uname();
     entry.pid == Some(std::process::id())
         && entry.host.as_deref().is_some_and(|name| name == host.nodename().to_string_lossy())

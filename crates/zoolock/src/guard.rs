@@ -137,6 +137,11 @@ macro_rules! guard {
                 self.held.ticket()
             }
 
+            /// Returns the identifier of the acquisition, which no other one has ([`Entry::id`](crate::Entry::id)).
+            pub fn acquisition_id(&self) -> String {
+                self.held.acquisition_id()
+            }
+
             /// The check that a caller puts into its own ZooKeeper transaction.
             pub fn check(&self) -> crate::Check {
                 self.held.check()

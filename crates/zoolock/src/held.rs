@@ -105,6 +105,10 @@ impl Held {
         Ticket::new(self.zoolock.epoch(), self.holding_node().czxid)
     }
 
+    pub(crate) fn acquisition_id(&self) -> String {
+        self.acquisition.id().to_string()
+    }
+
     pub(crate) fn valid_until(&self) -> Deadline {
         match self.loss() {
             None => Deadline(self.acquisition.session().valid_until()),

@@ -140,9 +140,11 @@ pub struct Entry {
     ///   between the processes that read it.
     /// - `unknown`: it could not be read.
     pub owner_kind: &'static str,
-    /// Identifier of the acquisition, from the data of its znodes.
+    /// Identifier of the acquisition, from the data of its znodes, see
+    /// [`Guard::acquisition_id`](crate::Guard::acquisition_id). `None` for other client libraries. Do not trust it: every
+    /// client that may queue may write any identifier.
     #[serde(skip)]
-    pub(crate) id: Option<String>,
+    pub id: Option<String>,
     /// Identifier of the acquisition of the reader that upgrades with this znode.
     #[serde(skip)]
     pub(crate) of: Option<String>,

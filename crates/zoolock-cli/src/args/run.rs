@@ -10,11 +10,14 @@ const RUN_HELP: &str = "\
 CMD runs in its own process group with the standard input of zoolock, and with these environment variables: ZOOLOCK_NAME, \
 ZOOLOCK_TOKEN (fencing token: increases with every holder, so a service that CMD writes to can reject lower ones; not with \
 --shared and --permits, where several hold at once), ZOOLOCK_TICKET (for `zoolock revoke` and `break`), \
-ZOOLOCK_PREVIOUS (clean, crashed, unknown), ZOOLOCK_PATH and ZOOLOCK_OWNER (see --owner). Several names and paths are \
-separated by spaces. INT, TERM, HUP, QUIT, USR1 and USR2 are forwarded to the group; a second INT or TERM kills it.
+ZOOLOCK_PREVIOUS (clean, crashed, unknown), ZOOLOCK_PATH, ZOOLOCK_OWNER (see --owner) and ZOOLOCK_HELD (for zoolock \
+itself). Several names and paths are separated by spaces. INT, TERM, HUP, QUIT, USR1 and USR2 are forwarded to the group; a second INT or TERM kills it.
 
 While the server cannot be reached, CMD keeps running. If the lock is about to be lost, the group gets TERM and, after \
 --grace, KILL, before another client can acquire the lock.
+
+If CMD runs zoolock again, with a lock that it would get only after CMD has ended, that zoolock fails at once, with exit \
+code 64 also if --on-busy-exit is given. It knows from ZOOLOCK_HELD which locks are held around it.
 
 Several NAMEs are acquired together, all or none, and in any order: two commands that name the same locks in different \
 order do not deadlock.

@@ -9,6 +9,7 @@ use crate::args::{ExportArgs, KindArgs, Waiting};
 use crate::duration::duration;
 use crate::exit::{Exit, Failure};
 use crate::metrics::{Collector, Export};
+use crate::outer;
 use crate::serve_plan;
 
 /// Time limit for acquiring a lock.
@@ -52,6 +53,8 @@ pub(crate) struct Wanted {
     pub(crate) lock_delay: Duration,
     pub(crate) patience: Patience,
     pub(crate) on_busy: Exit,
+    /// The acquisitions of the commands that run this one.
+    pub(crate) outer: Vec<String>,
 }
 
 /// Checks the names and the flags that say what to acquire and how long to wait.
@@ -80,6 +83,7 @@ pub(super) fn wanted(names: &[String], waiting: &Waiting, service: &Service) -> 
         lock_delay,
         patience,
         on_busy: Exit::code(waiting.on_busy_exit),
+        outer: outer::acquisitions(),
     })
 }
 

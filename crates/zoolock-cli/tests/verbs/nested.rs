@@ -1,6 +1,6 @@
-//! `why` and `deadlocks`, with locks that nested commands hold.
+//! Nested commands: a lock within the same lock, and `why` and `deadlocks`.
 
-use crate::common::{Done, Running, Sandbox, wait_until};
+use crate::common::{Done, Running, Sandbox, server, wait_until};
 use serde_json::Value;
 
 /// Starts a command that holds the lock `outer`, waits until `count` such commands hold theirs, and then runs a command with
@@ -92,4 +92,112 @@ fn holder_that_waits_for_nothing_is_working() {
     assert_eq!(sandbox.json(&["why", "x"])["end"], "working");
     holder.end_of_input();
     assert_eq!(holder.code(), 0);
+}
+
+/// Starts a script under a lock. The script calls zoolock as `$ZL`.
+fn start_script(sandbox: &Sandbox, outer: &[&str], script: &str) -> Running {
+    let mut command = sandbox.zoolock([&["run"], outer, &["--", "sh", "-c", script]].concat());
+    Running(command.env("ZL", env!("CARGO_BIN_EXE_zoolock")).spawn().expect("zoolock starts"))
+}
+
+fn assert_refused(done: &Done, name: &str) {
+    assert_eq!(done.code, 64, "{done:?}");
+    let message = format!("zoolock: {name} is held by the command that runs this one, which waits");
+    assert!(done.stderr.contains(&message), "{done:?}");
+}
+
+#[test]
+fn lock_of_outer_command_is_refused() {
+    let sandbox = Sandbox::new();
+    for (outer, script, name) in [
+        (&["x"][..], "$ZL run x -- touch ran", "x"),
+        (&["x"], "$ZL run --try --on-busy-exit 0 x -- touch ran", "x"),
+        (&["x"], "$ZL run --timeout 1h x -- touch ran", "x"),
+        (&["x"], "$ZL run --keep x -- touch ran", "x"),
+        (&["x"], "$ZL run --shared --try x -- touch ran", "x"),
+        (&["x"], "$ZL run --try y x -- touch ran", "x"),
+        (&["x"], "$ZL run y -- $ZL run x -- touch ran", "x"),
+        (&["x"], "$ZL hold x", "x"),
+        (&["y", "x"], "$ZL run /locks/x -- touch ran", "/locks/x"),
+        (&["--shared", "x"], "$ZL run x -- touch ran", "x"),
+        (&["--shared", "y", "x"], "$ZL run --write --try x -- touch ran", "x"),
+        (&["--permits", "3", "--take", "2", "s"], "$ZL run --permits 3 --take 2 s -- touch ran", "s"),
+        (&["--naming", "curator", "c"], "$ZL run --naming curator --try c -- touch ran", "c"),
+        (&["--naming", "kazoo", "k"], "$ZL run --naming kazoo k -- touch ran", "k"),
+    ] {
+        assert_refused(&start_script(&sandbox, outer, script).done(), name);
+    }
+    assert!(!sandbox.path("ran").exists());
+}
+
+#[test]
+fn lock_beside_outer_command_is_granted() {
+    let sandbox = Sandbox::new();
+    let (_server, address) = server(&sandbox);
+    let elsewhere = format!("$ZL run --connect {address} x -- true");
+    for (outer, script) in [
+        (&["--shared", "x"][..], "$ZL run --shared --try x -- true"),
+        (&["--shared", "x"], "$ZL run --shared x -- $ZL run --shared x -- true"),
+        (&["--permits", "3", "--take", "2", "s"], "$ZL run --permits 3 s -- true"),
+        (&["x"], "$ZL run --try y -- true && $ZL run --try y -- true"),
+        // Another lock, and another server, with the same name.
+        (&["x"], "$ZL run --root /other --try x -- true"),
+        (&["x"], elsewhere.as_str()),
+    ] {
+        let done = start_script(&sandbox, outer, script).done();
+        assert_eq!(done.code, 0, "{script}: {done:?}");
+    }
+}
+
+/// A reader waits for a writer, or for more permits, that wait for the outer command.
+#[test]
+fn waiter_for_outer_command_is_not_waited_for() {
+    let script =
+        |flags: &str| format!("while [ ! -e queued ]; do sleep 0.02; done; $ZL run {flags} x -- touch ran");
+    for (flags, rival) in [("--shared", &[][..]), ("--permits 3", &["--permits", "3", "--take", "3"])] {
+        for inner in ["", "--try --on-busy-exit 0 "] {
+            let sandbox = Sandbox::new();
+            let outer: Vec<&str> = flags.split(' ').chain(["x"]).collect();
+            let outer = start_script(&sandbox, &outer, &script(&format!("{inner}{flags}")));
+            sandbox.wait_for_contenders("x", 1);
+            let mut rival = sandbox.start(&[&["run"], rival, &["x", "--", "true"]].concat());
+            sandbox.wait_for_contenders("x", 2);
+            std::fs::write(sandbox.path("queued"), "").expect("file written");
+            assert_refused(&outer.done(), "x");
+            assert_eq!(rival.code(), 0);
+            assert!(!sandbox.path("ran").exists());
+        }
+    }
+}
+
+#[test]
+fn permits_of_other_holders_are_busy() {
+    let sandbox = Sandbox::new();
+    let mut other = sandbox.converse(&["hold", "--permits", "2", "x"]);
+    sandbox.wait_for_contenders("x", 1);
+    let done = start_script(&sandbox, &["--permits", "2", "x"], "$ZL run --permits 2 --try x -- true").done();
+    assert_eq!(done.code, 75, "{done:?}");
+    other.end_of_input();
+    assert_eq!(other.code(), 0);
+}
+
+#[test]
+fn inherited_variable_alone_refuses_no_lock() {
+    let sandbox = Sandbox::new();
+    let ended = start_script(&sandbox, &["x"], "echo $ZOOLOCK_HELD").done();
+    assert_eq!(ended.stdout.trim().len(), 32, "{ended:?}");
+    let with_variable = |args: &[&str]| {
+        let mut command = sandbox.zoolock(args);
+        Done::from(command.env("ZOOLOCK_HELD", ended.stdout.trim()).output().expect("zoolock starts"))
+    };
+    let free = with_variable(&["run", "x", "--", "true"]);
+    assert_eq!(free.code, 0, "{free:?}");
+    let mut other = sandbox.converse(&["hold", "x"]);
+    sandbox.wait_for_contenders("x", 1);
+    for patience in [&["--try"][..], &["--timeout", "200ms"]] {
+        let busy = with_variable(&[&["run"], patience, &["x", "--", "true"]].concat());
+        assert_eq!(busy.code, 75, "{busy:?}");
+    }
+    other.end_of_input();
+    assert_eq!(other.code(), 0);
 }

@@ -77,6 +77,11 @@ macro_rules! blocking_guard {
                 self.inner.ticket()
             }
 
+            /// Returns the identifier of the acquisition, which no other one has ([`Entry::id`](crate::Entry::id)).
+            pub fn acquisition_id(&self) -> String {
+                self.inner.acquisition_id()
+            }
+
             /// The check that a caller puts into its own ZooKeeper transaction.
             pub fn check(&self) -> $crate::Check {
                 self.inner.check()

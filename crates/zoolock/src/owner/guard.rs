@@ -94,6 +94,11 @@ impl ReentrantGuard {
         self.guard().ticket()
     }
 
+    /// Returns the identifier of the acquisition, which no other one has ([`Entry::id`](crate::Entry::id)).
+    pub fn acquisition_id(&self) -> String {
+        self.guard().acquisition_id()
+    }
+
     /// The check that a caller puts into its own ZooKeeper transaction.
     pub fn check(&self) -> crate::Check {
         self.guard().check()

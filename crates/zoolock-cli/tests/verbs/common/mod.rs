@@ -46,8 +46,16 @@ impl Sandbox {
     /// Returns a command that runs `program` in the sandbox, without the zoolock settings of the environment.
     pub(crate) fn command(&self, program: &str) -> Command {
         let mut command = Command::new(program);
-        let settings =
-            ["CONNECT", "SESSION_TIMEOUT", "CONNECT_TIMEOUT", "ROOT", "LOCAL_IDLE", "NAMING", "OWNER"];
+        let settings = [
+            "CONNECT",
+            "SESSION_TIMEOUT",
+            "CONNECT_TIMEOUT",
+            "ROOT",
+            "LOCAL_IDLE",
+            "NAMING",
+            "OWNER",
+            "HELD",
+        ];
         for name in settings.into_iter().chain(["AUTH", "CACERT", "CERT", "KEY"]) {
             command.env_remove(format!("ZOOLOCK_{name}"));
         }

@@ -1,0 +1,103 @@
+//! Refuses to wait for an outer command: a command that runs this one, holds the lock, and waits for this one to end.
+//!
+//! `run` passes the identifiers of its acquisitions to its command. A process may keep that variable for longer than the
+//! lock is held, so an outer command counts only while the queue of the lock shows it as a holder.
+
+use std::time::{Duration, Instant};
+
+use zoolock::{Entry, Glances, Snapshot, Zoolock};
+
+use crate::exit::Failure;
+use crate::plan::{Kind, Wanted};
+use crate::status::{is_ours, pause};
+
+/// Environment variable with the acquisitions of the outer commands, separated by spaces.
+pub(crate) const VARIABLE: &str = "ZOOLOCK_HELD";
+
+/// Maximum time to look at the locks after they were busy.
+const LOOK_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// Returns the acquisitions of the outer commands.
+pub(crate) fn acquisitions() -> Vec<String> {
+    let held = std::env::var(VARIABLE).unwrap_or_default();
+    held.split_whitespace().map(str::to_owned).collect()
+}
+
+/// Waits until one of the locks is found to be kept by an outer command. Returns the failure.
+pub(crate) async fn blocks(zoolock: &Zoolock, wanted: &Wanted) -> Failure {
+    if wanted.outer.is_empty() {
+        return std::future::pending().await;
+    }
+    let began = Instant::now();
+    let mut locks = Locks::new(zoolock, wanted);
+    loop {
+        if let Some(failure) = locks.look().await {
+            return failure;
+        }
+        tokio::time::sleep(pause(began.elapsed())).await;
+    }
+}
+
+/// Returns the failure if one of the locks is busy because of an outer command.
+pub(crate) async fn blocks_now(zoolock: &Zoolock, wanted: &Wanted) -> Option<Failure> {
+    if wanted.outer.is_empty() {
+        return None;
+    }
+    let mut locks = Locks::new(zoolock, wanted);
+    tokio::time::timeout(LOOK_TIMEOUT, locks.look()).await.ok().flatten()
+}
+
+struct Locks<'a> {
+    wanted: &'a Wanted,
+    glances: Vec<(&'a str, Glances)>,
+}
+
+impl<'a> Locks<'a> {
+    fn new(zoolock: &Zoolock, wanted: &'a Wanted) -> Self {
+        // An exclusive contender waits for every holder. Only the other kinds need a look at the waiters.
+        let waiters = match wanted.kind {
+            Kind::Alone | Kind::Write => 0,
+            Kind::Shared | Kind::Permits { .. } => usize::MAX,
+        };
+        let glances = wanted.names.iter().map(|name| (name.as_str(), zoolock.mutex(name).glances(waiters)));
+        Self { wanted, glances: glances.collect() }
+    }
+
+    /// Reads each lock once. The acquisition reports errors.
+    async fn look(&mut self) -> Option<Failure> {
+        for (name, glances) in &mut self.glances {
+            let Ok(glance) = glances.look().await else { continue };
+            if waits_for_outer(&glance.lock, self.wanted) {
+                return Some(Failure::usage(format!(
+                    "{name} is held by the command that runs this one, which waits for this one to end; acquire it in one of \
+                     the two only"
+                )));
+            }
+        }
+        None
+    }
+}
+
+/// Returns whether the lock is granted to this command only after an outer command has released it. That is so if this
+/// command, or a waiter before it, cannot hold the lock together with the outer commands.
+fn waits_for_outer(lock: &Snapshot, wanted: &Wanted) -> bool {
+    let holders = || lock.holder.iter().chain(&lock.beside);
+    let is_outer = |entry: &&Entry| entry.id.as_ref().is_some_and(|id| wanted.outer.contains(id));
+    let outer: Vec<&Entry> = holders().filter(is_outer).collect();
+    if outer.is_empty() || holders().any(is_ours) {
+        return false;
+    }
+    let taken: u64 = outer.iter().map(|entry| u64::from(entry.weight)).sum();
+    let waits = |role: &str, weight: u32| match role {
+        "exclusive" => true,
+        "permit" => lock.permits.is_some_and(|permits| taken + u64::from(weight) > u64::from(permits)),
+        _ => outer.iter().any(|entry| entry.role == "exclusive"),
+    };
+    let (role, weight) = match wanted.kind {
+        Kind::Alone | Kind::Write => ("exclusive", 1),
+        Kind::Shared => ("shared", 1),
+        Kind::Permits { take, .. } => ("permit", take),
+    };
+    let mut before = lock.waiters.iter().take_while(|waiter| !is_ours(waiter));
+    waits(role, weight) || before.any(|waiter| waits(waiter.role, waiter.weight))
+}
