@@ -69,17 +69,23 @@ fn sees(viewer: &Name, other: &Name, names: Names) -> bool {
     match viewer.spelling {
         // Ours, who read all. `lock-` may be .NET's as well, which cannot be told.
         Lock | Marked | Upgradable | Permit => true,
-        // Whatever has `lock-` in it; a name without is compared as a whole, so that it counts for nothing or for
-        // anything.
-        CuratorLock => matches!(other.spelling, Lock),
+        // Whatever has a number behind its last `lock-`; any other name is compared as text, so that it counts for
+        // nothing or for anything.
+        CuratorLock => matches!(other.spelling, Lock | UnknownLock),
         CuratorMarked => matches!(other.spelling, Marked),
         CuratorLease => false,
-        Kazoo => names.kazoo_pattern && matches!(other.spelling, Lock | CuratorLock),
+        Kazoo => names.kazoo_pattern && matches!(other.spelling, Lock | CuratorLock | UnknownLock),
         // Whatever has a number after its last dash.
-        WriteLock => matches!(other.spelling, Lock | CuratorLock),
+        WriteLock => matches!(other.spelling, Lock | CuratorLock | Aiozk | UnknownLock),
         // A writer waits for whatever ends in digits, a reader only for its own writers.
         Ruby => viewer.role == Role::Exclusive,
         DotNet => false,
+        // Waits for whatever ends in digits.
+        Aiozk => true,
+        // A reader waits only for names that begin with `write-`.
+        AiozkMarked => false,
+        // Unknown. `show` and `doctor` name it.
+        UnknownLock | Unknown => true,
     }
 }
 
@@ -103,6 +109,7 @@ mod tests {
     fn those_who_see_us_are_welcome() {
         let (curator, writer) = (format!("{UUID}-lock-0000000004"), format!("{UUID}-__WRIT__0000000004"));
         let kazoo = format!("{HEX}__lock__0000000004");
+        let aiozk = format!("lock-{HEX}-0000000003");
         for (others, me) in [
             (vec![curator.as_str(), "lock-0000000003"], "lock-0000000007"),
             (vec!["x-1-0000000002", "lock-0000000003"], "lock-0000000007"),
@@ -110,10 +117,33 @@ mod tests {
             (vec!["lock-0000000001", "upgr-0000000003"], "__WRIT__0000000007"),
             (vec![kazoo.as_str()], &format!("{HEX}__rlock__0000000007")),
             (vec!["ex0000000001"], "lock-0000000007"),
+            (vec!["0000000001", aiozk.as_str(), "ex0000000002"], "__WRIT__0000000007"),
+            (vec!["mylock-0000000001", curator.as_str()], "lock-0000000007"),
+            (vec!["mylock-0000000001", "x-1-0000000002"], "lock-0000000007"),
         ] {
             assert_eq!(clash(&others, me, false), None, "{others:?}");
         }
         assert_eq!(clash(&[&kazoo], "lock-0000000007", true), None);
+        assert_eq!(clash(&[&kazoo, "mylock-0000000001"], "lock-0000000007", true), None);
+    }
+
+    #[test]
+    fn client_that_ignores_unknown_contender_is_refused() {
+        let curator = format!("{UUID}-lock-0000000004");
+        let aiozk = format!("lock-{HEX}-0000000003");
+        for (blind, unseen) in [
+            (curator.as_str(), "job-0000000003"),
+            (&curator, &aiozk),
+            ("x-1-0000000004", "0000000003"),
+            (&format!("{HEX}__lock__0000000004"), &aiozk),
+            ("sh0000000004", "job-0000000003"),
+        ] {
+            let clash = clash(&[unseen, blind], "lock-0000000007", true).expect("it does not wait");
+            assert_eq!((clash.blind, clash.unseen, clash.ours), (name(blind), name(unseen), false));
+        }
+        let reader = format!("read-{HEX}-0000000004");
+        let clash = clash(&[&reader], "lock-0000000007", false).expect("aiozk's reader does not wait");
+        assert_eq!((clash.blind, clash.ours, clash.remedy), (name(&reader), true, None));
     }
 
     #[test]

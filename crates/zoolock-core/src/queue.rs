@@ -1,7 +1,8 @@
 //! The order of contenders, and the predecessor of each.
 //!
-//! [`decide`] takes one listing of the directory, and answers for one contender. It ignores children that are
-//! no contenders. Contenders of other client libraries count according to their names.
+//! [`decide`] takes one listing of the directory, and answers for one contender. It ignores children without a
+//! sequence number. Contenders of other client libraries count according to their names; a contender with an
+//! unknown name is exclusive.
 
 use crate::census::{Clash, census};
 use crate::ids::Sequence;
@@ -63,13 +64,14 @@ pub fn decide<S: AsRef<str>>(
     names: Names,
 ) -> Decision {
     let mine = prefix.name(me);
+    let position = position(me);
     let mut found = false;
     let mut others: Vec<(Name, &str)> = Vec::with_capacity(children.len());
     for child in children {
         let child = child.as_ref();
         if child == mine {
             found = true;
-        } else if let Some(name) = Name::parse(child) {
+        } else if let Some(name) = Name::parse(child).filter(|name| name.counts_below(position)) {
             if (name.role == Role::Permit) != matches!(prefix, Prefix::Permit(_)) {
                 return Decision::OtherKind;
             }
@@ -84,7 +86,6 @@ pub fn decide<S: AsRef<str>>(
     }
     // Equal sequence numbers: a reader under its own write lock repeats the writer's number (Curator's do).
     // In any case that znode existed before we could be granted.
-    let position = position(me);
     let before = others.into_iter().filter(|(name, _)| name.position() <= position);
     match (asker, prefix) {
         (Asker::Upgrade { prefix, sequence }, _) => upgrade(before, prefix, sequence),
@@ -221,6 +222,39 @@ mod tests {
         assert_eq!(mutex(&children, 5), wait(&curator));
         assert_eq!(mutex(&children, 2), Decision::Held);
         assert_eq!(mutex(&children, 3), Decision::Gone);
+    }
+
+    #[test]
+    fn mutex_waits_for_contender_with_unknown_name() {
+        for unknown in
+            ["job-0000000004", "0000000004", "somelock-0000000004", &format!("lock-{HEX}-0000000004")]
+        {
+            let children = ["lock-0000000002", "backup-2024010101", unknown, "lock-0000000005"];
+            assert_eq!(mutex(&children, 5), wait(unknown));
+            assert_eq!(mutex(&children, 2), Decision::Held);
+        }
+    }
+
+    #[test]
+    fn contender_with_unknown_name_is_exclusive() {
+        let children = ["__READ__0000000001", "job-0000000002", "__READ__0000000003"];
+        let read = |me| decide(&children, Prefix::Read, Sequence(me), Asker::Lock, Names::default());
+        assert_eq!((read(1), read(3)), (Decision::Held, wait("job-0000000002")));
+        let children = ["permit-1-0000000001", "job-0000000002", "permit-1-0000000003"];
+        let permit = |me| {
+            let asker = Asker::Permits { size: 5 };
+            decide(&children, Prefix::Permit(1), Sequence(me), asker, Names::default())
+        };
+        assert_eq!((permit(1), permit(3)), (Decision::Held, Decision::OtherKind));
+    }
+
+    #[test]
+    fn unknown_name_behind_us_is_no_reason_to_refuse() {
+        let curator = format!("_c_{HEX}-lock-0000000004");
+        let children = [curator.as_str(), "lock-0000000005", "backup-2024010101", "job--2147483648"];
+        assert_eq!(mutex(&children, 5), wait(&curator));
+        let children = [curator.as_str(), "lock-0000000005", "job-0000000003"];
+        assert!(matches!(mutex(&children, 5), Decision::Clash(_)));
     }
 
     #[test]

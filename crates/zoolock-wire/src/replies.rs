@@ -48,6 +48,12 @@ pub struct Stat {
 }
 
 impl Stat {
+    /// Returns how many children the znode has ever had: the number of the next sequential child. `cversion` counts
+    /// creates and deletes. It wraps, and so does the sum, up to the last sequence number.
+    pub fn created_children(&self) -> u32 {
+        (self.cversion as u32).wrapping_add(self.num_children as u32) / 2
+    }
+
     /// Decodes the record.
     ///
     /// # Errors

@@ -14,8 +14,9 @@ use crate::error::Error;
 /// The naming scheme of our contenders' znodes, which determines the client libraries that can share a lock
 /// with them. The combinations are in `docs/INTEROP.md`.
 ///
-/// We read the names of all schemes; the other libraries must read ours. If another contender in the queue
-/// would ignore our znode, the acquisition fails with [`Error::Neighbour`].
+/// We read the names of all schemes, and count any other name that ends in a sequence number as an exclusive
+/// contender. The other libraries must read ours. If another contender in the queue would ignore our znode,
+/// the acquisition fails with [`Error::Neighbour`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 #[non_exhaustive]
 pub enum Naming {
@@ -150,7 +151,8 @@ pub(crate) fn two_layouts(lock: &Name, semaphore: Layout) -> String {
 
 /// Returns the remedy for two contenders that are not ours.
 fn remedy_for_others(blind: &Name, unseen: &Name) -> &'static str {
-    if blind.family() == Family::Kazoo && matches!(unseen.spelling, Spelling::Lock | Spelling::CuratorLock) {
+    let has_lock = matches!(unseen.spelling, Spelling::Lock | Spelling::CuratorLock | Spelling::UnknownLock);
+    if blind.family() == Family::Kazoo && has_lock {
         return "if whoever has kazoo's names here passes extra_lock_patterns=[\"lock-\"], or is one of zoolock's, say so \
                 (kazoo_pattern, --kazoo-pattern); if not, no naming of ours helps: give one of them another lock";
     }
@@ -174,6 +176,9 @@ pub(crate) fn described(name: &Name) -> String {
         (Spelling::WriteLock, _) => "a WriteLock of ZooKeeper's recipes",
         (Spelling::Ruby, _) => "a lock of zk-ruby",
         (Spelling::DotNet, _) => "a reader or writer of .NET",
+        (Spelling::Aiozk, _) => "a lock of aiozk",
+        (Spelling::AiozkMarked, _) => "a reader or writer of aiozk",
+        (Spelling::UnknownLock | Spelling::Unknown, _) => "a contender of an unknown client library",
     };
     format!("{what} (number {})", name.sequence)
 }
@@ -230,6 +235,14 @@ mod tests {
             Some(
                 "a mutex of Curator (number 0000000004) does not see a lock of kazoo (number 0000000003), so both \
                  may hold at once; give one of them another lock, or move its users to zoolock"
+            )
+        );
+        assert_eq!(
+            told(&["job-0000000003", &curator]).as_deref(),
+            Some(
+                "a mutex of Curator (number 0000000004) does not see a contender of an unknown client library \
+                 (number 0000000003), so both may hold at once; give one of them another lock, or move its users to \
+                 zoolock"
             )
         );
         let writer = format!("_c_{HEX}-__WRIT__0000000004");

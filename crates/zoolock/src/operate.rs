@@ -2,7 +2,7 @@
 
 use zoolock_core::Sequence;
 use zoolock_core::contender::{Failure, Refusal};
-use zoolock_core::names::{Role, Spelling};
+use zoolock_core::names::{Family, Role, Spelling};
 use zoolock_core::record::{Left, Marker, Record};
 
 use crate::acquire::Lock;
@@ -59,7 +59,11 @@ impl Lock {
                 RevokeRequest::Write(request) => request,
                 RevokeRequest::AlreadyAsked => return Ok(()),
                 RevokeRequest::Unsupported => {
-                    return Err(self.not_revocable(ticket, &found.contender, "reads no such request"));
+                    let why = match found.contender.name.family() {
+                        Family::Unknown => "zoolock cannot ask to release",
+                        _ => "reads no such request",
+                    };
+                    return Err(self.not_revocable(ticket, &found.contender, why));
                 }
                 RevokeRequest::NotRevocable => {
                     let why = "reads such a request only where it was made revocable (makeRevocable)";

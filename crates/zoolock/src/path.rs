@@ -1,7 +1,7 @@
 //! Names of locks, and connect strings. They are checked before anything is sent.
 
 use zoolock_client::Host;
-use zoolock_core::names::Name;
+use zoolock_core::names::{Family, Name, ends_in_padded_number};
 
 use crate::error::Error;
 
@@ -23,7 +23,8 @@ impl LockPath {
     ///
     /// # Errors
     /// [`Error::Invalid`] for an empty name, `//`, a slash at the end, `.` or `..` between slashes, control
-    /// characters, and paths over 1024 bytes.
+    /// characters, parts that look like contenders (`lock-0000000000`, `order-0000000042`), and paths over 1024
+    /// bytes.
     ///
     /// ```
     /// use zoolock::LockPath;
@@ -39,6 +40,17 @@ impl LockPath {
         let absolute = name.starts_with('/');
         let relative = name.strip_prefix('/').unwrap_or(name);
         check_components(relative).map_err(|message| Error::invalid(shown(), message))?;
+        // `/` is no lock, so a name directly below it is in no queue.
+        let mut below_a_lock = relative.split('/').skip(usize::from(absolute));
+        if let Some(component) = below_a_lock.find(|name| ends_in_padded_number(name)) {
+            return Err(Error::invalid(
+                shown(),
+                format!(
+                    "has the part `{component}`, which ends in ten digits with a leading zero, as only contenders do; \
+                     use another number of digits"
+                ),
+            ));
+        }
         let path = if absolute {
             name.to_owned()
         } else {
@@ -105,7 +117,7 @@ fn check_components(relative: &str) -> Result<(), String> {
         match component {
             "" => return Err("has an empty part; write single slashes and none at the end".to_owned()),
             "." | ".." => return Err(format!("has the part `{component}`; ZooKeeper has no relative paths")),
-            _ if Name::parse(component).is_some() => {
+            _ if Name::parse(component).is_some_and(|name| name.family() != Family::Unknown) => {
                 return Err(format!(
                     "has the part `{component}`, which looks like somebody's place in a queue"
                 ));
@@ -256,6 +268,9 @@ mod tests {
             "a\nb",
             "x/.audit/y",
             "a/lock-0000000000",
+            "order-0000000042",
+            "a/0000000042/b",
+            "/a/order-0000000042",
             "/zookeeper/quota",
         ] {
             let error = LockPath::parse(name, DEFAULT_ROOT).expect_err(name).to_string();
@@ -271,6 +286,9 @@ mod tests {
             ("a/b.c", "/locks/a/b.c"),
             ("/x/y", "/x/y"),
             ("grüße", "/locks/grüße"),
+            ("order-1234567890", "/locks/order-1234567890"),
+            ("order-42", "/locks/order-42"),
+            ("/run-0000000042/x", "/run-0000000042/x"),
         ] {
             assert_eq!(LockPath::parse(name, DEFAULT_ROOT).expect(name).as_str(), path);
         }

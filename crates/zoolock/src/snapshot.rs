@@ -99,9 +99,9 @@ impl Snapshot {
 #[derive(Debug, Clone, Serialize)]
 #[non_exhaustive]
 pub struct Entry {
-    /// Name of its znode.
+    /// Name of its znode. A part that may contain a session id is left out.
     pub node: String,
-    /// Naming scheme of its znode.
+    /// Naming scheme of its znode; `unknown` if only the number at the end of its name is known.
     pub family: &'static str,
     /// Its role: `exclusive`, `shared`, `upgradable` or `permit`.
     pub role: &'static str,
@@ -140,6 +140,8 @@ pub struct Entry {
     ///   between the processes that read it.
     /// - `unknown`: it could not be read.
     pub owner_kind: &'static str,
+    /// Set if no session owns its znode: the contender stays until a client deletes the znode.
+    pub persistent: bool,
     /// Identifier of the acquisition, from the data of its znodes, see
     /// [`Guard::acquisition_id`](crate::Guard::acquisition_id). `None` for other client libraries. Do not trust it: every
     /// client that may queue may write any identifier.

@@ -1,12 +1,17 @@
 //! The names of contenders, in the format of every client library that shares a ZooKeeper with us.
 //!
-//! Overlooking a contender results in two holders (`docs/DESIGN.md`, "Whose names do we read?").
+//! Overlooking a contender results in two holders. So every name that ends in a sequence number is a contender,
+//! and the formats below are the known exceptions (`docs/DESIGN.md`, "Whose names do we read?").
 
 mod prefix;
 
 use crate::ids::Sequence;
+use crate::layout::is_kazoo_lease;
 
 pub use prefix::{Names, Naming, Prefix};
+
+/// Number of digits of a sequence number.
+const DIGITS: usize = 10;
 
 /// The client library that named a contender.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -23,6 +28,10 @@ pub enum Family {
     WriteLock,
     /// zk-ruby.
     Ruby,
+    /// aiozk.
+    Aiozk,
+    /// A client library that is not known.
+    Unknown,
 }
 
 /// The format of a name. It alone determines which contenders see it.
@@ -50,6 +59,14 @@ pub enum Spelling {
     Ruby,
     /// `read-S`, `write-S`.
     DotNet,
+    /// `lock-<hex32>-S`: aiozk's Lock.
+    Aiozk,
+    /// `read-<hex32>-S`, `write-<hex32>-S`: aiozk's SharedLock.
+    AiozkMarked,
+    /// Any other name that ends in `lock-S`. Libraries that look for `lock-S` order it by its number.
+    UnknownLock,
+    /// Any other name that ends in `S`.
+    Unknown,
 }
 
 impl Spelling {
@@ -62,6 +79,8 @@ impl Spelling {
             Spelling::WriteLock => Family::WriteLock,
             Spelling::Ruby => Family::Ruby,
             Spelling::DotNet => Family::DotNet,
+            Spelling::Aiozk | Spelling::AiozkMarked => Family::Aiozk,
+            Spelling::UnknownLock | Spelling::Unknown => Family::Unknown,
         }
     }
 }
@@ -93,7 +112,7 @@ pub struct Name {
 }
 
 impl Name {
-    /// Parses the name of a child; `None` if it is no contender.
+    /// Parses the name of a child; `None` if it is no contender. A contender of an unknown format is exclusive.
     pub fn parse(name: &str) -> Option<Name> {
         native(name)
             .or_else(|| dot_net(name))
@@ -101,11 +120,19 @@ impl Name {
             .or_else(|| kazoo(name))
             .or_else(|| write_lock(name))
             .or_else(|| ruby(name))
+            .or_else(|| aiozk(name))
+            .or_else(|| unknown(name))
     }
 
     /// Returns the client library that uses this format.
     pub fn family(&self) -> Family {
         self.spelling.family()
+    }
+
+    /// Returns whether the name counts in a directory that has given all its numbers below `limit`. The number of
+    /// an unknown format may be another number, for example a date. The known formats always count.
+    pub fn counts_below(&self, limit: u32) -> bool {
+        self.family() != Family::Unknown || self.position() < limit
     }
 
     /// Returns the queue position. Negative numbers, past the end of the signed range, come last.
@@ -209,6 +236,44 @@ fn ruby(name: &str) -> Option<Name> {
     Some(Name { spelling: Spelling::Ruby, role, weight: 1, sequence: Sequence::parse(rest)? })
 }
 
+fn aiozk(name: &str) -> Option<Name> {
+    let (label, rest) = name.split_once('-')?;
+    let (id, number) = rest.split_once('-')?;
+    let (spelling, role) = match label {
+        "lock" => (Spelling::Aiozk, Role::Exclusive),
+        "write" => (Spelling::AiozkMarked, Role::Exclusive),
+        "read" => (Spelling::AiozkMarked, Role::Shared),
+        _ => return None,
+    };
+    // Both libraries write a UUID as 32 hex digits.
+    let sequence = Sequence::parse(number).filter(|_| is_kazoo_lease(id))?;
+    Some(Name { spelling, role, weight: 1, sequence })
+}
+
+fn unknown(name: &str) -> Option<Name> {
+    // Such a UUID has no number, but may end in ten digits.
+    if is_kazoo_lease(name) {
+        return None;
+    }
+    let at = name.len().checked_sub(DIGITS)?;
+    let (before, digits) = name.split_at_checked(at)?;
+    let unsigned = Sequence::parse(digits);
+    let signed = || Sequence::parse(name.get(at.checked_sub(1)?..)?);
+    // A dash behind a separator is a sign. ZooKeeper does not pad numbers of ten digits and a sign with zeros.
+    let is_signed = !digits.starts_with('0') && (before.ends_with("--") || before.ends_with("_-"));
+    let sequence = if is_signed { signed().or(unsigned) } else { unsigned.or_else(signed) }?;
+    let label = name.strip_suffix(&sequence.to_string())?;
+    let spelling = if label.ends_with("lock-") { Spelling::UnknownLock } else { Spelling::Unknown };
+    Some(Name { spelling, role: Role::Exclusive, weight: 1, sequence })
+}
+
+/// Returns whether a name ends as sequential znodes do: in exactly ten digits, padded with zeros. Such a lock name
+/// would be a contender of the lock above it.
+pub fn ends_in_padded_number(name: &str) -> bool {
+    let digits = name.bytes().rev().take_while(u8::is_ascii_digit).count();
+    digits == DIGITS && name.as_bytes()[name.len() - DIGITS] == b'0'
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -294,7 +359,8 @@ mod tests {
         let hex = "3f2504e04f8911d39a0c0305e82c3301";
         use Role::{Exclusive, Permit, Shared, Upgradable};
         use Spelling::{
-            CuratorLease, CuratorLock, CuratorMarked, DotNet, Kazoo, Lock, Marked, Ruby, WriteLock,
+            Aiozk, AiozkMarked, CuratorLease, CuratorLock, CuratorMarked, DotNet, Kazoo, Lock, Marked, Ruby,
+            WriteLock,
         };
         for (name, spelling, role, number) in [
             ("lock-0000000007".to_owned(), Lock, Exclusive, 7),
@@ -320,30 +386,77 @@ mod tests {
             ("x-0100007fb5e20001-0000000007".to_owned(), WriteLock, Exclusive, 7),
             ("ex0000000007".to_owned(), Ruby, Exclusive, 7),
             ("sh0000000007".to_owned(), Ruby, Shared, 7),
+            (format!("lock-{hex}-0000000007"), Aiozk, Exclusive, 7),
+            (format!("lock-{hex}--000000005"), Aiozk, Exclusive, -5),
+            (format!("write-{hex}-0000000007"), AiozkMarked, Exclusive, 7),
+            (format!("read-{hex}-0000000007"), AiozkMarked, Shared, 7),
         ] {
             assert_eq!(parsed(&name), Some((spelling, role, number)), "{name}");
         }
     }
 
     #[test]
-    fn other_children_are_no_contenders() {
+    fn unknown_name_with_number_is_exclusive_contender() {
+        use Spelling::{Unknown, UnknownLock};
+        let hex = "3f2504e04f8911d39a0c0305e82c3301";
+        for (name, spelling, number) in [
+            ("0000000007", Unknown, 7),
+            ("job-0000000007", Unknown, 7),
+            ("größe0000000007", Unknown, 7),
+            // The name of a host or a process may end in digits.
+            ("lock-00000000070", Unknown, 70),
+            ("backup-2024010101", Unknown, 2_024_010_101),
+            ("_c_short-lock-0000000007", UnknownLock, 7),
+            ("zz2504e04f8911d39a0c0305e82c3301__lock__0000000007", Unknown, 7),
+            ("x-0000000007", Unknown, 7),
+            ("x--0000000007", Unknown, 7),
+            ("x-nothex-0000000007", Unknown, 7),
+            ("permit-many-0000000007", Unknown, 7),
+            ("permit-0-0000000007", Unknown, 7),
+            ("permit-01-0000000007", Unknown, 7),
+            ("permit-4294967296-0000000007", Unknown, 7),
+            (&format!("lock-{hex}lock-0000000007"), UnknownLock, 7),
+            (&format!("lock-{}-0000000007", &hex[1..]), Unknown, 7),
+            ("job--2147483648", Unknown, i32::MIN),
+            ("job-2147483648", Unknown, i32::MIN),
+            ("job--1234567890", Unknown, -1_234_567_890),
+            ("job_-1234567890", Unknown, -1_234_567_890),
+            ("job-1234567890", Unknown, 1_234_567_890),
+            ("job--000000005", Unknown, -5),
+            ("mylock--000000005", UnknownLock, -5),
+        ] {
+            assert_eq!(parsed(name), Some((spelling, Role::Exclusive, number)), "{name}");
+        }
+    }
+
+    #[test]
+    fn unknown_number_counts_only_if_the_directory_gave_it() {
+        let counts = |name: &str, limit| Name::parse(name).expect("a contender").counts_below(limit);
+        assert!(counts("job-0000000007", 8) && !counts("job-0000000007", 7));
+        assert!(!counts("backup-2024010101", 1000) && counts("lock-2024010101", 1000));
+        assert!(!counts("job--2147483648", u32::MAX >> 1));
+    }
+
+    #[test]
+    fn padded_number_is_recognised_in_lock_names() {
+        for name in ["order-0000000042", "0000000042"] {
+            assert!(ends_in_padded_number(name), "{name}");
+        }
+        for name in ["order-1234567890", "order-42", "20240000000042", "order-0000000042x", ""] {
+            assert!(!ends_in_padded_number(name), "{name}");
+        }
+    }
+
+    #[test]
+    fn children_without_number_are_no_contenders() {
         for name in [
             "",
             "config",
             "lock-",
             "lock-7",
-            "lock-00000000070",
-            "backup-2024010101",
-            "_c_short-lock-0000000007",
-            "zz2504e04f8911d39a0c0305e82c3301__lock__0000000007",
-            "x-0000000007",
-            "x--0000000007",
-            "x-nothex-0000000007",
-            "permit-many-0000000007",
-            "permit-0-0000000007",
-            "permit-+1-0000000007",
-            "permit-01-0000000007",
-            "permit-4294967296-0000000007",
+            "backup-9999999999",
+            // A permit of kazoo's semaphore.
+            "3f2504e04f8911d39a0c030000000007",
             "example",
             "lock-0000000007\u{0}",
         ] {

@@ -210,7 +210,7 @@ on_both_arms!(closure_may_return_its_guard, |place| async move {
 
 on_both_arms!(names_that_look_like_contenders_are_refused, |place| async move {
     let zl = connect(&place).await;
-    for name in ["a/lock-0000000000", "read-2024010101"] {
+    for name in ["a/lock-0000000000", "read-2024010101", "order-0000000042", "a/order-0000000042"] {
         let error = zl.mutex(name).lock().await.expect_err(name);
         assert!(matches!(error, Error::Invalid { .. }), "{error}");
     }

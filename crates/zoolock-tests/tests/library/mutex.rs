@@ -119,21 +119,27 @@ on_both_arms!(deleted_lock_directory_loses_the_lock, |place| async move {
 
 on_both_arms!(foreign_contender_is_waited_for, |place| async move {
     let zl = connect(&place).await;
-    lock_and_release(&zl.mutex("mixed")).await;
     let other = tree::connect(&place.addr()).await.expect("session starts");
-    let prefix = format!("{}/_c_3f2504e0-4f89-11d3-9a0c-0305e82c3301-lock-", directory(&place, "mixed"));
     let options =
         zookeeper_client::CreateMode::EphemeralSequential.with_acls(zookeeper_client::Acls::anyone_all());
-    let (_, sequence) = other.create(&prefix, b"10.0.0.1", &options).await.expect("znode created");
-    assert!(zl.mutex("mixed").try_lock().await.expect("attempt succeeds").is_none());
-    let seen = zl.mutex("mixed").snapshot().await.expect("snapshot succeeds");
-    assert_eq!(seen.holder.expect("lock has a holder").family, "curator");
-    let waiting = lock_in_background(&zl.mutex("mixed"));
-    until_queued(&zl, "mixed", 2).await;
-    other.delete(&format!("{prefix}{sequence}"), None).await.expect("znode exists");
-    let guard = granted(waiting).await;
-    assert_eq!(guard.previous(), Previous::Unknown, "a foreign contender writes no release marker");
-    guard.release().await.expect("release succeeds");
+    for (prefix, family) in [
+        ("_c_3f2504e0-4f89-11d3-9a0c-0305e82c3301-lock-", "curator"),
+        ("lock-3f2504e04f8911d39a0c0305e82c3301-", "aiozk"),
+        ("job-", "unknown"),
+    ] {
+        lock_and_release(&zl.mutex("mixed")).await;
+        let prefix = format!("{}/{prefix}", directory(&place, "mixed"));
+        let (_, sequence) = other.create(&prefix, b"10.0.0.1", &options).await.expect("znode created");
+        assert!(zl.mutex("mixed").try_lock().await.expect("attempt succeeds").is_none());
+        let seen = zl.mutex("mixed").snapshot().await.expect("snapshot succeeds");
+        assert_eq!(seen.holder.expect("lock has a holder").family, family);
+        let waiting = lock_in_background(&zl.mutex("mixed"));
+        until_queued(&zl, "mixed", 2).await;
+        other.delete(&format!("{prefix}{sequence}"), None).await.expect("znode exists");
+        let guard = granted(waiting).await;
+        assert_eq!(guard.previous(), Previous::Unknown, "a foreign contender writes no release marker");
+        guard.release().await.expect("release succeeds");
+    }
 });
 
 on_both_arms!(foreign_data_in_the_directory_is_kept, |place| async move {

@@ -92,6 +92,8 @@ impl Acquisition {
             return Some((Finding::Layout(layout), naming::two_layouts(&own, layout)));
         }
         let others = names.iter().filter(|name| **name != mine).filter_map(|name| Name::parse(name));
+        // The number of an unknown name behind us may be another number, such as a date.
+        let others = others.filter(|name| name.counts_below(own.position()));
         let clash = census(others, Some(own), self.config.names)?;
         let kinds = (clash.blind.spelling, clash.unseen.spelling);
         Some((Finding::Clash(kinds.0, kinds.1), naming::refusal(&clash)))

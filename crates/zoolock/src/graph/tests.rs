@@ -16,6 +16,7 @@ fn entry(number: usize, owner: &str, role: &'static str) -> Entry {
         identifier: None,
         owner: (!owner.is_empty()).then(|| owner.to_owned()),
         owner_kind: if owner.is_empty() { "unknown" } else { "task" },
+        persistent: false,
         id: None,
         of: None,
     }

@@ -526,6 +526,7 @@ impl From<zoolock_wire::Stat> for Stat {
             pzxid: Zxid(stat.pzxid),
             version: stat.version,
             children: u32::try_from(stat.num_children).unwrap_or(0),
+            created_children: stat.created_children(),
             owner: SessionId(stat.ephemeral_owner),
             created_ms: stat.ctime,
         }

@@ -103,6 +103,8 @@ pub(crate) struct Stat {
     pub(crate) pzxid: Zxid,
     pub(crate) version: i32,
     pub(crate) children: u32,
+    /// Number of children that it has ever had.
+    pub(crate) created_children: u32,
     pub(crate) owner: SessionId,
     /// Time of its creation, in milliseconds of Unix time by the server's clock.
     pub(crate) created_ms: i64,

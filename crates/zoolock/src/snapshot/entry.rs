@@ -38,6 +38,8 @@ pub(crate) fn of(contender: &Contender, read: Option<(Vec<u8>, Stat)>, epoch: u3
             Family::Kazoo => "kazoo",
             Family::WriteLock => "write-lock",
             Family::Ruby => "zk-ruby",
+            Family::Aiozk => "aiozk",
+            Family::Unknown => "unknown",
         },
         role: match contender.name.role {
             Role::Exclusive => "exclusive",
@@ -56,6 +58,7 @@ pub(crate) fn of(contender: &Contender, read: Option<(Vec<u8>, Stat)>, epoch: u3
         identifier: says.identifier,
         owner,
         owner_kind,
+        persistent: read.as_ref().is_some_and(|(_, stat)| !is_session(stat.owner)),
         of: data.as_ref().and_then(|d| d.of.clone()),
         id: data.map(|d| d.id),
     }
@@ -79,7 +82,7 @@ fn owner(data: &Option<NodeData>, session: Option<SessionId>) -> (Option<String>
 }
 
 /// Returns whether this is a session: ZooKeeper marks containers and TTL znodes in the same field.
-fn is_session(SessionId(owner): SessionId) -> bool {
+pub(super) fn is_session(SessionId(owner): SessionId) -> bool {
     const CONTAINER: i64 = i64::MIN;
     const TTL: i64 = 0xff_i64 << 56;
     owner != 0 && owner != CONTAINER && owner & !0x00ff_ffff_ffff != TTL
@@ -99,15 +102,30 @@ fn pseudonym(session: SessionId) -> String {
     format!("session-{:016x}", hasher.finish())
 }
 
-/// Returns the name without the session id. ZooKeeper's own recipe writes the id into its names, and it is
-/// enough to take the session over.
+/// Returns the name without the session id. ZooKeeper's own recipe writes the id into its names, unknown
+/// libraries may do so, and it is enough to take the session over.
 fn without_session(contender: &Contender) -> String {
     let node = &contender.node;
-    if contender.name.spelling != Spelling::WriteLock {
-        return node.clone();
+    let (before, digits) = node.split_at(node.len().saturating_sub(10));
+    match contender.name.family() {
+        Family::WriteLock => format!("x-…-{digits}"),
+        Family::Unknown => without_long_numbers(before) + digits,
+        _ => node.clone(),
     }
-    let digits = node.len().checked_sub(10).and_then(|at| node.get(at..));
-    format!("x-…-{}", digits.unwrap_or_default())
+}
+
+/// Returns the text with `…` for each number that may be a session id, in decimal or hexadecimal digits.
+fn without_long_numbers(text: &str) -> String {
+    const SHORTEST_ID: usize = 12;
+    let (mut shown, mut rest) = (String::new(), text);
+    while !rest.is_empty() {
+        let is_digit = rest.starts_with(|c: char| c.is_ascii_hexdigit());
+        let end = rest.find(|c: char| c.is_ascii_hexdigit() != is_digit).unwrap_or(rest.len());
+        let (part, behind) = rest.split_at(end);
+        shown.push_str(if is_digit && end >= SHORTEST_ID { "…" } else { part });
+        rest = behind;
+    }
+    shown
 }
 
 /// Returns whether the data belongs to the writer's znode of an upgraded reader.
@@ -215,6 +233,10 @@ mod tests {
         let shown = |node: &str| of(&contender(node), None, 0).node;
         assert_eq!(shown("x-72057594037927936-0000000007"), "x-…-0000000007");
         assert_eq!(shown("lock-0000000007"), "lock-0000000007");
+        assert_eq!(shown("n_0000000007"), "n_0000000007");
+        assert_eq!(shown("72057594037927936-core-n_0000000007"), "…-core-n_0000000007");
+        assert_eq!(shown("node-0x100007fb5e20001-0000000007"), "node-0x…-0000000007");
+        assert_eq!(shown(&format!("job-{HEX}-0000000007")), "job-…-0000000007");
     }
 
     #[test]

@@ -19,7 +19,8 @@ pub(crate) struct Gathered {
     /// The semaphore of another client library at this path.
     pub(crate) foreign: Option<Foreign>,
     pub(crate) contenders: Vec<Contender>,
-    /// Children that are neither contenders nor a part of the lock.
+    /// Children that are neither contenders nor a part of the lock. Among them are names that end in a number
+    /// which the directory has not given.
     pub(crate) others: Vec<String>,
     /// Directories that may be a part of the lock and may not be read.
     pub(crate) unread: Vec<LockPath>,
@@ -67,11 +68,13 @@ impl Gathered {
 
     /// Reads the directory at `path`; `None` if there is none.
     pub(crate) async fn at(reader: &Reader<'_>, path: LockPath) -> Result<Option<Gathered>, KeeperError> {
-        let Some((data, stat, children)) = look(reader, path.as_str()).await? else { return Ok(None) };
+        let Some((data, stat, children, created)) = look(reader, path.as_str()).await? else {
+            return Ok(None);
+        };
         let (made, record) = (Some(stat.czxid), Record::parse(&data));
         let mut here = Gathered { made, record, ..Gathered::nothing(path) };
         for node in children {
-            match Name::parse(&node) {
+            match Name::parse(&node).filter(|name| name.counts_below(created)) {
                 Some(name) => here.contenders.push(Contender { node, name }),
                 None => here.others.push(node),
             }
@@ -120,7 +123,7 @@ impl Gathered {
             }
             return Ok(());
         };
-        let Some((data, _, held)) = looked else { return Ok(()) };
+        let Some((data, _, held, _)) = looked else { return Ok(()) };
         let is_lock = matches!(Record::parse(&data), Record::Marker(_) | Record::Semaphore(_));
         if is_lock || !all_are(&held, Spelling::CuratorLease) {
             return Ok(());
@@ -200,11 +203,14 @@ pub(super) fn is_denied(error: &KeeperError) -> bool {
     error.failure == Failure::Refused(Refusal::Denied)
 }
 
-type Looked = (Vec<u8>, Stat, Vec<String>);
+/// The data and the children of a directory, and the number of children that it had ever had at the listing.
+type Looked = (Vec<u8>, Stat, Vec<String>, u32);
 
 async fn look(reader: &Reader<'_>, path: &str) -> Result<Option<Looked>, KeeperError> {
     match reader.data_and_children(path).await {
-        (Ok((data, stat)), Ok((children, _))) => Ok(Some((data, stat, children))),
+        (Ok((data, stat)), Ok((children, listed))) => {
+            Ok(Some((data, stat, children, listed.created_children)))
+        }
         (Err(error), _) | (_, Err(error)) if error.failure == Failure::NoNode => Ok(None),
         (Err(error), _) | (_, Err(error)) => Err(error),
     }

@@ -33,7 +33,8 @@ fn unused<T>() -> Answer<T> {
 
 fn stat() -> Stat {
     let owner = SessionId(0);
-    Stat { czxid: DIRECTORY, pzxid: Zxid(9), version: 1, children: 0, owner, created_ms: 0 }
+    let (children, created_children, created_ms) = (0, 0, 0);
+    Stat { czxid: DIRECTORY, pzxid: Zxid(9), version: 1, children, created_children, owner, created_ms }
 }
 
 impl Keeper for Changing {

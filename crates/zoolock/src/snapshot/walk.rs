@@ -5,10 +5,11 @@ use std::collections::HashSet;
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
 use zoolock_core::layout::KAZOO_GUARD;
+use zoolock_core::names::Family;
 
 use super::gather::{Gathered, is_denied};
 use super::reader::{AT_ONCE, Reader};
-use super::{Snapshot, View, describe, refusal, shown};
+use super::{Snapshot, View, describe, entry, refusal, shown};
 use crate::error::Error;
 use crate::path::{AUDIT, LockPath};
 
@@ -65,12 +66,18 @@ async fn visit(reader: &Reader<'_>, path: LockPath, is_start: bool, view: &View<
         Ok(Some(here)) => here,
         // It was deleted meanwhile.
         Ok(None) => return Ok(Found::default()),
-        // A list of locks includes the directories that may not be read, and does not fail because of them.
-        Err(error) if is_denied(&error) && !is_start => Gathered::hidden(path.clone()),
+        // A list of locks includes the directories that may not be read, and does not fail because of them. The
+        // znode of a session has no children, so it is no directory.
+        Err(error) if is_denied(&error) && !is_start => match reader.exists(path.as_str()).await {
+            Ok(Some(stat)) if entry::is_session(stat.owner) => return Ok(Found::default()),
+            _ => Gathered::hidden(path.clone()),
+        },
         Err(error) => return Err(refusal(shown(&path, view.chroot), error)),
     };
     let others = std::mem::take(&mut here.others);
-    let below = others.iter().filter(|name| *name != AUDIT).map(|name| path.child(name));
+    // A directory may have a name that ends in a number.
+    let unknown = here.contenders.iter().filter(|it| it.name.family() == Family::Unknown).map(|it| &it.node);
+    let below = others.iter().filter(|name| *name != AUDIT).chain(unknown).map(|name| path.child(name));
     let below = below.filter(|path| path != "/zookeeper").map(LockPath::from_server).collect();
     let beside = here.foreign.as_ref().map(|foreign| foreign.queue_directory.clone());
     let lock = match here.is_lock() {
