@@ -172,7 +172,9 @@ fn row(lock: &Snapshot, root: &str) -> [String; 5] {
 }
 
 fn owner(entry: &Entry) -> String {
-    crate::status::who(entry)
+    let stays =
+        if entry.persistent { "; it has no session, and stays until its znode is deleted" } else { "" };
+    crate::status::who(entry) + stays
 }
 
 /// Describes the role of a contender.

@@ -113,11 +113,15 @@ pub(crate) fn is_ours(entry: &Entry) -> bool {
 
 /// Describes a contender in a few words.
 pub(crate) fn who(entry: &Entry) -> String {
+    let make = match entry.family {
+        "unknown" => format!("{} ({})", make(entry), entry.node),
+        _ => make(entry).to_owned(),
+    };
     let mut words = match &entry.host {
         Some(host) if is_zoolock(entry) => host.clone(),
-        Some(host) => format!("{} at {host}", make(entry)),
+        Some(host) => format!("{make} at {host}"),
         None if is_zoolock(entry) => "an unknown host".to_owned(),
-        None => make(entry).to_owned(),
+        None => make,
     };
     if let Some(pid) = entry.pid {
         words.push_str(&format!(" pid {pid}"));
@@ -147,6 +151,8 @@ pub(crate) fn make(entry: &Entry) -> &'static str {
         "write-lock" => "a WriteLock of ZooKeeper's recipes",
         "zk-ruby" => "zk-ruby",
         "dotnet" => ".NET",
+        "aiozk" => "aiozk",
+        "unknown" => "an unknown client library",
         // Also zoolock, if the data of the znode were overwritten.
         _ => "somebody unknown",
     }

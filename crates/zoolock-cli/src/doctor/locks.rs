@@ -100,7 +100,9 @@ pub(super) async fn look(zoolock: &Zoolock, tree: &Tree, chroot: &str, report: &
             Err(error) => report.note("queues", format!("{path}: {error}"), "look at it with `zoolock show`"),
         }
     }
-    judge(&locks, report);
+    let unknown = tree.directories.iter().filter(|it| it.families().contains(&Family::Unknown));
+    let unknown: Vec<String> = unknown.map(|it| shown(&it.path, chroot).to_owned()).collect();
+    judge(&locks, &unknown, report);
     if !crowded.is_empty() {
         report.stopped_early(
             "queues",
@@ -111,7 +113,7 @@ pub(super) async fn look(zoolock: &Zoolock, tree: &Tree, chroot: &str, report: &
     unlisted(&tree.directories, chroot, report);
 }
 
-fn judge(locks: &[Snapshot], report: &mut Report) {
+fn judge(locks: &[Snapshot], unknown: &[String], report: &mut Report) {
     // A directory of another library's semaphore looks like a lock of its own.
     let parts: BTreeSet<&String> = locks.iter().flat_map(parts).collect();
     let locks: Vec<&Snapshot> = locks.iter().filter(|lock| !parts.contains(&lock.path)).collect();
@@ -124,7 +126,7 @@ fn judge(locks: &[Snapshot], report: &mut Report) {
     }
     let mixed: Vec<String> = locks
         .iter()
-        .filter(|lock| lock.clash.is_none())
+        .filter(|lock| lock.clash.is_none() && !unknown.contains(&lock.path))
         .filter_map(|lock| Some(format!("{} ({})", lock.path, mixture(lock)?)))
         .collect();
     if !mixed.is_empty() {
@@ -132,6 +134,29 @@ fn judge(locks: &[Snapshot], report: &mut Report) {
             "neighbours",
             format!("several client libraries share a queue, and see each other: {}", named(&mixed)),
             "nothing; each hand-over among them costs a listing",
+        );
+    }
+    if !unknown.is_empty() {
+        report.note(
+            "neighbours",
+            format!(
+                "contenders of unknown client libraries count as exclusive, and may not see zoolock's: {}",
+                named(unknown)
+            ),
+            "see them with `zoolock show`; make sure that they wait for every name that ends in ten digits, or give \
+             them another lock",
+        );
+    }
+    let persistent: Vec<String> = locks
+        .iter()
+        .filter(|lock| entries(lock).any(|entry| entry.persistent))
+        .map(|lock| lock.path.clone())
+        .collect();
+    if !persistent.is_empty() {
+        report.warn(
+            "orphans",
+            format!("contenders without a session stay until a client deletes them: {}", named(&persistent)),
+            "see them with `zoolock show`; delete them (`zoolock break`), or use another lock if they are no contenders",
         );
     }
     let semaphores: Vec<String> = locks.iter().filter_map(|lock| semaphore(lock)).collect();
@@ -169,7 +194,7 @@ fn judge(locks: &[Snapshot], report: &mut Report) {
             "give credentials that may read it (--auth)",
         );
     }
-    if !locks.is_empty() && locks.iter().all(|lock| lock.clash.is_none()) {
+    if !locks.is_empty() && unknown.is_empty() && locks.iter().all(|lock| lock.clash.is_none()) {
         report.ok("neighbours", format!("all contenders see each other, in {} queues", locks.len()));
     }
 }

@@ -117,7 +117,7 @@ async fn look(client: &Requests, path: String) -> Result<Option<(Directory, Vec<
     };
     let mut directory = Directory {
         children: u32::try_from(stat.num_children).unwrap_or(0),
-        counted: counted(&stat),
+        counted: stat.created_children(),
         contenders: Vec::new(),
         leases: false,
         acl,
@@ -145,14 +145,19 @@ async fn look(client: &Requests, path: String) -> Result<Option<(Directory, Vec<
     };
     let mut below = Vec::new();
     for name in names {
-        if let Some(name) = Name::parse(&name) {
-            directory.contenders.push(name);
-        } else if is_kazoo_lease(&name) {
-            directory.leases = true;
-        } else {
-            directory.leases |= name == "leases";
-            below.push(format!("{}/{name}", directory.path.trim_end_matches('/')));
+        let parsed = Name::parse(&name).filter(|name| name.counts_below(directory.counted));
+        directory.contenders.extend(parsed);
+        match parsed.map(|name| name.family()) {
+            // A directory may have a name that ends in a number.
+            Some(Family::Unknown) => {}
+            Some(_) => continue,
+            None if is_kazoo_lease(&name) => {
+                directory.leases = true;
+                continue;
+            }
+            None => directory.leases |= name == "leases",
         }
+        below.push(format!("{}/{name}", directory.path.trim_end_matches('/')));
     }
     below.sort_unstable();
     below.retain(|path| path != "/zookeeper");
@@ -163,12 +168,6 @@ async fn look(client: &Requests, path: String) -> Result<Option<(Directory, Vec<
 fn is_ephemeral(stat: &Stat) -> bool {
     let owner = stat.ephemeral_owner;
     owner != 0 && owner != CONTAINER && owner.to_be_bytes()[0] != TTL
-}
-
-/// `cversion` counts creates and deletes, so twice what was created less what is there; it wraps, and both halves do so
-/// together up to the last number that there is.
-fn counted(stat: &Stat) -> u32 {
-    (stat.cversion as u32).wrapping_add(stat.num_children as u32) / 2
 }
 
 #[cfg(test)]
@@ -197,7 +196,7 @@ mod tests {
     fn how_far_a_directory_has_counted_is_known_to_the_last_number() {
         for created in [0, 1, 7, (1 << 30) - 1, 1 << 30, (1 << 31) - (1 << 20), i64::from(i32::MAX)] {
             for children in [0, 1, 5] {
-                assert_eq!(i64::from(counted(&stat(created, children))), created, "{children}");
+                assert_eq!(i64::from(stat(created, children).created_children()), created, "{children}");
             }
         }
     }

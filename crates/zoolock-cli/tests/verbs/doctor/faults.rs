@@ -38,6 +38,45 @@ on_both_arms!(mixed_naming_schemes_are_an_error, |zookeeper| async move {
     assert_eq!(examine(&zookeeper.connect_string()).messages("neighbours").lines().count(), before);
 });
 
+on_both_arms!(unknown_contenders_are_reported, |zookeeper| async move {
+    let client = tree::connect(&zookeeper.connect_string()).await.expect("session created");
+    create_directory(&client, "/locks").await;
+    create_directory(&client, "/locks/x").await;
+    create_directory(&client, "/locks/x/backup-2024010101").await;
+    create_contender(&client, "/locks/x/lock-").await;
+    // The directory has not given the number of the other child.
+    let diagnosis = examine(&zookeeper.connect_string());
+    assert_eq!(
+        (diagnosis.level("neighbours"), diagnosis.level("orphans")),
+        (Some("ok"), Some("ok")),
+        "{diagnosis:?}"
+    );
+    assert_eq!(diagnosis.level("numbers"), Some("ok"), "{diagnosis:?}");
+    create_contender(&client, "/locks/x/job-").await;
+    let diagnosis = examine(&zookeeper.connect_string());
+    assert_eq!(
+        (diagnosis.level("neighbours"), diagnosis.level("orphans")),
+        (Some("note"), Some("ok")),
+        "{diagnosis:?}"
+    );
+    let messages = diagnosis.messages("neighbours");
+    assert!(messages.contains("unknown client libraries") && messages.contains("/locks/x"), "{messages}");
+});
+
+on_both_arms!(contender_without_session_is_reported, |zookeeper| async move {
+    let client = tree::connect(&zookeeper.connect_string()).await.expect("session created");
+    create_directory(&client, "/locks").await;
+    create_directory(&client, "/locks/x").await;
+    let options = CreateMode::PersistentSequential.with_acls(Acls::anyone_all());
+    client.create("/locks/x/job-", b"", &options).await.expect("znode created");
+    let diagnosis = examine(&zookeeper.connect_string());
+    assert_eq!(diagnosis.level("orphans"), Some("warning"), "{diagnosis:?}");
+    assert!(
+        diagnosis.messages("orphans").contains("stay until a client deletes them: /locks/x"),
+        "{diagnosis:?}"
+    );
+});
+
 on_both_arms!(foreign_directory_data_is_reported, |zookeeper| async move {
     let client = tree::connect(&zookeeper.connect_string()).await.expect("session created");
     create_directory(&client, "/locks").await;

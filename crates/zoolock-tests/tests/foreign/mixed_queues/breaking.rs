@@ -18,6 +18,7 @@ on_both_arms!(break_warns_of_holders_that_do_not_notice, |place| async move {
         ("x", "HEX__lock__", "kazoo", "kazoo: job 7"),
         ("x", "UUID-lock-", "curator", "Curator: job 7"),
         ("x", "x-5-", "write-lock", "a WriteLock of ZooKeeper's recipes: job 7"),
+        ("x", "job-", "unknown", "an unknown client library (NODE): job 7"),
         ("s/leases", "UUID-lease-", "curator", "Curator: job 7"),
     ];
     for (name, prefix, family, holder) in cases {
@@ -35,7 +36,8 @@ on_both_arms!(break_warns_of_holders_that_do_not_notice, |place| async move {
         // A name that contains a session id is shown with its number only.
         let shown = if family == "write-lock" { format!("x-…-{}", &node[node.len() - 10..]) } else { node };
         assert!(broken.node.ends_with(&shown) && !broken.node.starts_with('/'), "{}", broken.node);
-        let (_, token) = join().await;
+        let (node, token) = join().await;
+        let holder = holder.replace("NODE", &node);
         let output = zoolock(&place, &["break", name, "--token", &token]).await;
         output.assert(0, &[&format!("zoolock: {holder} {UNNOTICED}")]);
     }

@@ -14,7 +14,7 @@ use crate::programs::zkcli_or_skip;
 const SESSION: &str = "72057594037927936";
 
 /// All families: the pattern of a name, the family, the role and the weight.
-const FAMILIES: [(&str, &str, &str, u64); 19] = [
+const FAMILIES: [(&str, &str, &str, u64); 23] = [
     ("UUID-lock-", "curator", "exclusive", 1),
     ("lock-", "native", "exclusive", 1),
     ("HEX__lock__", "kazoo", "exclusive", 1),
@@ -34,6 +34,10 @@ const FAMILIES: [(&str, &str, &str, u64); 19] = [
     ("permit-3-", "native", "permit", 3),
     ("__WRIT__", "native", "exclusive", 1),
     ("UUID-lease-", "curator", "permit", 1),
+    ("lock-HEX-", "aiozk", "exclusive", 1),
+    ("read-HEX-", "aiozk", "shared", 1),
+    ("write-HEX-", "aiozk", "exclusive", 1),
+    ("job-", "unknown", "exclusive", 1),
 ];
 
 /// Returns a name as the command shows it. A name that contains a session id is shown with its number only.
@@ -52,10 +56,11 @@ on_both_arms!(queue_of_every_family_matches_zkcli, |place| async move {
     let strangers = [
         "config",
         "lock-7",
+        // The directory has not given these numbers.
         "lock-00000000070",
         "backup-2024010101",
-        "_c_short-lock-0000000007",
-        "x-0000000007",
+        "_c_short-lock-0000000070",
+        "x-0000000070",
     ];
     let mut joined = Vec::new();
     for (at, (prefix, ..)) in FAMILIES.into_iter().enumerate() {
@@ -231,6 +236,42 @@ on_both_arms!(queue_with_unseen_contenders_is_marked, |place| async move {
     assert!(text.contains("\n  danger    a mutex of Curator"), "{text}");
     let text = zoolock(&place, &["show", "fine"]).await.stdout;
     assert!(!text.contains("danger"), "{text}");
+});
+
+on_both_arms!(unknown_contender_is_waited_for_and_named, |place| async move {
+    let queue = Queue::new(&place, "unknown").await;
+    let node = queue.join("job-", b"10.0.0.7").await;
+    let who = format!("an unknown client library ({node}) at 10.0.0.7");
+    let output = zoolock(&place, &["run", "--timeout", "1s", "unknown", "--", "true"]).await;
+    output.assert(75, &[&format!("held by {who}")]);
+    let output = zoolock(&place, &["run", "--shared", "--timeout", "1s", "unknown", "--", "true"]).await;
+    output.assert(75, &[]);
+    let output = zoolock(&place, &["run", "--permits", "2", "unknown", "--", "true"]).await;
+    output.assert(64, &["is no semaphore"]);
+    let text = zoolock(&place, &["show", "unknown"]).await.stdout;
+    assert!(text.contains(&who) && !text.contains("has no session"), "{text}");
+});
+
+on_both_arms!(persistent_contender_is_marked, |place| async move {
+    let queue = Queue::new(&place, "left").await;
+    queue.create("config", CreateMode::Persistent, b"").await;
+    queue.create("job-0000000000", CreateMode::Persistent, b"").await;
+    queue.join("lock-", b"").await;
+    let lock = shown(&place, "left").await;
+    assert_eq!(contenders(&lock, "family"), ["unknown", "native"]);
+    assert_eq!(contenders(&lock, "persistent"), [true, false]);
+    let text = zoolock(&place, &["show", "left"]).await.stdout;
+    assert!(text.contains("(job-0000000000); it has no session, and stays until"), "{text}");
+    // The name may also be that of a directory with locks.
+    Queue::new(&place, "left/job-0000000000/below").await.join("lock-", b"").await;
+    assert_eq!(shown(&place, "left").await["holder"]["family"], "unknown");
+    let listed = zoolock(&place, &["ls"]).await.stdout;
+    assert!(listed.contains("left/job-0000000000/below"), "{listed}");
+    // Its number is not yet given, so it is no contender.
+    let other = Queue::new(&place, "other").await;
+    other.create("job-0000000001", CreateMode::Persistent, b"").await;
+    assert!(zoolock(&place, &["show", "other"]).await.stdout.contains("free"));
+    zoolock(&place, &["run", "--timeout", "30s", "other", "--", "true"]).await.assert(0, &[]);
 });
 
 on_both_arms!(timeout_names_holder_of_other_library, |place| async move {

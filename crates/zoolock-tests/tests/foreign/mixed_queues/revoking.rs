@@ -113,6 +113,8 @@ on_both_arms!(holders_that_cannot_be_asked_stay_unchanged, |place| async move {
         ("x-5-", "a WriteLock of ZooKeeper's recipes"),
         ("ex", "a lock of zk-ruby"),
         ("read-", "a reader or writer of .NET"),
+        ("lock-HEX-", "a lock of aiozk"),
+        ("job-", "a contender of an unknown client library"),
         ("lock-", "a mutex of zoolock (or .NET)"),
         ("_c_HEX-lock-", "a mutex of Curator"),
         ("UUID-lock-", "a mutex of Curator"),

@@ -48,6 +48,9 @@ on_both_arms!(list_marks_locks_with_unreadable_parts, |place| async move {
     Queue::new(&place, "y/leases").await;
     let queue = Queue::new(&place, "y").await;
     queue.join("lock-", b"").await;
+    // An unreadable contender is no lock.
+    let unknown = queue.join("job-", b"").await;
+    queue.hide(Some(&unknown)).await;
     let listed = zoolock(&place, &["ls"]).await;
     assert_eq!(listed.rows('?'), [("x", true), ("y", false)], "{}", listed.stdout);
     listed.assert(0, &["? marks"]);
