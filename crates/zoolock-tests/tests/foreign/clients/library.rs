@@ -31,6 +31,8 @@ pub(crate) enum Library {
     Kazoo,
     /// A newer kazoo, whose read locks do not wait for writers that came later.
     NewKazoo,
+    /// aiozk, a client for Python's asyncio.
+    Aiozk,
 }
 
 impl Library {
@@ -44,7 +46,7 @@ impl Library {
                 missing => missing,
             },
             Library::Kazoo => installed([KAZOO], "python3-kazoo"),
-            Library::NewKazoo => python_environments(),
+            Library::NewKazoo | Library::Aiozk => python_environments(),
         };
         availability.or_skip(place.test())
     }
@@ -54,19 +56,25 @@ impl Library {
         match self {
             Library::Zoolock => Command::new(env!("CARGO_BIN_EXE_lock-client")),
             Library::Java => java("LockClient").await,
-            Library::Kazoo => python(PYTHON),
-            Library::NewKazoo => {
-                let interpreter = run(&mut Command::new(test_file("clients/kazoo/newer"))).await.output();
-                python(interpreter.trim_end())
-            }
+            Library::Kazoo => python(PYTHON, "kazoo"),
+            Library::NewKazoo => python(from_pypi("kazoo", "2.11.0").await, "kazoo"),
+            Library::Aiozk => python(from_pypi("aiozk", "0.32.0").await, "aiozk"),
         }
     }
 }
 
-fn python(interpreter: impl AsRef<OsStr>) -> Command {
+/// Returns the command that runs the client of a library for Python.
+fn python(interpreter: impl AsRef<OsStr>, library: &str) -> Command {
     let mut python = Command::new(interpreter);
-    python.arg("-B").arg(test_file("clients/kazoo/lock_client.py"));
+    python.arg("-B").arg(test_file(&format!("clients/{library}/lock_client.py")));
     python
+}
+
+/// Returns the path of a Python that has this package.
+async fn from_pypi(package: &str, version: &str) -> String {
+    let mut install = Command::new(test_file("clients/from_pypi"));
+    let output = run(install.args([package, version])).await.output();
+    output.trim_end().to_owned()
 }
 
 /// Returns the command that runs a class from `clients/java`.

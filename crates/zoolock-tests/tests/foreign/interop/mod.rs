@@ -11,4 +11,5 @@ mod mutex;
 mod referee;
 mod refusals;
 mod rwlock;
+mod unknown;
 mod visibility;

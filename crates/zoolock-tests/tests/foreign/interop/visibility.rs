@@ -126,3 +126,17 @@ on_both_arms!(private kazoo_ignores_these_families, |place| async move {
     ];
     assert_eq!(ignored_families(&place, Library::Kazoo, &kinds).await, expected);
 });
+
+on_both_arms!(private aiozk_ignores_these_families, |place| async move {
+    let kinds = ["lock", "read", "write"];
+    if !Library::Aiozk.or_skip(&place) {
+        return;
+    }
+    let expected = [
+        "lock: ",
+        "read: ours our-reader our-writer our-upgradable-reader our-permit curator curator-reader curator-writer kazoo \
+         kazoo-reader write-lock c go ruby ruby-reader dot-net-reader",
+        "write: ",
+    ];
+    assert_eq!(ignored_families(&place, Library::Aiozk, &kinds).await, expected);
+});

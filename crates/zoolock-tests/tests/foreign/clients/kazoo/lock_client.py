@@ -10,9 +10,17 @@ import threading
 import traceback
 
 from kazoo.client import KazooClient
+from kazoo.recipe.lock import Lock
 
 CONNECT = sys.argv[1]
 output = threading.Lock()
+
+
+class NumberedLock(Lock):
+    """A lock with the znode <hex>lock-S, which Curator orders by its number."""
+
+    _NODE_NAME = "lock-"
+    _EXCLUDE_NAMES = ["lock-"]
 
 
 class Worker(threading.Thread):
@@ -62,6 +70,8 @@ class Worker(threading.Thread):
             return self.client.Lock(path, identifier)
         if kind == "lock-pattern":
             return self.client.Lock(path, identifier, extra_lock_patterns=["lock-"])
+        if kind == "lock-number":
+            return NumberedLock(self.client, path, identifier)
         if kind == "read":
             return self.client.ReadLock(path, identifier)
         if kind == "write":
