@@ -82,7 +82,7 @@ fn main() -> ExitCode {
     };
     // Before the first thread starts, so that it applies to all threads, and before any file is opened.
     match &args.command {
-        args::Command::Serve(serve) if serve.local => inherited::close(inherited::files()),
+        args::Command::Serve(serve) if serve.local => local::become_independent(),
         args::Command::Run(_) | args::Command::Hold(_) => terminal::survive_output_stop(),
         _ => {}
     }

@@ -12,7 +12,7 @@ use crate::exit::{Exit, Failure};
 use crate::list::{print, to_json};
 use crate::local::{self, State, StateDir};
 use crate::serve_plan::Serve;
-use crate::signals::{Signals, name as signal_name};
+use crate::signals::{ServerSignals, name as signal_name};
 use crate::talk::Talk;
 
 const PAUSE: Duration = Duration::from_millis(20);
@@ -23,9 +23,7 @@ const OTHER_FILES: u64 = 64;
 
 /// Serves until told to stop.
 pub(crate) async fn serve(plan: Serve, talk: &Talk) -> Result<Exit, Failure> {
-    let mut signals = Signals::listen().map_err(|error| Failure::unavailable(error.to_string()))?;
-    // Where files may only be so large, a write then fails as on a full disk, and can be told of.
-    let _ = signals.also(Signal::XFSZ);
+    let mut signals = ServerSignals::listen(talk)?;
     let builder = plan.builder.max_connections(most_connections(plan.max_connections)?);
     let server = builder.start().await.map_err(|error| failure(&error))?;
     let (address, tls) = (server.local_addr(), server.tls_addr());
@@ -48,7 +46,7 @@ pub(crate) async fn serve(plan: Serve, talk: &Talk) -> Result<Exit, Failure> {
     let _ = sd_notify::notify(&[NotifyState::Ready]);
     let result = tokio::select! {
         signal = signals.end() => {
-            talk.detail(format_args!("{} received", signal_name(signal)));
+            talk.note(format_args!("{} received; stopping", signal_name(signal)));
             Ok(Exit::OK)
         }
         why = server.failed() => Err(Failure::unavailable(format!("stopping, nothing was lost: {why}"))),
@@ -62,7 +60,7 @@ pub(crate) async fn serve(plan: Serve, talk: &Talk) -> Result<Exit, Failure> {
 }
 
 /// Allows us as many files as we may have, and says how many connections that makes.
-fn most_connections(asked: Option<usize>) -> Result<usize, Failure> {
+pub(crate) fn most_connections(asked: Option<usize>) -> Result<usize, Failure> {
     let limit = getrlimit(Resource::Nofile);
     // Where it fails we go on with what there is.
     let _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, maximum: limit.maximum });

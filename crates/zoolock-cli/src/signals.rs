@@ -6,6 +6,10 @@ use rustix::process::Signal;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc;
 
+use crate::exit::Failure;
+use crate::talk::Talk;
+use crate::terminal::Terminal;
+
 /// What asks a process to end, and what CMD may have a use for.
 const HANDLED: [Signal; 6] =
     [Signal::INT, Signal::TERM, Signal::HUP, Signal::QUIT, Signal::USR1, Signal::USR2];
@@ -32,7 +36,12 @@ impl Signals {
 
     /// Listens for one more, unless we do already.
     pub(crate) fn also(&mut self, wanted: Signal) -> io::Result<()> {
-        if self.heard.contains(&wanted) || ignored(wanted) {
+        if ignored(wanted) { Ok(()) } else { self.hear(wanted) }
+    }
+
+    /// Listens for one more, also if it was ignored.
+    fn hear(&mut self, wanted: Signal) -> io::Result<()> {
+        if self.heard.contains(&wanted) {
             return Ok(());
         }
         self.heard.push(wanted);
@@ -73,6 +82,48 @@ impl Signals {
         }
         for signal in kept {
             let _ = self.sender.try_send(signal);
+        }
+    }
+}
+
+/// The signals that end a server.
+#[derive(Debug)]
+pub(crate) struct ServerSignals<'a> {
+    signals: Signals,
+    /// Whether the server had a controlling terminal when it started. A terminal that hangs up is gone when HUP arrives.
+    has_terminal: bool,
+    talk: &'a Talk,
+}
+
+impl<'a> ServerSignals<'a> {
+    /// Begins to listen.
+    ///
+    /// # Errors
+    /// The system refuses it.
+    pub(crate) fn listen(talk: &'a Talk) -> Result<Self, Failure> {
+        let mut signals = Signals::listen().map_err(|error| Failure::unavailable(error.to_string()))?;
+        // A write beyond the limit on file sizes then fails as on a full disk, and is reported.
+        let _ = signals.also(Signal::XFSZ);
+        Ok(Self { signals, has_terminal: Terminal::open().is_some(), talk })
+    }
+
+    /// Listens for TERM, also if this process was started to ignore it.
+    ///
+    /// # Errors
+    /// The system refuses it.
+    pub(crate) fn listen_for_term(&mut self) -> Result<(), Failure> {
+        self.signals.hear(Signal::TERM).map_err(|error| Failure::unavailable(error.to_string()))
+    }
+
+    /// Waits for a signal that ends the server. Ignores HUP without a terminal, because it then means a request to read
+    /// the configuration again.
+    pub(crate) async fn end(&mut self) -> Signal {
+        loop {
+            let signal = self.signals.end().await;
+            if signal != Signal::HUP || self.has_terminal {
+                return signal;
+            }
+            self.talk.note("ignored HUP: the server has no terminal; send TERM to stop it");
         }
     }
 }

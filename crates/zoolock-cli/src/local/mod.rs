@@ -27,7 +27,7 @@ use rustix::process::{Pid, getpid};
 
 pub(crate) use keep::{Keeper, stopped};
 pub(crate) use paths::StateDir;
-pub(crate) use server::serve;
+pub(crate) use server::{become_independent, serve};
 pub(crate) use start::running;
 
 use crate::exit::{Exit, Failure};

@@ -7,7 +7,9 @@ use std::os::unix::net::UnixListener;
 use std::path::Path;
 use std::time::Duration;
 
-use rustix::process::setsid;
+use nix::sys::signal::SigSet;
+use rustix::fs::Mode;
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit, setsid, umask};
 use zoolock_client::SocketPath;
 use zoolock_server::{Server, ServerHandle};
 
@@ -15,7 +17,8 @@ use super::keep;
 use super::paths::StateDir;
 use super::{Process, SOCKET, open_lock, remove};
 use crate::exit::{Exit, Failure};
-use crate::signals::{Signals, name as signal_name};
+use crate::inherited;
+use crate::signals::{ServerSignals, name as signal_name};
 use crate::talk::Talk;
 
 /// Maximum number of attempts to take the lock. A command that looks for the server has it for a moment.
@@ -26,12 +29,30 @@ const LOOK: Duration = Duration::from_secs(1);
 /// Maximum time for a command from looking for the server to having a session.
 const FAREWELL: Duration = Duration::from_millis(500);
 
+/// Limits that the server raises as far as it may. The job that started the server may have lowered them for itself.
+const LIMITS: [Resource; 5] = [Resource::Cpu, Resource::Fsize, Resource::As, Resource::Data, Resource::Nproc];
+
+/// Makes this process independent of the job and the terminal that started it. Call it before the first thread starts, and
+/// before any file is opened.
+pub(crate) fn become_independent() {
+    inherited::close(inherited::files());
+    // This fails only for a server that was started by hand, in the foreground.
+    let _ = setsid();
+    let _ = SigSet::empty().thread_set_mask();
+    umask(Mode::RWXG | Mode::RWXO);
+    // The kernel has named the process after /proc/self/exe.
+    let _ = rustix::thread::set_name(c"zoolock");
+    for resource in LIMITS {
+        let maximum = getrlimit(resource).maximum;
+        let _ = setrlimit(resource, Rlimit { current: maximum, maximum });
+    }
+}
+
 /// Serves until told to stop, or until there was no session for `idle`. Ends without an error if another server runs.
 pub(crate) async fn serve(idle: Duration, talk: &Talk) -> Result<Exit, Failure> {
-    // The server outlives the terminal and the job that started it. This fails only for a server that was started by hand, in
-    // the foreground.
-    let _ = setsid();
-    let mut signals = Signals::listen().map_err(|error| Failure::unavailable(error.to_string()))?;
+    let mut signals = ServerSignals::listen(talk)?;
+    // The job that started the server may ignore TERM. `serve --stop` sends it.
+    signals.listen_for_term()?;
     let dir = StateDir::open()?;
     let Some(lock) = take_lock(&dir).await? else {
         talk.detail("another server runs already");
@@ -62,7 +83,10 @@ async fn start(dir: &StateDir) -> Result<ServerHandle, Failure> {
     let path = SocketPath::new(&dir.file(SOCKET));
     let listener =
         path.and_then(UnixListener::bind).map_err(|error| dir.failed("listen on", SOCKET, &error))?;
-    let server = Server::builder().unix(listener).data_dir(dir.file("data"));
+    let server = Server::builder()
+        .unix(listener)
+        .data_dir(dir.file("data"))
+        .max_connections(crate::serve::most_connections(None)?);
     server.start().await.map_err(|error| crate::serve::failure(&error))
 }
 
@@ -84,7 +108,7 @@ async fn until_done(
     dir: &StateDir,
     lock: &File,
     idle: Duration,
-    signals: &mut Signals,
+    signals: &mut ServerSignals<'_>,
 ) -> Result<String, Failure> {
     let mut known = 0;
     loop {

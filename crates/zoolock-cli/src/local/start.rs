@@ -3,6 +3,7 @@
 use std::fs::{OpenOptions, TryLockError};
 use std::io;
 use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -85,12 +86,19 @@ async fn start(dir: &StateDir, deadline: Instant) -> Result<(), Failure> {
     }
 }
 
-/// Launches a server, which makes itself independent of this process ([`super::server::serve`]).
+/// Environment variables that the server keeps. All others belong to the job that happens to start the server: its secrets,
+/// and marks by which a CI system finds and kills the processes of a build.
+const ENVIRONMENT: [&str; 2] = ["ZOOLOCK_LOCAL_IDLE", "LD_LIBRARY_PATH"];
+
+/// Launches a server, which makes itself independent of this process ([`super::server::become_independent`]).
 fn launch(dir: &StateDir) -> io::Result<Child> {
     let log = OpenOptions::new().create(true).append(true).mode(0o600).open(dir.file("log"))?;
     // An upgrade may have put another program at its path.
     Command::new("/proc/self/exe")
+        .arg0("zoolock")
         .args(["serve", "--local"])
+        .env_clear()
+        .envs(ENVIRONMENT.iter().filter_map(|name| Some((name, std::env::var_os(name)?))))
         .env("ZOOLOCK_STATE_DIR", dir.path())
         .current_dir("/")
         .stdin(Stdio::null())

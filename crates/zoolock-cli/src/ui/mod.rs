@@ -43,7 +43,7 @@ use crate::list::print;
 use crate::local::Keeper;
 use crate::plan::Service;
 use crate::pokes::Pokes;
-use crate::signals::{Signals, name as signal_name};
+use crate::signals::{ServerSignals, name as signal_name};
 use crate::talk::Talk;
 
 /// Maximum size of a submitted form in bytes.
@@ -90,7 +90,7 @@ impl Inner {
 
 /// Serves pages until a signal arrives.
 pub(crate) async fn ui(plan: Ui, talk: &Arc<Talk>) -> Result<Exit, Failure> {
-    let mut signals = Signals::listen().map_err(|error| Failure::unavailable(error.to_string()))?;
+    let mut signals = ServerSignals::listen(talk)?;
     let failed = |error: std::io::Error| {
         let exit = match error.kind() {
             std::io::ErrorKind::PermissionDenied => Exit::DENIED,
@@ -113,7 +113,7 @@ pub(crate) async fn ui(plan: Ui, talk: &Arc<Talk>) -> Result<Exit, Failure> {
     let serving = http::answer(routes(site.clone()), listener, stop);
     let stopped = async {
         let signal = signals.end().await;
-        talk.detail(format_args!("{} received", signal_name(signal)));
+        talk.note(format_args!("{} received; stopping", signal_name(signal)));
         let _ = stopping.send(true);
         signals.end().await;
     };

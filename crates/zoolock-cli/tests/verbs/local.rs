@@ -1,7 +1,7 @@
 //! Local mode: one server per user, which starts when needed and exits when idle.
 
 use crate::common::{Done, Running, Sandbox, is_alive, set_mode, wait_until};
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::{Pid, Signal, getsid, kill_process};
 use serde_json::Value;
 
 /// Returns what `serve --status --json` prints.
@@ -102,6 +102,19 @@ fn queue_survives_killed_server() {
 }
 
 #[test]
+fn local_server_ignores_hup() {
+    let sandbox = Sandbox::new();
+    assert_eq!(sandbox.output(&["run", "x", "--", "true"]).code, 0);
+    let server = server_pid(&sandbox);
+    kill_process(server, Signal::HUP).expect("signal sent");
+    let log = || std::fs::read_to_string(sandbox.state().join("log")).expect("the log exists");
+    wait_until("the server has ignored HUP", || log().contains("ignored HUP"));
+    assert_eq!(server_pid(&sandbox), server);
+    kill_process(server, Signal::TERM).expect("signal sent");
+    wait_until("the server names the signal", || log().contains("stopped by TERM"));
+}
+
+#[test]
 fn stopped_server_is_not_restarted_by_holder() {
     let sandbox = Sandbox::new();
     let holder = sandbox.converse(&["run", "--session-timeout", "6s", "x", "--", "sleep", "100"]);
@@ -122,6 +135,38 @@ fn server_inherits_no_open_files() {
     let files: Vec<_> = files.flatten().filter_map(|file| std::fs::read_link(file.path()).ok()).collect();
     assert!(files.iter().any(|file| file.ends_with("state/lock")), "{files:?}");
     assert!(!files.iter().any(|file| file.ends_with("held")), "{files:?}");
+}
+
+#[test]
+fn server_is_independent_of_its_first_job() {
+    let sandbox = Sandbox::new();
+    let mut shell = sandbox.command("sh");
+    let line =
+        "ulimit -S -n 100; ulimit -S -t 3600; umask 0; exec env --ignore-signal=TERM \"$0\" run x -- true";
+    shell.args(["-c", line, env!("CARGO_BIN_EXE_zoolock")]);
+    shell.env("BUILD_ID", "17").env("JENKINS_NODE_COOKIE", "c").env("PASSWORD", "secret");
+    assert_eq!(shell.status().expect("the shell starts").code(), Some(0));
+    let pid = server_pid(&sandbox);
+    let read = |file: &str| std::fs::read_to_string(format!("/proc/{pid}/{file}")).expect("readable");
+
+    let environment = read("environ");
+    let names: Vec<_> =
+        environment.split_terminator('\0').filter_map(|pair| pair.split('=').next()).collect();
+    assert!(names.contains(&"ZOOLOCK_STATE_DIR"), "{names:?}");
+    let needed = ["ZOOLOCK_STATE_DIR", "LD_LIBRARY_PATH"];
+    assert!(names.iter().all(|name| needed.contains(name)), "{names:?}");
+
+    assert_eq!((read("comm").as_str(), read("cmdline").as_str()), ("zoolock\n", "zoolock\0serve\0--local\0"));
+    assert!(read("status").contains("\nUmask:\t0077\n"), "{}", read("status"));
+    let cwd = std::fs::read_link(format!("/proc/{pid}/cwd")).expect("readable");
+    assert_eq!((cwd.to_str(), getsid(Some(pid)).ok()), (Some("/"), Some(pid)));
+    let limits = read("limits");
+    for limit in ["Max open files", "Max cpu time"] {
+        let line = limits.lines().find_map(|line| line.strip_prefix(limit)).expect("the kernel reports it");
+        let values: Vec<_> = line.split_whitespace().collect();
+        assert_eq!(values[0], values[1], "{limits}");
+    }
+    assert_eq!(sandbox.output(&["serve", "--stop"]).code, 0, "the server does not ignore TERM");
 }
 
 #[test]

@@ -5,7 +5,9 @@ use std::net::{SocketAddr, TcpStream};
 use std::os::unix::net::UnixDatagram;
 use std::process::{ChildStderr, Command, Stdio};
 
-use crate::common::{PATIENCE, Running, Sandbox, http_get, wait_until};
+use crate::common::process_tree::signal;
+use crate::common::{PATIENCE, Running, Sandbox, http_get, read_until, wait_until};
+use crate::terminal::Terminal;
 use rcgen::generate_simple_self_signed;
 use rustix::process::{Resource, Rlimit, Signal, getrlimit, setrlimit};
 
@@ -172,6 +174,39 @@ fn required_accounts_are_enforced() {
     let done = sandbox.output(&["ls", "--connect", &addr, "--auth", &auth]);
     assert_eq!(done.code, 77, "{done:?}");
     serving.stop();
+}
+
+#[test]
+fn server_without_terminal_ignores_hup() {
+    let sandbox = Sandbox::new();
+    for verb in [&["serve", "--listen", "127.0.0.1:0"][..], &["ui", "--listen", "127.0.0.1:0"]] {
+        let mut command = sandbox.command("setsid");
+        command.arg(env!("CARGO_BIN_EXE_zoolock")).args(verb);
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut running = Running(command.spawn().expect("setsid starts"));
+        let (mut stdout, mut stderr) = (running.take_stdout(), running.take_stderr());
+        let mut printed = String::new();
+        match verb[0] {
+            "serve" => read_until(&mut stderr, &mut printed, "serving on "),
+            _ => read_until(&mut stdout, &mut String::new(), "http://"),
+        }
+        running.signal(Signal::HUP);
+        read_until(&mut stderr, &mut printed, "ignored HUP");
+        running.signal(Signal::QUIT);
+        read_until(&mut stderr, &mut printed, "QUIT received; stopping");
+        assert_eq!(running.code(), 0, "{printed}");
+    }
+}
+
+#[test]
+fn server_on_terminal_ends_on_hup() {
+    let sandbox = Sandbox::new();
+    let line = format!("echo $$ > pid; exec {} serve --listen 127.0.0.1:0", env!("CARGO_BIN_EXE_zoolock"));
+    let Some(mut terminal) = Terminal::start(&sandbox, &line) else { return };
+    terminal.read_until("serving on ");
+    signal(&sandbox.wait_for_file("pid"), Signal::HUP);
+    let rest = terminal.rest();
+    assert!(rest.contains("HUP received; stopping"), "{rest}");
 }
 
 /// Returns the resident memory of a process, in KiB.

@@ -24,7 +24,7 @@ impl Terminal {
     }
 
     /// Reads up to the end of `text`.
-    fn read_until(&mut self, text: &str) -> String {
+    pub(crate) fn read_until(&mut self, text: &str) -> String {
         let mut seen = Vec::new();
         let stdout = self.0.0.stdout.as_mut().expect("stdout is piped");
         loop {

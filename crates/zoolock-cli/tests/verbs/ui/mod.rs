@@ -63,7 +63,7 @@ fn ui_serves_pages_and_ends_on_term() {
     assert!(get(&address, "/metrics", "").contains("\nzoolock_"));
     ui.signal(Signal::TERM);
     let done = ui.done();
-    assert_eq!((done.code, done.stderr.as_str()), (0, ""));
+    assert_eq!((done.code, done.stderr.as_str()), (0, "zoolock: TERM received; stopping\n"));
 }
 
 #[test]
