@@ -29,7 +29,7 @@ pub(crate) fn become_command(args: &BecomeArgs) -> Failure {
         return Failure::usage("no command");
     };
     let error = Command::new(program).args(arguments).exec();
-    executable::failed(program, &error)
+    executable::failed(program, error)
 }
 
 /// When the thread that started us ends, so do we: a command does not live on without its lock.

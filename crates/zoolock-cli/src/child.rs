@@ -20,10 +20,11 @@ use rustix::process::{
     pidfd_send_signal, set_child_subreaper, waitid,
 };
 use tokio::sync::mpsc;
+use zoolock_client::start_thread;
 
 use crate::clock::now;
 use crate::executable;
-use crate::exit::{Exit, Failure};
+use crate::exit::{Exit, Failure, refused};
 use crate::outer;
 use crate::reaper::orders::{Lease, Order, Report};
 use crate::reaper::table::{Table, children};
@@ -128,8 +129,7 @@ pub(crate) struct Child {
 impl Child {
     /// Starts it, by way of its reaper.
     pub(crate) async fn start(start: Start<'_>) -> Result<Self, Failure> {
-        let unable =
-            |error: io::Error| Failure::unavailable(format!("cannot start a process of ours: {error}"));
+        let unable = |error| refused("the process that watches over the command", error);
         let program = start.command.first().cloned().unwrap_or_default();
         // Those below us that were there before are not the command's: whoever became us may have had children.
         let others = match children() {
@@ -141,21 +141,26 @@ impl Child {
         let (socket, theirs) =
             socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)
                 .map_err(|error| unable(error.into()))?;
+        let line = line(start.command).map_err(unable)?;
+        // The thread comes first: if the system refuses it, there is no reaper to be taken.
+        let (ears, ear) = std::sync::mpsc::channel::<Ear>();
+        start_thread("reaper", move || {
+            if let Ok(ear) = ear.recv() {
+                ear.listen();
+            }
+        })
+        .map_err(|error| refused("a thread that watches the command", error))?;
         let mut process = reaper(&start, theirs);
         let reaper = process.spawn().map_err(unable)?;
         // It holds the other end of the socket.
         drop(process);
         let pidfd = pidfd_open(Pid::from_child(&reaper), PidfdFlags::empty()).ok();
-        let line = line(start.command).map_err(unable)?;
         let socket = Arc::new(socket);
         let dismissed = Arc::new(AtomicBool::new(false));
         let (sender, mut events) = mpsc::channel(8);
         let ear =
             Ear { socket: Arc::clone(&socket), reaper, others, dismissed: Arc::clone(&dismissed), sender };
-        std::thread::Builder::new()
-            .name("reaper".to_owned())
-            .spawn(move || ear.listen())
-            .map_err(|error| Failure::unavailable(format!("cannot watch the command: {error}")))?;
+        let _ = ears.send(ear);
         // The last that may fail: whoever returns from here without a command lets others have the lock.
         if let Err(error) = Order::Start(start.lease).send_with(&socket, &[io::stdin().as_fd(), line.as_fd()])
         {
@@ -167,7 +172,7 @@ impl Child {
             Some(Event::Reported(Report::Started(pid))) => Pid::from_raw(pid),
             Some(Event::Reported(Report::Failed(error))) => {
                 nothing_started(&dismissed, pidfd.as_ref(), &mut events).await;
-                return Err(executable::failed(&program, &io::Error::from_raw_os_error(error)));
+                return Err(executable::failed(&program, io::Error::from_raw_os_error(error)));
             }
             Some(Event::Reported(Report::Late)) => {
                 nothing_started(&dismissed, pidfd.as_ref(), &mut events).await;

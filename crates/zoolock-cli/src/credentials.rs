@@ -21,7 +21,7 @@ use zoolock::Tls;
 
 use crate::args::Global;
 use crate::duration::humane;
-use crate::exit::{Exit, Failure};
+use crate::exit::{Exit, Failure, refused};
 use crate::kerberos::{Kerberos, kerberos};
 use crate::terminal::Terminal;
 
@@ -128,7 +128,8 @@ fn command_output(command: &str, bound: Option<Duration>) -> Result<Zeroizing<Ve
         // Its own process group, so that it can be killed with its children. It can then no longer ask on the terminal.
         shell.process_group(0);
     }
-    let mut child = shell.spawn().map_err(|error| failed(&format_args!("cannot be started: {error}")))?;
+    let mut child =
+        shell.spawn().map_err(|error| refused("the command that prints the credentials (--auth)", error))?;
     let deadline = bound.map(|bound| Instant::now() + bound);
     // After this, the pipe is closed, which ends a command that still prints.
     let output = child

@@ -6,7 +6,7 @@ use std::path::Path;
 
 use rustix::fs::{Access, access};
 
-use crate::exit::{Exit, Failure};
+use crate::exit::{Exit, Failure, refused};
 
 /// What `execvp` searches when there is no PATH.
 const DEFAULT_PATH: &str = "/bin:/usr/bin";
@@ -65,8 +65,10 @@ fn look(path: &Path) -> Result<(), Problem> {
 }
 
 /// What an attempt to run `program` that failed with `error` ends with.
-pub(crate) fn failed(program: &OsStr, error: &std::io::Error) -> Failure {
+pub(crate) fn failed(program: &OsStr, error: std::io::Error) -> Failure {
     let exit = match error.kind() {
+        // A limit on processes. The program may be fine.
+        std::io::ErrorKind::WouldBlock => return refused(&program.to_string_lossy(), error),
         std::io::ErrorKind::NotFound => Exit::NOT_FOUND,
         _ => Exit::NOT_EXECUTABLE,
     };

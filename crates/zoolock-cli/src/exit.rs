@@ -1,9 +1,10 @@
 //! Exit codes, and the mapping from failures to exit codes.
 
-use std::fmt;
 use std::process::ExitCode;
+use std::{fmt, io};
 
 use rustix::process::Signal;
+use zoolock_client::name_limit;
 
 /// Exit code of the command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -20,7 +21,7 @@ impl Exit {
     pub(crate) const ERROR: Self = Self(2);
     /// The command line, or a value in it, is wrong.
     pub(crate) const USAGE: Self = Self(64);
-    /// The server cannot be reached, or does not speak ZooKeeper's protocol.
+    /// The server cannot be reached, or does not speak ZooKeeper's protocol. Or a process or thread cannot be started.
     pub(crate) const UNAVAILABLE: Self = Self(69);
     /// The lock was lost while it was needed.
     pub(crate) const LOST: Self = Self(70);
@@ -85,6 +86,11 @@ impl Failure {
     pub(crate) fn unavailable(message: impl Into<String>) -> Self {
         Self::new(Exit::UNAVAILABLE, message)
     }
+}
+
+/// Returns the failure to start `what`, a process or a thread. Names the limit if there is one.
+pub(crate) fn refused(what: &str, error: io::Error) -> Failure {
+    Failure::unavailable(format!("cannot start {what}: {}", name_limit(error)))
 }
 
 impl fmt::Display for Failure {

@@ -8,10 +8,11 @@ use std::time::Duration;
 use rustix::event::{PollFd, PollFlags, poll};
 use serde::Serialize;
 use zoolock::LossReason;
+use zoolock_client::start_thread;
 
 use crate::acquire::{Acquired, acquire};
 use crate::connect::{abandon, close};
-use crate::exit::{Exit, Failure};
+use crate::exit::{Exit, Failure, refused};
 use crate::holder::Holder;
 use crate::local::Keeper;
 use crate::plan::Hold;
@@ -38,6 +39,14 @@ struct Held<'a> {
 pub(crate) async fn hold(plan: Hold, talk: &Arc<Talk>) -> Result<Exit, Failure> {
     let mut signals = Signals::listen().map_err(|error| Failure::unavailable(error.to_string()))?;
     let _keeper = Keeper::of(&plan.service, talk);
+    let (ended, mut input_ended) = tokio::sync::mpsc::channel(1);
+    let input = move || {
+        if wait_for_end_of_input() {
+            let _ = ended.blocking_send(());
+        }
+    };
+    // Before the lock is acquired, because the system may refuse the thread.
+    start_thread("zoolock-input", input).map_err(|error| refused("a thread", error))?;
     let Acquired { zoolock, holder } =
         acquire(&plan.service, &plan.wanted, talk, &mut signals, &mut false).await?;
     let name = plan.wanted.name.as_str();
@@ -53,12 +62,6 @@ pub(crate) async fn hold(plan: Hold, talk: &Arc<Talk>) -> Result<Exit, Failure> 
         ));
     }
     talk.note(format_args!("holding {name}; ^C or the end of input releases it"));
-    let (ended, mut input_ended) = tokio::sync::mpsc::channel(1);
-    std::thread::spawn(move || {
-        if wait_for_end_of_input() {
-            let _ = ended.blocking_send(());
-        }
-    });
     let lost = tokio::select! {
         biased;
         reason = holder.lost() => Some(reason),

@@ -59,7 +59,7 @@ use tracing_appender::non_blocking::WorkerGuard;
 use tracing_subscriber::EnvFilter;
 
 use crate::args::{Args, ColorWhen};
-use crate::exit::{Exit, Failure};
+use crate::exit::{Exit, Failure, refused};
 use crate::plan::Plan;
 use crate::talk::Talk;
 
@@ -88,7 +88,7 @@ fn main() -> ExitCode {
     }
     let talk = Arc::new(Talk::new(&args.global));
     let color = args.global.color;
-    let _logging = log(args.global.verbose, color);
+    let _logging = starting_threads(|| log(args.global.verbose, color));
     let result = Plan::new(args).and_then(|plan| execute(plan, color, &talk));
     let exit = result.unwrap_or_else(|failure| {
         // With --on-busy-exit 0, a busy lock is not an error. --quiet then hides the message, so that cron sends no mail.
@@ -117,11 +117,9 @@ fn refuse(error: &clap::Error) -> Exit {
 
 /// Runs the command on the async runtime.
 fn execute(plan: Plan, color: ColorWhen, talk: &Arc<Talk>) -> Result<Exit, Failure> {
-    let runtime = tokio::runtime::Builder::new_multi_thread()
-        .worker_threads(2)
-        .enable_all()
-        .build()
-        .map_err(|error| Failure::unavailable(format!("cannot start threads: {error}")))?;
+    let mut builder = tokio::runtime::Builder::new_multi_thread();
+    builder.worker_threads(2).enable_all();
+    let runtime = starting_threads(|| builder.build()).map_err(|error| refused("the runtime", error))?;
     let result = runtime.block_on(async {
         match plan {
             Plan::Run(plan) => crate::metrics::during(plan.export.clone(), talk, run::run(plan, talk)).await,
@@ -157,6 +155,22 @@ fn execute(plan: Plan, color: ColorWhen, talk: &Arc<Talk>) -> Result<Exit, Failu
     // The command has awaited all work that must finish. The rest is dropped.
     runtime.shutdown_background();
     result
+}
+
+/// Calls `start`, in which a library starts threads. If the system refuses a thread, the library panics, and tokio then
+/// waits for ever for its other threads. So the process exits at the panic.
+fn starting_threads<T>(start: impl FnOnce() -> T) -> T {
+    std::panic::set_hook(Box::new(|panic| {
+        let why = panic.payload().downcast_ref::<String>().map_or("the system refuses it", String::as_str);
+        let failure = Failure::unavailable(format!(
+            "cannot start a thread: {why}; raise the limit on processes and threads (ulimit -u, TasksMax, pids.max)"
+        ));
+        Talk::plain().error(&failure);
+        std::process::exit(failure.exit.number().into());
+    }));
+    let started = start();
+    drop(std::panic::take_hook());
+    started
 }
 
 /// Starts logging to standard error if `-v` is given.

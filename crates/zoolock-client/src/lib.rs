@@ -25,6 +25,7 @@ mod requests;
 pub mod sasl;
 mod session;
 mod socket_path;
+mod threads;
 mod time;
 
 /// Types that a test replaces, to run all orders of the threads.
@@ -44,6 +45,7 @@ pub use session::{
     ConnectionId, End, Loss, Output, RequestError, RequestId, SaslStep, Session, SessionConfig, State,
 };
 pub use socket_path::SocketPath;
+pub use threads::{name_limit, on_thread, resolve, start_thread};
 pub use time::Instant;
 #[cfg(feature = "tls")]
 pub use tls::TlsSource;

@@ -14,6 +14,7 @@ use tokio::runtime::Handle;
 use crate::Instant;
 use crate::hosts::{Host, race};
 use crate::socket_path::SocketPath;
+use crate::threads::resolve;
 
 /// A byte stream to a server.
 pub trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
@@ -85,10 +86,7 @@ async fn connect(host: Host, head_start: Duration) -> Result<Box<dyn Stream>, St
             Ok(Box::new(stream))
         }
         Host::Tcp { name, port } => {
-            let addresses: Vec<_> = match tokio::net::lookup_host((name.as_str(), port)).await {
-                Ok(addresses) => addresses.collect(),
-                Err(error) => return Err(format!("unknown host ({error})")),
-            };
+            let addresses = resolve(&name, port).await?;
             let connected = race(addresses.into_iter().map(TcpStream::connect), head_start).await;
             let stream = connected.map_err(|errors| match errors.first() {
                 Some(error) => format!("cannot connect ({error})"),

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::net::TcpListener;
-use tokio::sync::watch;
+use tokio::sync::{oneshot, watch};
 
 use crate::access::{Access, Users};
 use crate::core::{Core, CoreConfig, Now};
@@ -308,12 +308,17 @@ impl Builder {
         };
         let (durability, options) = (self.durability.unwrap_or(Durability::Sync), self.limits.log.clone());
         let disk = self.limits.disk.clone().unwrap_or_else(|| Arc::new(log::RealDisk::new(&path)));
-        let opened = tokio::task::spawn_blocking(move || Storage::open(&path, disk, durability, options));
-        let opened = opened.await;
-        opened.unwrap_or_else(|error| match error.try_into_panic() {
-            Ok(panic) => std::panic::resume_unwind(panic),
-            Err(_) => Err(Error::Invalid { what: "the runtime ended while the server started".to_owned() }),
-        })
+        // Not on a thread of tokio, which panics if the system refuses the thread.
+        let (sender, opened) = oneshot::channel();
+        let thread = std::thread::Builder::new()
+            .name("zoolock-open".to_owned())
+            .spawn(move || drop(sender.send(Storage::open(&path, disk, durability, options))))
+            .map_err(|source| Error::Thread { source })?;
+        match (opened.await, thread.join()) {
+            (Ok(opened), _) => opened,
+            (Err(_), Err(panic)) => std::panic::resume_unwind(panic),
+            (Err(_), Ok(())) => unreachable!("the thread sends its result, or panics"),
+        }
     }
 
     fn core_config(&self) -> Result<CoreConfig, Error> {

@@ -71,7 +71,10 @@ pub enum Error {
         source: LogError,
     },
     /// A thread of the server could not be started.
-    #[error("cannot start a thread of the server: {source}; let it have more")]
+    #[error(
+        "cannot start a thread of the server: {source}; raise the limit on processes and threads (ulimit -u, TasksMax, \
+         pids.max)"
+    )]
     Thread {
         /// Why.
         source: io::Error,

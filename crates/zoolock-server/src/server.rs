@@ -3,7 +3,7 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::sync::watch;
+use tokio::sync::{oneshot, watch};
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
@@ -161,8 +161,17 @@ impl ServerHandle {
         join(tasks).await;
         self.gone.send_replace(true);
         join(self.http.take()).await;
+        let (stopping, stopped) = oneshot::channel::<()>();
         let shared = Arc::clone(&self.shared);
-        let _ = tokio::task::spawn_blocking(move || shared.stop_journal()).await;
+        let stop = move || {
+            shared.stop_journal();
+            drop(stopping);
+        };
+        match std::thread::Builder::new().name("zoolock-stop".to_owned()).spawn(stop) {
+            Ok(_) => drop(stopped.await),
+            // The system refuses the thread. No task is left to be delayed.
+            Err(_) => self.shared.stop_journal(),
+        }
     }
 }
 

@@ -123,9 +123,9 @@ fn of_answer(answer: std::io::Result<Hello>, hang_up: &str) -> Finding {
 
 #[cfg_attr(not(feature = "tls"), allow(unused_variables))]
 async fn look(host: &str, port: u16, transport: &Transport) -> Finding {
-    let addresses: Vec<_> = match tokio::net::lookup_host((host, port)).await {
-        Ok(addresses) => addresses.collect(),
-        Err(error) => return Finding::new(format!("unknown host ({error})")),
+    let addresses = match zoolock_client::resolve(host, port).await {
+        Ok(addresses) => addresses,
+        Err(why) => return Finding::new(why),
     };
     let connect = async || match tokio::time::timeout(CONNECT, TcpStream::connect(&*addresses)).await {
         Ok(Ok(stream)) => Ok(stream),

@@ -120,6 +120,7 @@ mod options;
 mod owner;
 mod path;
 mod process;
+mod runtime_thread;
 mod rwlock;
 #[cfg(feature = "sasl")]
 pub mod sasl;

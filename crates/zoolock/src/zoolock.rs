@@ -4,7 +4,6 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use futures_util::future::join_all;
-use tokio::runtime::Runtime;
 use tokio::sync::oneshot;
 use zoolock_core::ContenderId;
 
@@ -23,6 +22,7 @@ use crate::naming::Naming;
 use crate::options::Options;
 use crate::path::LockPath;
 use crate::process::Process;
+use crate::runtime_thread::RuntimeThread;
 use crate::session::Session;
 use crate::sessions::Sessions;
 use crate::snapshot::reader::Reader;
@@ -357,7 +357,7 @@ async fn close(sessions: &Sessions, in_background: bool) {
 pub(crate) struct SessionThread(Where);
 
 enum Where {
-    Runtime(Runtime),
+    Runtime(RuntimeThread),
     #[cfg(feature = "simulation")]
     Simulated(Arc<dyn crate::sim::Host>),
     /// It has ended, or its new owner ends it.
@@ -366,18 +366,12 @@ enum Where {
 
 impl SessionThread {
     pub(crate) fn start() -> Result<SessionThread, Error> {
-        let runtime = tokio::runtime::Builder::new_multi_thread()
-            .worker_threads(1)
-            .max_blocking_threads(4)
-            .thread_name("zoolock-session")
-            .enable_all()
-            .build()
-            .map_err(|error| Error::Unavailable {
-                address: "this process".to_owned(),
-                message: format!("cannot start the threads zoolock-session: {error}"),
-                source: Some(Arc::new(error)),
-            })?;
-        Ok(SessionThread(Where::Runtime(runtime)))
+        let thread = RuntimeThread::start("zoolock-session").map_err(|error| Error::Unavailable {
+            address: "this process".to_owned(),
+            message: format!("cannot start the thread zoolock-session: {error}"),
+            source: Some(Arc::new(error)),
+        })?;
+        Ok(SessionThread(Where::Runtime(thread)))
     }
 
     /// Runs the sessions in a simulation, without a thread.
@@ -388,7 +382,7 @@ impl SessionThread {
 
     pub(crate) fn tasks(&self) -> Tasks {
         match &self.0 {
-            Where::Runtime(runtime) => Tasks::Runtime(runtime.handle().clone()),
+            Where::Runtime(thread) => Tasks::Runtime(thread.handle().clone()),
             #[cfg(feature = "simulation")]
             Where::Simulated(host) => Tasks::Simulated(host.clone()),
             Where::Gone => unreachable!("taken only when dropped"),
@@ -397,12 +391,12 @@ impl SessionThread {
 }
 
 impl Drop for Inner {
-    /// Finishes the releases in progress, closes the sessions, and ends the thread. Runs on a thread of its
-    /// own, since the current one may be an executor's.
+    /// Finishes the releases in progress, closes the sessions, and ends the thread. All of that runs on that thread, since
+    /// the current one may be an executor's.
     fn drop(&mut self) {
         let sessions = self.sessions.clone();
-        let runtime = match std::mem::replace(&mut self.thread.0, Where::Gone) {
-            Where::Runtime(runtime) => runtime,
+        let thread = match std::mem::replace(&mut self.thread.0, Where::Gone) {
+            Where::Runtime(thread) => thread,
             #[cfg(feature = "simulation")]
             Where::Simulated(host) => {
                 Tasks::Simulated(host).spawn(async move { close(&sessions, true).await });
@@ -413,29 +407,12 @@ impl Drop for Inner {
         let server = self.server.take();
         if self.process.is_forked() {
             // The runtime's threads, and the epoll instance that the sockets are registered with, are the parent's.
-            std::mem::forget((runtime, sessions, server));
+            std::mem::forget((thread, sessions, server));
             return;
         }
-        // Ends the runtime without blocking wherever it is dropped, also if no thread can be started.
-        let mut last = SessionThread(Where::Runtime(runtime));
-        let closing = std::thread::Builder::new().name("zoolock-closing".to_owned());
-        let started = closing.spawn(move || {
-            if let Where::Runtime(runtime) = std::mem::replace(&mut last.0, Where::Gone) {
-                runtime.block_on(close(&sessions, true));
-                runtime.shutdown_timeout(Duration::from_secs(1));
-                drop(server);
-            }
+        thread.handle().clone().spawn(async move {
+            close(&sessions, true).await;
+            drop((thread, server));
         });
-        if let Err(error) = started {
-            tracing::warn!(%error, "cannot close the sessions in the background; they expire");
-        }
-    }
-}
-
-impl Drop for SessionThread {
-    fn drop(&mut self) {
-        if let Where::Runtime(runtime) = std::mem::replace(&mut self.0, Where::Gone) {
-            runtime.shutdown_background();
-        }
     }
 }

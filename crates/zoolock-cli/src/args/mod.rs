@@ -34,7 +34,7 @@ const EXIT_CODES: &str = "\
 Exit codes:
   of CMD   exit code of CMD; 128+N if signal N ended CMD
   64       invalid command line, or an invalid value in it
-  69       the server cannot be reached
+  69       the server cannot be reached, or a process or thread cannot be started
   70       the lock was lost while it was held
   74       the output cannot be written
   75       the lock was not acquired in time (--try, --timeout), or no contender has the token (revoke, break)

@@ -1,12 +1,14 @@
 //! Four-letter words: what a server says to whoever asks it without a session.
 
 use std::collections::HashMap;
+use std::io;
 use std::time::Duration;
 
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 use zoolock::Tls;
+use zoolock_client::resolve;
 
 /// How long a server may take for a word.
 const PATIENCE: Duration = Duration::from_secs(3);
@@ -22,6 +24,14 @@ pub(super) enum Silence {
     TooLong,
 }
 
+/// Connects to an address of the form HOST:PORT.
+async fn connect(address: &str) -> io::Result<TcpStream> {
+    let parts = address.rsplit_once(':').and_then(|(host, port)| Some((host, port.parse().ok()?)));
+    let (host, port) = parts.ok_or(io::ErrorKind::InvalidInput)?;
+    let addresses = resolve(host.trim_matches(['[', ']']), port).await.map_err(io::Error::other)?;
+    TcpStream::connect(&*addresses).await
+}
+
 /// Asks one word, and reads so many bytes of the answer at most.
 pub(super) async fn ask(
     address: &str,
@@ -29,7 +39,7 @@ pub(super) async fn ask(
     word: &str,
     most: usize,
 ) -> Result<String, Silence> {
-    let connected = timeout(PATIENCE, TcpStream::connect(address)).await;
+    let connected = timeout(PATIENCE, connect(address)).await;
     let stream = match connected {
         Ok(Ok(stream)) => stream,
         Ok(Err(error)) => return Err(Silence::Unreachable(error.to_string())),

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use super::paths::StateDir;
 use super::{Running, SOCKET, State, elsewhere, look, open_lock, remove};
-use crate::exit::{Exit, Failure};
+use crate::exit::{Exit, Failure, refused};
 
 const PAUSE: Duration = Duration::from_millis(10);
 /// The longest time to wait. The clock cannot count to every later time.
@@ -53,8 +53,7 @@ pub(crate) async fn running(patience: Duration) -> Result<Running, Failure> {
 
 /// Starts a server, and waits until it listens, has ended, or the deadline has passed.
 async fn start(dir: &StateDir, deadline: Instant) -> Result<(), Failure> {
-    let mut server = launch(dir)
-        .map_err(|error| Failure::unavailable(format!("cannot start this user's server: {error}")))?;
+    let mut server = launch(dir).map_err(|error| refused("this user's server", error))?;
     loop {
         if matches!(look(dir)?, State::Listening(_)) || Instant::now() >= deadline {
             return Ok(());

@@ -7,6 +7,7 @@ use serde_json::{Value as Json, json};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
+use zoolock_client::resolve;
 
 use super::{Distribution, Family, Point, Value};
 
@@ -82,7 +83,8 @@ impl Collector {
     }
 
     async fn post(&self, body: &str) -> std::io::Result<String> {
-        let mut stream = TcpStream::connect((self.host.as_str(), self.port)).await?;
+        let addresses = resolve(&self.host, self.port).await.map_err(std::io::Error::other)?;
+        let mut stream = TcpStream::connect(&*addresses).await?;
         let head = format!(
             "POST {} HTTP/1.1\r\nHost: {}\r\nContent-Type: application/json\r\nContent-Length: {}\r\n\
              Connection: close\r\n\r\n",

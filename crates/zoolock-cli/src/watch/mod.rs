@@ -7,18 +7,20 @@ mod line;
 mod story;
 mod watch_stream;
 
+use std::pin::pin;
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, poll};
 use tokio::time::{sleep, sleep_until, timeout};
 use zoolock::{Error, Glance, LockPath, Snapshot, Zoolock};
+use zoolock_client::on_thread;
 
 use self::story::{Event, Moment, Story};
 use self::watch_stream::WatchStream;
 use crate::acquire::interrupted;
 use crate::args::ColorWhen;
 use crate::connect::{abandon, connect, found_again};
-use crate::exit::{Exit, Failure};
+use crate::exit::{Exit, Failure, refused};
 use crate::list::{Look, print};
 use crate::plan::Service;
 use crate::signals::Signals;
@@ -178,11 +180,11 @@ impl Watching<'_> {
         }
         let Style { json, color } = self.style;
         // On another thread, so that a reader that does not read does not delay the end by a signal.
-        let mut printing = tokio::task::spawn_blocking(move || {
+        let mut printing = pin!(on_thread("zoolock-print", move || {
             let look = Look::of_stdout(color);
             let line = |event: &Event| if json { line::json(event) } else { line::text(event, &look) };
             print(&events.iter().map(line).collect::<String>())
-        });
+        }));
         let printed = match timeout(SLOW_OUTPUT, &mut printing).await {
             Ok(printed) => printed,
             Err(_) => {
@@ -191,7 +193,7 @@ impl Watching<'_> {
                 printing.await
             }
         };
-        printed.map_err(|error| Failure::unavailable(error.to_string()))?.map(drop)
+        printed.map_err(|error| refused("a thread", error))?.map(drop)
     }
 }
 

@@ -7,6 +7,7 @@ mod guide;
 mod json;
 mod keep;
 mod kinds;
+mod limits;
 mod list;
 mod local;
 mod loss;

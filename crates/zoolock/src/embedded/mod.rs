@@ -5,12 +5,12 @@ mod test_server;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 
-use tokio::runtime::Runtime;
 use zoolock_server::{Secret, Server, ServerHandle};
 
 pub use self::test_server::TestServer;
 use crate::builder::{Builder, LONGEST};
 use crate::error::Error;
+use crate::runtime_thread::RuntimeThread;
 use crate::zoolock::Zoolock;
 
 /// The tick of a server in the process, unless the caller sets one: that of a stock ZooKeeper.
@@ -65,15 +65,13 @@ impl Builder {
     }
 }
 
-/// A server on threads of its own, so that a caller who blocks its executor does not stall it. It ends when it is
+/// A server on a thread of its own, so that a caller who blocks its executor does not stall it. It ends when it is
 /// dropped.
 struct InProcess {
     // First, so that the tasks are gone before the handle could ask them for anything.
-    runtime: OwnRuntime,
+    thread: RuntimeThread,
     handle: ServerHandle,
 }
-
-struct OwnRuntime(Option<Runtime>);
 
 impl InProcess {
     async fn start(builder: zoolock_server::Builder) -> Result<InProcess, Error> {
@@ -82,31 +80,11 @@ impl InProcess {
             message: format!("{what}: {error}"),
             source: Some(error),
         };
-        let runtime = tokio::runtime::Builder::new_multi_thread()
-            .worker_threads(1)
-            .thread_name("zoolock-server")
-            .enable_all()
-            .build()
+        let thread = RuntimeThread::start("zoolock-server")
             .map_err(|error| failed("cannot start its thread", Arc::new(error)))?;
-        let runtime = OwnRuntime(Some(runtime));
-        let started = runtime.get().spawn(builder.start()).await;
+        let started = thread.handle().spawn(builder.start()).await;
         let started = started.map_err(|error| failed("did not start", Arc::new(error)))?;
         let handle = started.map_err(|error| failed("did not start", Arc::new(error)))?;
-        Ok(InProcess { runtime, handle })
-    }
-}
-
-impl OwnRuntime {
-    fn get(&self) -> &Runtime {
-        self.0.as_ref().expect("taken only when dropped")
-    }
-}
-
-impl Drop for OwnRuntime {
-    fn drop(&mut self) {
-        if let Some(runtime) = self.0.take() {
-            // It must not wait: this may be an executor's thread.
-            runtime.shutdown_background();
-        }
+        Ok(InProcess { thread, handle })
     }
 }

@@ -109,8 +109,8 @@ impl TestServer {
     pub async fn stop(&self) {
         let place = std::mem::replace(&mut *self.place(), Place::Changing);
         let place = match place {
-            Place::Running(InProcess { runtime, mut handle }) => {
-                let stopped = runtime.get().spawn(async move {
+            Place::Running(InProcess { thread, mut handle }) => {
+                let stopped = thread.handle().spawn(async move {
                     handle.stop().await;
                     handle
                 });

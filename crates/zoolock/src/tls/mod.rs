@@ -23,7 +23,7 @@ use tokio_rustls::rustls::pki_types::{
 };
 use tokio_rustls::rustls::{ClientConfig, RootCertStore};
 use zeroize::Zeroizing;
-use zoolock_client::TlsSource;
+use zoolock_client::{TlsSource, on_thread};
 
 use crate::error::Error;
 use crate::session::lock;
@@ -274,15 +274,18 @@ impl Certificates {
             return;
         }
         let certificates = self.clone();
-        let read = tokio::task::spawn_blocking(move || {
+        let read = on_thread("zoolock-tls", move || {
             match certificates.tls.load() {
                 Ok(config) => *lock(&certificates.current) = config,
                 Err(error) => tracing::warn!(%error, "the certificates stay as they were"),
             }
             certificates.is_reading.store(false, Ordering::Release);
         });
-        // A disk that hangs must not prevent the connection. The runtime may also be shutting down.
-        let _ = tokio::time::timeout(READ_BOUND, read).await;
+        // A disk that hangs must not prevent the connection.
+        if let Ok(Err(error)) = tokio::time::timeout(READ_BOUND, read).await {
+            self.is_reading.store(false, Ordering::Release);
+            tracing::warn!(%error, "the certificates stay as they were");
+        }
     }
 }
 

@@ -1,0 +1,98 @@
+//! Limits on processes and threads: the command ends with an error that names the limit.
+
+use std::os::unix::fs::chown;
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+
+use crate::common::{Done, Running, Sandbox, server, set_mode};
+use zoolock_tests::skip::Availability;
+
+/// A user without other processes, since the limit counts all processes of a user. It does not apply to root.
+struct User {
+    sandbox: Sandbox,
+    id: u32,
+    zoolock: PathBuf,
+}
+
+impl User {
+    /// Returns `None` if this process cannot run a command as another user.
+    fn new(id: u32, test: &str) -> Option<Self> {
+        let availability = match rustix::process::geteuid().is_root() {
+            true => Availability::Available,
+            false => Availability::Missing("only root can run a command as another user".to_owned()),
+        };
+        if !availability.or_skip(test) {
+            return None;
+        }
+        let sandbox = Sandbox::new();
+        // The user may have no access to the directory of the original.
+        let zoolock = sandbox.path("zoolock");
+        std::fs::copy(env!("CARGO_BIN_EXE_zoolock"), &zoolock).expect("program copied");
+        set_mode(&zoolock, 0o755);
+        chown(sandbox.path("."), Some(id), Some(id)).expect("directory given away");
+        Some(Self { sandbox, id, zoolock })
+    }
+
+    /// Runs zoolock with a limit on the processes and threads of this user.
+    fn run(&self, limit: usize, args: &[&str]) -> Done {
+        let id = self.id;
+        let mut command: Command = self.sandbox.command("setpriv");
+        command.arg(format!("--reuid={id}")).arg(format!("--regid={id}")).arg("--clear-groups");
+        command.arg("prlimit").arg(format!("--nproc={limit}")).arg(&self.zoolock).args(args);
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        Running(command.spawn().expect("setpriv starts")).done()
+    }
+}
+
+/// Asserts that `done` has succeeded, or names the limit. Returns whether it has succeeded.
+fn assert_limit_is_named(limit: usize, done: &Done) -> bool {
+    assert!(!done.stderr.contains("panicked"), "limit {limit}: {done:?}");
+    if done.code != 0 {
+        assert_eq!(done.code, 69, "limit {limit}: {done:?}");
+        assert!(done.stderr.contains("ulimit -u"), "limit {limit}: {done:?}");
+    }
+    done.code == 0
+}
+
+/// Runs zoolock with rising limits until it succeeds. The first one must be too low.
+fn assert_lower_limits_are_named(user: &User, args: &[&str]) {
+    let first = (1..64).find(|limit| assert_limit_is_named(*limit, &user.run(*limit, args)));
+    assert!(first.is_some_and(|limit| limit > 1), "{first:?} {args:?}");
+}
+
+#[test]
+fn refused_process_or_thread_names_the_limit() {
+    let Some(user) = User::new(61_301, "refused_process_or_thread_names_the_limit") else { return };
+    let (_server, address) = server(&user.sandbox);
+    let by_name = address.replace("127.0.0.1", "localhost");
+    let common = ["--connect-timeout", "10s", "--timeout", "20s"];
+    for address in [address, by_name] {
+        let connect = ["--connect", &address, "-v"];
+        let run = [&["run"], &connect[..], &common, &["x", "--", "true"]].concat();
+        assert_lower_limits_are_named(&user, &run);
+    }
+}
+
+#[test]
+fn refused_local_server_names_the_limit() {
+    let Some(user) = User::new(61_302, "refused_local_server_names_the_limit") else { return };
+    let first = (1..64).find(|limit| {
+        let started = assert_limit_is_named(*limit, &user.run(*limit, &["run", "x", "--", "true"]));
+        // A server that could not start has ended. The next attempt must not find its processes.
+        let stopped = user.run(1000, &["serve", "--stop"]);
+        assert_eq!(stopped.code, 0, "limit {limit}: {stopped:?}");
+        started
+    });
+    assert!(first.is_some_and(|limit| limit > 1), "{first:?}");
+}
+
+#[test]
+fn refused_server_names_the_limit() {
+    let Some(user) = User::new(61_303, "refused_server_names_the_limit") else { return };
+    let args = ["serve", "--listen", "127.0.0.1:0", "--data", "data"];
+    // The sixth thread is the last one of the server. With it, the server would run for ever.
+    for limit in 1..6 {
+        let done = user.run(limit, &args);
+        assert!(!assert_limit_is_named(limit, &done), "limit {limit}: {done:?}");
+    }
+}

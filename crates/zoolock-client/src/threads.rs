@@ -1,0 +1,85 @@
+//! Threads that may be refused, and errors that name the limit.
+//!
+//! tokio's own threads do not fail cleanly where the system refuses a thread: a call panics, or its work never starts.
+
+use std::io;
+use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
+
+use rustix::io::Errno;
+use tokio::sync::oneshot;
+
+/// Adds the limit that is to be raised to the error of a process or thread that was refused.
+pub fn name_limit(error: io::Error) -> io::Error {
+    match Errno::from_io_error(&error) {
+        Some(Errno::AGAIN) => io::Error::new(
+            error.kind(),
+            format!("{error}; raise the limit on processes and threads (ulimit -u, TasksMax, pids.max)"),
+        ),
+        _ => error,
+    }
+}
+
+/// Starts a thread.
+///
+/// # Errors
+/// The system refuses the thread.
+pub fn start_thread(name: &str, work: impl FnOnce() + Send + 'static) -> io::Result<()> {
+    let started = std::thread::Builder::new().name(name.to_owned()).spawn(work);
+    started.map(drop).map_err(name_limit)
+}
+
+/// Runs work that blocks on a thread of its own.
+///
+/// # Errors
+/// The system refuses the thread, or the work panics.
+pub async fn on_thread<T: Send + 'static>(
+    name: &str,
+    work: impl FnOnce() -> T + Send + 'static,
+) -> io::Result<T> {
+    let (sender, receiver) = oneshot::channel();
+    start_thread(name, move || drop(sender.send(work())))?;
+    receiver.await.map_err(|_| io::Error::other(format!("the thread {name} panicked")))
+}
+
+/// Resolves the name of a host.
+///
+/// # Errors
+/// The name is unknown, or the system refuses the thread that asks for it. The error is a text in lower case.
+pub async fn resolve(name: &str, port: u16) -> Result<Vec<SocketAddr>, String> {
+    if let Ok(address) = name.parse::<IpAddr>() {
+        return Ok(vec![SocketAddr::new(address, port)]);
+    }
+    let name = name.to_owned();
+    let resolved =
+        on_thread("zoolock-resolve", move || Ok((name.as_str(), port).to_socket_addrs()?.collect())).await;
+    let resolved = resolved.map_err(|error| format!("cannot start a thread: {error}"))?;
+    resolved.map_err(|error: io::Error| format!("unknown host ({error})"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn refusal_names_the_limit() {
+        let refused = name_limit(Errno::AGAIN.into());
+        assert!(refused.to_string().contains("ulimit -u"), "{refused}");
+        let other = name_limit(Errno::NOMEM.into());
+        assert!(!other.to_string().contains("ulimit"), "{other}");
+    }
+
+    #[tokio::test]
+    async fn addresses_need_no_thread_and_names_are_resolved() {
+        let address = resolve("::1", 7).await.expect("an address");
+        assert_eq!(address, ["[::1]:7".parse().expect("an address")]);
+        assert!(!resolve("localhost", 7).await.expect("a name").is_empty());
+        let unknown = resolve("no host", 7).await.expect_err("no name");
+        assert!(unknown.contains("unknown host"), "{unknown}");
+    }
+
+    #[tokio::test]
+    async fn panic_on_a_thread_is_an_error() {
+        let error = on_thread("doomed", || panic!("a bug")).await.expect_err("a panic");
+        assert!(error.to_string().contains("doomed panicked"), "{error}");
+    }
+}
