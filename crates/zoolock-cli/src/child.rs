@@ -29,6 +29,7 @@ use crate::outer;
 use crate::reaper::orders::{Lease, Order, Report};
 use crate::reaper::table::{Table, children};
 use crate::signals;
+use crate::zombies::{self, Spawned};
 
 /// How long the reaper may take to start the command.
 const STARTING: Duration = Duration::from_secs(10);
@@ -151,7 +152,7 @@ impl Child {
         })
         .map_err(|error| refused("a thread that watches the command", error))?;
         let mut process = reaper(&start, theirs);
-        let reaper = process.spawn().map_err(unable)?;
+        let reaper = Spawned::start(&mut process).map_err(unable)?;
         // It holds the other end of the socket.
         drop(process);
         let pidfd = pidfd_open(Pid::from_child(&reaper), PidfdFlags::empty()).ok();
@@ -184,7 +185,13 @@ impl Child {
             // It is dead, or stopped. It may have got as far as to start the command: nothing of that may be left when we
             // go on.
             end(pidfd.as_ref());
-            while events.recv().await.is_some() {}
+            while let Some(event) = events.recv().await {
+                if let Event::Reported(Report::Started(pid)) = event
+                    && let Some(pid) = Pid::from_raw(pid)
+                {
+                    zombies::release(pid);
+                }
+            }
             return Err(never_started());
         };
         Ok(Self { pid, socket, reaper: pidfd, dismissed, events })
@@ -224,13 +231,23 @@ impl Child {
     /// Lets go of the command, which has ended, and of whatever it left behind that may live on.
     pub(crate) async fn dismiss(mut self) {
         self.dismissed.store(true, Ordering::SeqCst);
-        // Those that are left are not ours.
-        let _ = set_child_subreaper(None);
         self.order(Order::Goodbye);
-        let gone = async { while self.events.recv().await.is_some() {} };
-        if tokio::time::timeout(FAREWELL, gone).await.is_err() {
+        if tokio::time::timeout(FAREWELL, self.reaper_ended()).await.is_err() {
             self.end_reaper();
+            let _ = tokio::time::timeout(FAREWELL, self.reaper_ended()).await;
         }
+        // Only now: a reaper that was killed leaves the command's process to us. What is left is not ours.
+        let _ = set_child_subreaper(None);
+    }
+
+    async fn reaper_ended(&mut self) {
+        while self.events.recv().await.is_some() {}
+    }
+}
+
+impl Drop for Child {
+    fn drop(&mut self) {
+        zombies::release(self.pid);
     }
 }
 
@@ -318,7 +335,7 @@ fn ending(leader: Pid, how: WaitIdOptions) -> Option<Ending> {
 /// Hears what the reaper says, on a thread of its own; and takes over from it.
 struct Ear {
     socket: Arc<OwnedFd>,
-    reaper: std::process::Child,
+    reaper: Spawned,
     others: HashSet<(i32, u64)>,
     dismissed: Arc<AtomicBool>,
     sender: mpsc::Sender<Event>,
@@ -329,7 +346,7 @@ impl Ear {
         let (mut leader, mut ended) = (None, false);
         while let Some(report) = Report::receive(&self.socket) {
             match report {
-                Report::Started(pid) => leader = Pid::from_raw(pid),
+                Report::Started(pid) => leader = Pid::from_raw(pid).inspect(|pid| zombies::reserve(*pid)),
                 Report::Ended(_) => ended = true,
                 _ => {}
             }

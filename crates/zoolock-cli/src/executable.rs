@@ -5,6 +5,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
 use rustix::fs::{Access, access};
+use rustix::io::Errno;
 
 use crate::exit::{Exit, Failure, refused};
 
@@ -66,9 +67,12 @@ fn look(path: &Path) -> Result<(), Problem> {
 
 /// What an attempt to run `program` that failed with `error` ends with.
 pub(crate) fn failed(program: &OsStr, error: std::io::Error) -> Failure {
+    // A limit or a lack of memory. The program may be fine.
+    let lacking = [Errno::AGAIN, Errno::MFILE, Errno::NFILE, Errno::NOMEM];
+    if Errno::from_io_error(&error).is_some_and(|errno| lacking.contains(&errno)) {
+        return refused(&program.to_string_lossy(), error);
+    }
     let exit = match error.kind() {
-        // A limit on processes. The program may be fine.
-        std::io::ErrorKind::WouldBlock => return refused(&program.to_string_lossy(), error),
         std::io::ErrorKind::NotFound => Exit::NOT_FOUND,
         _ => Exit::NOT_EXECUTABLE,
     };
@@ -81,6 +85,15 @@ mod tests {
 
     fn code(program: &str) -> u8 {
         check(OsStr::new(program)).map_or_else(|failure| failure.exit.number(), |()| 0)
+    }
+
+    #[test]
+    fn lack_of_a_resource_is_not_an_error_of_the_program() {
+        let code = |errno: Errno| failed(OsStr::new("job"), errno.into()).exit.number();
+        assert_eq!([code(Errno::NOENT), code(Errno::ACCESS)], [127, 126]);
+        for errno in [Errno::AGAIN, Errno::MFILE, Errno::NFILE, Errno::NOMEM] {
+            assert_eq!(code(errno), 69, "{errno}");
+        }
     }
 
     #[test]

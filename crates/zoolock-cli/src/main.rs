@@ -49,6 +49,7 @@ mod top;
 mod ui;
 mod watch;
 mod why;
+mod zombies;
 
 use std::ffi::OsString;
 use std::io::{IsTerminal, Write};
@@ -121,6 +122,7 @@ fn execute(plan: Plan, color: ColorWhen, talk: &Arc<Talk>) -> Result<Exit, Failu
     builder.worker_threads(2).enable_all();
     let runtime = starting_threads(|| builder.build()).map_err(|error| refused("the runtime", error))?;
     let result = runtime.block_on(async {
+        tokio::spawn(zombies::take_inherited());
         match plan {
             Plan::Run(plan) => crate::metrics::during(plan.export.clone(), talk, run::run(plan, talk)).await,
             Plan::Hold(plan) => {
@@ -152,6 +154,7 @@ fn execute(plan: Plan, color: ColorWhen, talk: &Arc<Talk>) -> Result<Exit, Failu
             }),
         }
     });
+    zombies::take_all();
     // The command has awaited all work that must finish. The rest is dropped.
     runtime.shutdown_background();
     result

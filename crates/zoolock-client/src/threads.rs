@@ -10,13 +10,12 @@ use tokio::sync::oneshot;
 
 /// Adds the limit that is to be raised to the error of a process or thread that was refused.
 pub fn name_limit(error: io::Error) -> io::Error {
-    match Errno::from_io_error(&error) {
-        Some(Errno::AGAIN) => io::Error::new(
-            error.kind(),
-            format!("{error}; raise the limit on processes and threads (ulimit -u, TasksMax, pids.max)"),
-        ),
-        _ => error,
-    }
+    let limit = match Errno::from_io_error(&error) {
+        Some(Errno::AGAIN) => "processes and threads (ulimit -u, TasksMax, pids.max)",
+        Some(Errno::MFILE) => "open files (ulimit -n, LimitNOFILE)",
+        _ => return error,
+    };
+    io::Error::new(error.kind(), format!("{error}; raise the limit on {limit}"))
 }
 
 /// Starts a thread.
@@ -62,8 +61,10 @@ mod tests {
 
     #[test]
     fn refusal_names_the_limit() {
-        let refused = name_limit(Errno::AGAIN.into());
-        assert!(refused.to_string().contains("ulimit -u"), "{refused}");
+        for (errno, limit) in [(Errno::AGAIN, "ulimit -u"), (Errno::MFILE, "ulimit -n")] {
+            let refused = name_limit(errno.into());
+            assert!(refused.to_string().contains(limit), "{refused}");
+        }
         let other = name_limit(Errno::NOMEM.into());
         assert!(!other.to_string().contains("ulimit"), "{other}");
     }

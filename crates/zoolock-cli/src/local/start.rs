@@ -4,12 +4,13 @@ use std::fs::{OpenOptions, TryLockError};
 use std::io;
 use std::os::unix::fs::OpenOptionsExt;
 use std::os::unix::process::CommandExt;
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use super::paths::StateDir;
 use super::{Running, SOCKET, State, elsewhere, look, open_lock, remove};
 use crate::exit::{Exit, Failure, refused};
+use crate::zombies::Spawned;
 
 const PAUSE: Duration = Duration::from_millis(10);
 /// The longest time to wait. The clock cannot count to every later time.
@@ -90,10 +91,11 @@ async fn start(dir: &StateDir, deadline: Instant) -> Result<(), Failure> {
 const ENVIRONMENT: [&str; 2] = ["ZOOLOCK_LOCAL_IDLE", "LD_LIBRARY_PATH"];
 
 /// Launches a server, which makes itself independent of this process ([`super::server::become_independent`]).
-fn launch(dir: &StateDir) -> io::Result<Child> {
+fn launch(dir: &StateDir) -> io::Result<Spawned> {
     let log = OpenOptions::new().create(true).append(true).mode(0o600).open(dir.file("log"))?;
     // An upgrade may have put another program at its path.
-    Command::new("/proc/self/exe")
+    let mut server = Command::new("/proc/self/exe");
+    server
         .arg0("zoolock")
         .args(["serve", "--local"])
         .env_clear()
@@ -102,8 +104,8 @@ fn launch(dir: &StateDir) -> io::Result<Child> {
         .current_dir("/")
         .stdin(Stdio::null())
         .stdout(Stdio::null())
-        .stderr(log)
-        .spawn()
+        .stderr(log);
+    Spawned::start(&mut server)
 }
 
 fn last_words(dir: &StateDir) -> String {

@@ -26,6 +26,7 @@ use crate::clock::{Timer, now};
 use crate::exit::Exit;
 use crate::inherited;
 use crate::talk::Talk;
+use crate::zombies::{self, take};
 
 /// What `nice` would say.
 const PRIORITY: i32 = -10;
@@ -145,6 +146,8 @@ impl Reaper {
             // All that was said: if we were stopped, the last of many renewals counts, and not the clock before it.
             while !self.alone && zoolock_speaks() {
                 if self.listen() {
+                    // The command's process, and orphans: pid 1 may not take them.
+                    zombies::take_all();
                     return Exit::OK;
                 }
             }
@@ -152,6 +155,7 @@ impl Reaper {
                 self.carry_out(deed);
             }
             if self.look() && self.alone {
+                zombies::take_all();
                 return Exit::LOST;
             }
             self.say_the_unsaid();
@@ -361,10 +365,6 @@ fn zoolock_speaks() -> bool {
     let stdin = io::stdin();
     let mut file = [PollFd::new(&stdin, PollFlags::IN)];
     poll(&mut file, Some(&Timespec::default())).is_ok_and(|count| count > 0)
-}
-
-fn take(pid: Pid) {
-    let _ = waitid(WaitId::Pid(pid), WaitIdOptions::EXITED | WaitIdOptions::NOHANG);
 }
 
 /// Sees to it that the system tells us of children that end. Whoever started us may have had it not to, and then it also

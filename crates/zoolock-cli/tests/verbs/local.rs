@@ -1,5 +1,6 @@
 //! Local mode: one server per user, which starts when needed and exits when idle.
 
+use crate::common::process_tree::wait_until_no_zombie_of;
 use crate::common::{Done, Running, Sandbox, is_alive, set_mode, wait_until};
 use rustix::process::{Pid, Signal, getsid, kill_process};
 use serde_json::Value;
@@ -92,6 +93,8 @@ fn queue_survives_killed_server() {
         });
         assert_eq!(sandbox.output(&["run", "--try", "x", "--", "true"]).code, 75, "the lock is still held");
         assert_eq!(queue(), before, "the queue is unchanged");
+        // The holder may have started the server that was killed.
+        wait_until_no_zombie_of(&holder.0.id().to_string());
     }
     assert!(holder.0.try_wait().expect("status of our child").is_none(), "the command still runs");
     holder.end_of_input();

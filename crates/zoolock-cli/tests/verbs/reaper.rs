@@ -4,9 +4,11 @@
 use std::os::unix::process::ExitStatusExt;
 use std::time::{Duration, Instant, SystemTime};
 
-use crate::common::process_tree::{LEASE, ProcessTree, child_of, rounds, rounds_with_cases, signal};
-use crate::common::{Lines, Running, Sandbox, is_alive, read_until, server, wait_until};
-use rustix::process::Signal;
+use crate::common::process_tree::{
+    LEASE, ProcessTree, child_of, rounds, rounds_with_cases, signal, wait_until_no_zombie_of, zombies,
+};
+use crate::common::{Lines, Running, Sandbox, is_alive, read_until, server, set_mode, wait_until};
+use rustix::process::{Signal, getpid, set_child_subreaper};
 use zoolock_tests::proxy::Proxy;
 
 /// Time after the end of the lease in which the command must be dead.
@@ -290,6 +292,75 @@ fn children_from_before_exec_are_spared() {
     assert_eq!(running.code(), 137);
     assert!(!is_alive(&child) && is_alive(&other));
     signal(&other, Signal::KILL);
+}
+
+/// Writes an executable script with a name by which its process can be found. Returns its path.
+fn script(sandbox: &Sandbox, name: &str, text: &str) -> String {
+    let path = sandbox.path(name);
+    std::fs::write(&path, format!("#!/bin/sh\n{text}\n")).expect("file written");
+    set_mode(&path, 0o755);
+    path.display().to_string()
+}
+
+/// Makes orphans children of this process, like those of a pid 1 that does not take its children.
+fn inherit_orphans() {
+    set_child_subreaper(Some(getpid())).expect("subreaper");
+}
+
+#[test]
+fn ended_command_leaves_no_zombie() {
+    inherit_orphans();
+    let sandbox = Sandbox::new();
+    let short = script(&sandbox, "zl-zombie-short", "exit 0");
+    for _ in 0..20 {
+        let done = sandbox.output(&["run", "x", "--", &short]);
+        assert_eq!(done.code, 0, "{done:?}");
+    }
+    // The reaper is killed, and zoolock inherits the command.
+    let long = script(&sandbox, "zl-zombie-long", "echo $$ > long; while :; do sleep 0.1; done");
+    let mut running = sandbox.start(&["run", "x", "--", &long]);
+    sandbox.wait_for_file("long");
+    signal(
+        &child_of(&running.0.id().to_string(), "lock-reaper").expect("zoolock has a reaper"),
+        Signal::KILL,
+    );
+    assert_eq!(running.code(), 137);
+    assert!(!zombies().iter().any(|(name, _)| name.starts_with("zl-zombie-")), "{:?}", zombies());
+}
+
+#[test]
+fn restarts_leave_no_zombie() {
+    inherit_orphans();
+    let sandbox = Sandbox::new();
+    let command = script(&sandbox, "zl-restarted", "echo $$ >> restarts");
+    let mut running = sandbox.start(&["run", "--keep", "x", "--", &command]);
+    let restarts = || std::fs::read_to_string(sandbox.path("restarts")).unwrap_or_default().lines().count();
+    wait_until("the command has restarted", || restarts() >= 3);
+    // The command that has just ended may be a zombie of its reaper.
+    let parents = [running.0.id().to_string(), std::process::id().to_string()];
+    let left =
+        zombies().into_iter().filter(|(name, parent)| name == "zl-restarted" && parents.contains(parent));
+    assert_eq!(left.collect::<Vec<_>>(), []);
+    running.signal(Signal::TERM);
+    running.wait();
+}
+
+#[test]
+fn inherited_children_are_taken() {
+    let sandbox = Sandbox::new();
+    let orphan = script(&sandbox, "zl-orphan", "echo $$ > orphan");
+    let line = format!(
+        "sh -c 'while ! [ -e go ]; do sleep 0.02; done; {orphan} &' & exec {} run x -- sh -c 'echo $$ > child; sleep 1000'",
+        env!("CARGO_BIN_EXE_zoolock")
+    );
+    let mut running = Running(sandbox.command("sh").args(["-c", &line]).spawn().expect("the shell starts"));
+    sandbox.wait_for_file("child");
+    std::fs::write(sandbox.path("go"), "").expect("file written");
+    let orphan = sandbox.wait_for_file("orphan");
+    wait_until("the orphan has ended", || !is_alive(&orphan));
+    wait_until_no_zombie_of(&running.0.id().to_string());
+    running.signal(Signal::TERM);
+    assert_eq!(running.code(), 143);
 }
 
 #[test]

@@ -5,8 +5,8 @@ use std::net::{SocketAddr, TcpStream};
 use std::os::unix::net::UnixDatagram;
 use std::process::{ChildStderr, Command, Stdio};
 
-use crate::common::process_tree::signal;
-use crate::common::{PATIENCE, Running, Sandbox, http_get, read_until, wait_until};
+use crate::common::process_tree::{signal, wait_until_no_zombie_of};
+use crate::common::{PATIENCE, Running, Sandbox, http_get, is_alive, read_until, wait_until};
 use crate::terminal::Terminal;
 use rcgen::generate_simple_self_signed;
 use rustix::process::{Resource, Rlimit, Signal, getrlimit, setrlimit};
@@ -196,6 +196,24 @@ fn server_without_terminal_ignores_hup() {
         read_until(&mut stderr, &mut printed, "QUIT received; stopping");
         assert_eq!(running.code(), 0, "{printed}");
     }
+}
+
+#[test]
+fn server_takes_inherited_children() {
+    let sandbox = Sandbox::new();
+    let line = format!(
+        "sh -c 'while ! [ -e go ]; do sleep 0.02; done' & echo $! > child; exec {} serve --listen 127.0.0.1:0",
+        env!("CARGO_BIN_EXE_zoolock")
+    );
+    let mut shell = sandbox.command("sh");
+    shell.args(["-c", &line]).stderr(Stdio::piped());
+    let mut serving = Serving::spawn(shell);
+    serving.address("serving on ");
+    let child = sandbox.wait_for_file("child");
+    std::fs::write(sandbox.path("go"), "").expect("file written");
+    wait_until("the child has ended", || !is_alive(&child));
+    wait_until_no_zombie_of(&serving.running.0.id().to_string());
+    serving.stop();
 }
 
 #[test]

@@ -110,6 +110,24 @@ pub(crate) fn child_of(parent: &str, name: &str) -> Option<String> {
     })
 }
 
+/// Returns the names and parents of all zombies.
+pub(crate) fn zombies() -> Vec<(String, String)> {
+    let processes = std::fs::read_dir("/proc").expect("/proc is readable").flatten();
+    let zombie = |entry: std::fs::DirEntry| {
+        let stat = std::fs::read(entry.path().join("stat")).ok()?;
+        let stat = String::from_utf8_lossy(&stat).into_owned();
+        let (name, rest) = stat.split_once('(')?.1.rsplit_once(") ")?;
+        let parent = rest.strip_prefix("Z ")?.split(' ').next()?;
+        Some((name.to_owned(), parent.to_owned()))
+    };
+    processes.filter_map(zombie).collect()
+}
+
+/// Waits until no child of this process is a zombie.
+pub(crate) fn wait_until_no_zombie_of(parent: &str) {
+    wait_until("no child is a zombie", || zombies().iter().all(|(_, its_parent)| its_parent != parent));
+}
+
 /// Sends a signal. Does nothing if the process has ended.
 pub(crate) fn signal(pid: &str, signal: Signal) {
     let pid = pid.parse().ok().and_then(Pid::from_raw).expect("valid process id");

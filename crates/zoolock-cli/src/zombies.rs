@@ -1,0 +1,95 @@
+//! Takes children that this process did not start, so that none of them remains as a zombie.
+//!
+//! Orphans become children of pid 1 of their container, or of a child subreaper such as `zoolock run`. A process that replaces
+//! itself by zoolock (`exec`) may have had children, too.
+
+use std::collections::BTreeSet;
+use std::io;
+use std::ops::{Deref, DerefMut};
+use std::process::{Child, Command};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use rustix::process::{Pid, WaitId, WaitIdOptions, getpid, waitid};
+use tokio::signal::unix::{SignalKind, signal};
+
+use crate::reaper::table::{Table, children};
+
+/// The children that other code waits for.
+static RESERVED: Mutex<BTreeSet<i32>> = Mutex::new(BTreeSet::new());
+
+fn reserved() -> MutexGuard<'static, BTreeSet<i32>> {
+    RESERVED.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// A child that this process has started, and waits for until this is dropped.
+#[derive(Debug)]
+pub(crate) struct Spawned(Child);
+
+impl Spawned {
+    /// Starts a process.
+    pub(crate) fn start(command: &mut Command) -> io::Result<Self> {
+        // Locked all the time: the child could otherwise end and be taken before it is reserved.
+        let mut reserved = reserved();
+        let child = command.spawn()?;
+        reserved.insert(Pid::from_child(&child).as_raw_pid());
+        Ok(Self(child))
+    }
+}
+
+impl Deref for Spawned {
+    type Target = Child;
+
+    fn deref(&self) -> &Child {
+        &self.0
+    }
+}
+
+impl DerefMut for Spawned {
+    fn deref_mut(&mut self) -> &mut Child {
+        &mut self.0
+    }
+}
+
+impl Drop for Spawned {
+    fn drop(&mut self) {
+        let mut reserved = reserved();
+        // A child that ends later is taken like one that was inherited.
+        let _ = self.0.try_wait();
+        reserved.remove(&Pid::from_child(&self.0).as_raw_pid());
+    }
+}
+
+/// Reserves a child that this process may inherit, until [`release`].
+pub(crate) fn reserve(pid: Pid) {
+    reserved().insert(pid.as_raw_pid());
+}
+
+/// Takes the child if it has ended, and otherwise when it ends.
+pub(crate) fn release(pid: Pid) {
+    reserved().remove(&pid.as_raw_pid());
+    take(pid);
+}
+
+/// Takes this child if it has ended.
+pub(crate) fn take(pid: Pid) {
+    let _ = waitid(WaitId::Pid(pid), WaitIdOptions::EXITED | WaitIdOptions::NOHANG);
+}
+
+/// Takes all children that have ended and are not reserved.
+pub(crate) fn take_all() {
+    let reserved = reserved();
+    let children: Vec<Pid> = match children() {
+        Some(children) => children.into_iter().filter_map(Pid::from_raw).collect(),
+        None => Table::read().ended_children(getpid()).collect(),
+    };
+    children.into_iter().filter(|pid| !reserved.contains(&pid.as_raw_pid())).for_each(take);
+}
+
+/// Takes inherited children whenever one ends.
+pub(crate) async fn take_inherited() {
+    let Ok(mut ended) = signal(SignalKind::child()) else { return };
+    loop {
+        take_all();
+        ended.recv().await;
+    }
+}
