@@ -90,7 +90,7 @@ impl Signals {
 #[derive(Debug)]
 pub(crate) struct ServerSignals<'a> {
     signals: Signals,
-    /// Whether the server had a controlling terminal when it started. A terminal that hangs up is gone when HUP arrives.
+    /// Set if the server had a controlling terminal when it started. After a hang-up the terminal cannot be opened.
     has_terminal: bool,
     talk: &'a Talk,
 }

@@ -25,7 +25,7 @@ use zoolock::{Ticket, Zoolock};
 
 use crate::args::ColorWhen;
 use crate::connect::{abandon, connect};
-use crate::exit::{Exit, Failure};
+use crate::exit::{Exit, Failure, refused};
 use crate::operate::{AdminAction, notices_break};
 use crate::plan::{Endpoint, Top};
 use crate::signals::{Signals, ends};
@@ -85,7 +85,7 @@ async fn show(
     let (instructions, receiver) = watch::channel(Instructions { subject: model.subject(), now: 0 });
     let (sender, news) = mpsc::channel(4);
     let screen = Screen::take(use_color(color, true)).map_err(|error| no_terminal(&error))?;
-    let keys = keys::listen().map_err(|error| no_terminal(&error))?;
+    let keys = keys::listen().map_err(|error| refused("a thread", error))?;
     let current = zoolock.subscribe();
     let reader = Reader { plan, talk: Arc::clone(talk), zoolock, instructions: receiver, news: sender };
     // A task of its own, so that reading a hundred thousand locks does not delay the screen. The task ends with this
