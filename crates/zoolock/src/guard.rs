@@ -152,6 +152,12 @@ macro_rules! guard {
                 self.held.node_path()
             }
 
+            /// The id of the session that holds the lock.
+            #[doc(hidden)]
+            pub fn session_id(&self) -> i64 {
+                self.held.session_id()
+            }
+
             /// What the session is doing: for a word to the user, not for deciding anything.
             pub fn connection(&self) -> tokio::sync::watch::Receiver<crate::Connection> {
                 self.held.connection()

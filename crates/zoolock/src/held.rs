@@ -203,6 +203,10 @@ impl Held {
         Check::of(acquisition.directories()[0].child(&node.name()))
     }
 
+    pub(crate) fn session_id(&self) -> i64 {
+        self.acquisition.session().id().0
+    }
+
     pub(crate) fn connection(&self) -> watch::Receiver<Connection> {
         if self.is_forked() {
             return watch::channel(Connection::Over).1;
