@@ -4,7 +4,7 @@ use std::collections::HashSet;
 use std::ffi::OsString;
 use std::fs::File;
 use std::io::{self, Write};
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
@@ -115,6 +115,8 @@ pub(crate) struct Start<'a> {
     pub(crate) foreground: bool,
     pub(crate) grace: Duration,
     pub(crate) lease: Lease,
+    /// A file that stays open until all processes of the command have ended.
+    pub(crate) held: Option<BorrowedFd<'a>>,
 }
 
 /// A command that was started, in a process group of its own.
@@ -163,8 +165,9 @@ impl Child {
             Ear { socket: Arc::clone(&socket), reaper, others, dismissed: Arc::clone(&dismissed), sender };
         let _ = ears.send(ear);
         // The last that may fail: whoever returns from here without a command lets others have the lock.
-        if let Err(error) = Order::Start(start.lease).send_with(&socket, &[io::stdin().as_fd(), line.as_fd()])
-        {
+        let stdin = io::stdin();
+        let files: Vec<_> = [stdin.as_fd(), line.as_fd()].into_iter().chain(start.held).collect();
+        if let Err(error) = Order::Start(start.lease).send_with(&socket, &files) {
             nothing_started(&dismissed, pidfd.as_ref(), &mut events).await;
             return Err(if gone(&error) { never_started() } else { unable(error) });
         }

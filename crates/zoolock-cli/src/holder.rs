@@ -149,6 +149,10 @@ impl Holder {
         each!(self, guard => guard.node_path())
     }
 
+    pub(crate) fn session_id(&self) -> i64 {
+        each!(self, guard => guard.session_id())
+    }
+
     pub(crate) fn is_valid(&self) -> bool {
         each!(self, guard => guard.is_valid())
     }

@@ -147,6 +147,7 @@ fn execute(plan: Plan, color: ColorWhen, talk: &Arc<Talk>) -> Result<Exit, Failu
             Plan::ServeLocal { idle } => local::serve(idle, talk).await,
             Plan::ServeStatus { json } => serve::status(json),
             Plan::ServeStop => serve::stop(talk).await,
+            Plan::ServeAdopt => local::adopt(talk).await,
             Plan::Completions(shell) => list::print(&completions::script(shell)),
             Plan::Man(page) => list::print(&page),
             Plan::WriteManual(directory) => manual::write(&directory).map(|()| Exit::OK).map_err(|error| {

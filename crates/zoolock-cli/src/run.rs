@@ -11,7 +11,7 @@ use crate::connect::{abandon, close};
 use crate::exit::{Exit, Failure};
 use crate::holder::Holder;
 use crate::keep::keep;
-use crate::local::Keeper;
+use crate::local::{HolderFile, Keeper};
 use crate::plan::Run;
 use crate::signals::Signals;
 use crate::supervisor::{End, Supervisor};
@@ -77,7 +77,15 @@ pub(crate) async fn run_under(
     }
     let lease = (plan.on_lost == OnLost::Kill).then(|| clock::at(holder.valid_until()));
     let grace = plan.grace_of(zoolock.session_timeout().unwrap_or(plan.service.session_timeout));
-    let start = Start { command: &plan.command, environment: &environment, foreground, grace, lease };
+    let file = HolderFile::of(&plan.service, holder.session_id());
+    let start = Start {
+        command: &plan.command,
+        environment: &environment,
+        foreground,
+        grace,
+        lease,
+        held: file.as_ref().map(HolderFile::file),
+    };
     let child = Child::start(start).await?;
     let supervisor = Supervisor::new(plan, acquired, grace, talk, child, lease, terminal.as_ref());
     Ok(supervisor.until_the_end(signals).await)

@@ -101,9 +101,6 @@ pub(crate) fn status(json: bool) -> Result<Exit, Failure> {
     let dir = StateDir::open()?;
     let directory = dir.path().display().to_string();
     let state = local::look(&dir)?;
-    if let State::Elsewhere(process) = &state {
-        return Err(local::elsewhere(&dir, process));
-    }
     let process = if let State::Listening(process) = &state { Some(process) } else { None };
     let sessions =
         process.and_then(|_| std::fs::read_to_string(dir.file("sessions")).ok()?.trim().parse::<u64>().ok());
@@ -120,7 +117,7 @@ pub(crate) fn status(json: bool) -> Result<Exit, Failure> {
     } else {
         match (state, sessions) {
             (State::Absent, _) => format!("not running ({})\n", status.directory),
-            (State::Busy | State::Elsewhere(_), _) => {
+            (State::Busy, _) => {
                 format!("starting or stopping ({})\n", status.directory)
             }
             (State::Listening(_), sessions) => format!(
@@ -160,7 +157,6 @@ pub(crate) async fn stop(talk: &Talk) -> Result<Exit, Failure> {
                 talk.note("stopped this user's server");
                 return Ok(Exit::OK);
             }
-            State::Elsewhere(process) => return Err(local::elsewhere(&dir, &process)),
             State::Listening(process) if told.as_ref() != Some(&process.pid) => {
                 if !process.is_in_our_namespace() {
                     return Err(Failure::unavailable(

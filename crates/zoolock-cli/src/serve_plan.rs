@@ -55,6 +55,9 @@ pub(crate) fn plan(serve: ServeArgs, global: &Global) -> Result<Plan, Failure> {
     if serve.stop {
         return Ok(Plan::ServeStop);
     }
+    if serve.adopt {
+        return Ok(Plan::ServeAdopt);
+    }
     if serve.local {
         let idle = duration("--idle", &serve.idle)?;
         if idle < MIN_IDLE {

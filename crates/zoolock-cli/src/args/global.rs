@@ -11,6 +11,7 @@ pub(crate) struct Global {
     /// Ensemble (h1:2181,h2:2181)
     ///
     /// With a chroot: h1:2181,h2:2181/chroot. Without --connect, this user's embedded server on this machine is used.
+    /// Its files are in ZOOLOCK_STATE_DIR, $XDG_STATE_HOME/zoolock or ~/.local/state/zoolock, on a disk of this machine.
     #[arg(long, global = true, env = "ZOOLOCK_CONNECT", value_name = "HOSTS", help_heading = "Connection")]
     pub(crate) connect: Option<String>,
 

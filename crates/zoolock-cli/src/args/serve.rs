@@ -18,7 +18,7 @@ of ZooKeeper:
 #[command(after_help = SERVE_HELP)]
 pub(crate) struct ServeArgs {
     /// Address to listen on; any address but a loopback address is open to the network
-    #[arg(long, value_name = "ADDRESS", required_unless_present_any = ["tls_listen", "status", "stop", "local"])]
+    #[arg(long, value_name = "ADDRESS", required_unless_present_any = ["tls_listen", "status", "stop", "adopt", "local"])]
     pub(crate) listen: Option<String>,
 
     /// Directory for znodes and sessions; without it, they end with the server
@@ -49,8 +49,12 @@ pub(crate) struct ServeArgs {
     #[arg(long, conflicts_with = "listen")]
     pub(crate) stop: bool,
 
+    /// Use the state directory of a machine that is gone, after a move or a restore; its sessions end
+    #[arg(long, conflicts_with_all = ["listen", "status", "stop"])]
+    pub(crate) adopt: bool,
+
     /// Run as this user's server, as `zoolock run` starts it
-    #[arg(long, hide = true, conflicts_with_all = ["listen", "status", "stop"])]
+    #[arg(long, hide = true, conflicts_with_all = ["listen", "status", "stop", "adopt"])]
     pub(crate) local: bool,
 
     /// Time without a session after which this user's server stops
@@ -59,7 +63,7 @@ pub(crate) struct ServeArgs {
 }
 
 /// Flags about this user's server. They conflict with the settings of any other server.
-const ELSEWHERE: [&str; 3] = ["status", "stop", "local"];
+const ELSEWHERE: [&str; 4] = ["status", "stop", "adopt", "local"];
 
 /// Durability of acknowledged writes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]

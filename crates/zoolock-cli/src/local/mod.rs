@@ -12,25 +12,35 @@
 //! | `sessions` | the number of sessions, for `serve --status` |
 //! | `log` | the messages of the server |
 //! | `data` | the data of the server, so that tokens rise over restarts |
+//! | `holders` | a file for each command of `run`; its locks are freed when the command has died |
+//! | `machine` | the machine and the boot of the last server; other machines are refused |
 
+mod file_system;
+mod holders;
 mod keep;
+mod machine;
 mod paths;
 mod server;
 mod start;
 
 use std::fs::{File, OpenOptions, TryLockError};
+use std::io::Write;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::PathBuf;
 use std::str::FromStr;
 
 use rustix::process::{Pid, getpid};
 
+pub(crate) use holders::HolderFile;
 pub(crate) use keep::{Keeper, stopped};
+pub(crate) use machine::adopt;
 pub(crate) use paths::StateDir;
 pub(crate) use server::{become_independent, serve};
 pub(crate) use start::running;
 
+use self::machine::Machine;
 use crate::exit::{Exit, Failure};
+use crate::reaper::table::born;
 
 /// The name of the socket.
 const SOCKET: &str = "socket";
@@ -61,36 +71,47 @@ impl Running {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Process {
     pub(crate) pid: Pid,
+    /// The time of its start. A later process may have the same pid.
+    born: u64,
     /// The process namespace, in which the pid is valid.
     namespace: String,
-    /// The id of the boot of the machine. Containers share it with their machine.
-    boot: String,
-    /// The name of the machine.
-    host: String,
+    machine: Machine,
 }
 
 impl Process {
     fn current() -> Process {
-        let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
         let namespace = std::fs::read_link("/proc/self/ns/pid").unwrap_or_default();
         Process {
             pid: getpid(),
+            born: born(getpid()).unwrap_or_default(),
             namespace: namespace.to_string_lossy().into_owned(),
-            boot: boot.trim().to_owned(),
-            host: rustix::system::uname().nodename().to_string_lossy().into_owned(),
+            machine: Machine::current(),
         }
+    }
+
+    /// Returns whether both are the same process. The name of its machine may have changed.
+    fn is(&self, other: &Self) -> bool {
+        (self.pid, self.born, &self.namespace) == (other.pid, other.born, &other.namespace)
+            && self.machine.boot == other.machine.boot
     }
 
     /// Returns whether a signal to the pid reaches this process.
     pub(crate) fn is_in_our_namespace(&self) -> bool {
         self.namespace == Process::current().namespace
     }
+
+    /// Returns whether this process of our namespace still runs.
+    fn runs(&self) -> bool {
+        self.machine.is_same_boot(&Machine::current())
+            && self.is_in_our_namespace()
+            && born(self.pid) == Some(self.born)
+    }
 }
 
 impl std::fmt::Display for Process {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let Process { pid, namespace, boot, host } = self;
-        write!(f, "{pid} {namespace} {boot} {host}")
+        let Process { pid, born, namespace, machine } = self;
+        write!(f, "{pid} {born} {namespace} {machine}")
     }
 }
 
@@ -98,10 +119,11 @@ impl FromStr for Process {
     type Err = ();
 
     fn from_str(text: &str) -> Result<Self, ()> {
-        let mut words = text.trim_end().splitn(4, ' ').map(str::to_owned);
+        let mut words = text.trim_end().splitn(4, ' ');
         let mut word = || words.next().ok_or(());
         let pid = word()?.parse().ok().and_then(Pid::from_raw).ok_or(())?;
-        Ok(Process { pid, namespace: word()?, boot: word()?, host: word()? })
+        let born = word()?.parse().map_err(|_| ())?;
+        Ok(Process { pid, born, namespace: word()?.to_owned(), machine: word()?.parse()? })
     }
 }
 
@@ -114,8 +136,6 @@ pub(crate) enum State {
     Busy,
     /// A server listens.
     Listening(Process),
-    /// A server runs on another machine, which shares the state directory.
-    Elsewhere(Process),
 }
 
 /// Removes a file, if it is there.
@@ -127,29 +147,55 @@ fn remove(dir: &StateDir, name: &str) -> Result<(), Failure> {
 }
 
 /// Returns the state of the server, without changing it.
+///
+/// # Errors
+/// The directory belongs to another machine, or cannot be read.
 pub(crate) fn look(dir: &StateDir) -> Result<State, Failure> {
+    machine::of(dir)?;
     let lock = open_lock(dir, "lock")?;
     match lock.try_lock_shared() {
         Ok(()) => return Ok(State::Absent),
         Err(TryLockError::WouldBlock) => {}
         Err(TryLockError::Error(error)) => return Err(dir.failed("lock", "lock", &error)),
     }
-    let text = std::fs::read_to_string(dir.file("server")).unwrap_or_default();
-    Ok(match text.parse::<Process>() {
-        Err(()) => State::Busy,
-        Ok(process) if process.boot == Process::current().boot => State::Listening(process),
-        Ok(process) => State::Elsewhere(process),
-    })
+    match named(dir) {
+        None => Ok(State::Busy),
+        Some(process) if process.machine.boot == Machine::current().boot => Ok(State::Listening(process)),
+        Some(process) => Err(machine::belongs_to_another(dir, &process.machine)),
+    }
 }
 
-/// Returns the error for a server on another machine.
-pub(crate) fn elsewhere(dir: &StateDir, process: &Process) -> Failure {
-    Failure::unavailable(format!(
-        "the state directory {} is shared with {}, where this user's server runs; local mode works on one machine: set \
-         ZOOLOCK_STATE_DIR to a directory of this machine, or name an ensemble with --connect",
-        dir.path().display(),
-        process.host
-    ))
+/// Returns the process that the file `server` names.
+fn named(dir: &StateDir) -> Option<Process> {
+    std::fs::read_to_string(dir.file("server")).ok()?.parse().ok()
+}
+
+/// Returns the error for a server that runs although its lock is free, if there is one.
+fn lock_is_broken(dir: &StateDir) -> Option<Failure> {
+    let process = named(dir).filter(|process| process.runs() && !process.is(&Process::current()))?;
+    Some(Failure::unavailable(format!(
+        "process {} serves the state directory {} without its file lock; if the file `lock` was deleted, stop the process; if \
+         the directory is mounted twice, set ZOOLOCK_STATE_DIR to a directory that is mounted once",
+        process.pid,
+        dir.path().display()
+    )))
+}
+
+/// Replaces the content of a file. Readers see the old one or the new one. With `synced` that is so after a power cut, too.
+fn replace(dir: &StateDir, name: &str, content: &str, synced: bool) -> Result<(), Failure> {
+    let draft = dir.file(&format!("{name}.new"));
+    let written = OpenOptions::new()
+        .create(true)
+        .truncate(true)
+        .write(true)
+        .mode(0o600)
+        .open(&draft)
+        .and_then(|mut file| {
+            writeln!(file, "{content}")?;
+            if synced { file.sync_all() } else { Ok(()) }
+        })
+        .and_then(|()| std::fs::rename(&draft, dir.file(name)));
+    written.map_err(|error| dir.failed("write", name, &error))
 }
 
 /// Opens a file that is used as a lock.
@@ -182,7 +228,7 @@ mod tests {
         let process = Process::current();
         assert_eq!(process.to_string().parse(), Ok(process.clone()));
         assert!(process.is_in_our_namespace());
-        for bad in ["", "42", "42 pid:[1] boot", "0 pid:[1] boot host", "x pid:[1] boot host"] {
+        for bad in ["", "42", "42 7 pid:[1] m boot", "0 7 pid:[1] m boot host", "42 x pid:[1] m boot host"] {
             assert_eq!(bad.parse::<Process>(), Err(()), "{bad:?}");
         }
     }
@@ -198,9 +244,23 @@ mod tests {
         let ours = Process::current();
         std::fs::write(state.file("server"), ours.to_string()).expect("file written");
         assert_eq!(look(&state).expect("readable"), State::Listening(ours.clone()));
-        let other = Process { boot: "another".to_owned(), host: "build7".to_owned(), ..ours };
+        let machine = "m another build7".parse().expect("a machine");
+        let other = Process { machine, ..ours };
         std::fs::write(state.file("server"), other.to_string()).expect("file written");
-        assert_eq!(look(&state).expect("readable"), State::Elsewhere(other.clone()));
-        assert!(elsewhere(&state, &other).to_string().contains("build7"));
+        assert!(look(&state).expect_err("another boot").to_string().contains("build7"));
+    }
+
+    #[test]
+    fn running_server_without_its_lock_is_recognised() {
+        let dir = tempfile::tempdir().expect("temporary directory is created");
+        let state = StateDir::for_tests(dir.path());
+        let ours = Process::current();
+        let parent = rustix::process::getppid().expect("the test has a parent");
+        let parent = Process { pid: parent, born: born(parent).expect("the parent runs"), ..ours.clone() };
+        let later = Process { born: parent.born + 1, ..parent.clone() };
+        for (process, broken) in [(&ours, false), (&parent, true), (&later, false)] {
+            std::fs::write(state.file("server"), process.to_string()).expect("file written");
+            assert_eq!(lock_is_broken(&state).is_some(), broken, "{process}");
+        }
     }
 }

@@ -6,7 +6,7 @@ use std::io;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
-use super::storage;
+use super::{file_system, storage};
 use crate::exit::{Exit, Failure};
 
 /// The directory, to which only this user has access.
@@ -58,6 +58,13 @@ impl StateDir {
                     path.display()
                 ),
             ));
+        }
+        if let Some(kind) = file_system::shared_type(&path) {
+            return Err(Failure::unavailable(format!(
+                "the state directory {} is on a file system that machines share ({kind}); local mode works on one machine: set \
+                 ZOOLOCK_STATE_DIR to a directory on a disk of this machine, in all jobs, or name an ensemble with --connect",
+                path.display()
+            )));
         }
         Ok(Self { path })
     }

@@ -1,8 +1,8 @@
 //! Runs this user's server.
 
-use std::fs::{File, OpenOptions, TryLockError};
-use std::io::{self, Write};
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::fs::{File, TryLockError};
+use std::io;
+use std::os::unix::fs::MetadataExt;
 use std::os::unix::net::UnixListener;
 use std::path::Path;
 use std::time::Duration;
@@ -13,14 +13,16 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit, setsid, umask};
 use zoolock_client::SocketPath;
 use zoolock_server::{Server, ServerHandle};
 
-use super::keep;
+use super::machine::{self, Machine};
 use super::paths::StateDir;
-use super::{Process, SOCKET, open_lock, remove};
+use super::{Process, SOCKET, holders, keep, lock_is_broken, named, open_lock, remove, replace};
 use crate::exit::{Exit, Failure};
 use crate::inherited;
 use crate::signals::{ServerSignals, name as signal_name};
 use crate::talk::Talk;
 
+/// The name of the socket until the server is ready.
+const NEW_SOCKET: &str = "socket.new";
 /// Maximum number of attempts to take the lock. A command that looks for the server has it for a moment.
 const LOCK_ATTEMPTS: usize = 50;
 const PAUSE: Duration = Duration::from_millis(10);
@@ -58,13 +60,31 @@ pub(crate) async fn serve(idle: Duration, talk: &Talk) -> Result<Exit, Failure> 
         talk.detail("another server runs already");
         return Ok(Exit::OK);
     };
-    // A server that crashed leaves both.
-    remove(&dir, "server")?;
-    remove(&dir, SOCKET)?;
+    let known = machine::of(&dir)?;
+    if let Some(failure) = lock_is_broken(&dir) {
+        return Err(failure);
+    }
+    // A server that crashed leaves them.
+    for name in ["server", SOCKET, NEW_SOCKET] {
+        remove(&dir, name)?;
+    }
     keep::started(&dir);
+    let has_rebooted = known.as_ref().is_some_and(|known| Machine::current().has_rebooted_since(known));
     let server = start(&dir).await?;
-    write(&dir, "sessions", "0")?;
+    // No client knows the socket yet.
+    let mut ended = holders::end_gone(&dir, &server);
+    if has_rebooted {
+        ended += server.expire_sessions();
+    }
+    // Before the first session: the next server must not end the sessions of this boot.
+    machine::remember(&dir, known.as_ref())?;
+    let ready = std::fs::rename(dir.file(NEW_SOCKET), dir.file(SOCKET));
+    ready.map_err(|error| dir.failed("rename", NEW_SOCKET, &error))?;
+    replace(&dir, "sessions", "0", false)?;
     publish(&dir)?;
+    if ended > 0 {
+        talk.note(format_args!("{} ended {ended} sessions of processes that are gone", stamp()));
+    }
     talk.note(format_args!("{} serving on {}", stamp(), dir.file(SOCKET).display()));
     let why = until_done(&server, &dir, &lock, idle, &mut signals).await;
     // Files that were removed and created again belong to another server.
@@ -79,10 +99,11 @@ pub(crate) async fn serve(idle: Duration, talk: &Talk) -> Result<Exit, Failure> 
     Ok(Exit::OK)
 }
 
+/// Starts the server on the new socket.
 async fn start(dir: &StateDir) -> Result<ServerHandle, Failure> {
-    let path = SocketPath::new(&dir.file(SOCKET));
+    let path = SocketPath::new(&dir.file(NEW_SOCKET));
     let listener =
-        path.and_then(UnixListener::bind).map_err(|error| dir.failed("listen on", SOCKET, &error))?;
+        path.and_then(UnixListener::bind).map_err(|error| dir.failed("listen on", NEW_SOCKET, &error))?;
     let server = Server::builder()
         .unix(listener)
         .data_dir(dir.file("data"))
@@ -90,7 +111,8 @@ async fn start(dir: &StateDir) -> Result<ServerHandle, Failure> {
     server.start().await.map_err(|error| crate::serve::failure(&error))
 }
 
-async fn take_lock(dir: &StateDir) -> Result<Option<File>, Failure> {
+/// Takes the lock of the server, unless a server has it.
+pub(super) async fn take_lock(dir: &StateDir) -> Result<Option<File>, Failure> {
     let lock = open_lock(dir, "lock")?;
     for _ in 0..LOCK_ATTEMPTS {
         match lock.try_lock() {
@@ -128,7 +150,7 @@ async fn until_done(
         }
         let sessions = server.sessions();
         // Only `--status` reads it. So a full disk is no reason to stop.
-        if sessions != known && write(dir, "sessions", &sessions.to_string()).is_ok() {
+        if sessions != known && replace(dir, "sessions", &sessions.to_string(), false).is_ok() {
             known = sessions;
         }
         if server.idle_since().is_none_or(|since| since.elapsed() < idle) {
@@ -146,9 +168,7 @@ async fn until_done(
 
 /// Returns whether the file `server` names another process.
 fn is_another_process(dir: &StateDir) -> bool {
-    let named =
-        std::fs::read_to_string(dir.file("server")).ok().and_then(|text| text.parse::<Process>().ok());
-    named.is_some_and(|named| named != Process::current())
+    named(dir).is_some_and(|named| !named.is(&Process::current()))
 }
 
 /// Returns whether a path still leads to this open file.
@@ -163,21 +183,7 @@ fn is_still_at(file: &File, path: &Path) -> bool {
 
 /// Lets commands find the server.
 fn publish(dir: &StateDir) -> Result<(), Failure> {
-    write(dir, "server", &Process::current().to_string())
-}
-
-/// Replaces the content of a file. Readers see the old one or the new one.
-fn write(dir: &StateDir, name: &str, content: &str) -> Result<(), Failure> {
-    let draft = dir.file(&format!("{name}.new"));
-    let written = OpenOptions::new()
-        .create(true)
-        .truncate(true)
-        .write(true)
-        .mode(0o600)
-        .open(&draft)
-        .and_then(|mut file| writeln!(file, "{content}"))
-        .and_then(|()| std::fs::rename(&draft, dir.file(name)));
-    written.map_err(|error| dir.failed("write", name, &error))
+    replace(dir, "server", &Process::current().to_string(), false)
 }
 
 /// Returns the time for the log.

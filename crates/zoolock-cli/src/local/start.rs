@@ -8,7 +8,7 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use super::paths::StateDir;
-use super::{Running, SOCKET, State, elsewhere, look, open_lock, remove};
+use super::{Running, SOCKET, State, elsewhere, lock_is_broken, look, open_lock, remove};
 use crate::exit::{Exit, Failure, refused};
 use crate::zombies::Spawned;
 
@@ -23,18 +23,22 @@ pub(crate) async fn running(patience: Duration) -> Result<Running, Failure> {
     let dir = StateDir::open()?;
     let deadline = Instant::now() + patience.min(NEVER);
     loop {
+        let mut broken = None;
         match look(&dir)? {
             State::Listening(_) => return Ok(Running { socket: dir.file(SOCKET) }),
-            State::Elsewhere(process) => return Err(elsewhere(&dir, &process)),
             State::Busy => {}
             State::Absent => {
                 let lock = open_lock(&dir, "starting")?;
                 match lock.try_lock() {
                     // Another command may have started it between the look and the lock.
                     Ok(()) if look(&dir)? == State::Absent => {
-                        // A server that crashed leaves it. A command could take it for that of the server which starts now.
-                        remove(&dir, "server")?;
-                        start(&dir, deadline).await?;
+                        // A server that lost its files ends within a second.
+                        broken = lock_is_broken(&dir);
+                        if broken.is_none() {
+                            // A server that crashed leaves it. A command could take it for that of the server which starts now.
+                            remove(&dir, "server")?;
+                            start(&dir, deadline).await?;
+                        }
                     }
                     // Another command starts it, or it runs now.
                     Ok(()) | Err(TryLockError::WouldBlock) => {}
@@ -43,10 +47,12 @@ pub(crate) async fn running(patience: Duration) -> Result<Running, Failure> {
             }
         }
         if Instant::now() >= deadline {
-            return Err(Failure::unavailable(format!(
-                "this user's server did not begin to listen within {patience:?}; see {}",
-                dir.file("log").display()
-            )));
+            return Err(broken.unwrap_or_else(|| {
+                Failure::unavailable(format!(
+                    "this user's server did not begin to listen within {patience:?}; see {}",
+                    dir.file("log").display()
+                ))
+            }));
         }
         tokio::time::sleep(PAUSE).await;
     }

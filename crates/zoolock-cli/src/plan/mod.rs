@@ -92,6 +92,7 @@ pub(crate) enum Plan {
         json: bool,
     },
     ServeStop,
+    ServeAdopt,
     Completions(clap_complete::Shell),
     /// The text of the page.
     Man(String),

@@ -30,7 +30,7 @@ pub(crate) enum Scope {
 /// A message of zoolock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Order {
-    /// Start the command. Two files come with it: its standard input and its command line.
+    /// Start the command. Two or three files come with it: its standard input, its command line, and a file to keep open.
     Start(Lease),
     /// The end of the lease has changed.
     Lease(Lease),
@@ -113,7 +113,7 @@ impl Order {
     /// Sends the message and files.
     pub(crate) fn send_with(self, socket: impl AsFd, files: &[rustix::fd::BorrowedFd<'_>]) -> io::Result<()> {
         let text = self.encode();
-        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(2))];
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(3))];
         let mut control = SendAncillaryBuffer::new(&mut space);
         if !files.is_empty() && !control.push(SendAncillaryMessage::ScmRights(files)) {
             return Err(io::ErrorKind::InvalidInput.into());
@@ -126,7 +126,7 @@ impl Order {
     /// Receives the next message. `None` at the end. An unknown message is an order to kill.
     pub(crate) fn receive(socket: impl AsFd) -> io::Result<Option<(Self, Vec<OwnedFd>)>> {
         let mut buffer = [0; PACKET];
-        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(2))];
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(3))];
         let mut control = RecvAncillaryBuffer::new(&mut space);
         let mut slices = [IoSliceMut::new(&mut buffer)];
         let length = recvmsg(socket, &mut slices, &mut control, RecvFlags::CMSG_CLOEXEC)?.bytes;

@@ -13,6 +13,7 @@ use nix::sys::signal::{SigSet, SigmaskHow, Signal as NixSignal};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
 use nix::sys::wait::{Id, WaitPidFlag, waitid as wait_for_any};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::{FdFlags, fcntl_setfd};
 use rustix::process::{
     Pid, Signal, WaitId, WaitIdOptions, getpid, kill_process_group, set_child_subreaper, waitid,
 };
@@ -65,6 +66,8 @@ struct Reaper {
     alone: bool,
     /// What could not be said yet.
     unsaid: Vec<Report>,
+    /// Open until the last process has ended.
+    _held: Option<OwnedFd>,
     timer: Timer,
     children: SignalFd,
 }
@@ -95,9 +98,15 @@ impl Reaper {
         let children = SignalFd::with_flags(&only_children, flags)?;
         let timer = Timer::new()?;
         let Some((Order::Start(lease), received)) = Order::receive(io::stdin())? else { return Ok(None) };
-        let Ok([input, line]) = <[OwnedFd; 2]>::try_from(received) else {
+        let mut received = received.into_iter();
+        let (Some(input), Some(line)) = (received.next(), received.next()) else {
             return Err(io::ErrorKind::InvalidData.into());
         };
+        let held = received.next();
+        if let Some(held) = &held {
+            // The command and its descendants inherit it.
+            fcntl_setfd(held, FdFlags::empty())?;
+        }
         let mut duty = Duty::new(lease, args.grace());
         if duty.due(now()).is_some() {
             let _ = Report::Late.send(io::stdin());
@@ -134,6 +143,7 @@ impl Reaper {
             sweep: None,
             alone: false,
             unsaid: Vec::new(),
+            _held: held,
             timer,
             children,
         }))

@@ -56,6 +56,11 @@ impl Process {
     }
 }
 
+/// Returns the time of the start of a process that lives.
+pub(crate) fn born(pid: Pid) -> Option<u64> {
+    Process::look(pid.as_raw_pid()).filter(|process| process.alive).map(|process| process.born)
+}
+
 /// The numbers of our children, those that have ended among them; `None` where the system does not list them. Nobody is
 /// left out: they leave the list when we take them.
 pub(crate) fn children() -> Option<Vec<i32>> {

@@ -1,9 +1,10 @@
 //! Local mode: one server per user, which starts when needed and exits when idle.
 
-use crate::common::process_tree::wait_until_no_zombie_of;
+use crate::common::process_tree::{child_of, signal, wait_until_no_zombie_of};
 use crate::common::{Done, Running, Sandbox, is_alive, set_mode, wait_until};
 use rustix::process::{Pid, Signal, getsid, kill_process};
 use serde_json::Value;
+use zoolock_tests::skip::Availability;
 
 /// Returns what `serve --status --json` prints.
 fn status(sandbox: &Sandbox) -> Value {
@@ -16,6 +17,179 @@ fn status(sandbox: &Sandbox) -> Value {
 fn server_pid(sandbox: &Sandbox) -> Pid {
     let pid = status(sandbox)["pid"].as_i64().expect("the server runs");
     Pid::from_raw(i32::try_from(pid).expect("valid process id")).expect("nonzero process id")
+}
+
+/// Kills a process, and waits until it has ended.
+fn kill_server(sandbox: &Sandbox) {
+    let server = server_pid(sandbox);
+    kill_process(server, Signal::KILL).expect("server killed");
+    wait_until("the server has ended", || !is_alive(&server.as_raw_nonzero().to_string()));
+}
+
+/// Lets the state directory remember another machine id, boot or host name. Returns whether this machine has a machine id.
+fn remember(sandbox: &Sandbox, change: impl FnOnce(&mut [String])) -> bool {
+    let file = sandbox.state().join("machine");
+    let text = std::fs::read_to_string(&file).expect("the server wrote the file");
+    let mut words: Vec<String> = text.trim_end().splitn(3, ' ').map(str::to_owned).collect();
+    let has_id = words[0] != "-";
+    change(&mut words);
+    std::fs::write(&file, words.join(" ")).expect("file written");
+    has_id
+}
+
+#[test]
+fn lock_of_an_earlier_boot_is_free() {
+    let sandbox = Sandbox::new();
+    let mut holder = sandbox.converse(&["hold", "x"]);
+    sandbox.wait_for_contenders("x", 1);
+    // A power cut ends all processes at once.
+    holder.signal(Signal::KILL);
+    holder.wait();
+    let run = || sandbox.output(&["run", "--try", "x", "--", "true"]);
+    kill_server(&sandbox);
+    let done = run();
+    assert_eq!(done.code, 75, "in the same boot a process of the holder may live: {done:?}");
+    kill_server(&sandbox);
+    let has_id = remember(&sandbox, |words| words[1] = "earlier-boot".to_owned());
+    let done = run();
+    assert_eq!(done.code, if has_id { 0 } else { 75 }, "{done:?}");
+}
+
+/// Starts a command that has a descendant in a session of its own. Returns zoolock, its reaper, and that descendant.
+fn command_with_descendant(sandbox: &Sandbox) -> (Running, String, String) {
+    let script = "setsid sleep 1000 & echo $! > descendant; exec sleep 1000";
+    let running = sandbox.start(&["run", "x", "--", "sh", "-c", script]);
+    let descendant = sandbox.wait_for_file("descendant");
+    let reaper = child_of(&running.0.id().to_string(), "lock-reaper").expect("zoolock has a reaper");
+    (running, reaper, descendant)
+}
+
+#[test]
+fn lock_of_a_dead_command_is_free() {
+    let sandbox = Sandbox::new();
+    let (mut running, reaper, descendant) = command_with_descendant(&sandbox);
+    running.signal(Signal::KILL);
+    running.wait();
+    wait_until("the reaper has ended", || !is_alive(&reaper));
+    assert!(!is_alive(&descendant));
+    kill_server(&sandbox);
+    let done = sandbox.output(&["run", "--try", "x", "--", "true"]);
+    assert_eq!(done.code, 0, "{done:?}");
+    let left = std::fs::read_dir(sandbox.state().join("holders")).expect("directory exists").count();
+    assert_eq!(left, 0);
+}
+
+#[test]
+fn lock_with_a_living_descendant_stays_held() {
+    let sandbox = Sandbox::new();
+    let (mut running, reaper, descendant) = command_with_descendant(&sandbox);
+    // A zoolock that runs would do the reaper's work.
+    running.signal(Signal::STOP);
+    signal(&reaper, Signal::KILL);
+    wait_until("the reaper has ended", || !is_alive(&reaper));
+    running.signal(Signal::KILL);
+    running.wait();
+    assert!(is_alive(&descendant));
+    let run = || {
+        kill_server(&sandbox);
+        sandbox.output(&["run", "--try", "x", "--", "true"])
+    };
+    let done = run();
+    assert_eq!(done.code, 75, "{done:?}");
+    signal(&descendant, Signal::KILL);
+    wait_until("the descendant has ended", || !is_alive(&descendant));
+    let done = run();
+    assert_eq!(done.code, 0, "{done:?}");
+}
+
+#[test]
+fn holder_after_reboot_outlives_server_crash() {
+    let sandbox = Sandbox::new();
+    assert_eq!(sandbox.output(&["run", "x", "--", "true"]).code, 0);
+    kill_server(&sandbox);
+    remember(&sandbox, |words| words[1] = "earlier-boot".to_owned());
+    let _holder = sandbox.converse(&["hold", "x"]);
+    sandbox.wait_for_contenders("x", 1);
+    kill_server(&sandbox);
+    assert_eq!(sandbox.output(&["run", "--try", "x", "--", "true"]).code, 75);
+}
+
+#[test]
+fn directory_of_another_machine_is_refused_until_adopted() {
+    let sandbox = Sandbox::new();
+    let mut holder = sandbox.converse(&["hold", "x"]);
+    sandbox.wait_for_contenders("x", 1);
+    let adopt = || sandbox.output(&["serve", "--adopt"]);
+    let done = adopt();
+    assert!(done.code == 69 && done.stderr.contains("serve --stop"), "a server runs: {done:?}");
+    holder.signal(Signal::KILL);
+    holder.wait();
+    kill_server(&sandbox);
+    let has_id = remember(&sandbox, |words| {
+        words[1] = "their-boot".to_owned();
+        words[2] = "build7".to_owned();
+    });
+    for args in
+        [&["run", "--try", "x", "--", "true"][..], &["ls"], &["serve", "--status"], &["serve", "--stop"]]
+    {
+        let done = sandbox.output(args);
+        assert_eq!(done.code, 69, "{done:?}");
+        for part in ["build7", "--connect", "serve --adopt"] {
+            assert!(done.stderr.contains(part), "{part}: {done:?}");
+        }
+    }
+    let done = adopt();
+    assert!(done.code == 0 && done.stderr.contains("belongs to this machine"), "{done:?}");
+    let done = sandbox.output(&["run", "--try", "x", "--", "true"]);
+    assert_eq!(done.code, if has_id { 0 } else { 75 }, "{done:?}");
+    assert_eq!(sandbox.output(&["serve", "--stop"]).code, 0);
+    assert_eq!(adopt().code, 0, "adopting again changes nothing");
+}
+
+/// Mounts one directory twice, without common file locks, and runs a command in each while the first has the lock. Exits with
+/// 99 if it cannot mount.
+const TWO_MOUNTS: &str = r#"
+mount -t tmpfs tmpfs . && cd "$PWD" && mkdir lower upper work-a work-b a b || exit 99
+for side in a b; do
+    mount -t overlay overlay -o "lowerdir=lower,upperdir=upper,workdir=work-$side" "$side" || exit 99
+done
+ZOOLOCK_STATE_DIR=$PWD/a/state "$0" run x -- sh -c 'echo > held; until [ -e done ]; do sleep 0.1; done' &
+until [ -e held ]; do kill -0 $! || exit 1; sleep 0.1; done
+ZOOLOCK_STATE_DIR=$PWD/b/state "$0" --connect-timeout 1s run --try x -- true
+second=$?
+echo > done
+wait $!
+echo "$? $second"
+ZOOLOCK_STATE_DIR=$PWD/a/state "$0" --quiet serve --stop
+"#;
+
+#[test]
+fn second_mount_without_common_locks_is_refused() {
+    let sandbox = Sandbox::new();
+    std::fs::create_dir(sandbox.path("mounts")).expect("directory created");
+    let mut script = sandbox.command("unshare");
+    script.args(["-rm", "sh", "-c", "cd mounts && eval \"$1\"", env!("CARGO_BIN_EXE_zoolock"), TWO_MOUNTS]);
+    let done = Done::from(script.output().expect("unshare starts"));
+    let availability = match done.code {
+        99 => Availability::Missing(format!("this user cannot mount: {}", done.stderr)),
+        _ if done.stderr.contains("unshare failed") => Availability::Missing(done.stderr.clone()),
+        _ => Availability::Available,
+    };
+    if availability.or_skip("second_mount_without_common_locks_is_refused") {
+        assert_eq!((done.code, done.stdout.as_str()), (0, "0 69\n"), "{done:?}");
+        assert!(done.stderr.contains("without its file lock"), "{done:?}");
+        assert!(!done.stderr.contains("lost"), "{done:?}");
+    }
+}
+
+#[test]
+fn next_server_waits_for_server_without_lock() {
+    let sandbox = Sandbox::new();
+    assert_eq!(sandbox.output(&["run", "x", "--", "true"]).code, 0);
+    let old = server_pid(&sandbox).as_raw_nonzero().to_string();
+    std::fs::remove_file(sandbox.state().join("lock")).expect("file removed");
+    assert_eq!(sandbox.output(&["run", "x", "--", "true"]).code, 0);
+    assert!(!is_alive(&old), "two servers");
 }
 
 #[test]
@@ -214,7 +388,7 @@ fn server_exits_if_another_machine_uses_its_directory() {
     let sandbox = Sandbox::new();
     assert_eq!(sandbox.output(&["run", "x", "--", "true"]).code, 0);
     let old = server_pid(&sandbox).as_raw_nonzero().to_string();
-    std::fs::write(sandbox.state().join("server"), "1 pid:[1] boot build7\n").expect("file written");
+    std::fs::write(sandbox.state().join("server"), "1 7 pid:[1] - boot build7\n").expect("file written");
     wait_until("the server exits", || !is_alive(&old));
     let log = std::fs::read_to_string(sandbox.state().join("log")).expect("the log exists");
     assert!(log.contains("another server uses the state directory"), "{log}");

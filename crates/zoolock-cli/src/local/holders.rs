@@ -1,0 +1,117 @@
+//! The commands under a lock, so that the next server frees the locks of those that a KILL or a power cut has ended.
+//!
+//! While a command runs, `zoolock run` has a file in the directory `holders`, with its process and its session. zoolock, its
+//! reaper, and the command with its descendants all have the file open, and with it one file lock. The lock is free when the
+//! last of them is dead, in whatever process namespace they ran. A pid would not show that: a reaper and a command outlive
+//! zoolock for a moment.
+//!
+//! Sessions without such a file wait for their timeout: those of waiters, of `zoolock hold`, which protects work of its caller,
+//! and of the library.
+
+use std::fs::{DirBuilder, File, OpenOptions};
+use std::io::{self, Read, Write};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::path::PathBuf;
+
+use zoolock_server::ServerHandle;
+
+use super::Process;
+use super::paths::StateDir;
+use crate::plan::{Endpoint, Service};
+
+/// The directory with a file for each command.
+const HOLDERS: &str = "holders";
+
+/// The file of a command. It is removed when this is dropped.
+#[derive(Debug)]
+pub(crate) struct HolderFile {
+    path: PathBuf,
+    file: File,
+}
+
+impl HolderFile {
+    /// Creates the file in local mode. Without it, the session only has to wait for its timeout.
+    pub(crate) fn of(service: &Service, session: i64) -> Option<Self> {
+        match service.endpoint {
+            Endpoint::Local => Self::create(&StateDir::open().ok()?, session).ok(),
+            Endpoint::Remote { .. } => None,
+        }
+    }
+
+    fn create(dir: &StateDir, session: i64) -> io::Result<Self> {
+        let holders = dir.file(HOLDERS);
+        match DirBuilder::new().mode(0o700).create(&holders) {
+            Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
+            _ => {}
+        }
+        let path = holders.join(format!("{session:016x}"));
+        let file = OpenOptions::new().create(true).truncate(false).write(true).mode(0o600).open(&path)?;
+        let created = Self { path, file };
+        created.file.try_lock()?;
+        (&created.file).write_all(format!("{}\n", Process::current()).as_bytes())?;
+        Ok(created)
+    }
+
+    /// Returns the file, for the processes that hold its lock.
+    pub(crate) fn file(&self) -> BorrowedFd<'_> {
+        self.file.as_fd()
+    }
+}
+
+impl Drop for HolderFile {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_file(&self.path);
+    }
+}
+
+/// Ends the sessions of commands that have ended without a release. Returns their number.
+pub(super) fn end_gone(dir: &StateDir, server: &ServerHandle) -> usize {
+    let files = std::fs::read_dir(dir.file(HOLDERS)).into_iter().flatten().flatten();
+    let gone: Vec<PathBuf> = files.map(|file| file.path()).filter(is_gone).collect();
+    let mut ended = 0;
+    for file in gone {
+        let session = file.file_name().and_then(|name| i64::from_str_radix(name.to_str()?, 16).ok());
+        ended += usize::from(session.is_some_and(|session| server.expire_session(session)));
+        let _ = std::fs::remove_file(file);
+    }
+    ended
+}
+
+/// Returns whether all processes of a command are dead.
+fn is_gone(path: &PathBuf) -> bool {
+    let Ok(mut file) = File::open(path) else { return false };
+    let mut text = String::new();
+    // If the process runs, file locks do not work here and prove nothing.
+    file.try_lock().is_ok()
+        && file.read_to_string(&mut text).is_ok()
+        && text.parse::<Process>().is_ok_and(|process| !process.runs())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn command_is_gone_when_its_file_lock_is_free() {
+        let dir = tempfile::tempdir().expect("temporary directory is created");
+        let state = StateDir::for_tests(dir.path());
+        let ours = HolderFile::create(&state, 0x7b).expect("file created");
+        assert!(!is_gone(&ours.path));
+        // The reaper and the command have the file, too.
+        let copy = ours.file.try_clone().expect("file duplicated");
+        let path = ours.path.clone();
+        drop(ours);
+        assert!(!path.exists());
+        drop(copy);
+        let process = Process::current();
+        let dead = Process { born: process.born + 1, ..process.clone() };
+        for (text, gone) in [(dead.to_string(), true), (process.to_string(), false), (String::new(), false)] {
+            std::fs::write(&path, &text).expect("file written");
+            assert_eq!(is_gone(&path), gone, "{text:?}");
+            let holder = File::open(&path).expect("file opened");
+            holder.lock().expect("file locked");
+            assert!(!is_gone(&path), "{text:?}");
+        }
+    }
+}
