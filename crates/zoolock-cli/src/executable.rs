@@ -1,8 +1,9 @@
 //! Whether a command can be run, found out before a lock is taken for it.
 
 use std::ffi::{OsStr, OsString};
+use std::io::Read;
 use std::os::unix::ffi::OsStrExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use rustix::fs::{Access, access};
 use rustix::io::Errno;
@@ -20,19 +21,29 @@ pub(crate) fn check(program: &OsStr) -> Result<(), Failure> {
     if program.is_empty() {
         return Err(Failure::new(Exit::NOT_FOUND, "the command after -- is empty"));
     }
-    if program.as_bytes().contains(&b'/') {
-        return look(Path::new(program)).map_err(|problem| problem.failure(program));
-    }
-    let path = std::env::var_os("PATH").unwrap_or_else(|| OsString::from(DEFAULT_PATH));
     let mut nearest = Problem::NotFound;
-    for directory in std::env::split_paths(&path) {
-        match look(&directory.join(program)) {
+    for path in candidates(program) {
+        match look(&path) {
             Ok(()) => return Ok(()),
             Err(Problem::NotFound) => {}
             Err(problem) => nearest = problem,
         }
     }
     Err(nearest.failure(program))
+}
+
+/// Returns the file that `execvp` runs.
+fn find(program: &OsStr) -> Option<PathBuf> {
+    candidates(program).into_iter().find(|path| look(path).is_ok())
+}
+
+/// Returns the paths at which `execvp` looks.
+fn candidates(program: &OsStr) -> Vec<PathBuf> {
+    if program.as_bytes().contains(&b'/') {
+        return vec![PathBuf::from(program)];
+    }
+    let path = std::env::var_os("PATH").unwrap_or_else(|| OsString::from(DEFAULT_PATH));
+    std::env::split_paths(&path).map(|directory| directory.join(program)).collect()
 }
 
 /// Why a file cannot be run.
@@ -76,11 +87,43 @@ pub(crate) fn failed(program: &OsStr, error: std::io::Error) -> Failure {
         std::io::ErrorKind::NotFound => Exit::NOT_FOUND,
         _ => Exit::NOT_EXECUTABLE,
     };
-    Failure::new(exit, format!("cannot run {}: {error}", program.display()))
+    let cause = match error.raw_os_error().map(Errno::from_raw_os_error) {
+        Some(Errno::NOENT | Errno::ACCESS) => cause(program),
+        _ => None,
+    };
+    let cause = cause.unwrap_or_else(|| error.to_string());
+    Failure::new(exit, format!("cannot run {}: {cause}", program.display()))
+}
+
+/// Returns why the system does not run a program that is there and may be executed.
+fn cause(program: &OsStr) -> Option<String> {
+    let path = find(program)?;
+    let mut start = [0; 256];
+    let read = std::fs::File::open(&path).and_then(|mut file| file.read(&mut start)).ok()?;
+    let start = &start[..read];
+    if start.starts_with(b"\x7fELF") {
+        return Some("the loader that it names is missing; install the libraries of its platform".to_owned());
+    }
+    let rest = start.strip_prefix(b"#!")?;
+    let line = rest.split(|&byte| byte == b'\n').next().unwrap_or_default();
+    if line.ends_with(b"\r") {
+        let path = path.display();
+        return Some(format!("its first line ends in a carriage return; remove it: sed -i 's/\\r$//' {path}"));
+    }
+    let interpreter = line.split(|byte| byte.is_ascii_whitespace()).find(|word| !word.is_empty())?;
+    let interpreter = Path::new(OsStr::from_bytes(interpreter));
+    let problem = match look(interpreter) {
+        Err(Problem::NotFound) => "is missing",
+        Err(Problem::Directory | Problem::NotExecutable) => "cannot be executed",
+        Ok(()) => return None,
+    };
+    Some(format!("its interpreter {} {problem}; install it, or correct the first line", interpreter.display()))
 }
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
     use super::*;
 
     fn code(program: &str) -> u8 {
@@ -94,6 +137,25 @@ mod tests {
         for errno in [Errno::AGAIN, Errno::MFILE, Errno::NFILE, Errno::NOMEM] {
             assert_eq!(code(errno), 69, "{errno}");
         }
+    }
+
+    #[test]
+    fn script_that_does_not_start_names_the_cause() {
+        let dir = tempfile::tempdir().expect("temporary directory is created");
+        let script = dir.path().join("script");
+        for (content, errno, cause) in [
+            ("#!/no/such/interpreter -x\n", Errno::NOENT, "interpreter /no/such/interpreter is missing"),
+            ("#!/bin/sh\r\ntrue\r\n", Errno::NOENT, "carriage return"),
+            ("#! /etc/passwd\n", Errno::ACCESS, "interpreter /etc/passwd cannot be executed"),
+            ("\u{7f}ELF", Errno::NOENT, "loader"),
+        ] {
+            std::fs::write(&script, content).expect("file written");
+            std::fs::set_permissions(&script, PermissionsExt::from_mode(0o755)).expect("mode set");
+            let message = failed(script.as_os_str(), errno.into()).to_string();
+            assert!(message.contains(cause) && message.contains("script"), "{message}");
+        }
+        let message = failed(OsStr::new("/no/such/file"), Errno::NOENT.into()).to_string();
+        assert!(message.contains("No such file"), "{message}");
     }
 
     #[test]

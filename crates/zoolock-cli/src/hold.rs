@@ -1,11 +1,12 @@
 //! `zoolock hold`: a lock without a command.
 
 use std::io::Write;
-use std::os::unix::fs::FileTypeExt;
 use std::sync::Arc;
 use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, poll};
+use rustix::fs::{FileType, fstat};
+use rustix::termios::isatty;
 use serde::Serialize;
 use zoolock::LossReason;
 use zoolock_client::start_thread;
@@ -41,7 +42,7 @@ pub(crate) async fn hold(plan: Hold, talk: &Arc<Talk>) -> Result<Exit, Failure> 
     let _keeper = Keeper::of(&plan.service, talk);
     let (ended, mut input_ended) = tokio::sync::mpsc::channel(1);
     let input = move || {
-        if wait_for_end_of_input() {
+        if has_end_of_input() && wait_for_end_of_input() {
             let _ = ended.blocking_send(());
         }
     };
@@ -61,7 +62,8 @@ pub(crate) async fn hold(plan: Hold, talk: &Arc<Talk>) -> Result<Exit, Failure> 
             format!("cannot print the token: {error}; {name} is not held"),
         ));
     }
-    talk.note(format_args!("holding {name}; ^C or the end of input releases it"));
+    let end = if has_end_of_input() { "the end of input" } else { "TERM" };
+    talk.note(format_args!("holding {name}; ^C or {end} releases it"));
     let lost = tokio::select! {
         biased;
         reason = holder.lost() => Some(reason),
@@ -126,14 +128,18 @@ fn print(holder: &Holder, name: &str, json: bool) -> std::io::Result<()> {
     stdout.flush()
 }
 
-/// Blocks until standard input ends; false where it has no end that means anything.
+/// Returns whether the end of standard input means something. It does not for a device such as `/dev/null`.
+fn has_end_of_input() -> bool {
+    let stdin = std::io::stdin();
+    let is_device =
+        fstat(&stdin).is_ok_and(|stat| FileType::from_raw_mode(stat.st_mode) == FileType::CharacterDevice);
+    !is_device || isatty(&stdin)
+}
+
+/// Blocks until standard input ends; false if it cannot be read.
 fn wait_for_end_of_input() -> bool {
     let stdin = std::io::stdin();
-    let device = std::fs::metadata("/dev/stdin").is_ok_and(|metadata| metadata.file_type().is_char_device());
-    let is_terminal = rustix::termios::isatty(&stdin);
-    if device && !is_terminal {
-        return false;
-    }
+    let is_terminal = isatty(&stdin);
     let mut buffer = [0; 4096];
     loop {
         if is_terminal && !Terminal::open().is_some_and(|terminal| terminal.is_ours()) {

@@ -1,5 +1,6 @@
 //! Diagnoses a failed connection, so that the error can name the cause.
 
+use std::os::unix::fs::MetadataExt;
 use std::time::Duration;
 
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
@@ -21,6 +22,8 @@ struct Finding {
     what: String,
     /// Set if it refuses our identity.
     refuses: bool,
+    /// Set if a server runs there that may speak ZooKeeper.
+    runs: bool,
 }
 
 /// The kind of server that answers a client of ZooKeeper's protocol.
@@ -44,7 +47,7 @@ pub(crate) async fn explain(
         // A failed handshake needs a closer look.
         OpenError::Unreachable(errors) if !transport.has_tls() => {
             let errors: Vec<String> = errors.iter().map(ToString::to_string).collect();
-            unreachable(connect, (!gave_up).then_some(patience), &errors.join("; "))
+            unreachable(connect, (!gave_up).then_some(patience), &errors.join("; "), false)
         }
         _ => match transport.trouble() {
             Some(trouble) => {
@@ -59,7 +62,7 @@ pub(crate) async fn explain(
 /// Tries each host separately, and returns an error that describes them.
 async fn diagnose(connect: &ConnectString, patience: Duration, transport: &Transport) -> Error {
     let mut findings = Vec::new();
-    let mut all_refuse = true;
+    let (mut all_refuse, mut one_runs) = (true, false);
     for host in connect.hosts() {
         let look = async {
             match host {
@@ -68,8 +71,9 @@ async fn diagnose(connect: &ConnectString, patience: Duration, transport: &Trans
             }
         };
         let found = tokio::time::timeout(LOOK, look).await;
-        let found = found.unwrap_or_else(|_| Finding::new("connects, but does not answer"));
+        let found = found.unwrap_or_else(|_| Finding::of_running("connects, but does not answer"));
         all_refuse &= found.refuses;
+        one_runs |= found.runs;
         findings.push(format!("{host}: {}", found.what));
     }
     let findings = findings.join("; ");
@@ -79,20 +83,40 @@ async fn diagnose(connect: &ConnectString, patience: Duration, transport: &Trans
             message: format!("no session within {patience:?} ({findings})"),
         };
     }
-    unreachable(connect, Some(patience), &findings)
+    unreachable(connect, Some(patience), &findings, one_runs)
 }
 
-fn unreachable(connect: &ConnectString, patience: Option<Duration>, findings: &str) -> Error {
+fn unreachable(
+    connect: &ConnectString,
+    patience: Option<Duration>,
+    findings: &str,
+    one_runs: bool,
+) -> Error {
     let within = patience.map_or(String::new(), |patience| format!(" within {patience:?}"));
-    Error::unavailable(
-        connect.endpoints(),
-        format!("no session{within} ({findings}); check the address and that the service runs"),
-    )
+    let advice = if one_runs {
+        "look into the log of the server, or allow more time to connect"
+    } else {
+        "check the address and that the service runs"
+    };
+    Error::unavailable(connect.endpoints(), format!("no session{within} ({findings}); {advice}"))
 }
 
 impl Finding {
     fn new(what: impl Into<String>) -> Finding {
-        Finding { what: what.into(), refuses: false }
+        Finding { what: what.into(), refuses: false, runs: false }
+    }
+
+    /// Adds the owner of a socket, if that is another user: the embedded server serves its own user and root.
+    fn with_owner(mut self, socket: &std::path::Path) -> Finding {
+        let owner = std::fs::metadata(socket).ok().map(|metadata| metadata.uid());
+        if let Some(owner) = owner.filter(|&owner| owner != rustix::process::geteuid().as_raw()) {
+            self.what.push_str(&format!("; the socket is of user {owner}, and a server of zoolock serves its own user"));
+        }
+        self
+    }
+
+    fn of_running(what: impl Into<String>) -> Finding {
+        Finding { runs: true, ..Finding::new(what) }
     }
 }
 
@@ -102,10 +126,13 @@ async fn look_at_socket(path: &std::path::Path) -> Finding {
         Err(error) => Err(error),
     };
     match connected {
-        Ok(mut stream) => of_answer(
-            shake_hands(&mut stream).await,
-            "does it run as another user, or is it at its limit of connections (--max-connections)?",
-        ),
+        Ok(mut stream) => {
+            let causes = "does it run as another user, or is it at its limit of connections (--max-connections)?";
+            match shake_hands(&mut stream).await {
+                Err(error) => of_answer(Err(error), causes).with_owner(path),
+                answer => of_answer(answer, causes),
+            }
+        }
         Err(error) => Finding::new(format!("cannot connect ({error})")),
     }
 }
@@ -113,11 +140,11 @@ async fn look_at_socket(path: &std::path::Path) -> Finding {
 /// Describes the answer of a host. `hang_up` names the probable causes if it hangs up.
 fn of_answer(answer: std::io::Result<Hello>, hang_up: &str) -> Finding {
     match answer {
-        Ok(Hello::ZooKeeper) => Finding::new("speaks ZooKeeper, but opened no session in time"),
+        Ok(Hello::ZooKeeper) => Finding::of_running("speaks ZooKeeper, but opened no session in time"),
         Ok(Hello::Other) => Finding::new("something answers, but it does not speak ZooKeeper"),
-        Err(error) => {
-            Finding::new(format!("connects, but hangs up on a ZooKeeper client ({error}); {hang_up}"))
-        }
+        Err(error) => Finding::of_running(format!(
+            "accepts the connection, and closes it without an answer ({error}); {hang_up}"
+        )),
     }
 }
 
@@ -141,7 +168,7 @@ async fn look(host: &str, port: u16, transport: &Transport) -> Finding {
         use crate::tls::Outcome;
         return match crate::tls::look(certificates, host, stream).await {
             Outcome::Said(what) => Finding::new(what),
-            Outcome::Refuses(what) => Finding { what, refuses: true },
+            Outcome::Refuses(what) => Finding { refuses: true, ..Finding::new(what) },
             Outcome::Plain => {
                 let plainly = match connect().await {
                     Ok(mut stream) => shake_hands(&mut stream).await.ok(),

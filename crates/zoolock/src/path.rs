@@ -203,8 +203,8 @@ fn split_chroot(text: &str) -> Result<(Vec<&str>, &str), String> {
     let parts: Vec<(&str, &str)> =
         text.split(',').map(|part| part.find('/').map_or((part, ""), |at| part.split_at(at))).collect();
     let hosts: Vec<&str> = parts.iter().map(|(host, _)| *host).collect();
-    if hosts.iter().any(|host| host.contains(';')) {
-        return Err("has a semicolon; separate hosts by commas".to_owned());
+    if hosts.iter().any(|host| host.contains(|c: char| c == ';' || c.is_whitespace())) {
+        return Err("has a semicolon or a space; separate servers by commas alone".to_owned());
     }
     let chroot = parts.last().map_or("", |(_, chroot)| *chroot);
     let named = parts.iter().filter(|(_, chroot)| !chroot.is_empty()).count();
@@ -227,8 +227,12 @@ fn parse_host(text: &str) -> Result<Host, String> {
         }
     } else {
         match text.split_once(':') {
+            Some(_) if text.parse::<std::net::Ipv6Addr>().is_ok() => {
+                return Err(format!("{text:?} is an IPv6 address; write it in brackets: [{text}]"));
+            }
             Some((_, port)) if port.contains(':') => {
-                return Err(format!("{text:?} has several colons; write IPv6 addresses in brackets"));
+                let message = "has several colons; separate servers by commas, and write an IPv6 address in brackets";
+                return Err(format!("{text:?} {message}"));
             }
             Some((host, port)) => (host, Some(port)),
             None => (text, None),
@@ -337,6 +341,20 @@ mod tests {
         ] {
             let error = ConnectString::parse(text).expect_err(text).to_string();
             assert!(error.contains(&format!("{text:?}")), "{error}");
+        }
+    }
+
+    #[test]
+    fn wrong_separators_are_named() {
+        for (text, advice) in [
+            ("a:1;b:1", "commas"),
+            ("a:1 b:1", "commas"),
+            ("a:1, b:1", "commas"),
+            ("a:1:b:1", "commas"),
+            ("fe80::1", "[fe80::1]"),
+        ] {
+            let error = ConnectString::parse(text).expect_err(text).to_string();
+            assert!(error.contains(advice), "{error}");
         }
     }
 }

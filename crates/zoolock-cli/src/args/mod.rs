@@ -17,6 +17,8 @@ mod waiting;
 
 use std::ffi::OsString;
 
+use clap::builder::StyledStr;
+use clap::error::{ContextKind, ContextValue};
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 
 pub(crate) use about::{CompletionsArgs, ManArgs};
@@ -56,9 +58,31 @@ pub(crate) struct Args {
 impl Args {
     /// Parses a command line and the environment.
     pub(crate) fn read(line: &[OsString]) -> Result<Args, clap::Error> {
-        let mut matches = short_help::shorten(Args::command()).try_get_matches_from(line)?;
+        let mut matches =
+            short_help::shorten(Args::command()).try_get_matches_from(line).map_err(with_working_tip)?;
         Args::from_arg_matches_mut(&mut matches).map_err(|error| error.format(&mut Args::command()))
     }
+}
+
+/// Replaces the tip of clap to put `--` before an unknown flag: behind `--` `run` has its command, and most subcommands have
+/// no argument.
+fn with_working_tip(mut error: clap::Error) -> clap::Error {
+    let is_wrong = |tip: &StyledStr| tip.to_string().contains(" as a value, use ");
+    let Some(ContextValue::StyledStrs(tips)) = error.get(ContextKind::Suggested) else { return error };
+    if !tips.iter().any(is_wrong) {
+        return error;
+    }
+    let mut tips: Vec<_> = tips.iter().filter(|tip| !is_wrong(tip)).cloned().collect();
+    if matches!(error.get(ContextKind::Usage), Some(ContextValue::StyledStr(usage)) if usage.to_string().contains("zoolock run"))
+    {
+        tips.push("flags of CMD go behind `--`: zoolock run NAME -- CMD".into());
+    }
+    if tips.is_empty() {
+        error.remove(ContextKind::Suggested);
+    } else {
+        error.insert(ContextKind::Suggested, ContextValue::StyledStrs(tips));
+    }
+    error
 }
 
 /// The subcommands.
@@ -137,6 +161,20 @@ mod tests {
             let args = Args::try_parse_from(line).expect("all three positions are accepted");
             assert_eq!(args.global.connect.as_deref(), Some("a:1"));
         }
+    }
+
+    #[test]
+    fn tip_for_unknown_flag_works() {
+        let message = |line: &[&str]| {
+            let line: Vec<OsString> = line.iter().map(OsString::from).collect();
+            Args::read(&line).expect_err("an unknown flag").to_string()
+        };
+        let run = message(&["zoolock", "run", "x", "ls", "-l"]);
+        assert!(run.contains("zoolock run NAME -- CMD") && !run.contains("'-- -l'"), "{run}");
+        let show = message(&["zoolock", "show", "x", "-l"]);
+        assert!(show.contains("'-l'") && !show.contains("tip"), "{show}");
+        let typo = message(&["zoolock", "show", "x", "--jsn"]);
+        assert!(typo.contains("--json") && !typo.contains("'-- "), "{typo}");
     }
 
     #[test]

@@ -36,6 +36,7 @@ fn unrunnable_command_exits_126_or_127() {
     set_mode(sandbox.path("broken"), 0o755);
     let done = sandbox.output(&["run", "x", "--", "./broken"]);
     assert_eq!(done.code, 127, "{done:?}");
+    assert!(done.stderr.contains("interpreter /no/such/interpreter is missing"), "{done:?}");
     assert_eq!(sandbox.contenders("x"), 0);
 }
 
