@@ -166,6 +166,17 @@ mod tests {
     }
 
     #[test]
+    fn file_in_the_way_is_named() {
+        let dir = tempfile::tempdir().expect("a temporary directory");
+        let file = dir.path().join("file");
+        std::fs::write(&file, "").expect("writable");
+        for path in [file.clone(), file.join("below")] {
+            let error = DataDir::open(&path).expect_err("a file").to_string();
+            assert!(error.contains("a file is in the way"), "{error}");
+        }
+    }
+
+    #[test]
     fn a_second_server_is_refused() {
         let dir = tempfile::tempdir().expect("a temporary directory");
         let _first = DataDir::open(dir.path()).expect("free");

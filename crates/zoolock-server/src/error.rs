@@ -25,7 +25,7 @@ pub enum Error {
         source: io::Error,
     },
     /// The data directory cannot be used.
-    #[error("cannot {what} {}: {source}; choose a data directory that this user may write", .path.display())]
+    #[error("cannot {what} {}: {source}; {}", .path.display(), data_hint(.source))]
     DataDir {
         /// What was tried.
         what: &'static str,
@@ -102,5 +102,18 @@ fn listen_hint(error: &io::Error) -> &'static str {
         io::ErrorKind::AddrInUse => "stop the server that has it, or choose another port",
         io::ErrorKind::PermissionDenied => "choose a port above 1023",
         _ => "choose an address of this machine",
+    }
+}
+
+fn data_hint(error: &io::Error) -> &'static str {
+    match error.kind() {
+        io::ErrorKind::AlreadyExists | io::ErrorKind::NotADirectory => {
+            "a file is in the way; move it away, or choose another data directory"
+        }
+        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
+            "free space there, or choose a data directory on another disk"
+        }
+        io::ErrorKind::FileTooLarge => "raise the limit on the size of files (ulimit -f)",
+        _ => "choose a data directory that this user may write",
     }
 }

@@ -83,6 +83,12 @@ impl Storage {
                 "a write that a crash cut short was dropped; nobody was told of it"
             );
         }
+        if let Some(file) = &recovered.removed {
+            tracing::warn!(
+                file,
+                "the last file of the log was empty and was removed; no acknowledged write was in it"
+            );
+        }
         let state = recovered.state;
         let (znodes, sessions, replayed) = (state.tree.len(), state.sessions.len(), recovered.replayed);
         tracing::info!(znodes, sessions, replayed, zxid = %state.zxid, "brought back");

@@ -10,9 +10,7 @@ use crate::ids::Zxid;
 #[non_exhaustive]
 pub enum LogError {
     /// The operating system refused.
-    #[error(
-        "cannot {what} {file}: {source}; see to the disk and the rights of the directory, then start again"
-    )]
+    #[error("cannot {what} {file}: {source}; {}, then start again", hint(.source))]
     Io {
         /// What was tried.
         what: &'static str,
@@ -68,5 +66,13 @@ pub enum LogError {
 impl LogError {
     pub(super) fn io(what: &'static str, file: String) -> impl FnOnce(io::Error) -> LogError {
         move |source| LogError::Io { what, file, source: Arc::new(source) }
+    }
+}
+
+fn hint(error: &io::Error) -> &'static str {
+    match error.kind() {
+        io::ErrorKind::FileTooLarge => "raise the limit on the size of files (ulimit -f)",
+        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => "free space on the disk",
+        _ => "see to the disk and the rights of the directory",
     }
 }

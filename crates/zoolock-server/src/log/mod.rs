@@ -81,6 +81,8 @@ pub struct Recovered {
     pub replayed: usize,
     /// The dropped end of the log.
     pub dropped: Option<Torn>,
+    /// The last segment, which was empty and was removed. No transaction in it was acknowledged.
+    pub removed: Option<String>,
     /// Errors of snapshots that could not be used, and are not needed.
     pub passed_over: Vec<LogError>,
 }
@@ -133,9 +135,10 @@ impl Log {
                 replayed_bytes: 0,
                 tail: create_segment(&*disk, Zxid::start_of(0), 0, options.allocate)?,
                 torn: None,
+                empty: None,
             },
         };
-        let Recovery { state, snapshot, damaged, replayed, replayed_bytes, tail, torn } = recovery;
+        let Recovery { state, snapshot, damaged, replayed, replayed_bytes, tail, torn, empty } = recovery;
         let log = Log {
             disk,
             options,
@@ -151,7 +154,8 @@ impl Log {
             last_snapshot_bytes: snapshot.map_or(0, |snapshot| snapshot.bytes),
         };
         let passed_over = damaged.into_iter().map(|(_, error)| error).collect();
-        Ok((log, Recovered { state, fresh, snapshot, replayed, dropped: torn, passed_over }))
+        let removed = empty.map(|after| log.disk.describe(&segment_name(after)));
+        Ok((log, Recovered { state, fresh, snapshot, replayed, dropped: torn, removed, passed_over }))
     }
 
     /// Adds a transaction to the next write. Refused writes are not logged.
@@ -424,6 +428,10 @@ fn remove_leftovers(disk: &dyn Disk, recovery: Option<&Recovery>) -> Result<(), 
     let names = disk.list().map_err(failed("list the directory of", "log.*"))?;
     for name in names.iter().filter(|name| [SEGMENT_TMP, SNAPSHOT_TMP].contains(&name.as_str())) {
         disk.remove(name).map_err(failed("remove", name))?;
+    }
+    if let Some(after) = recovery.and_then(|recovery| recovery.empty) {
+        let name = segment_name(after);
+        disk.remove(&name).map_err(failed("remove", &name))?;
     }
     for (zxid, error) in recovery.iter().flat_map(|recovery| &recovery.damaged) {
         // A damaged snapshot is kept for inspection, but under another name, so that recovery does not use it.

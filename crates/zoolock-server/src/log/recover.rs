@@ -36,6 +36,8 @@ pub(super) struct Recovery {
     pub(super) replayed_bytes: u64,
     pub(super) tail: Tail,
     pub(super) torn: Option<Torn>,
+    /// An empty last segment, which is to be removed.
+    pub(super) empty: Option<Zxid>,
 }
 
 /// The segment to go on with.
@@ -119,12 +121,21 @@ pub(super) fn recover(disk: &dyn Disk) -> Result<Option<Recovery>, LogError> {
     }
     // Snapshots get their names when the log is synced as far, so that even a damaged one shows how far that was.
     let reach = damaged.iter().map(|(zxid, _)| *zxid).chain(mark.map(|mark| mark.zxid)).max();
+    let empty = empty_last(disk, segments)?;
+    let segments = &segments[..segments.len() - usize::from(empty.is_some())];
     let mut reading = Reading { disk, state, mark, replayed: 0, replayed_bytes: 0, torn: None };
     let mut before = None;
     for (i, &after) in segments.iter().enumerate() {
         before = Some(reading.segment(after, before, i + 1 == segments.len())?);
     }
     let tail = before.expect("there is a first segment");
+    if let Some(next) = empty.filter(|&next| tail.last != next) {
+        return Err(LogError::Damaged {
+            file: disk.describe(&segment_name(next)),
+            offset: 0,
+            what: format!("it is empty, and the segment before it ends with {}", tail.last),
+        });
+    }
     if let Some(reach) = reach.filter(|&reach| tail.last < reach) {
         let what = format!("the log ends with {}, but {reach} had been synced", tail.last);
         return Err(LogError::Damaged {
@@ -134,7 +145,28 @@ pub(super) fn recover(disk: &dyn Disk) -> Result<Option<Recovery>, LogError> {
         });
     }
     let Reading { state, replayed, replayed_bytes, torn, .. } = reading;
-    Ok(Some(Recovery { state, snapshot, damaged, replayed, replayed_bytes, tail, torn }))
+    Ok(Some(Recovery { state, snapshot, damaged, replayed, replayed_bytes, tail, torn, empty }))
+}
+
+/// Returns the last segment if it is empty, and never had a transaction that was acknowledged: the segment before it does not
+/// note it, and that note is synced before the first transaction is written.
+fn empty_last(disk: &dyn Disk, segments: &[Zxid]) -> Result<Option<Zxid>, LogError> {
+    let [.., before, last] = segments else { return Ok(None) };
+    let (before, name) = (segment_name(*before), segment_name(*last));
+    if disk.open(&name).and_then(|file| file.size()).map_err(LogError::io("read", disk.describe(&name)))? > 0
+    {
+        return Ok(None);
+    }
+    let failed = |error| LogError::io("read", disk.describe(&before))(error);
+    let file = disk.open(&before).map_err(failed)?;
+    let Ok((_, mut scanner)) = Scanner::new(&*file).map_err(failed)? else { return Ok(None) };
+    loop {
+        match scanner.next().map_err(failed)? {
+            Next::Batch { .. } => {}
+            Next::Clean => return Ok(Some(*last)),
+            Next::Succeeded | Next::Unsound(_) => return Ok(None),
+        }
+    }
 }
 
 fn size_of(disk: &dyn Disk, zxid: Zxid) -> Result<u64, LogError> {

@@ -127,6 +127,29 @@ fn a_log_that_is_cut_anywhere_gives_a_state_that_was_or_is_refused() {
 }
 
 #[test]
+fn empty_last_segment_without_a_note_is_removed() {
+    let (disk, model) = full_disk();
+    let names = disk.names();
+    let mut logs = names.iter().filter(|name| name.starts_with("log.")).rev();
+    let (last, before) = (logs.next().expect("three"), logs.next().expect("three"));
+    disk.put(last, Vec::new());
+    names_a_place(&open(&disk).expect_err("the segment before it notes it"), &disk);
+    // A crash between the creation of a segment and the note, which is the last batch and has no payload.
+    let noted = disk.contents(before);
+    disk.put(before, noted[..noted.len() - 48].to_vec());
+    let recovered = open(&disk).expect("no acknowledged write is missing");
+    assert!(recovered.removed.is_some_and(|name| name.contains(last.as_str())));
+    let end = recovered.state.zxid;
+    assert!(last.ends_with(&format!("{:016x}", end.get())), "{last} {end}");
+    let kept = model.history.partition_point(|txn| txn.zxid <= end);
+    assert!(image(&recovered.state) == image(&model.state(kept)));
+    assert!(open(&disk).expect("a good log").removed.is_none());
+    // An empty segment that does not continue the one before it.
+    disk.put("log.00ffffffffffffff", Vec::new());
+    names_a_place(&open(&disk).expect_err("transactions are missing"), &disk);
+}
+
+#[test]
 fn a_log_that_is_cut_and_goes_on_gives_a_state_that_was() {
     // As above, but the server goes on and the new log must be sound.
     let (disk, model) = full_disk();
