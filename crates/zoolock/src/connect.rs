@@ -86,12 +86,7 @@ async fn diagnose(connect: &ConnectString, patience: Duration, transport: &Trans
     unreachable(connect, Some(patience), &findings, one_runs)
 }
 
-fn unreachable(
-    connect: &ConnectString,
-    patience: Option<Duration>,
-    findings: &str,
-    one_runs: bool,
-) -> Error {
+fn unreachable(connect: &ConnectString, patience: Option<Duration>, findings: &str, one_runs: bool) -> Error {
     let within = patience.map_or(String::new(), |patience| format!(" within {patience:?}"));
     let advice = if one_runs {
         "look into the log of the server, or allow more time to connect"
@@ -110,7 +105,9 @@ impl Finding {
     fn with_owner(mut self, socket: &std::path::Path) -> Finding {
         let owner = std::fs::metadata(socket).ok().map(|metadata| metadata.uid());
         if let Some(owner) = owner.filter(|&owner| owner != rustix::process::geteuid().as_raw()) {
-            self.what.push_str(&format!("; the socket is of user {owner}, and a server of zoolock serves its own user"));
+            self.what.push_str(&format!(
+                "; the socket is of user {owner}, and a server of zoolock serves its own user"
+            ));
         }
         self
     }

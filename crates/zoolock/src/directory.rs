@@ -6,7 +6,8 @@ use zoolock_core::contender::{Failure, Refusal};
 
 use crate::keeper::{Keeper, KeeperError};
 
-/// Maximum number of creates before a directory that is removed again and again is an error.
+/// Maximum number of creates, besides two for each part of the path, before a directory that is removed again and again is an
+/// error.
 const PATIENCE: usize = 100;
 
 /// Creates `path` and its missing parents as containers, so that the server removes them after they have been
@@ -14,8 +15,9 @@ const PATIENCE: usize = 100;
 /// last znode is also persistent if it is `lasting`, since a removed directory loses how its last holder
 /// left.
 pub(crate) async fn make(keeper: Arc<dyn Keeper>, path: String, lasting: bool) -> Result<(), KeeperError> {
+    let parts = path.matches('/').count();
     let mut missing = vec![path];
-    for _ in 0..PATIENCE {
+    for _ in 0..PATIENCE + 2 * parts {
         let Some(top) = missing.last() else { return Ok(()) };
         let container = if lasting && missing.len() == 1 {
             keeper.create_persistent(top).await

@@ -231,7 +231,8 @@ fn parse_host(text: &str) -> Result<Host, String> {
                 return Err(format!("{text:?} is an IPv6 address; write it in brackets: [{text}]"));
             }
             Some((_, port)) if port.contains(':') => {
-                let message = "has several colons; separate servers by commas, and write an IPv6 address in brackets";
+                let message =
+                    "has several colons; separate servers by commas, and write an IPv6 address in brackets";
                 return Err(format!("{text:?} {message}"));
             }
             Some((host, port)) => (host, Some(port)),
