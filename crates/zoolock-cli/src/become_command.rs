@@ -4,7 +4,7 @@
 use std::os::unix::process::CommandExt;
 use std::process::Command;
 
-use rustix::process::{Pid, getpgrp, getppid};
+use rustix::process::{Pid, getpgrp, getpid, getppid};
 
 use crate::args::BecomeArgs;
 use crate::executable;
@@ -28,8 +28,20 @@ pub(crate) fn become_command(args: &BecomeArgs) -> Failure {
     let Some((program, arguments)) = args.command.split_first() else {
         return Failure::usage("no command");
     };
-    let error = Command::new(program).args(arguments).exec();
+    let mut command = Command::new(program);
+    command.args(arguments);
+    take_over_variables(&mut command, args.main);
+    let error = command.exec();
     executable::failed(program, error)
+}
+
+/// Names this process in the variables with which systemd hands its sockets and its watchdog to `zoolock run`, process `main`.
+fn take_over_variables(command: &mut Command, main: i32) {
+    for name in ["LISTEN_PID", "WATCHDOG_PID"] {
+        if std::env::var(name).is_ok_and(|pid| pid == main.to_string()) {
+            command.env(name, getpid().to_string()).env_remove("LISTEN_PIDFDID");
+        }
+    }
 }
 
 /// When the thread that started us ends, so do we: a command does not live on without its lock.

@@ -11,7 +11,9 @@ CMD runs in its own process group with the standard input of zoolock, and with t
 ZOOLOCK_TOKEN (fencing token: increases with every holder, so a service that CMD writes to can reject lower ones; not with \
 --shared and --permits, where several hold at once), ZOOLOCK_TICKET (for `zoolock revoke` and `break`), \
 ZOOLOCK_PREVIOUS (clean, crashed, unknown), ZOOLOCK_PATH, ZOOLOCK_OWNER (see --owner) and ZOOLOCK_HELD (for zoolock \
-itself). Several names and paths are separated by spaces. INT, TERM, HUP, QUIT, USR1 and USR2 are forwarded to the group; a second INT or TERM kills it.
+itself). Several names and paths are separated by spaces. INT, TERM, HUP, QUIT, USR1 and USR2 are forwarded to the group; \
+a second INT or TERM kills it. The sockets and the watchdog that systemd gives to zoolock are for CMD: LISTEN_PID and \
+WATCHDOG_PID name its process.
 
 While the server cannot be reached, CMD keeps running. If the lock is about to be lost, the group gets TERM and, after \
 --grace, KILL, before another client can acquire the lock.
@@ -112,6 +114,10 @@ pub(crate) struct BecomeArgs {
     /// Process id of the parent
     #[arg(long)]
     pub(crate) parent: i32,
+
+    /// Process id of `zoolock run`
+    #[arg(long)]
+    pub(crate) main: i32,
 
     /// Move to the foreground of the terminal first
     #[arg(long)]

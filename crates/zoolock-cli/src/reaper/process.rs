@@ -15,7 +15,7 @@ use nix::sys::wait::{Id, WaitPidFlag, waitid as wait_for_any};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::{FdFlags, fcntl_setfd};
 use rustix::process::{
-    Pid, Signal, WaitId, WaitIdOptions, getpid, kill_process_group, set_child_subreaper, waitid,
+    Pid, Signal, WaitId, WaitIdOptions, getpid, getppid, kill_process_group, set_child_subreaper, waitid,
 };
 
 use super::duty::{Deed, Duty};
@@ -117,6 +117,7 @@ impl Reaper {
         let command = command(line)?;
         let mut process = Command::new(ourselves());
         process.arg0("zoolock").args(["become", "--parent"]).arg(getpid().to_string());
+        process.arg("--main").arg(Pid::as_raw(getppid()).to_string());
         if args.foreground {
             process.arg("--foreground");
         }

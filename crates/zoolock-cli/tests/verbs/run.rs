@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use crate::common::{Sandbox, is_alive, set_mode, wait_until};
+use crate::common::{Done, Running, Sandbox, is_alive, read_until, set_mode, wait_until};
 use rustix::process::Signal;
 use zoolock_tests::on_both_arms;
 use zoolock_tests::skip::is_long;
@@ -38,6 +38,60 @@ fn unrunnable_command_exits_126_or_127() {
     assert_eq!(done.code, 127, "{done:?}");
     assert!(done.stderr.contains("interpreter /no/such/interpreter is missing"), "{done:?}");
     assert_eq!(sandbox.contenders("x"), 0);
+}
+
+#[test]
+fn missing_proc_is_named() {
+    let sandbox = Sandbox::new();
+    for command in ["run --connect 127.0.0.1:1 x -- touch ran", "run x -- touch ran", "ls"] {
+        let script = format!("mount -t tmpfs tmpfs /proc && exec \"$0\" {command}");
+        let Some(done) = sandbox.in_mount_namespace(&script) else { return };
+        assert_eq!(done.code, 69, "{done:?}");
+        assert!(done.stderr.contains("mount -t proc"), "{done:?}");
+    }
+    assert!(!sandbox.path("ran").exists());
+}
+
+#[test]
+fn sockets_of_systemd_are_handed_on() {
+    let sandbox = Sandbox::new();
+    std::fs::write(sandbox.path("socket"), "hello\n").expect("file written");
+    let script = "exec 3< socket; export LISTEN_FDS=1 LISTEN_PID=$$ LISTEN_PIDFDID=1 WATCHDOG_PID=$$; \
+        exec \"$0\" run x -- sh -c 'echo $$ $LISTEN_PID $WATCHDOG_PID ${LISTEN_PIDFDID-none}; cat <&3'";
+    let mut shell = sandbox.command("sh");
+    shell.args(["-c", script, env!("CARGO_BIN_EXE_zoolock")]);
+    let done = Done::from(shell.output().expect("the shell starts"));
+    let words: Vec<_> = done.stdout.split_whitespace().collect();
+    let [pid, listen, watchdog, "none", "hello"] = words.as_slice() else { panic!("{done:?}") };
+    assert_eq!((pid, pid), (listen, watchdog), "{done:?}");
+    // Variables for another process stay.
+    let mut command = sandbox.zoolock(["run", "x", "--", "sh", "-c", "echo $LISTEN_PID"]);
+    let done = Done::from(command.env("LISTEN_PID", "1").output().expect("zoolock starts"));
+    assert_eq!(done.stdout, "1\n", "{done:?}");
+}
+
+#[test]
+fn name_of_many_parts_is_locked() {
+    let sandbox = Sandbox::new();
+    let name = vec!["a"; 60].join("/");
+    for _ in 0..2 {
+        let done = sandbox.output(&["run", &name, "--", "true"]);
+        assert_eq!(done.code, 0, "{done:?}");
+    }
+}
+
+#[test]
+fn hold_names_what_releases_the_lock() {
+    let sandbox = Sandbox::new();
+    let mut held = sandbox.zoolock(["hold", "x"]);
+    let mut held = Running(held.spawn().expect("the command starts"));
+    read_until(&mut held.take_stderr(), &mut String::new(), "holding x; ^C or TERM releases it");
+    held.signal(Signal::TERM);
+    assert_eq!(held.code(), 0);
+    let mut held = sandbox.converse(&["hold", "x"]);
+    read_until(&mut held.take_stderr(), &mut String::new(), "^C or the end of input releases it");
+    held.end_of_input();
+    assert_eq!(held.code(), 0);
 }
 
 #[test]
