@@ -14,6 +14,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use rustix::fs::{MemfdFlags, memfd_create};
+use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 use rustix::process::{
     Pid, PidfdFlags, Signal, WaitId, WaitIdOptions, WaitIdStatus, getpid, kill_process_group, pidfd_open,
@@ -176,7 +177,11 @@ impl Child {
             Some(Event::Reported(Report::Started(pid))) => Pid::from_raw(pid),
             Some(Event::Reported(Report::Failed(error))) => {
                 nothing_started(&dismissed, pidfd.as_ref(), &mut events).await;
-                return Err(executable::failed(&program, io::Error::from_raw_os_error(error)));
+                let error = io::Error::from_raw_os_error(error);
+                return Err(match error.kind() {
+                    io::ErrorKind::ArgumentListTooLong => executable::failed(&program, error),
+                    _ => unable(error),
+                });
             }
             Some(Event::Reported(Report::Late)) => {
                 nothing_started(&dismissed, pidfd.as_ref(), &mut events).await;
@@ -282,6 +287,18 @@ fn end(reaper: Option<&OwnedFd>) {
     if let Some(reaper) = reaper {
         let _ = pidfd_send_signal(reaper, Signal::KILL);
     }
+}
+
+/// Checks that `/proc` shows this process. Without it, the processes of a command cannot be found.
+pub(crate) fn check_proc() -> Result<(), Failure> {
+    let shown = std::fs::read_link("/proc/self").ok();
+    if shown.is_some_and(|shown| shown.as_os_str() == getpid().to_string().as_str()) {
+        return Ok(());
+    }
+    Err(Failure::unavailable(
+        "/proc is not mounted, or is of another process namespace, and zoolock finds processes there; run: mount -t proc \
+         proc /proc",
+    ))
 }
 
 /// Our own program, not its path, which an upgrade may have given to another.

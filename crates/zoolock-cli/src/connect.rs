@@ -51,13 +51,17 @@ async fn connect_locally(service: &Service, talk: &Talk) -> Result<Zoolock, Fail
         if attempt == 1 {
             talk.detail(format_args!("using this user's server at {address}"));
         }
-        match builder(service)?.connect(&address).await {
+        let connected = tokio::select! {
+            connected = builder(service)?.connect(&address) => connected,
+            failure = local::failed() => return Err(failure),
+        };
+        match connected {
             Ok(zoolock) => return Ok(zoolock),
-            Err(zoolock::Error::Unavailable { .. }) if attempt < LOCAL_ATTEMPTS => {
+            Err(zoolock::Error::Unavailable { .. }) if attempt < LOCAL_ATTEMPTS && !listens_locally() => {
                 attempt += 1;
                 tokio::time::sleep(PAUSE).await;
             }
-            Err(error @ zoolock::Error::Unavailable { .. }) => return Err(with_restart_hint(error)),
+            Err(error @ zoolock::Error::Unavailable { .. }) => return Err(local::no_session(error)),
             Err(error) => return Err(error.into()),
         }
     }
@@ -77,13 +81,6 @@ fn listens_locally() -> bool {
     StateDir::open().is_ok_and(listens)
 }
 
-/// Adds a remedy to an error of this user's server.
-fn with_restart_hint(error: impl std::fmt::Display) -> Failure {
-    Failure::unavailable(format!(
-        "{error}; if this user's server was started by another version, or its files were changed, run: zoolock serve --stop"
-    ))
-}
-
 /// Opens a session for single requests with the same server. The caller applies the chroot. Does not start this user's
 /// server.
 pub(crate) async fn connect_plainly(service: &Service) -> Result<Requests, Failure> {
@@ -100,7 +97,7 @@ pub(crate) async fn connect_plainly(service: &Service) -> Result<Requests, Failu
             let server = local::running(service.connect_timeout).await?;
             let connected = connect_as(&server.address()?, None, None, service).await;
             connected.map_err(|failure| match failure.exit {
-                Exit::UNAVAILABLE => with_restart_hint(failure),
+                Exit::UNAVAILABLE => local::no_session(failure),
                 _ => failure,
             })
         }

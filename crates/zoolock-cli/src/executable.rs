@@ -108,7 +108,9 @@ fn cause(program: &OsStr) -> Option<String> {
     let line = rest.split(|&byte| byte == b'\n').next().unwrap_or_default();
     if line.ends_with(b"\r") {
         let path = path.display();
-        return Some(format!("its first line ends in a carriage return; remove it: sed -i 's/\\r$//' {path}"));
+        return Some(format!(
+            "its first line ends in a carriage return; remove it: sed -i 's/\\r$//' {path}"
+        ));
     }
     let interpreter = line.split(|byte| byte.is_ascii_whitespace()).find(|word| !word.is_empty())?;
     let interpreter = Path::new(OsStr::from_bytes(interpreter));
@@ -117,7 +119,10 @@ fn cause(program: &OsStr) -> Option<String> {
         Err(Problem::Directory | Problem::NotExecutable) => "cannot be executed",
         Ok(()) => return None,
     };
-    Some(format!("its interpreter {} {problem}; install it, or correct the first line", interpreter.display()))
+    Some(format!(
+        "its interpreter {} {problem}; install it, or correct the first line",
+        interpreter.display()
+    ))
 }
 
 #[cfg(test)]

@@ -145,11 +145,9 @@ pub(crate) async fn stop(talk: &Talk) -> Result<Exit, Failure> {
     let mut told = None;
     loop {
         let state = local::look(&dir)?;
-        if told.is_none() && matches!(state, State::Absent | State::Busy) {
-            local::stopped(&dir)?;
-        }
         match state {
             State::Absent if told.is_none() => {
+                tell_keepers(&dir, talk);
                 talk.note("this user's server is not running");
                 return Ok(Exit::OK);
             }
@@ -163,8 +161,7 @@ pub(crate) async fn stop(talk: &Talk) -> Result<Exit, Failure> {
                         "this user's server runs in another process namespace, such as a container; stop it there".to_owned(),
                     ));
                 }
-                // Commands that hold or wait do not start it again.
-                local::stopped(&dir)?;
+                tell_keepers(&dir, talk);
                 // The server still has its lock, so no other process has this pid.
                 kill_process(process.pid, Signal::TERM).map_err(|error| {
                     Failure::new(Exit::DENIED, format!("cannot stop process {}: {error}", process.pid))
@@ -175,10 +172,18 @@ pub(crate) async fn stop(talk: &Talk) -> Result<Exit, Failure> {
         }
         if Instant::now() >= deadline {
             return Err(Failure::unavailable(format!(
-                "this user's server did not stop within {STOP_BOUND:?}; see {}",
-                dir.file("log").display()
+                "this user's server did not stop within {STOP_BOUND:?}; see {}{}",
+                dir.file("log").display(),
+                told.map(|pid| format!(", or run: kill -KILL {pid}")).unwrap_or_default()
             )));
         }
         tokio::time::sleep(PAUSE).await;
+    }
+}
+
+/// Tells commands that hold or wait not to start the server again.
+fn tell_keepers(dir: &StateDir, talk: &Talk) {
+    if let Err(failure) = local::stopped(dir) {
+        talk.note(format_args!("commands that hold or wait may start the server again: {failure}"));
     }
 }

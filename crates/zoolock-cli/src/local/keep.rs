@@ -1,20 +1,23 @@
 //! Starts this user's server again if it ends while a command needs it.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use tokio::task::JoinHandle;
 
 use super::paths::StateDir;
-use super::{State, look, running};
+use super::{State, log, look, open_lock, remove, running};
+use crate::backoff::Backoff;
+use crate::duration::humane;
+use crate::exit::Failure;
 use crate::plan::{Endpoint, Service};
 use crate::talk::Talk;
 
 /// Time between two looks. Sessions survive a crash of the server, and a lease lasts much longer.
 const LOOK: Duration = Duration::from_secs(1);
 
-/// The file that exists after `serve --stop`.
-const STOPPED: &str = "stopped";
+/// The file that exists until `serve --stop`. Its deletion needs no space on the disk.
+const WANTED: &str = "wanted";
 
 /// Starts the server again when needed, until it is dropped.
 pub(crate) struct Keeper(JoinHandle<()>);
@@ -40,13 +43,22 @@ const RETRY: Duration = Duration::from_secs(10);
 
 /// Watches the server. Prints the error of a failed start, and tries again.
 async fn keep(patience: Duration, talk: Arc<Talk>) {
+    let mut backoff = Backoff::default();
+    let mut started = Instant::now();
     loop {
         tokio::time::sleep(LOOK).await;
         let Ok(dir) = StateDir::open() else { continue };
-        if dir.file(STOPPED).exists() || look(&dir).ok() != Some(State::Absent) {
+        if !dir.file(WANTED).exists() || look(&dir).ok() != Some(State::Absent) {
             continue;
         }
-        talk.note("this user's server has ended; starting it again");
+        let why = log::failure(&dir).map_or("has ended".to_owned(), |why| format!("has failed: {why}"));
+        let pause = backoff.after(started.elapsed());
+        talk.note(format_args!("this user's server {why}; starting it again in {}", humane(pause)));
+        tokio::time::sleep(pause).await;
+        if !dir.file(WANTED).exists() {
+            continue;
+        }
+        started = Instant::now();
         if let Err(failure) = running(patience).await {
             talk.note(failure);
             tokio::time::sleep(RETRY).await;
@@ -55,11 +67,11 @@ async fn keep(patience: Duration, talk: Arc<Talk>) {
 }
 
 /// Tells keepers not to start the server again. The next command starts it.
-pub(crate) fn stopped(dir: &StateDir) -> Result<(), crate::exit::Failure> {
-    std::fs::write(dir.file(STOPPED), "").map_err(|error| dir.failed("write", STOPPED, &error))
+pub(crate) fn stopped(dir: &StateDir) -> Result<(), Failure> {
+    remove(dir, WANTED)
 }
 
 /// Lets keepers start the server again.
-pub(super) fn started(dir: &StateDir) {
-    let _ = std::fs::remove_file(dir.file(STOPPED));
+pub(super) fn started(dir: &StateDir) -> Result<(), Failure> {
+    open_lock(dir, WANTED).map(drop)
 }

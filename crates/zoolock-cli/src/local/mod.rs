@@ -8,7 +8,7 @@
 //! | `lock` | locked by the server while it runs |
 //! | `server` | the process of the server; valid while `lock` is locked |
 //! | `starting` | locked by the command that starts the server |
-//! | `stopped` | present after `serve --stop`: commands that hold or wait do not start the server again |
+//! | `wanted` | present until `serve --stop`: commands that hold or wait start the server again if it ends |
 //! | `sessions` | the number of sessions, for `serve --status` |
 //! | `log` | the messages of the server |
 //! | `data` | the data of the server, so that tokens rise over restarts |
@@ -18,16 +18,18 @@
 mod file_system;
 mod holders;
 mod keep;
+mod log;
 mod machine;
 mod paths;
 mod server;
 mod start;
 
 use std::fs::{File, OpenOptions, TryLockError};
-use std::io::Write;
+use std::io::{ErrorKind, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::PathBuf;
 use std::str::FromStr;
+use std::time::Duration;
 
 use rustix::process::{Pid, getpid};
 
@@ -41,6 +43,11 @@ pub(crate) use start::running;
 use self::machine::Machine;
 use crate::exit::{Exit, Failure};
 use crate::reaper::table::born;
+
+/// Time between two looks of a command that connects.
+const LOOK: Duration = Duration::from_millis(100);
+
+const VERSION: &str = env!("CARGO_PKG_VERSION");
 
 /// The name of the socket.
 const SOCKET: &str = "socket";
@@ -73,6 +80,7 @@ pub(crate) struct Process {
     pub(crate) pid: Pid,
     /// The time of its start. A later process may have the same pid.
     born: u64,
+    version: String,
     /// The process namespace, in which the pid is valid.
     namespace: String,
     machine: Machine,
@@ -84,6 +92,7 @@ impl Process {
         Process {
             pid: getpid(),
             born: born(getpid()).unwrap_or_default(),
+            version: VERSION.to_owned(),
             namespace: namespace.to_string_lossy().into_owned(),
             machine: Machine::current(),
         }
@@ -110,8 +119,8 @@ impl Process {
 
 impl std::fmt::Display for Process {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let Process { pid, born, namespace, machine } = self;
-        write!(f, "{pid} {born} {namespace} {machine}")
+        let Process { pid, born, version, namespace, machine } = self;
+        write!(f, "{pid} {born} {version} {namespace} {machine}")
     }
 }
 
@@ -119,11 +128,12 @@ impl FromStr for Process {
     type Err = ();
 
     fn from_str(text: &str) -> Result<Self, ()> {
-        let mut words = text.trim_end().splitn(4, ' ');
+        let mut words = text.trim_end().splitn(5, ' ');
         let mut word = || words.next().ok_or(());
         let pid = word()?.parse().ok().and_then(Pid::from_raw).ok_or(())?;
         let born = word()?.parse().map_err(|_| ())?;
-        Ok(Process { pid, born, namespace: word()?.to_owned(), machine: word()?.parse()? })
+        let (version, namespace) = (word()?.to_owned(), word()?.to_owned());
+        Ok(Process { pid, born, version, namespace, machine: word()?.parse()? })
     }
 }
 
@@ -141,7 +151,7 @@ pub(crate) enum State {
 /// Removes a file, if it is there.
 fn remove(dir: &StateDir, name: &str) -> Result<(), Failure> {
     match std::fs::remove_file(dir.file(name)) {
-        Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(dir.failed("delete", name, &error)),
+        Err(error) if error.kind() != ErrorKind::NotFound => Err(dir.failed("delete", name, &error)),
         _ => Ok(()),
     }
 }
@@ -152,7 +162,10 @@ fn remove(dir: &StateDir, name: &str) -> Result<(), Failure> {
 /// The directory belongs to another machine, or cannot be read.
 pub(crate) fn look(dir: &StateDir) -> Result<State, Failure> {
     machine::of(dir)?;
-    let lock = open_lock(dir, "lock")?;
+    let lock = match File::open(dir.file("lock")) {
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(State::Absent),
+        lock => lock.map_err(|error| dir.failed("open", "lock", &error))?,
+    };
     match lock.try_lock_shared() {
         Ok(()) => return Ok(State::Absent),
         Err(TryLockError::WouldBlock) => {}
@@ -198,7 +211,47 @@ fn replace(dir: &StateDir, name: &str, content: &str, synced: bool) -> Result<()
     written.map_err(|error| dir.failed("write", name, &error))
 }
 
-/// Opens a file that is used as a lock.
+/// Returns the failure for a server that opens no session.
+pub(crate) fn no_session(error: impl std::fmt::Display) -> Failure {
+    let dir = match StateDir::open() {
+        Ok(dir) => dir,
+        Err(failure) => return failure,
+    };
+    let about = match look(&dir) {
+        Ok(State::Listening(process)) if process.version != VERSION => format!(
+            "this user's server is zoolock {}, and this is {VERSION}: if no lock is held, run: zoolock serve --stop",
+            process.version
+        ),
+        Ok(State::Listening(process)) => {
+            format!("this user's server runs as process {}; see {}", process.pid, dir.file("log").display())
+        }
+        _ => match log::failure(&dir) {
+            Some(why) => return ended(&dir, &why),
+            None => format!("this user's server has ended; see {}", dir.file("log").display()),
+        },
+    };
+    Failure::unavailable(format!("{error}; {about}"))
+}
+
+/// Returns the failure for a server that ended with an error.
+fn ended(dir: &StateDir, why: &str) -> Failure {
+    Failure::unavailable(format!("this user's server has failed: {why}; see {}", dir.file("log").display()))
+}
+
+/// Resolves when this user's server has ended with an error.
+pub(crate) async fn failed() -> Failure {
+    loop {
+        tokio::time::sleep(LOOK).await;
+        if let Ok(dir) = StateDir::open()
+            && look(&dir).ok() == Some(State::Absent)
+            && let Some(why) = log::failure(&dir)
+        {
+            return ended(&dir, &why);
+        }
+    }
+}
+
+/// Opens a file, and creates it if it is missing.
 fn open_lock(dir: &StateDir, name: &str) -> Result<File, Failure> {
     OpenOptions::new()
         .create(true)
@@ -210,10 +263,18 @@ fn open_lock(dir: &StateDir, name: &str) -> Result<File, Failure> {
         .map_err(|error| dir.failed("open", name, &error))
 }
 
-/// Returns the failure for an error of the file system.
-fn storage(message: String, error: &std::io::Error) -> Failure {
+/// Returns the failure for an error of the file system, with a remedy.
+fn storage(mut message: String, error: &std::io::Error) -> Failure {
+    message.push_str(match error.kind() {
+        ErrorKind::StorageFull | ErrorKind::QuotaExceeded => {
+            "; free space there, or set ZOOLOCK_STATE_DIR to a directory with free space"
+        }
+        ErrorKind::ReadOnlyFilesystem => "; set ZOOLOCK_STATE_DIR to a directory that can be written",
+        ErrorKind::FileTooLarge => "; raise the limit on the size of files (ulimit -f)",
+        _ => "",
+    });
     let exit = match error.kind() {
-        std::io::ErrorKind::PermissionDenied | std::io::ErrorKind::ReadOnlyFilesystem => Exit::DENIED,
+        ErrorKind::PermissionDenied | ErrorKind::ReadOnlyFilesystem => Exit::DENIED,
         _ => Exit::UNAVAILABLE,
     };
     Failure::new(exit, message)
@@ -228,7 +289,13 @@ mod tests {
         let process = Process::current();
         assert_eq!(process.to_string().parse(), Ok(process.clone()));
         assert!(process.is_in_our_namespace());
-        for bad in ["", "42", "42 7 pid:[1] m boot", "0 7 pid:[1] m boot host", "42 x pid:[1] m boot host"] {
+        for bad in [
+            "",
+            "42",
+            "42 7 0.1.0 pid:[1] m boot",
+            "0 7 0.1.0 pid:[1] m boot host",
+            "42 x 0.1.0 pid:[1] m boot host",
+        ] {
             assert_eq!(bad.parse::<Process>(), Err(()), "{bad:?}");
         }
     }

@@ -7,6 +7,7 @@ use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
 use super::{file_system, storage};
+use crate::child::check_proc;
 use crate::exit::{Exit, Failure};
 
 /// The directory, to which only this user has access.
@@ -16,35 +17,47 @@ pub(crate) struct StateDir {
 }
 
 impl StateDir {
-    /// Finds the directory, or creates it. Refuses it if other users have access.
+    /// Finds the directory, or creates it. Refuses it if other users have access, and to create it in the home of another user.
     pub(crate) fn open() -> Result<Self, Failure> {
-        let path = choose(|name| std::env::var_os(name))?;
-        let failed = |error: io::Error| {
-            storage(format!("cannot create the state directory {}: {error}", path.display()), &error)
+        // A process is known by its numbers there.
+        check_proc()?;
+        let Choice { path, base } = choose(|name| std::env::var_os(name))?;
+        let us = rustix::process::geteuid().as_raw();
+        let is_ours = |path: &Path| std::fs::metadata(path).is_ok_and(|metadata| metadata.uid() == us);
+        if let Some((variable, base)) = base.as_ref().filter(|(_, base)| base.exists())
+            && !is_ours(&path)
+            && !is_ours(base)
+        {
+            return Err(Failure::new(
+                Exit::DENIED,
+                format!(
+                    "{variable} is {}, which is not a directory of user {us}; use sudo -H, or set ZOOLOCK_STATE_DIR to a \
+                     directory of this user",
+                    base.display()
+                ),
+            ));
+        }
+        let base = base.as_ref().map(|(_, base)| base.as_path());
+        let created = DirBuilder::new().recursive(true).mode(0o700).create(&path);
+        let metadata = match created.or_else(|error| if path.exists() { Ok(()) } else { Err(error) }) {
+            Ok(()) => std::fs::metadata(&path),
+            Err(error) => Err(error),
         };
-        if let Some(parent) = path.parent() {
-            std::fs::create_dir_all(parent).map_err(failed)?;
-        }
-        match DirBuilder::new().mode(0o700).create(&path) {
-            Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(failed(error)),
-            _ => {}
-        }
-        let metadata = std::fs::metadata(&path).map_err(failed)?;
+        let metadata = metadata.map_err(|error| not_created(&path, base, us, &error))?;
         if !metadata.is_dir() {
             return Err(Failure::new(
                 Exit::UNAVAILABLE,
                 format!("{} is not a directory; local mode keeps its files there", path.display()),
             ));
         }
-        let us = rustix::process::geteuid().as_raw();
         if metadata.uid() != us {
             return Err(Failure::new(
                 Exit::DENIED,
                 format!(
-                    "the state directory {} belongs to user {}, not to {us}; set HOME or XDG_STATE_HOME to \
-                     your own",
+                    "the state directory {} belongs to user {}, not to {us}; {}",
                     path.display(),
-                    metadata.uid()
+                    metadata.uid(),
+                    advice(&path, base, us)
                 ),
             ));
         }
@@ -90,11 +103,41 @@ impl StateDir {
     }
 }
 
+/// Returns the failure to create a directory.
+fn not_created(path: &Path, base: Option<&Path>, us: u32, error: &io::Error) -> Failure {
+    let parent = path.ancestors().skip(1).find_map(|at| Some((at, std::fs::metadata(at).ok()?)));
+    let why = match parent {
+        Some((at, metadata)) if !metadata.is_dir() => format!("{} is not a directory", at.display()),
+        Some((at, metadata)) if metadata.uid() != us && error.kind() == io::ErrorKind::PermissionDenied => {
+            format!("{error}; {} belongs to user {}, {}", at.display(), metadata.uid(), advice(at, base, us))
+        }
+        _ => error.to_string(),
+    };
+    storage(format!("cannot create the state directory {}: {why}", path.display()), error)
+}
+
+/// Returns what to do about a directory of another user. Below `base`, the home of this user, it was created by mistake.
+fn advice(path: &Path, base: Option<&Path>, us: u32) -> String {
+    if base.is_some_and(|base| path != base && path.starts_with(base)) {
+        format!("run: sudo chown -R {us} {}", path.display())
+    } else {
+        "set ZOOLOCK_STATE_DIR to a directory of this user".to_owned()
+    }
+}
+
+/// A chosen directory.
+struct Choice {
+    path: PathBuf,
+    /// The variable that names the directory above, and that directory. `None` if the user chose the path itself.
+    base: Option<(&'static str, PathBuf)>,
+}
+
 /// Chooses the directory by the rules of the XDG base directories. It is the one for state, because a cron job has no
 /// runtime directory, and the locks of two servers would not exclude each other.
-fn choose(variable: impl Fn(&str) -> Option<OsString>) -> Result<PathBuf, Failure> {
-    let absolute = |name: &str| {
-        variable(name).filter(|value| !value.is_empty()).map(PathBuf::from).filter(|path| path.is_absolute())
+fn choose(variable: impl Fn(&str) -> Option<OsString>) -> Result<Choice, Failure> {
+    let below = |name: &'static str, rest: &str| {
+        let base = variable(name).filter(|value| !value.is_empty()).map(PathBuf::from)?;
+        base.is_absolute().then(|| Choice { path: base.join(rest), base: Some((name, base)) })
     };
     if let Some(given) = variable("ZOOLOCK_STATE_DIR").filter(|value| !value.is_empty()) {
         let path = PathBuf::from(given);
@@ -104,30 +147,24 @@ fn choose(variable: impl Fn(&str) -> Option<OsString>) -> Result<PathBuf, Failur
                 path.display()
             )));
         }
-        return Ok(path);
+        return Ok(Choice { path, base: None });
     }
-    if let Some(state) = absolute("XDG_STATE_HOME") {
-        return Ok(state.join("zoolock"));
-    }
-    if let Some(home) = absolute("HOME") {
-        return Ok(home.join(".local/state/zoolock"));
-    }
-    Err(Failure::usage(
-        "there is no state directory for local mode, since HOME is not set to an absolute path; set HOME or \
-         XDG_STATE_HOME, or name an ensemble with --connect",
-    ))
+    below("XDG_STATE_HOME", "zoolock").or_else(|| below("HOME", ".local/state/zoolock")).ok_or_else(|| {
+        Failure::usage(
+            "there is no state directory for local mode, since HOME is not set to an absolute path; set HOME or \
+             XDG_STATE_HOME, or name an ensemble with --connect",
+        )
+    })
 }
 
 #[cfg(test)]
 mod tests {
-    use std::os::unix::fs::PermissionsExt;
-
     use super::*;
 
     fn chosen(variables: &[(&str, &str)]) -> Option<String> {
         let lookup =
             |name: &str| variables.iter().find(|(known, _)| *known == name).map(|(_, value)| (*value).into());
-        choose(lookup).ok().map(|path| path.to_string_lossy().into_owned())
+        choose(lookup).ok().map(|choice| choice.path.to_string_lossy().into_owned())
     }
 
     #[test]
@@ -147,11 +184,19 @@ mod tests {
     }
 
     #[test]
-    fn directory_is_created_for_its_user_alone() {
+    fn directory_of_another_user_in_the_way_is_named() {
         let dir = tempfile::tempdir().expect("temporary directory is created");
-        let path = dir.path().join("state");
-        DirBuilder::new().mode(0o700).create(&path).expect("created");
-        let mode = std::fs::metadata(&path).expect("it is there").permissions().mode();
-        assert_eq!(mode & 0o077, 0);
+        let path = dir.path().join("state/zoolock");
+        let us = rustix::process::geteuid().as_raw();
+        let home = dir.path().parent();
+        let message = |home, us, kind: io::ErrorKind| not_created(&path, home, us, &kind.into()).to_string();
+        let denied = io::ErrorKind::PermissionDenied;
+        let chown = format!("sudo chown -R {} {}", us + 1, dir.path().display());
+        assert!(message(home, us + 1, denied).contains(&chown));
+        assert!(message(Some(dir.path()), us + 1, denied).contains("ZOOLOCK_STATE_DIR"));
+        assert!(!message(home, us, denied).contains("chown"));
+        assert!(message(home, us, io::ErrorKind::StorageFull).contains("free space"));
+        std::fs::write(dir.path().join("state"), "").expect("file written");
+        assert!(message(home, us, io::ErrorKind::NotADirectory).contains("state is not a directory"));
     }
 }

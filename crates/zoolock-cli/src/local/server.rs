@@ -15,7 +15,7 @@ use zoolock_server::{Server, ServerHandle};
 
 use super::machine::{self, Machine};
 use super::paths::StateDir;
-use super::{Process, SOCKET, holders, keep, lock_is_broken, named, open_lock, remove, replace};
+use super::{Process, SOCKET, holders, keep, lock_is_broken, log, named, open_lock, remove, replace};
 use crate::exit::{Exit, Failure};
 use crate::inherited;
 use crate::signals::{ServerSignals, name as signal_name};
@@ -52,6 +52,11 @@ pub(crate) fn become_independent() {
 
 /// Serves until told to stop, or until there was no session for `idle`. Ends without an error if another server runs.
 pub(crate) async fn serve(idle: Duration, talk: &Talk) -> Result<Exit, Failure> {
+    let served = serve_until_done(idle, talk).await;
+    served.map_err(|failure| Failure::new(failure.exit, log::of_failure(failure)))
+}
+
+async fn serve_until_done(idle: Duration, talk: &Talk) -> Result<Exit, Failure> {
     let mut signals = ServerSignals::listen(talk)?;
     // The job that started the server may ignore TERM. `serve --stop` sends it.
     signals.listen_for_term()?;
@@ -68,7 +73,7 @@ pub(crate) async fn serve(idle: Duration, talk: &Talk) -> Result<Exit, Failure> 
     for name in ["server", SOCKET, NEW_SOCKET] {
         remove(&dir, name)?;
     }
-    keep::started(&dir);
+    keep::started(&dir)?;
     let has_rebooted = known.as_ref().is_some_and(|known| Machine::current().has_rebooted_since(known));
     let server = start(&dir).await?;
     // No client knows the socket yet.
@@ -139,7 +144,7 @@ async fn until_done(
             why = server.failed() => return Err(Failure::unavailable(why)),
             () = tokio::time::sleep(LOOK.min(idle)) => {}
         }
-        if !is_still_at(lock, &dir.file("lock")) {
+        if !is_still_at(lock, &dir.file("lock")) || !dir.file(SOCKET).exists() {
             // The next command finds no lock and starts another server. This one must not run beside it.
             return Err(Failure::unavailable("the files of this server were removed; exiting"));
         }
@@ -147,6 +152,9 @@ async fn until_done(
             return Err(Failure::unavailable(
                 "another server uses the state directory: its file system does not share locks between machines",
             ));
+        }
+        if !dir.file("server").exists() {
+            let _ = publish(dir);
         }
         let sessions = server.sessions();
         // Only `--status` reads it. So a full disk is no reason to stop.
@@ -187,6 +195,6 @@ fn publish(dir: &StateDir) -> Result<(), Failure> {
 }
 
 /// Returns the time for the log.
-fn stamp() -> String {
+pub(super) fn stamp() -> String {
     jiff::Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
 }

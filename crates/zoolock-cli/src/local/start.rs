@@ -1,6 +1,6 @@
 //! Finds this user's server, and starts it if it does not run.
 
-use std::fs::{OpenOptions, TryLockError};
+use std::fs::{File, OpenOptions, TryLockError};
 use std::io;
 use std::os::unix::fs::OpenOptionsExt;
 use std::os::unix::process::CommandExt;
@@ -8,24 +8,31 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use super::paths::StateDir;
-use super::{Running, SOCKET, State, elsewhere, lock_is_broken, look, open_lock, remove};
+use super::{Running, SOCKET, State, lock_is_broken, log, look, open_lock, remove};
 use crate::exit::{Exit, Failure, refused};
 use crate::zombies::Spawned;
 
 const PAUSE: Duration = Duration::from_millis(10);
 /// The longest time to wait. The clock cannot count to every later time.
 const NEVER: Duration = Duration::from_secs(365 * 86_400);
-/// Number of bytes at the end of the log in which to look for the reason if the server did not start.
-const LAST_WORDS: usize = 300;
 
 /// Finds the server, or starts it. Of many commands at once, one starts it and all find it.
 pub(crate) async fn running(patience: Duration) -> Result<Running, Failure> {
     let dir = StateDir::open()?;
     let deadline = Instant::now() + patience.min(NEVER);
+    let mut is_last_look = false;
     loop {
-        let mut broken = None;
         match look(&dir)? {
             State::Listening(_) => return Ok(Running { socket: dir.file(SOCKET) }),
+            _ if is_last_look => {
+                return Err(lock_is_broken(&dir).unwrap_or_else(|| {
+                    Failure::unavailable(format!(
+                        "this user's server was not ready within {patience:?}; run the command again, or raise \
+                         --connect-timeout; see {}",
+                        dir.file("log").display()
+                    ))
+                }));
+            }
             State::Busy => {}
             State::Absent => {
                 let lock = open_lock(&dir, "starting")?;
@@ -33,8 +40,7 @@ pub(crate) async fn running(patience: Duration) -> Result<Running, Failure> {
                     // Another command may have started it between the look and the lock.
                     Ok(()) if look(&dir)? == State::Absent => {
                         // A server that lost its files ends within a second.
-                        broken = lock_is_broken(&dir);
-                        if broken.is_none() {
+                        if lock_is_broken(&dir).is_none() {
                             // A server that crashed leaves it. A command could take it for that of the server which starts now.
                             remove(&dir, "server")?;
                             start(&dir, deadline).await?;
@@ -46,21 +52,17 @@ pub(crate) async fn running(patience: Duration) -> Result<Running, Failure> {
                 }
             }
         }
-        if Instant::now() >= deadline {
-            return Err(broken.unwrap_or_else(|| {
-                Failure::unavailable(format!(
-                    "this user's server did not begin to listen within {patience:?}; see {}",
-                    dir.file("log").display()
-                ))
-            }));
-        }
+        is_last_look = Instant::now() >= deadline;
         tokio::time::sleep(PAUSE).await;
     }
 }
 
 /// Starts a server, and waits until it listens, has ended, or the deadline has passed.
 async fn start(dir: &StateDir, deadline: Instant) -> Result<(), Failure> {
-    let mut server = launch(dir).map_err(|error| refused("this user's server", error))?;
+    let log = OpenOptions::new().create(true).append(true).mode(0o600).open(dir.file("log"));
+    let log = log.map_err(|error| dir.failed("open", "log", &error))?;
+    let written = log::size(dir);
+    let mut server = launch(dir, log).map_err(|error| refused("this user's server", error))?;
     loop {
         if matches!(look(dir)?, State::Listening(_)) || Instant::now() >= deadline {
             return Ok(());
@@ -76,7 +78,7 @@ async fn start(dir: &StateDir, deadline: Instant) -> Result<(), Failure> {
                     exit,
                     format!(
                         "this user's server did not start ({status}): {}; see {}",
-                        last_words(dir),
+                        log::last_words(dir, written),
                         dir.file("log").display()
                     ),
                 ));
@@ -97,8 +99,7 @@ async fn start(dir: &StateDir, deadline: Instant) -> Result<(), Failure> {
 const ENVIRONMENT: [&str; 2] = ["ZOOLOCK_LOCAL_IDLE", "LD_LIBRARY_PATH"];
 
 /// Launches a server, which makes itself independent of this process ([`super::server::become_independent`]).
-fn launch(dir: &StateDir) -> io::Result<Spawned> {
-    let log = OpenOptions::new().create(true).append(true).mode(0o600).open(dir.file("log"))?;
+fn launch(dir: &StateDir, log: File) -> io::Result<Spawned> {
     // An upgrade may have put another program at its path.
     let mut server = Command::new("/proc/self/exe");
     server
@@ -112,12 +113,4 @@ fn launch(dir: &StateDir) -> io::Result<Spawned> {
         .stdout(Stdio::null())
         .stderr(log);
     Spawned::start(&mut server)
-}
-
-fn last_words(dir: &StateDir) -> String {
-    let log = std::fs::read(dir.file("log")).unwrap_or_default();
-    let tail = &log[log.len().saturating_sub(LAST_WORDS)..];
-    let tail = String::from_utf8_lossy(tail);
-    let line = tail.lines().next_back().unwrap_or("it printed no message");
-    line.strip_prefix("zoolock: ").unwrap_or(line).to_owned()
 }

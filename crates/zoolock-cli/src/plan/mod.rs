@@ -18,6 +18,7 @@ use std::time::Duration;
 use zoolock::Ticket;
 
 use crate::args::{Args, Command, DoctorArgs, Global, ManArgs, OnLost};
+use crate::child::check_proc;
 use crate::executable;
 use crate::exit::Failure;
 use crate::manual;
@@ -130,6 +131,7 @@ impl Plan {
                 if let Some(program) = run.command.first() {
                     executable::check(program)?;
                 }
+                check_proc()?;
                 let (on_lost, on_revoke, keep) = (run.on_lost, run.on_revoke, run.keep);
                 if keep && on_lost == OnLost::Warn {
                     return Err(Failure::usage(

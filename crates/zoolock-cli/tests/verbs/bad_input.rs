@@ -162,6 +162,20 @@ fn non_zookeeper_server_exits_69() {
 }
 
 #[test]
+fn server_that_closes_connections_is_told_from_none() {
+    let sandbox = Sandbox::new();
+    let listener = TcpListener::bind("127.0.0.1:0").expect("port bound");
+    let hosts = listener.local_addr().expect("address of the listener").to_string();
+    std::thread::spawn(move || listener.incoming().for_each(drop));
+    let done = sandbox.output(&["run", "--connect-timeout", "500ms", "--connect", &hosts, "x", "--", "true"]);
+    assert_refused(&done, 69, "closes it without an answer");
+    assert!(
+        done.stderr.contains("log of the server") && !done.stderr.contains("check the address"),
+        "{done:?}"
+    );
+}
+
+#[test]
 fn credentials_file_must_be_private() {
     let sandbox = Sandbox::new();
     let file = sandbox.path("credentials");

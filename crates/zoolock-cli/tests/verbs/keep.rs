@@ -39,7 +39,7 @@ fn failed_start_is_retried() {
     // zoolock cannot open more files until the limit is restored.
     let no_files = Rlimit { current: Some(3), maximum: getrlimit(Resource::Nofile).maximum };
     let before = prlimit(Some(pid), Resource::Nofile, no_files).expect("limit set");
-    read_until(&mut stderr, &mut String::new(), "cannot start a process of ours");
+    read_until(&mut stderr, &mut String::new(), "ulimit -n");
     prlimit(Some(pid), Resource::Nofile, before).expect("limit restored");
     let starts = lines(&sandbox, "starts").len();
     wait_until("the command is started again", || lines(&sandbox, "starts").len() > starts);

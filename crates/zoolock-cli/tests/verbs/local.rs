@@ -1,8 +1,12 @@
 //! Local mode: one server per user, which starts when needed and exits when idle.
 
+use std::fs::File;
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::UnixListener;
+
 use crate::common::process_tree::{child_of, signal, wait_until_no_zombie_of};
 use crate::common::{Done, Running, Sandbox, is_alive, set_mode, wait_until};
-use rustix::process::{Pid, Signal, getsid, kill_process};
+use rustix::process::{Pid, Signal, geteuid, getsid, kill_process};
 use serde_json::Value;
 use zoolock_tests::skip::Availability;
 
@@ -446,4 +450,132 @@ fn missing_home_is_a_clear_error() {
     let done = Done::from(command.output().expect("zoolock starts"));
     assert_eq!(done.code, 64, "{done:?}");
     assert!(done.stderr.contains("HOME") && done.stderr.contains("--connect"), "{done:?}");
+}
+
+#[test]
+fn home_of_another_user_is_refused() {
+    let sandbox = Sandbox::new();
+    let home = if geteuid().is_root() {
+        std::fs::create_dir(sandbox.path("home")).expect("directory created");
+        std::os::unix::fs::chown(sandbox.path("home"), Some(65_534), None).expect("owner set");
+        sandbox.path("home")
+    } else {
+        "/usr".into()
+    };
+    for (variable, other) in [("HOME", "XDG_STATE_HOME"), ("XDG_STATE_HOME", "HOME")] {
+        let mut command = sandbox.zoolock(["run", "x", "--", "true"]);
+        command.env_remove("ZOOLOCK_STATE_DIR").env_remove(other).env(variable, &home);
+        let done = Done::from(command.output().expect("zoolock starts"));
+        assert_eq!(done.code, 77, "{done:?}");
+        assert!(done.stderr.contains(variable) && done.stderr.contains("sudo -H"), "{done:?}");
+        assert!(!home.join(".local").exists() && !home.join("zoolock").exists());
+    }
+}
+
+#[test]
+fn parents_of_state_directory_are_private() {
+    let sandbox = Sandbox::new();
+    let mut shell = sandbox.command("sh");
+    shell.args(["-c", "umask 0; mkdir home; exec \"$0\" serve --status", env!("CARGO_BIN_EXE_zoolock")]);
+    shell.env("HOME", sandbox.path("home")).env_remove("XDG_STATE_HOME").env_remove("ZOOLOCK_STATE_DIR");
+    let done = Done::from(shell.output().expect("the shell starts"));
+    assert_eq!(done.code, 1, "{done:?}");
+    for path in ["home/.local", "home/.local/state", "home/.local/state/zoolock"] {
+        let mode = std::fs::metadata(sandbox.path(path)).expect("directory created").permissions().mode();
+        assert_eq!(mode & 0o7777, 0o700, "{path}");
+    }
+}
+
+/// Creates the state directory with the lock of a server. The server of that lock runs until the file is closed.
+fn take_server_lock(sandbox: &Sandbox) -> File {
+    std::fs::create_dir(sandbox.state()).expect("directory created");
+    set_mode(sandbox.state(), 0o700);
+    let lock = File::create(sandbox.state().join("lock")).expect("file created");
+    lock.lock().expect("file locked");
+    lock
+}
+
+#[test]
+fn server_that_is_not_ready_is_reported() {
+    let sandbox = Sandbox::new();
+    let _lock = take_server_lock(&sandbox);
+    let done = sandbox.output(&["ls", "--connect-timeout", "300ms"]);
+    assert_eq!(done.code, 69, "{done:?}");
+    assert!(done.stderr.contains("not ready within 300ms; run the command again"), "{done:?}");
+}
+
+#[test]
+fn stop_is_advised_only_for_another_version() {
+    let sandbox = Sandbox::new();
+    let _lock = take_server_lock(&sandbox);
+    let listener = UnixListener::bind(sandbox.state().join("socket")).expect("socket bound");
+    std::thread::spawn(move || listener.incoming().for_each(drop));
+    let read = |path: &str| std::fs::read_to_string(path).expect("readable").trim().to_owned();
+    let namespace = std::fs::read_link("/proc/self/ns/pid").expect("readable");
+    let boot = read("/proc/sys/kernel/random/boot_id");
+    // The end of the sandbox may stop the server of this process id.
+    let process = Running(sandbox.command("sleep").arg("1000").spawn().expect("the command starts"));
+    for (version, advises_stop) in [(env!("CARGO_PKG_VERSION"), false), ("0.0.1-other", true)] {
+        let server = format!("{} {version} {} {boot} host\n", process.0.id(), namespace.display());
+        std::fs::write(sandbox.state().join("server"), server).expect("file written");
+        for args in [&["ls"][..], &["run", "x", "--", "true"]] {
+            let done = sandbox.output(&[&["--connect-timeout", "500ms"], args].concat());
+            assert_eq!(done.code, 69, "{done:?}");
+            assert!(done.stderr.contains("closes it without an answer"), "{done:?}");
+            assert!(!done.stderr.contains("check the address"), "{done:?}");
+            assert_eq!(done.stderr.contains("serve --stop"), advises_stop, "{done:?}");
+            let named = if advises_stop { version.to_owned() } else { format!("process {}", process.0.id()) };
+            assert!(done.stderr.contains(&named), "{done:?}");
+        }
+    }
+}
+
+#[test]
+fn server_restores_its_file_and_exits_without_socket() {
+    let sandbox = Sandbox::new();
+    assert_eq!(sandbox.output(&["run", "x", "--", "true"]).code, 0);
+    let old = server_pid(&sandbox);
+    std::fs::remove_file(sandbox.state().join("server")).expect("file removed");
+    wait_until("the file is written again", || status(&sandbox)["pid"] == old.as_raw_pid());
+    std::fs::remove_file(sandbox.state().join("socket")).expect("file removed");
+    wait_until("the old server exits", || !is_alive(&old.as_raw_nonzero().to_string()));
+    assert_eq!(sandbox.output(&["run", "x", "--", "true"]).code, 0);
+}
+
+#[test]
+fn full_disk_is_named_and_server_is_stopped() {
+    let sandbox = Sandbox::new();
+    std::fs::create_dir(sandbox.state()).expect("directory created");
+    // Each run needs some hundred bytes of the log, and its blocks have 4 KiB.
+    let script = r#"
+        mount -t tmpfs -o size=1m,mode=0700 tmpfs "$ZOOLOCK_STATE_DIR" && "$0" run x -- true || exit 1
+        cat /dev/zero > "$ZOOLOCK_STATE_DIR/fill" 2> /dev/null
+        for round in $(seq 100); do
+            "$0" run x -- true 2> failure
+            code=$?; [ $code -eq 0 ] || break
+        done
+        cat failure
+        echo "run: $code"
+        "$0" serve --stop 2> /dev/null; echo "stop: $?"
+        "$0" serve --status > /dev/null; echo "status: $?"
+        echo "starts: $(grep -c 'serving on' "$ZOOLOCK_STATE_DIR/log")"
+    "#;
+    let Some(done) = sandbox.in_mount_namespace(script) else { return };
+    for part in ["run: 69", "this user's server", "stop: 0", "status: 1"] {
+        assert!(done.stdout.contains(part), "no {part:?} in {done:?}");
+    }
+    let named = ["No space left on device", "the disk is full"].iter().any(|why| done.stdout.contains(why));
+    assert!(named && !done.stdout.contains("serve --stop"), "{done:?}");
+    let starts: u32 = done.stdout.trim().rsplit(' ').next().and_then(|n| n.parse().ok()).expect("a number");
+    assert!(starts <= 5, "{done:?}");
+}
+
+#[test]
+fn limit_on_file_size_is_named() {
+    let sandbox = Sandbox::new();
+    let mut shell = sandbox.command("sh");
+    shell.args(["-c", "ulimit -f 1; exec \"$0\" run x -- true", env!("CARGO_BIN_EXE_zoolock")]);
+    let done = Done::from(shell.output().expect("the shell starts"));
+    assert_eq!(done.code, 69, "{done:?}");
+    assert!(done.stderr.contains("ulimit -f"), "{done:?}");
 }

@@ -1,0 +1,96 @@
+//! The messages of this user's server, which it writes to the file `log`.
+
+use std::fs::File;
+use std::io::{Read, Seek, SeekFrom};
+
+use rustix::fs::statvfs;
+use rustix::process::{Resource, getrlimit};
+
+use super::paths::StateDir;
+
+/// Maximum number of bytes at the end of the log in which the last line is sought.
+const LAST_LINE: u64 = 4096;
+/// The text before the error of a server.
+const FAILED: &str = " failed: ";
+
+/// The text before the reason why a server was stopped.
+const STOPPED: &str = " stopped";
+/// The reason if the disk has no space for the error itself.
+const FULL: &str = "the disk is full; free space on it";
+/// Number of free blocks below which the disk counts as full.
+const MIN_BLOCKS: u64 = 16;
+
+/// Returns the last line of an error that ends the server.
+pub(super) fn of_failure(error: impl std::fmt::Display) -> String {
+    format!("{}{FAILED}{error}", super::server::stamp())
+}
+
+/// Returns the error with which the last server ended. `None` if it serves, was stopped, or was killed.
+pub(super) fn failure(dir: &StateDir) -> Option<String> {
+    let line = last_line(dir, 0)?;
+    match line.split_once(FAILED) {
+        Some((_, why)) => Some(why.to_owned()),
+        // The error did not fit on the disk.
+        None if !line.contains(STOPPED) && is_full(dir) => Some(FULL.to_owned()),
+        None => None,
+    }
+}
+
+/// Returns the size of the log in bytes.
+pub(super) fn size(dir: &StateDir) -> u64 {
+    std::fs::metadata(dir.file("log")).map_or(0, |metadata| metadata.len())
+}
+
+/// Returns the reason why a server ended that began to write at byte `from` of the log.
+pub(super) fn last_words(dir: &StateDir, from: u64) -> String {
+    let Some(line) = last_line(dir, from) else {
+        let why = if getrlimit(Resource::Fsize).current.is_some() {
+            "it could not write its log; raise the limit on the size of files (ulimit -f)"
+        } else if is_full(dir) {
+            FULL
+        } else {
+            "it printed no message"
+        };
+        return why.to_owned();
+    };
+    match line.split_once(FAILED) {
+        Some((_, why)) => why.to_owned(),
+        None => line.strip_prefix("zoolock: ").unwrap_or(&line).to_owned(),
+    }
+}
+
+/// Returns whether there is hardly any space left.
+fn is_full(dir: &StateDir) -> bool {
+    statvfs(dir.path()).is_ok_and(|disk| disk.f_bavail < MIN_BLOCKS)
+}
+
+/// Returns the last line that begins at byte `from` or later.
+fn last_line(dir: &StateDir, from: u64) -> Option<String> {
+    let mut log = File::open(dir.file("log")).ok()?;
+    let from = log.metadata().ok()?.len().saturating_sub(LAST_LINE).max(from);
+    log.seek(SeekFrom::Start(from)).ok()?;
+    let mut text = Vec::new();
+    log.take(LAST_LINE).read_to_end(&mut text).ok()?;
+    String::from_utf8_lossy(&text).lines().next_back().map(str::to_owned)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn error_of_the_last_server_is_found() {
+        let dir = tempfile::tempdir().expect("temporary directory is created");
+        let state = StateDir::for_tests(dir.path());
+        assert_eq!(failure(&state), None);
+        let line = format!("zoolock: {}\n", of_failure("no space"));
+        std::fs::write(state.file("log"), &line).expect("file written");
+        assert_eq!(failure(&state).as_deref(), Some("no space"));
+        assert_eq!(last_words(&state, 0), "no space");
+        // A line of an earlier server is not the reason of this one.
+        assert!(!last_words(&state, size(&state)).contains("no space"));
+        std::fs::write(state.file("log"), line + "zoolock: now serving on x\n").expect("file written");
+        assert_eq!(failure(&state), None);
+        assert_eq!(last_words(&state, 0), "now serving on x");
+    }
+}
