@@ -151,6 +151,7 @@ async fn servers_of(service: &Service) -> Result<(Vec<String>, Option<Tls>), Fai
             let server = local::running(service.connect_timeout).await?;
             Ok((vec![server.address()?], None))
         }
+        Endpoint::Remote { hosts, .. } if servers::is_socket(hosts) => Ok((vec![hosts.clone()], None)),
         Endpoint::Remote { hosts, tls, .. } => {
             let hosts = hosts.split('/').next().unwrap_or_default().split(',');
             Ok((hosts.map(with_port).collect(), tls.clone()))

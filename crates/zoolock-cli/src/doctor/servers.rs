@@ -61,7 +61,9 @@ pub(super) fn our_own(there: Vec<String>) -> Known {
 
 /// Asks every server what it is.
 pub(super) async fn look(hosts: &[String], tls: Option<&Tls>, report: &mut Report) -> Known {
-    let answers = join_all(hosts.iter().take(MOST).map(|host| interview(host, tls))).await;
+    let answers =
+        join_all(hosts.iter().filter(|host| !is_socket(host)).take(MOST).map(|host| interview(host, tls)))
+            .await;
     let loopback = hosts.iter().all(|host| is_loopback(host));
     let mut known = Known { loopback, tls: tls.cloned(), ..Known::default() };
     let mut modes = Vec::new();
@@ -222,8 +224,16 @@ impl Known {
     }
 }
 
+/// Returns whether a connect string names a Unix socket. It is not asked four-letter words.
+pub(super) fn is_socket(hosts: &str) -> bool {
+    hosts.starts_with("unix:/")
+}
+
 /// Whether nobody but this machine reaches it.
 fn is_loopback(host: &str) -> bool {
+    if is_socket(host) {
+        return true;
+    }
     let name = host.rsplit_once(':').map_or(host, |(name, _)| name);
     let name = name.trim_start_matches('[').trim_end_matches(']');
     name == "localhost" || name.parse::<IpAddr>().is_ok_and(|address| address.is_loopback())
@@ -244,7 +254,7 @@ mod tests {
 
     #[test]
     fn only_this_machine_is_this_machine() {
-        for host in ["127.0.0.1:2181", "localhost:1", "[::1]:2181"] {
+        for host in ["127.0.0.1:2181", "localhost:1", "[::1]:2181", "unix:/run/socket"] {
             assert!(is_loopback(host), "{host}");
         }
         for host in ["10.0.0.1:2181", "zk1:2181", "[fe80::1]:2181"] {

@@ -64,14 +64,17 @@ fn is_full(dir: &StateDir) -> bool {
     statvfs(dir.path()).is_ok_and(|disk| disk.f_bavail < MIN_BLOCKS)
 }
 
-/// Returns the last line that begins at byte `from` or later.
+/// Returns the last line that begins at byte `from` or later, without the last line of a panic, which is about backtraces.
 fn last_line(dir: &StateDir, from: u64) -> Option<String> {
     let mut log = File::open(dir.file("log")).ok()?;
     let from = log.metadata().ok()?.len().saturating_sub(LAST_LINE).max(from);
     log.seek(SeekFrom::Start(from)).ok()?;
     let mut text = Vec::new();
     log.take(LAST_LINE).read_to_end(&mut text).ok()?;
-    String::from_utf8_lossy(&text).lines().next_back().map(str::to_owned)
+    String::from_utf8_lossy(&text)
+        .lines()
+        .rfind(|line| !line.starts_with("note: run with"))
+        .map(str::to_owned)
 }
 
 #[cfg(test)]
@@ -92,5 +95,8 @@ mod tests {
         std::fs::write(state.file("log"), line + "zoolock: now serving on x\n").expect("file written");
         assert_eq!(failure(&state), None);
         assert_eq!(last_words(&state, 0), "now serving on x");
+        let panic = "thread 'main' panicked at x.rs:\nno thread\nnote: run with `RUST_BACKTRACE=1`\n";
+        std::fs::write(state.file("log"), panic).expect("file written");
+        assert_eq!(last_words(&state, 0), "no thread");
     }
 }

@@ -27,6 +27,16 @@ fn doctor_finds_local_server_protected() {
 }
 
 #[test]
+fn server_behind_unix_socket_is_examined() {
+    let sandbox = Sandbox::new();
+    assert_eq!(sandbox.output(&["run", "x", "--", "true"]).code, 0);
+    let address = format!("unix:{}", sandbox.state().join("socket").display());
+    let diagnosis = Diagnosis::of(&sandbox, &["--connect", &address]);
+    assert_eq!((diagnosis.code, diagnosis.level("server")), (0, None), "{diagnosis:?}");
+    assert_eq!(diagnosis.level("session"), Some("ok"), "{diagnosis:?}");
+}
+
+#[test]
 fn server_without_four_letter_words_is_examined() {
     let sandbox = Sandbox::new();
     let (_server, address) = server_with(&sandbox, &["--words", "ruok"]);
