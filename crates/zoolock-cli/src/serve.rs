@@ -26,6 +26,7 @@ pub(crate) async fn serve(plan: Serve, talk: &Talk) -> Result<Exit, Failure> {
     let mut signals = ServerSignals::listen(talk)?;
     let builder = plan.builder.max_connections(most_connections(plan.max_connections)?);
     let server = builder.start().await.map_err(|error| failure(&error))?;
+    server.repairs().iter().for_each(|repair| talk.note(repair));
     let (address, tls) = (server.local_addr(), server.tls_addr());
     if tls != Some(address) {
         talk.note(format_args!("serving on {address}"));

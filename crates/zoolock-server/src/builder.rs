@@ -239,7 +239,7 @@ impl Builder {
         };
         let addr = first.addr().unwrap_or(NO_ADDRESS);
         // Last, so that a failed start costs no epoch.
-        let Storage { dir, log, state, epoch } = self.storage().await?;
+        let Storage { dir, log, state, epoch, repairs } = self.storage().await?;
         if let Some(listener) = &http {
             tracing::info!(addr = ?listener.local_addr().ok(), "answering HTTP");
         }
@@ -291,7 +291,7 @@ impl Builder {
         let http = http.map(|listener| {
             tokio::spawn(serve::http::answer(Arc::clone(&shared), listener, stopped, is_gone))
         });
-        Ok(ServerHandle { addr, epoch, shared, stop, gone, tasks, http })
+        Ok(ServerHandle { addr, epoch, repairs, shared, stop, gone, tasks, http })
     }
 
     /// Opens the storage, on a thread that may block.

@@ -21,6 +21,7 @@ pub struct Server;
 pub struct ServerHandle {
     pub(crate) addr: SocketAddr,
     pub(crate) epoch: u32,
+    pub(crate) repairs: Vec<String>,
     pub(crate) shared: Arc<Shared>,
     pub(crate) stop: watch::Sender<bool>,
     /// Set when the server has stopped serving clients.
@@ -53,6 +54,11 @@ impl Server {
 }
 
 impl ServerHandle {
+    /// Returns messages about damaged files of the data directory that the server did without. No acknowledged write is lost.
+    pub fn repairs(&self) -> &[String] {
+        &self.repairs
+    }
+
     /// Returns the address that the server listens on, with the actual port. Returns the TLS address if there is no
     /// other, and port 0 if it listens on a Unix socket alone.
     pub fn local_addr(&self) -> SocketAddr {

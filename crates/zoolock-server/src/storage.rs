@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use crate::data_dir::DataDir;
 use crate::error::Error;
-use crate::log::{Disk, Log, Options};
+use crate::log::{Disk, Log, LogError, Options, Recovered};
 use crate::state::State;
 
 /// Durability of acknowledged writes.
@@ -25,13 +25,15 @@ pub(crate) struct Storage {
     pub(crate) log: Option<Log>,
     pub(crate) state: State,
     pub(crate) epoch: u32,
+    /// Messages about damaged files that recovery did without.
+    pub(crate) repairs: Vec<String>,
 }
 
 impl Storage {
     /// Creates storage without a data directory.
     pub(crate) fn none(resumed: Option<State>) -> Self {
         let state = resumed.unwrap_or_else(|| State::new(0));
-        Storage { dir: None, log: None, epoch: state.zxid.epoch() + 1, state }
+        Storage { dir: None, log: None, epoch: state.zxid.epoch() + 1, state, repairs: Vec::new() }
     }
 
     /// Locks the directory, restores its state, and begins an epoch. Blocks, for a long time if there is much to read.
@@ -68,11 +70,18 @@ impl Storage {
                 });
             }
             let epoch = dir.next_epoch(0)?;
-            return Ok(Storage { dir: Some(dir), log: None, state: State::new(0), epoch });
+            return Ok(Storage {
+                dir: Some(dir),
+                log: None,
+                state: State::new(0),
+                epoch,
+                repairs: Vec::new(),
+            });
         }
         let (log, recovered) = Log::open(disk, options).map_err(|source| Error::Log { source })?;
-        for error in &recovered.passed_over {
-            tracing::warn!(%error, "a snapshot cannot be used; an older one, and the log, have all that is needed");
+        let repairs = repairs(&recovered);
+        for repair in &repairs {
+            tracing::warn!("{repair}");
         }
         if let Some(torn) = &recovered.dropped {
             let (file, offset, bytes) = (&torn.file, torn.offset, torn.bytes);
@@ -83,16 +92,29 @@ impl Storage {
                 "a write that a crash cut short was dropped; nobody was told of it"
             );
         }
-        if let Some(file) = &recovered.removed {
-            tracing::warn!(
-                file,
-                "the last file of the log was empty and was removed; no acknowledged write was in it"
-            );
-        }
         let state = recovered.state;
         let (znodes, sessions, replayed) = (state.tree.len(), state.sessions.len(), recovered.replayed);
         tracing::info!(znodes, sessions, replayed, zxid = %state.zxid, "brought back");
         let epoch = dir.next_epoch(state.zxid.epoch())?;
-        Ok(Storage { dir: Some(dir), log: Some(log), state, epoch })
+        Ok(Storage { dir: Some(dir), log: Some(log), state, epoch, repairs })
     }
+}
+
+/// Describes what recovery did without.
+fn repairs(recovered: &Recovered) -> Vec<String> {
+    let snapshots = recovered.passed_over.iter().map(|error| {
+        let cause = match error {
+            LogError::Damaged { file, offset, what } => {
+                format!("{file} is damaged at byte {offset} ({what})")
+            }
+            other => other.to_string(),
+        };
+        format!("{cause}; it was not needed: an older snapshot and the log have all znodes")
+    });
+    let segments = recovered.removed.iter();
+    snapshots
+        .chain(
+            segments.map(|file| format!("{file} was empty and was removed; no acknowledged write was in it")),
+        )
+        .collect()
 }

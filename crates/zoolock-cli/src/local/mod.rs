@@ -223,7 +223,12 @@ pub(crate) fn no_session(error: impl std::fmt::Display) -> Failure {
             process.version
         ),
         Ok(State::Listening(process)) => {
-            format!("this user's server runs as process {}; see {}", process.pid, dir.file("log").display())
+            let place = if process.is_in_our_namespace() {
+                format!("as process {}", process.pid)
+            } else {
+                "in another process namespace, such as a container".to_owned()
+            };
+            format!("this user's server runs {place}; see {}", dir.file("log").display())
         }
         _ => match log::failure(&dir) {
             Some(why) => return ended(&dir, &why),

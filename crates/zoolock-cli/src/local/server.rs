@@ -76,6 +76,7 @@ async fn serve_until_done(idle: Duration, talk: &Talk) -> Result<Exit, Failure> 
     keep::started(&dir)?;
     let has_rebooted = known.as_ref().is_some_and(|known| Machine::current().has_rebooted_since(known));
     let server = start(&dir).await?;
+    server.repairs().iter().for_each(|repair| talk.note(repair));
     // No client knows the socket yet.
     let mut ended = holders::end_gone(&dir, &server);
     if has_rebooted {

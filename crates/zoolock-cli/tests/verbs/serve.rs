@@ -265,3 +265,24 @@ fn ten_thousand_idle_sessions_cost_little() {
     });
     serving.stop();
 }
+
+#[test]
+fn empty_last_file_of_the_log_is_removed_with_a_note() {
+    let sandbox = Sandbox::new();
+    let args = ["--listen", "127.0.0.1:0", "--data", "data"];
+    let mut server = Serving::start(&sandbox, &args);
+    let address = server.address("serving on ");
+    assert_eq!(sandbox.output(&["--connect", &address.to_string(), "run", "x", "--", "true"]).code, 0);
+    let answer = four_letter_word(address, "srvr");
+    let zxid = answer.lines().find_map(|line| line.strip_prefix("Zxid: 0x")).expect("the last transaction");
+    server.stop();
+    let segment = sandbox.path("data").join(format!("log.{zxid:0>16}"));
+    std::fs::write(&segment, "").expect("file written");
+    let mut server = Serving::start(&sandbox, &args);
+    let mut line = String::new();
+    server.stderr.read_line(&mut line).expect("UTF-8");
+    assert!(line.contains("was empty and was removed; no acknowledged write"), "{line}");
+    server.address("serving on ");
+    assert!(!segment.exists());
+    server.stop();
+}
