@@ -154,6 +154,7 @@ async fn until_done(
                 "another server uses the state directory: its file system does not share locks between machines",
             ));
         }
+        // It was deleted, or could not be written at the last look.
         if !dir.file("server").exists() {
             let _ = publish(dir);
         }
@@ -171,7 +172,8 @@ async fn until_done(
         if server.idle_since().is_some_and(|since| since.elapsed() >= idle) {
             return Ok("stopped: there was no session for some time".to_owned());
         }
-        publish(dir)?;
+        // On a full disk the next look tries again.
+        let _ = publish(dir);
     }
 }
 
