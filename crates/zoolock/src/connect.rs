@@ -124,7 +124,8 @@ async fn look_at_socket(path: &std::path::Path) -> Finding {
     };
     match connected {
         Ok(mut stream) => {
-            let causes = "does it run as another user, or is it at its limit of connections (--max-connections)?";
+            let causes =
+                "does it run as another user, or is it at its limit of connections (--max-connections)?";
             match shake_hands(&mut stream).await {
                 Err(error) => of_answer(Err(error), causes).with_owner(path),
                 answer => of_answer(answer, causes),
