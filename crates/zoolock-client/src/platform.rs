@@ -2,6 +2,7 @@
 
 use std::collections::hash_map::RandomState;
 use std::hash::{BuildHasher, Hasher};
+use std::io;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
@@ -74,6 +75,11 @@ impl Platform for Os {
     }
 }
 
+/// Returns whether a server has accepted a connection, and has closed it before `connect` returned.
+pub fn closes_at_once(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset)
+}
+
 /// Connects to a server, racing its addresses (RFC 8305). Names are resolved on each call.
 async fn connect(host: Host, head_start: Duration) -> Result<Box<dyn Stream>, String> {
     match host {
@@ -89,6 +95,10 @@ async fn connect(host: Host, head_start: Duration) -> Result<Box<dyn Stream>, St
             let addresses = resolve(&name, port).await?;
             let connected = race(addresses.into_iter().map(TcpStream::connect), head_start).await;
             let stream = connected.map_err(|errors| match errors.first() {
+                Some(error) if closes_at_once(error) => format!(
+                    "accepts the connection and closes it at once ({error}); is it at its limit of connections \
+                     (maxClientCnxns)?"
+                ),
                 Some(error) => format!("cannot connect ({error})"),
                 None => "the name has no address".to_owned(),
             })?;

@@ -59,28 +59,27 @@ const REMEDIES: [Spelling; 6] = [
     Spelling::WriteLock,
 ];
 
-/// Whether `viewer` waits for `other` where it came first, or need not.
+/// Returns whether `viewer` waits for an earlier `other`, or need not wait.
 fn sees(viewer: &Name, other: &Name, names: Names) -> bool {
     use Spelling::*;
-    // Readers need not see each other, but where one is its make's writers come.
+    // Readers need not see each other. But a reader's library has writers, too.
     if viewer.spelling == other.spelling {
         return true;
     }
     match viewer.spelling {
-        // Ours, who read all. `lock-` may be .NET's as well, which cannot be told.
+        // Ours reads all names. `lock-` may be .NET's, too, which has the same spelling.
         Lock | Marked | Upgradable | Permit => true,
-        // Whatever has a number behind its last `lock-`; any other name is compared as text, so that it counts for
-        // nothing or for anything.
+        // Orders names with a number after the last `lock-`. It compares other names as text, with any outcome.
         CuratorLock => matches!(other.spelling, Lock | UnknownLock),
         CuratorMarked => matches!(other.spelling, Marked),
         CuratorLease => false,
         Kazoo => names.kazoo_pattern && matches!(other.spelling, Lock | CuratorLock | UnknownLock),
-        // Whatever has a number after its last dash.
+        // Orders names with a number after the last dash.
         WriteLock => matches!(other.spelling, Lock | CuratorLock | Aiozk | UnknownLock),
-        // A writer waits for whatever ends in digits, a reader only for its own writers.
+        // A writer waits for all names that end in digits, a reader only for its own writers.
         Ruby => viewer.role == Role::Exclusive,
         DotNet => false,
-        // Waits for whatever ends in digits.
+        // Waits for all names that end in digits.
         Aiozk => true,
         // A reader waits only for names that begin with `write-`.
         AiozkMarked => false,

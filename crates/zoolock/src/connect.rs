@@ -152,8 +152,10 @@ async fn look(host: &str, port: u16, transport: &Transport) -> Finding {
         Ok(addresses) => addresses,
         Err(why) => return Finding::new(why),
     };
+    let hang_up = "is it at its limit of connections (maxClientCnxns, or --max-connections of `zoolock serve`), or without a leader?";
     let connect = async || match tokio::time::timeout(CONNECT, TcpStream::connect(&*addresses)).await {
         Ok(Ok(stream)) => Ok(stream),
+        Ok(Err(error)) if zoolock_client::closes_at_once(&error) => Err(of_answer(Err(error), hang_up)),
         Ok(Err(error)) => Err(Finding::new(format!("cannot connect ({error})"))),
         Err(_) => Err(Finding::new("does not answer; does a firewall drop the packets?")),
     };
@@ -189,10 +191,7 @@ async fn look(host: &str, port: u16, transport: &Transport) -> Finding {
     if !matches!(answer, Ok(Hello::ZooKeeper)) && crate::tls::speaks_tls(host, &addresses).await {
         return Finding::new("speaks TLS; say which authority signed its certificate (`--cacert`)");
     }
-    of_answer(
-        answer,
-        "is it at its limit of connections (maxClientCnxns, or --max-connections of `zoolock serve`), or without a leader?",
-    )
+    of_answer(answer, hang_up)
 }
 
 /// Asks to resume a session that cannot exist: a ZooKeeper refuses and creates nothing.

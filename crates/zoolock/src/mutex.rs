@@ -13,7 +13,7 @@ use crate::tenure;
 
 /// A lock that one holder has at a time, across processes and hosts. Fair: first come, first served.
 ///
-/// Not reentrant: a second `lock()` waits for the first guard like anybody else's, and so for ever if the same task has it.
+/// Not reentrant: a second `lock()` waits until the first guard is released, so for ever if the same task has it.
 /// [`lock_as`](Mutex::lock_as) returns at once. [`Error::Timeout`](crate::Error::Timeout) tells whether this client holds
 /// the lock, and [`Zoolock::deadlocks`](crate::Zoolock::deadlocks) finds a task that waits for itself.
 #[derive(Clone)]

@@ -2,7 +2,7 @@
 
 use std::io;
 
-use tokio::runtime::{Builder, Handle};
+use tokio::runtime::{Builder, Handle, Runtime};
 use tokio::sync::oneshot;
 use zoolock_client::start_thread;
 
@@ -22,17 +22,33 @@ impl RuntimeThread {
     /// # Errors
     /// The system refuses a thread or a file.
     pub(crate) fn start(name: &str) -> io::Result<Self> {
-        let runtime = Builder::new_current_thread().enable_all().build()?;
-        let handle = runtime.handle().clone();
+        let runtime = EndsAtOnce(Some(Builder::new_current_thread().enable_all().build()?));
+        let handle = runtime.get().handle().clone();
         let (end, ended) = oneshot::channel();
         start_thread(name, move || {
-            let _ = runtime.block_on(ended);
-            runtime.shutdown_background();
+            let _ = runtime.get().block_on(ended);
         })?;
         Ok(Self { handle, _end: end })
     }
 
     pub(crate) fn handle(&self) -> &Handle {
         &self.handle
+    }
+}
+
+/// A runtime that ends without waiting. Its thread may be refused to a caller on another runtime, which must not wait.
+struct EndsAtOnce(Option<Runtime>);
+
+impl EndsAtOnce {
+    fn get(&self) -> &Runtime {
+        self.0.as_ref().expect("taken only when dropped")
+    }
+}
+
+impl Drop for EndsAtOnce {
+    fn drop(&mut self) {
+        if let Some(runtime) = self.0.take() {
+            runtime.shutdown_background();
+        }
     }
 }

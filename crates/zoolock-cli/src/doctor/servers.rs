@@ -22,9 +22,9 @@ const CONTAINERS: (u32, u32, u32) = (3, 5, 3);
 /// What the servers told of themselves.
 #[derive(Debug, Default)]
 pub(super) struct Known {
-    /// Where somebody listens.
+    /// Addresses of servers that accept connections.
     pub(super) there: Vec<String>,
-    /// Those of them that answer no four-letter word.
+    /// Servers that accept connections and answer no four-letter word.
     pub(super) silent: Vec<String>,
     pub(super) tick: Option<Duration>,
     /// The shortest and the longest session timeout that is granted.
@@ -202,7 +202,7 @@ impl Known {
         }
     }
 
-    /// Once a session shows that it is the one.
+    /// Reports that a session was opened with a server of this user.
     pub(super) fn is_there(&self, report: &mut Report) {
         if self.own {
             let there = self.there.join(", ");

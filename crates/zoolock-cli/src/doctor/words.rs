@@ -42,6 +42,7 @@ pub(super) async fn ask(
     let connected = timeout(PATIENCE, connect(address)).await;
     let stream = match connected {
         Ok(Ok(stream)) => stream,
+        Ok(Err(error)) if zoolock_client::closes_at_once(&error) => return Err(Silence::Refused),
         Ok(Err(error)) => return Err(Silence::Unreachable(error.to_string())),
         Err(_) => return Err(Silence::Unreachable(format!("no connection within {PATIENCE:?}"))),
     };

@@ -1,8 +1,8 @@
-//! The commands under a lock, so that the next server frees the locks of those that a KILL or a power cut has ended.
+//! Records the commands under a lock, so that the next server frees the locks of dead commands.
 //!
 //! While a command runs, `zoolock run` has a file in the directory `holders`, with its process and its session. zoolock, its
 //! reaper, and the command with its descendants all have the file open, and with it one file lock. The lock is free when the
-//! last of them is dead, in whatever process namespace they ran. A pid would not show that: a reaper and a command outlive
+//! last of them is dead, in any process namespace. A pid would not show that: a reaper and a command outlive
 //! zoolock for a moment.
 //!
 //! Sessions without such a file wait for their timeout: those of waiters, of `zoolock hold`, which protects work of its caller,

@@ -126,7 +126,7 @@ fn create(dir: &StateDir, machine: &Machine) -> Result<(), Failure> {
     }
 }
 
-/// Makes this machine the one that uses the directory. The next server ends the sessions of the other machine.
+/// Gives the directory to this machine. The next server ends the sessions of the other machine.
 pub(crate) async fn adopt(talk: &Talk) -> Result<Exit, Failure> {
     let dir = StateDir::open()?;
     let Some(_lock) = take_lock(&dir).await? else {

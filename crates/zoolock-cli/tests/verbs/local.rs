@@ -392,7 +392,8 @@ fn server_exits_if_another_machine_uses_its_directory() {
     let sandbox = Sandbox::new();
     assert_eq!(sandbox.output(&["run", "x", "--", "true"]).code, 0);
     let old = server_pid(&sandbox).as_raw_nonzero().to_string();
-    std::fs::write(sandbox.state().join("server"), "1 7 pid:[1] - boot build7\n").expect("file written");
+    std::fs::write(sandbox.state().join("server"), "1 7 0.1.0 pid:[1] - boot build7\n")
+        .expect("file written");
     wait_until("the server exits", || !is_alive(&old));
     let log = std::fs::read_to_string(sandbox.state().join("log")).expect("the log exists");
     assert!(log.contains("another server uses the state directory"), "{log}");
@@ -516,7 +517,7 @@ fn stop_is_advised_only_for_another_version() {
     // The end of the sandbox may stop the server of this process id.
     let process = Running(sandbox.command("sleep").arg("1000").spawn().expect("the command starts"));
     for (version, advises_stop) in [(env!("CARGO_PKG_VERSION"), false), ("0.0.1-other", true)] {
-        let server = format!("{} {version} {} {boot} host\n", process.0.id(), namespace.display());
+        let server = format!("{} 7 {version} {} - {boot} host\n", process.0.id(), namespace.display());
         std::fs::write(sandbox.state().join("server"), server).expect("file written");
         for args in [&["ls"][..], &["run", "x", "--", "true"]] {
             let done = sandbox.output(&[&["--connect-timeout", "500ms"], args].concat());

@@ -297,13 +297,16 @@ impl Acquisition {
         tokio::pin!(known);
         let mut rounds = 0;
         while rounds < MAX_ANSWER_TIMES {
-            let answers = lock(&self.state).answers;
+            let before = {
+                let state = lock(&self.state);
+                (state.machine.is_delaying(), state.answers)
+            };
             if tokio::time::timeout(answer_time, known.as_mut()).await.is_ok() {
                 return true;
             }
             let state = lock(&self.state);
-            match (state.machine.is_delaying(), state.answers == answers) {
-                // The server has answered, and the caller asked for the delay.
+            match (before.0 || state.machine.is_delaying(), state.answers == before.1) {
+                // The server has answered, and the caller asked for the delay. It may have ended just now.
                 (true, _) => {}
                 (false, true) => return false,
                 (false, false) => rounds += 1,

@@ -144,7 +144,7 @@ fn empty_last_segment_without_a_note_is_removed() {
     let kept = model.history.partition_point(|txn| txn.zxid <= end);
     assert!(image(&recovered.state) == image(&model.state(kept)));
     assert!(open(&disk).expect("a good log").removed.is_none());
-    // An empty segment that does not continue the one before it.
+    // An empty segment that does not continue the previous segment.
     disk.put("log.00ffffffffffffff", Vec::new());
     names_a_place(&open(&disk).expect_err("transactions are missing"), &disk);
 }

@@ -263,7 +263,8 @@ on_both_arms!(persistent_contender_is_marked, |place| async move {
     let text = zoolock(&place, &["show", "left"]).await.stdout;
     assert!(text.contains("(job-0000000000); it has no session, and stays until"), "{text}");
     // The name may also be that of a directory with locks.
-    Queue::new(&place, "left/job-0000000000/below").await.join("lock-", b"").await;
+    let below = Queue::new(&place, "left/job-0000000000/below").await;
+    below.join("lock-", b"").await;
     assert_eq!(shown(&place, "left").await["holder"]["family"], "unknown");
     let listed = zoolock(&place, &["ls"]).await.stdout;
     assert!(listed.contains("left/job-0000000000/below"), "{listed}");
