@@ -6,9 +6,10 @@ use zoolock::{Tls, Zoolock};
 use zoolock_client::Requests;
 
 use crate::credentials::{Auth, user_and_password};
-use crate::exit::{Exit, Failure};
+use crate::exit::{Exit, Failure, refused};
 use crate::local::{self, State, StateDir};
 use crate::plan::{Access, Endpoint, Service};
+use crate::starting_threads;
 use crate::talk::Talk;
 
 /// Maximum number of attempts to connect to this user's server. It may stop during an attempt; the next one starts it again.
@@ -22,6 +23,7 @@ const ABANDON_BOUND: Duration = Duration::from_millis(500);
 
 /// Connects. In local mode, starts this user's server if it is not running.
 pub(crate) async fn connect(service: &Service, talk: &Talk) -> Result<Zoolock, Failure> {
+    starting_threads(zoolock::start_timers).map_err(|error| refused("the timers", error))?;
     match &service.endpoint {
         Endpoint::Remote { hosts, auth, tls, access } => {
             let mut builder = builder(service)?;

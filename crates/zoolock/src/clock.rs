@@ -96,6 +96,21 @@ impl Alarm {
     }
 }
 
+/// Starts the thread that wakes the timers of this process, unless it runs. Otherwise the first timer starts it.
+///
+/// # Errors
+/// The system refuses the thread. The cause is printed as a panic.
+#[doc(hidden)]
+pub fn start_timers() -> io::Result<()> {
+    // async-io has no other way to report this.
+    let started = std::panic::catch_unwind(|| Alarm::new().map(drop));
+    let refused = || {
+        let limits = "raise the limit on processes and threads (ulimit -u, TasksMax, pids.max)";
+        io::Error::other(format!("the thread of the timers is refused; {limits}"))
+    };
+    started.unwrap_or_else(|_| Err(refused()))
+}
+
 async fn ring(fd: &Async<OwnedFd>, at: Instant) -> io::Result<()> {
     // A zero would disarm it.
     let at = Timespec { tv_sec: (at.0 / 1_000_000_000) as i64, tv_nsec: (at.0 % 1_000_000_000).max(1) as _ };

@@ -174,7 +174,7 @@ const _: fn() = || {
 struct Readme;
 
 pub use builder::Builder;
-pub use clock::Deadline;
+pub use clock::{Deadline, start_timers};
 #[cfg(feature = "embedded")]
 pub use embedded::TestServer;
 pub use error::{Error, LossReason};

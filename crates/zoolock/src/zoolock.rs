@@ -366,9 +366,10 @@ enum Where {
 
 impl SessionThread {
     pub(crate) fn start() -> Result<SessionThread, Error> {
-        let thread = RuntimeThread::start("zoolock-session").map_err(|error| Error::Unavailable {
+        let thread = clock::start_timers().and_then(|()| RuntimeThread::start("zoolock-session"));
+        let thread = thread.map_err(|error| Error::Unavailable {
             address: "this process".to_owned(),
-            message: format!("cannot start the thread zoolock-session: {error}"),
+            message: format!("cannot start the threads of a session: {error}"),
             source: Some(Arc::new(error)),
         })?;
         Ok(SessionThread(Where::Runtime(thread)))

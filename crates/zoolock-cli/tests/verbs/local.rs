@@ -552,7 +552,7 @@ fn full_disk_is_named_and_server_is_stopped() {
         mount -t tmpfs -o size=1m,mode=0700 tmpfs "$ZOOLOCK_STATE_DIR" && "$0" run x -- true || exit 1
         cat /dev/zero > "$ZOOLOCK_STATE_DIR/fill" 2> /dev/null
         for round in $(seq 100); do
-            "$0" run x -- true 2> failure
+            "$0" run --timeout 3s x -- true 2> failure
             code=$?; [ $code -eq 0 ] || break
         done
         cat failure
