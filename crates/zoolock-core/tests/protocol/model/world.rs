@@ -369,7 +369,7 @@ impl World {
                 let is_own = |trace: &Trace| (trace.at, trace.czxid) == (watch.at, watch.czxid);
                 let ends_a_wait = !ghost.granted && !ghost.gave_up && !ghost.traces.iter().any(is_own);
                 for trace in &mut ghost.traces {
-                    trace.fresh &= !ends_a_wait && !(deleted && is_own(trace));
+                    trace.fresh &= !ends_a_wait && (!deleted || !is_own(trace));
                 }
                 Event::Fired { watch: watch.id, deleted }
             }
