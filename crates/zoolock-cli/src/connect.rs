@@ -1,12 +1,13 @@
 //! Connecting to the server.
 
-use std::time::Duration;
+use std::sync::OnceLock;
+use std::time::{Duration, Instant};
 
 use zoolock::{Tls, Zoolock};
 use zoolock_client::Requests;
 
 use crate::credentials::{Auth, user_and_password};
-use crate::exit::{Exit, Failure, refused};
+use crate::exit::{Exit, Failure};
 use crate::local::{self, State, StateDir};
 use crate::plan::{Access, Endpoint, Service};
 use crate::starting_threads;
@@ -14,8 +15,6 @@ use crate::talk::Talk;
 
 /// Maximum number of attempts to connect to this user's server. It may stop during an attempt; the next one starts it again.
 const LOCAL_ATTEMPTS: usize = 5;
-/// Pause between two attempts.
-const PAUSE: Duration = Duration::from_millis(50);
 /// Maximum time to close a session.
 const CLOSE_BOUND: Duration = Duration::from_secs(5);
 /// Maximum time to close a session whose server was unreachable a moment ago.
@@ -23,7 +22,10 @@ const ABANDON_BOUND: Duration = Duration::from_millis(500);
 
 /// Connects. In local mode, starts this user's server if it is not running.
 pub(crate) async fn connect(service: &Service, talk: &Talk) -> Result<Zoolock, Failure> {
-    starting_threads(zoolock::start_timers).map_err(|error| refused("the timers", error))?;
+    static TIMERS: OnceLock<std::io::Result<()>> = OnceLock::new();
+    if let Err(error) = TIMERS.get_or_init(|| starting_threads(zoolock::start_timers)) {
+        return Err(Failure::unavailable(format!("cannot start the timers: {error}")));
+    }
     match &service.endpoint {
         Endpoint::Remote { hosts, auth, tls, access } => {
             let mut builder = builder(service)?;
@@ -46,23 +48,26 @@ pub(crate) async fn connect(service: &Service, talk: &Talk) -> Result<Zoolock, F
 }
 
 async fn connect_locally(service: &Service, talk: &Talk) -> Result<Zoolock, Failure> {
+    let began = Instant::now();
     let mut attempt = 1;
     loop {
-        let server = local::running(service.connect_timeout).await?;
+        let server = local::running(service.connect_timeout.saturating_sub(began.elapsed())).await?;
         let address = server.address()?;
         if attempt == 1 {
             talk.detail(format_args!("using this user's server at {address}"));
         }
         let connected = tokio::select! {
             connected = builder(service)?.connect(&address) => connected,
-            failure = local::failed() => return Err(failure),
+            () = local::ended() => {
+                if attempt == LOCAL_ATTEMPTS || began.elapsed() >= service.connect_timeout {
+                    return Err(local::no_session("no session"));
+                }
+                attempt += 1;
+                continue;
+            }
         };
         match connected {
             Ok(zoolock) => return Ok(zoolock),
-            Err(zoolock::Error::Unavailable { .. }) if attempt < LOCAL_ATTEMPTS && !listens_locally() => {
-                attempt += 1;
-                tokio::time::sleep(PAUSE).await;
-            }
             Err(error @ zoolock::Error::Unavailable { .. }) => return Err(local::no_session(error)),
             Err(error) => return Err(error.into()),
         }
@@ -72,15 +77,14 @@ async fn connect_locally(service: &Service, talk: &Talk) -> Result<Zoolock, Fail
 /// Connects to this user's server again. Does not start it.
 pub(crate) async fn found_again(service: &Service, talk: &Talk) -> Option<Zoolock> {
     let Endpoint::Local = service.endpoint else { return None };
-    if !listens_locally() {
+    if !listens_locally().unwrap_or(false) {
         return None;
     }
     connect(service, talk).await.ok()
 }
 
-fn listens_locally() -> bool {
-    let listens = |dir: StateDir| matches!(local::look(&dir), Ok(State::Listening(_)));
-    StateDir::open().is_ok_and(listens)
+fn listens_locally() -> Result<bool, Failure> {
+    Ok(matches!(local::look(&StateDir::open()?)?, State::Listening(_)))
 }
 
 /// Opens a session for single requests with the same server. The caller applies the chroot. Does not start this user's
@@ -91,7 +95,7 @@ pub(crate) async fn connect_plainly(service: &Service) -> Result<Requests, Failu
             connect_as(hosts, auth.as_ref(), tls.as_ref(), service).await
         }
         Endpoint::Local => {
-            if !listens_locally() {
+            if !listens_locally()? {
                 return Err(Failure::unavailable(
                     "this user's server has stopped; run the command again to start it".to_owned(),
                 ));
@@ -104,6 +108,11 @@ pub(crate) async fn connect_plainly(service: &Service) -> Result<Requests, Failu
             })
         }
     }
+}
+
+/// Returns the chroot of a connect string; empty if there is none.
+pub(crate) fn chroot_of(hosts: &str) -> String {
+    zoolock::ConnectString::parse(hosts).map_or(String::new(), |connect| connect.chroot().to_owned())
 }
 
 /// Opens a session for single requests with the given credentials, or without any.

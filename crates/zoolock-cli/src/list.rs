@@ -173,7 +173,7 @@ fn row(lock: &Snapshot, root: &str) -> [String; 5] {
 
 fn owner(entry: &Entry) -> String {
     let stays =
-        if entry.persistent { "; it has no session, and stays until its znode is deleted" } else { "" };
+        if entry.persistent { "; it has no session, and goes only when its znode is deleted" } else { "" };
     crate::status::who(entry) + stays
 }
 

@@ -9,7 +9,7 @@ use tokio::sync::broadcast::error::{RecvError, TryRecvError};
 use tokio::time::timeout;
 use zoolock_client::{Notice, Notices, Requests, State};
 
-use crate::connect::connect_plainly;
+use crate::connect::{chroot_of, connect_plainly};
 use crate::plan::{Endpoint, Service};
 
 /// The session of all watches. It is not the library's, which reads locks.
@@ -30,10 +30,9 @@ pub(crate) struct Poked {
 impl Pokes {
     pub(crate) fn new(service: Service) -> Self {
         let chroot = match &service.endpoint {
-            Endpoint::Remote { hosts, .. } => hosts.find('/').map_or("", |at| &hosts[at..]),
-            Endpoint::Local => "",
+            Endpoint::Remote { hosts, .. } => chroot_of(hosts),
+            Endpoint::Local => String::new(),
         };
-        let chroot = chroot.trim_end_matches('/').to_owned();
         Self { service, chroot, session: Mutex::default() }
     }
 

@@ -6,7 +6,7 @@ use std::io;
 use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
 
 use rustix::io::Errno;
-use tokio::sync::oneshot;
+use tokio::sync::{Semaphore, oneshot};
 
 /// Adds the limit that is to be raised to the error of a process or thread that was refused.
 pub fn name_limit(error: io::Error) -> io::Error {
@@ -40,6 +40,9 @@ pub async fn on_thread<T: Send + 'static>(
     receiver.await.map_err(|_| io::Error::other(format!("the thread {name} panicked")))
 }
 
+/// Lookups of this process at a time. A lookup keeps its thread until the resolver answers.
+static LOOKUPS: Semaphore = Semaphore::const_new(4);
+
 /// Resolves the name of a host.
 ///
 /// # Errors
@@ -49,8 +52,12 @@ pub async fn resolve(name: &str, port: u16) -> Result<Vec<SocketAddr>, String> {
         return Ok(vec![SocketAddr::new(address, port)]);
     }
     let name = name.to_owned();
-    let resolved =
-        on_thread("zoolock-resolve", move || Ok((name.as_str(), port).to_socket_addrs()?.collect())).await;
+    let lookup = LOOKUPS.acquire().await.expect("it is never closed");
+    let resolved = on_thread("zoolock-resolve", move || {
+        let _lookup = lookup;
+        Ok((name.as_str(), port).to_socket_addrs()?.collect())
+    });
+    let resolved = resolved.await;
     let resolved = resolved.map_err(|error| format!("cannot start a thread: {error}"))?;
     resolved.map_err(|error: io::Error| format!("unknown host ({error})"))
 }

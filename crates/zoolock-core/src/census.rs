@@ -69,13 +69,13 @@ fn sees(viewer: &Name, other: &Name, names: Names) -> bool {
     match viewer.spelling {
         // Ours reads all names. `lock-` may be .NET's, too, which has the same spelling.
         Lock | Marked | Upgradable | Permit => true,
-        // Orders names with a number after the last `lock-`. It compares other names as text, with any outcome.
+        // Orders names with a number after the last `lock-`. It compares other names as text, so their order may be wrong.
         CuratorLock => matches!(other.spelling, Lock | UnknownLock),
         CuratorMarked => matches!(other.spelling, Marked),
         CuratorLease => false,
         Kazoo => names.kazoo_pattern && matches!(other.spelling, Lock | CuratorLock | UnknownLock),
         // Orders names with a number after the last dash.
-        WriteLock => matches!(other.spelling, Lock | CuratorLock | Aiozk | UnknownLock),
+        WriteLock => matches!(other.spelling, Lock | CuratorLock | Aiozk | UnknownLock | UnknownDash),
         // A writer waits for all names that end in digits, a reader only for its own writers.
         Ruby => viewer.role == Role::Exclusive,
         DotNet => false,
@@ -84,7 +84,7 @@ fn sees(viewer: &Name, other: &Name, names: Names) -> bool {
         // A reader waits only for names that begin with `write-`.
         AiozkMarked => false,
         // Unknown. `show` and `doctor` name it.
-        UnknownLock | Unknown => true,
+        UnknownLock | UnknownDash | Unknown => true,
     }
 }
 
@@ -119,6 +119,7 @@ mod tests {
             (vec!["0000000001", aiozk.as_str(), "ex0000000002"], "__WRIT__0000000007"),
             (vec!["mylock-0000000001", curator.as_str()], "lock-0000000007"),
             (vec!["mylock-0000000001", "x-1-0000000002"], "lock-0000000007"),
+            (vec!["job-0000000001", "x-1-0000000002"], "lock-0000000007"),
         ] {
             assert_eq!(clash(&others, me, false), None, "{others:?}");
         }

@@ -453,7 +453,7 @@ impl Lock {
     fn directories(&self) -> Result<Vec<LockPath>, Error> {
         let mut directories = Vec::with_capacity(self.names.len());
         for name in &self.names {
-            let directory = self.zoolock.path(name)?;
+            let directory = self.zoolock.path_to_acquire(name)?;
             if !directories.contains(&directory) {
                 directories.push(directory);
             }

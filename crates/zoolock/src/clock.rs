@@ -14,6 +14,7 @@ use rustix::time::{
     ClockId, Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec, clock_gettime,
     timerfd_create, timerfd_settime,
 };
+use zoolock_client::name_limit;
 use zoolock_core::Instant;
 
 /// Reads the clock.
@@ -99,16 +100,19 @@ impl Alarm {
 /// Starts the thread that wakes the timers of this process, unless it runs. Otherwise the first timer starts it.
 ///
 /// # Errors
-/// The system refuses the thread. The cause is printed as a panic.
+/// The system refuses the thread, and the cause is printed as a panic, or it refuses a file.
 #[doc(hidden)]
 pub fn start_timers() -> io::Result<()> {
-    // async-io has no other way to report this.
+    #[cfg(feature = "simulation")]
+    if crate::sim::host().is_some() {
+        return Ok(());
+    }
+    // If async-io gets no files for its poller, it panics, and its thread never runs again.
+    let files: io::Result<Vec<_>> = (0..4).map(|_| std::fs::File::open("/dev/null")).collect();
+    drop(files.map_err(name_limit)?);
+    // async-io has no other way to report a refused thread.
     let started = std::panic::catch_unwind(|| Alarm::new().map(drop));
-    let refused = || {
-        let limits = "raise the limit on processes and threads (ulimit -u, TasksMax, pids.max)";
-        io::Error::other(format!("the thread of the timers is refused; {limits}"))
-    };
-    started.unwrap_or_else(|_| Err(refused()))
+    started.unwrap_or_else(|_| Err(rustix::io::Errno::AGAIN.into())).map_err(name_limit)
 }
 
 async fn ring(fd: &Async<OwnedFd>, at: Instant) -> io::Result<()> {

@@ -46,8 +46,9 @@ pub(crate) async fn explain(
         OpenError::Denied => Error::Denied { subject: connect.endpoints(), message: transport.refusal() },
         // A failed handshake needs a closer look.
         OpenError::Unreachable(errors) if !transport.has_tls() => {
+            let one_runs = errors.iter().any(|error| error.message.starts_with("accepts the connection"));
             let errors: Vec<String> = errors.iter().map(ToString::to_string).collect();
-            unreachable(connect, (!gave_up).then_some(patience), &errors.join("; "), false)
+            unreachable(connect, (!gave_up).then_some(patience), &errors.join("; "), one_runs)
         }
         _ => match transport.trouble() {
             Some(trouble) => {

@@ -139,8 +139,7 @@ impl From<Loss> for LossReason {
 fn next_step(held_here: bool) -> &'static str {
     match held_here {
         true => {
-            "a guard of this client holds it; release that guard first, or acquire the mutex with `lock_as` to hold it \
-             several times"
+            "a guard of this client holds it; release that guard first (`lock_as` lets one owner hold a mutex several times)"
         }
         false => "wait longer, or look who holds it with `zoolock show`",
     }

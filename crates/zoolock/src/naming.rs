@@ -178,7 +178,9 @@ pub(crate) fn described(name: &Name) -> String {
         (Spelling::DotNet, _) => "a reader or writer of .NET",
         (Spelling::Aiozk, _) => "a lock of aiozk",
         (Spelling::AiozkMarked, _) => "a reader or writer of aiozk",
-        (Spelling::UnknownLock | Spelling::Unknown, _) => "a contender of an unknown client library",
+        (Spelling::UnknownLock | Spelling::UnknownDash | Spelling::Unknown, _) => {
+            "a contender of an unknown client library"
+        }
     };
     format!("{what} (number {})", name.sequence)
 }

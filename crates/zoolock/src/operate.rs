@@ -126,6 +126,12 @@ impl Lock {
                     return Ok(entry::of(&contender, Some((data, stat)), self.zoolock.epoch()));
                 }
                 Err(KeeperError { failure: Failure::BadVersion, .. }) => {}
+                Err(KeeperError { failure: Failure::NotEmpty, .. }) => {
+                    return Err(Error::invalid(
+                        format!("lock {}: token {ticket}", self.path()),
+                        "belongs to a directory with children, perhaps another lock; use another name for one of the two",
+                    ));
+                }
                 // The znode, or the audit directory, is missing.
                 Err(KeeperError { failure: Failure::NoNode, .. }) => {
                     let made = directory::make(keeper.clone(), audit, true).await;

@@ -1,7 +1,7 @@
 //! Names of locks, and connect strings. They are checked before anything is sent.
 
 use zoolock_client::Host;
-use zoolock_core::names::{Family, Name, ends_in_padded_number};
+use zoolock_core::names::{Family, Name, looks_like_contender};
 
 use crate::error::Error;
 
@@ -40,17 +40,6 @@ impl LockPath {
         let absolute = name.starts_with('/');
         let relative = name.strip_prefix('/').unwrap_or(name);
         check_components(relative).map_err(|message| Error::invalid(shown(), message))?;
-        // `/` is no lock, so a name directly below it is in no queue.
-        let mut below_a_lock = relative.split('/').skip(usize::from(absolute));
-        if let Some(component) = below_a_lock.find(|name| ends_in_padded_number(name)) {
-            return Err(Error::invalid(
-                shown(),
-                format!(
-                    "has the part `{component}`, which ends in ten digits with a leading zero, as only contenders do; \
-                     use another number of digits"
-                ),
-            ));
-        }
         let path = if absolute {
             name.to_owned()
         } else {
@@ -67,6 +56,22 @@ impl LockPath {
             return Err(Error::invalid(shown(), format!("is longer than {MAX_PATH} bytes")));
         }
         Ok(LockPath(path))
+    }
+
+    /// Refuses to acquire a lock of this name if its directory would be a contender of the lock above it.
+    pub(crate) fn check_new(name: &str, root: &str) -> Result<(), Error> {
+        // `/` is no lock, so a name directly below it is in no queue.
+        let is_below_root = name.starts_with('/') || root == "/";
+        let mut below_a_lock = name.trim_start_matches('/').split('/').skip(usize::from(is_below_root));
+        match below_a_lock.find(|name| looks_like_contender(name)) {
+            None => Ok(()),
+            Some(component) => Err(Error::invalid(
+                format!("lock name {name:?}"),
+                format!(
+                    "has the part `{component}`, which ends in ten digits, as contenders do; use fewer digits"
+                ),
+            )),
+        }
     }
 
     /// The path as text.
@@ -185,7 +190,8 @@ impl ConnectString {
     }
 
     /// Returns the directory that is the root for all paths. Empty for the whole tree.
-    pub(crate) fn chroot(&self) -> &str {
+    /// Returns the chroot; empty if there is none.
+    pub fn chroot(&self) -> &str {
         &self.chroot
     }
 
@@ -273,15 +279,23 @@ mod tests {
             "a\nb",
             "x/.audit/y",
             "a/lock-0000000000",
-            "order-0000000042",
-            "a/0000000042/b",
-            "/a/order-0000000042",
             "/zookeeper/quota",
         ] {
             let error = LockPath::parse(name, DEFAULT_ROOT).expect_err(name).to_string();
             assert!(error.contains(&format!("{name:?}")), "{error}");
         }
         assert!(LockPath::parse(&"x".repeat(2000), DEFAULT_ROOT).is_err());
+    }
+
+    #[test]
+    fn names_of_contenders_are_not_acquired() {
+        for name in ["order-0000000042", "a/0000000042/b", "/a/order-0000000042"] {
+            let error = LockPath::check_new(name, DEFAULT_ROOT).expect_err(name).to_string();
+            assert!(error.contains(&format!("{name:?}")), "{error}");
+        }
+        for (name, root) in [("/run-0000000042/x", DEFAULT_ROOT), ("order-0000000042", "/"), ("a/b", "/")] {
+            LockPath::check_new(name, root).expect(name);
+        }
     }
 
     #[test]
@@ -293,7 +307,8 @@ mod tests {
             ("grüße", "/locks/grüße"),
             ("order-1234567890", "/locks/order-1234567890"),
             ("order-42", "/locks/order-42"),
-            ("/run-0000000042/x", "/run-0000000042/x"),
+            // They may be locks of another client.
+            ("order-0000000042", "/locks/order-0000000042"),
         ] {
             assert_eq!(LockPath::parse(name, DEFAULT_ROOT).expect(name).as_str(), path);
         }

@@ -4,7 +4,7 @@ use std::io;
 
 use tokio::runtime::{Builder, Handle, Runtime};
 use tokio::sync::oneshot;
-use zoolock_client::start_thread;
+use zoolock_client::{name_limit, start_thread};
 
 /// A runtime with one thread, so that a caller that blocks its executor does not delay the tasks. Dropping it ends the tasks
 /// without waiting for them.
@@ -22,7 +22,8 @@ impl RuntimeThread {
     /// # Errors
     /// The system refuses a thread or a file.
     pub(crate) fn start(name: &str) -> io::Result<Self> {
-        let runtime = EndsAtOnce(Some(Builder::new_current_thread().enable_all().build()?));
+        let runtime =
+            EndsAtOnce(Some(Builder::new_current_thread().enable_all().build().map_err(name_limit)?));
         let handle = runtime.get().handle().clone();
         let (end, ended) = oneshot::channel();
         start_thread(name, move || {
@@ -36,7 +37,7 @@ impl RuntimeThread {
     }
 }
 
-/// A runtime that ends without waiting. Its thread may be refused to a caller on another runtime, which must not wait.
+/// A runtime that ends without waiting. If its thread is refused, the caller drops it, who may be a task of another runtime.
 struct EndsAtOnce(Option<Runtime>);
 
 impl EndsAtOnce {

@@ -140,7 +140,7 @@ pub struct Entry {
     ///   between the processes that read it.
     /// - `unknown`: it could not be read.
     pub owner_kind: &'static str,
-    /// Set if no session owns its znode: the contender stays until a client deletes the znode.
+    /// Set if no session owns its znode: it goes only when its znode is deleted.
     pub persistent: bool,
     /// Identifier of the acquisition, from the data of its znodes, see
     /// [`Guard::acquisition_id`](crate::Guard::acquisition_id). `None` for other client libraries. Do not trust it: every

@@ -206,6 +206,13 @@ impl Zoolock {
         Ok(LockPath::from_server(format!("{}{inside}", self.inner.chroot)))
     }
 
+    /// Like [`Zoolock::path`], and refuses a lock that another lock would take for a contender.
+    pub(crate) fn path_to_acquire(&self, name: &str) -> Result<LockPath, Error> {
+        let path = self.path(name)?;
+        LockPath::check_new(name, &self.inner.root)?;
+        Ok(path)
+    }
+
     /// Returns the path without the chroot, as the user knows it.
     pub(crate) fn shown<'a>(&self, path: &'a str) -> &'a str {
         path.strip_prefix(self.inner.chroot.as_str()).unwrap_or(path)

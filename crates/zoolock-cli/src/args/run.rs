@@ -13,7 +13,7 @@ ZOOLOCK_TOKEN (fencing token: increases with every holder, so a service that CMD
 ZOOLOCK_PREVIOUS (clean, crashed, unknown), ZOOLOCK_PATH, ZOOLOCK_OWNER (see --owner) and ZOOLOCK_HELD (for zoolock \
 itself). Several names and paths are separated by spaces. INT, TERM, HUP, QUIT, USR1 and USR2 are forwarded to the group; \
 a second INT or TERM kills it. The sockets and the watchdog that systemd gives to zoolock are for CMD: LISTEN_PID and \
-WATCHDOG_PID name its process.
+WATCHDOG_PID name its process. Messages of CMD to systemd need `NotifyAccess=all` in the unit.
 
 While the server cannot be reached, CMD keeps running. If the lock is about to be lost, the group gets TERM and, after \
 --grace, KILL, before another client can acquire the lock.

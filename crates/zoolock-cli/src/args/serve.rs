@@ -49,7 +49,7 @@ pub(crate) struct ServeArgs {
     #[arg(long, conflicts_with = "listen")]
     pub(crate) stop: bool,
 
-    /// Use the state directory of a former machine, after a move or a restore; its sessions end
+    /// Use the state directory of a former machine, after a move or a restore
     #[arg(long, conflicts_with_all = ["listen", "status", "stop"])]
     pub(crate) adopt: bool,
 

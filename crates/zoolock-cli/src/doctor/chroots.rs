@@ -26,6 +26,8 @@ const NEW: Duration = Duration::from_secs(3600);
 /// Longest time in which zoolock creates a missing chroot and the root of the locks.
 const TOGETHER_MS: i64 = 10_000;
 
+const REMEDY_FOR_NEW: &str = "check the spelling in --connect; the server removes a chroot without locks after a while, and \
+                              the next lock creates it again";
 const REMEDY: &str = "check the spelling in --connect; clients exclude each other only with the same chroot";
 
 /// Reports that the chroot does not exist.
@@ -53,15 +55,14 @@ pub(super) async fn judge(client: &Requests, chroot: &str, root: &str, tree: &Tr
             format!("{here} was created {} ago, together with the directory of its locks", humane(age)),
             REMEDY,
         ),
-        (Some(age), false) => report.warn(
-            CHECK,
-            format!(
+        (Some(age), false) => {
+            let what = format!(
                 "{here} was created {} ago, together with the directory of its locks; locks are also held in {}",
                 humane(age),
                 named(&others)
-            ),
-            REMEDY,
-        ),
+            );
+            report.note(CHECK, what, REMEDY_FOR_NEW);
+        }
         (None, false) => {
             let what = format!("{here} has no holder or waiter, and locks are held in {}", named(&others));
             // Locks were taken here before, so the chroot is probably right.
@@ -93,23 +94,25 @@ async fn others(client: &Requests, chroot: &str, root: &str, report: &mut Report
     if root == "/" {
         return Vec::new();
     }
+    let mut others = Vec::new();
     let looked = async {
         let found = stream::iter(candidates(client, chroot, root).await).map(|other| async move {
             let tree = tree::walk(client, format!("{other}{root}"), MOST_DIRECTORIES).await.ok()?;
             let name = if other.is_empty() { "the server without a chroot" } else { &other };
             let locks = if tree.queues() == 1 { "lock" } else { "locks" };
-            (tree.queues() > 0).then(|| format!("{name} ({} {locks})", tree.queues()))
+            let least = if tree.stopped.is_some() { "at least " } else { "" };
+            (tree.queues() > 0).then(|| format!("{name} ({least}{} {locks})", tree.queues()))
         });
-        found.buffered(2).filter_map(std::future::ready).take(REPORTED).collect().await
-    };
-    match timeout(PATIENCE, looked).await {
-        Ok(others) => others,
-        Err(_) => {
-            let why = format!("other chroots were not read within {}", humane(PATIENCE));
-            report.stopped_early(CHECK, why, "look at them with `zoolock ls`");
-            Vec::new()
+        let mut found = std::pin::pin!(found.buffered(2).filter_map(std::future::ready).take(REPORTED));
+        while let Some(other) = found.next().await {
+            others.push(other);
         }
+    };
+    if timeout(PATIENCE, looked).await.is_err() {
+        let why = format!("not all other chroots were read within {}", humane(PATIENCE));
+        report.stopped_early(CHECK, why, "look at them with `zoolock ls`");
     }
+    others
 }
 
 /// Returns possible chroots: those above this one, and all children of these and of this one. Similar names come first.

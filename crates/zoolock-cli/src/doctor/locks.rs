@@ -156,7 +156,8 @@ fn judge(locks: &[Snapshot], unknown: &[String], report: &mut Report) {
         report.warn(
             "orphans",
             format!("contenders without a session stay until a client deletes them: {}", named(&persistent)),
-            "see them with `zoolock show`; delete them (`zoolock break`), or use another lock if they are no contenders",
+            "see them with `zoolock show`; if they are directories of other locks, use another lock, otherwise delete them \
+             (`zoolock break`)",
         );
     }
     let semaphores: Vec<String> = locks.iter().filter_map(|lock| semaphore(lock)).collect();

@@ -34,7 +34,7 @@ use self::acl::Everybody;
 use self::finding::Report;
 use crate::acquire::interrupted;
 use crate::args::ColorWhen;
-use crate::connect::{self, connect_plainly};
+use crate::connect::{self, chroot_of, connect_plainly};
 use crate::exit::{Exit, Failure};
 use crate::list::{Look, print};
 use crate::local;
@@ -49,9 +49,7 @@ const FAREWELL: Duration = Duration::from_secs(5);
 pub(crate) async fn doctor(plan: Doctor, color: ColorWhen, talk: &Arc<Talk>) -> Result<Exit, Failure> {
     let mut signals = Signals::listen().map_err(|error| Failure::unavailable(error.to_string()))?;
     let (named, chroot) = match &plan.service.endpoint {
-        Endpoint::Remote { hosts, .. } => {
-            (hosts.clone(), hosts.find('/').map_or("", |at| hosts[at..].trim_end_matches('/')).to_owned())
-        }
+        Endpoint::Remote { hosts, .. } => (hosts.clone(), chroot_of(hosts)),
         Endpoint::Local => ("local".to_owned(), String::new()),
     };
     let mut report = Report::new(&named, &plan.service.root);

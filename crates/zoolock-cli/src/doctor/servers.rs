@@ -7,7 +7,7 @@ use futures_util::future::join_all;
 use zoolock::Tls;
 use zoolock_server::Server;
 
-use super::finding::{Level, Report};
+use super::finding::Report;
 use super::words::{Identity, Silence, ask, configuration};
 
 const CHECK: &str = "server";
@@ -90,7 +90,7 @@ pub(super) async fn look(hosts: &[String], tls: Option<&Tls>, report: &mut Repor
             }
             Ok(Some(identity)) => {
                 if let (Some(conf), Some(open)) = (&conf, identity.connections) {
-                    judge_connections(&host, conf, open, loopback, report);
+                    judge_connections(&host, conf, open, report);
                 }
                 known.zoolock = Some(known.zoolock.unwrap_or(true) && identity.zoolock().is_some());
                 if identity.numbers().is_some_and(|numbers| numbers < CONTAINERS) {
@@ -168,7 +168,7 @@ async fn interview(host: &str, tls: Option<&Tls>) -> Answers {
 }
 
 /// Compares the number of open connections with the limit for one client address.
-fn judge_connections(host: &str, conf: &str, open: u32, loopback: bool, report: &mut Report) {
+fn judge_connections(host: &str, conf: &str, open: u32, report: &mut Report) {
     let limit = configuration(conf).get("maxClientCnxns").and_then(|limit| limit.parse::<u32>().ok());
     let Some(limit) = limit.filter(|limit| *limit > 0) else { return };
     let what = format!(
@@ -177,11 +177,11 @@ fn judge_connections(host: &str, conf: &str, open: u32, loopback: bool, report: 
     if u64::from(open) * 5 < u64::from(limit) * 4 {
         return report.ok(CONNECTIONS, what);
     }
-    // The connections may come from several addresses.
-    let level = if loopback { Level::Warning } else { Level::Note };
-    let what = format!("{what}; at the limit it hangs up on clients, also on holders that reconnect");
+    let what = format!(
+        "{what}; if most come from one host, that one is near the limit, at which the server hangs up on holders, too"
+    );
     let remedy = format!("raise {RAISE} above the number of clients on one host; 0 means no limit");
-    report.add(CONNECTIONS, level, what, Some(remedy));
+    report.note(CONNECTIONS, what, remedy);
 }
 
 /// The settings that limit the connections of one client address.

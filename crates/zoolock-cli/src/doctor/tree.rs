@@ -69,7 +69,7 @@ pub(super) struct Tree {
 impl Tree {
     /// Returns the number of directories with contenders.
     pub(super) fn queues(&self) -> usize {
-        self.directories.iter().filter(|directory| directory.has_contenders()).count()
+        self.directories.iter().filter(|directory| !directory.contenders.is_empty()).count()
     }
 }
 
@@ -143,13 +143,17 @@ async fn look(client: &Requests, path: String) -> Result<Option<(Directory, Vec<
             _ => return Err(error),
         },
     };
-    let mut below = Vec::new();
+    let (mut below, mut perhaps) = (Vec::new(), Vec::new());
     for name in names {
         let parsed = Name::parse(&name).filter(|name| name.counts_below(directory.counted));
         directory.contenders.extend(parsed);
+        let path = || format!("{}/{name}", directory.path.trim_end_matches('/'));
         match parsed.map(|name| name.family()) {
             // A directory may have a name that ends in a number.
-            Some(Family::Unknown) => {}
+            Some(Family::Unknown) => {
+                perhaps.push(path());
+                continue;
+            }
             Some(_) => continue,
             None if is_kazoo_lease(&name) => {
                 directory.leases = true;
@@ -157,9 +161,11 @@ async fn look(client: &Requests, path: String) -> Result<Option<(Directory, Vec<
             }
             None => directory.leases |= name == "leases",
         }
-        below.push(format!("{}/{name}", directory.path.trim_end_matches('/')));
+        below.push(path());
     }
     below.sort_unstable();
+    // After the others: there may be many, and most are znodes without children.
+    below.extend(perhaps);
     below.retain(|path| path != "/zookeeper");
     Ok(Some((directory, below)))
 }

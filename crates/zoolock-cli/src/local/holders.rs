@@ -12,11 +12,12 @@ use std::fs::{DirBuilder, File, OpenOptions};
 use std::io::{self, Read, Write};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use zoolock_server::ServerHandle;
 
 use super::Process;
+use super::machine::Machine;
 use super::paths::StateDir;
 use crate::plan::{Endpoint, Service};
 
@@ -66,9 +67,10 @@ impl Drop for HolderFile {
 }
 
 /// Ends the sessions of commands that have ended without a release. Returns their number.
-pub(super) fn end_gone(dir: &StateDir, server: &ServerHandle) -> usize {
+pub(super) fn end_gone(dir: &StateDir, server: &ServerHandle, has_rebooted: bool) -> usize {
     let files = std::fs::read_dir(dir.file(HOLDERS)).into_iter().flatten().flatten();
-    let gone: Vec<PathBuf> = files.map(|file| file.path()).filter(is_gone).collect();
+    let gone: Vec<PathBuf> =
+        files.map(|file| file.path()).filter(|file| is_gone(file, has_rebooted)).collect();
     let mut ended = 0;
     for file in gone {
         let session = file.file_name().and_then(|name| i64::from_str_radix(name.to_str()?, 16).ok());
@@ -78,14 +80,17 @@ pub(super) fn end_gone(dir: &StateDir, server: &ServerHandle) -> usize {
     ended
 }
 
-/// Returns whether all processes of a command are dead.
-fn is_gone(path: &PathBuf) -> bool {
+/// Returns whether all processes of a command are dead. A command of another boot is dead only if this machine has rebooted:
+/// it may run on another machine.
+fn is_gone(path: &Path, has_rebooted: bool) -> bool {
     let Ok(mut file) = File::open(path) else { return false };
     let mut text = String::new();
     // If the process runs, file locks do not work here and prove nothing.
     file.try_lock().is_ok()
         && file.read_to_string(&mut text).is_ok()
-        && text.parse::<Process>().is_ok_and(|process| !process.runs())
+        && text.parse::<Process>().is_ok_and(|process| {
+            !process.runs() && (has_rebooted || process.machine.is_same_boot(&Machine::current()))
+        })
 }
 
 #[cfg(test)]
@@ -97,7 +102,7 @@ mod tests {
         let dir = tempfile::tempdir().expect("temporary directory is created");
         let state = StateDir::for_tests(dir.path());
         let ours = HolderFile::create(&state, 0x7b).expect("file created");
-        assert!(!is_gone(&ours.path));
+        assert!(!is_gone(&ours.path, false));
         // The reaper and the command have the file, too.
         let copy = ours.file.try_clone().expect("file duplicated");
         let path = ours.path.clone();
@@ -108,10 +113,14 @@ mod tests {
         let dead = Process { born: process.born + 1, ..process.clone() };
         for (text, gone) in [(dead.to_string(), true), (process.to_string(), false), (String::new(), false)] {
             std::fs::write(&path, &text).expect("file written");
-            assert_eq!(is_gone(&path), gone, "{text:?}");
+            assert_eq!(is_gone(&path, false), gone, "{text:?}");
             let holder = File::open(&path).expect("file opened");
             holder.lock().expect("file locked");
-            assert!(!is_gone(&path), "{text:?}");
+            assert!(!is_gone(&path, false), "{text:?}");
         }
+        let mut earlier = process;
+        earlier.machine.boot = Some("earlier".to_owned());
+        std::fs::write(&path, earlier.to_string()).expect("file written");
+        assert_eq!([false, true].map(|has_rebooted| is_gone(&path, has_rebooted)), [false, true]);
     }
 }

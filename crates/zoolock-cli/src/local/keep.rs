@@ -38,9 +38,6 @@ impl Drop for Keeper {
     }
 }
 
-/// Time between two attempts to start the server.
-const RETRY: Duration = Duration::from_secs(10);
-
 /// Watches the server. Prints the error of a failed start, and tries again.
 async fn keep(patience: Duration, talk: Arc<Talk>) {
     let mut backoff = Backoff::default();
@@ -61,7 +58,6 @@ async fn keep(patience: Duration, talk: Arc<Talk>) {
         started = Instant::now();
         if let Err(failure) = running(patience).await {
             talk.note(failure);
-            tokio::time::sleep(RETRY).await;
         }
     }
 }

@@ -4,7 +4,7 @@ use std::fs::File;
 use std::io::{Read, Seek, SeekFrom};
 
 use rustix::fs::statvfs;
-use rustix::process::{Resource, getrlimit};
+use rustix::process::{Resource, geteuid, getrlimit};
 
 use super::paths::StateDir;
 
@@ -45,7 +45,7 @@ pub(super) fn size(dir: &StateDir) -> u64 {
 pub(super) fn last_words(dir: &StateDir, from: u64) -> String {
     let Some(line) = last_line(dir, from) else {
         let why = if getrlimit(Resource::Fsize).current.is_some() {
-            "it could not write its log; raise the limit on the size of files (ulimit -f)"
+            "perhaps it could not write its log; raise the limit on the size of files (ulimit -f)"
         } else if is_full(dir) {
             FULL
         } else {
@@ -61,7 +61,11 @@ pub(super) fn last_words(dir: &StateDir, from: u64) -> String {
 
 /// Returns whether there is hardly any space left.
 fn is_full(dir: &StateDir) -> bool {
-    statvfs(dir.path()).is_ok_and(|disk| disk.f_bavail < MIN_BLOCKS)
+    statvfs(dir.path()).is_ok_and(|disk| {
+        // Root may use the blocks that are reserved for it.
+        let free = if geteuid().is_root() { disk.f_bfree } else { disk.f_bavail };
+        disk.f_blocks > 0 && free < MIN_BLOCKS
+    })
 }
 
 /// Returns the last line that begins at byte `from` or later, without the last line of a panic, which is about backtraces.

@@ -230,28 +230,27 @@ pub(crate) fn no_session(error: impl std::fmt::Display) -> Failure {
             };
             format!("this user's server runs {place}; see {}", dir.file("log").display())
         }
-        _ => match log::failure(&dir) {
-            Some(why) => return ended(&dir, &why),
+        Err(failure) => return failure,
+        Ok(_) => match log::failure(&dir) {
+            Some(why) => {
+                let log = dir.file("log");
+                return Failure::unavailable(format!(
+                    "this user's server has failed: {why}; see {}",
+                    log.display()
+                ));
+            }
             None => format!("this user's server has ended; see {}", dir.file("log").display()),
         },
     };
     Failure::unavailable(format!("{error}; {about}"))
 }
 
-/// Returns the failure for a server that ended with an error.
-fn ended(dir: &StateDir, why: &str) -> Failure {
-    Failure::unavailable(format!("this user's server has failed: {why}; see {}", dir.file("log").display()))
-}
-
-/// Resolves when this user's server has ended with an error.
-pub(crate) async fn failed() -> Failure {
+/// Resolves when this user's server has ended.
+pub(crate) async fn ended() {
     loop {
         tokio::time::sleep(LOOK).await;
-        if let Ok(dir) = StateDir::open()
-            && look(&dir).ok() == Some(State::Absent)
-            && let Some(why) = log::failure(&dir)
-        {
-            return ended(&dir, &why);
+        if StateDir::open().is_ok_and(|dir| look(&dir).ok() == Some(State::Absent)) {
+            return;
         }
     }
 }

@@ -24,7 +24,8 @@ impl StateDir {
         let Choice { path, base } = choose(|name| std::env::var_os(name))?;
         let us = rustix::process::geteuid().as_raw();
         let is_ours = |path: &Path| std::fs::metadata(path).is_ok_and(|metadata| metadata.uid() == us);
-        if let Some((variable, base)) = base.as_ref().filter(|(_, base)| base.exists())
+        // Other users cannot create it there unless the owner of the home lets them.
+        if let Some((variable, base)) = base.as_ref().filter(|(_, base)| us == 0 && base.exists())
             && !is_ours(&path)
             && !is_ours(base)
         {

@@ -78,7 +78,7 @@ async fn serve_until_done(idle: Duration, talk: &Talk) -> Result<Exit, Failure> 
     let server = start(&dir).await?;
     server.repairs().iter().for_each(|repair| talk.note(repair));
     // No client knows the socket yet.
-    let mut ended = holders::end_gone(&dir, &server);
+    let mut ended = holders::end_gone(&dir, &server, has_rebooted);
     if has_rebooted {
         ended += server.expire_sessions();
     }
@@ -145,7 +145,7 @@ async fn until_done(
             why = server.failed() => return Err(Failure::unavailable(why)),
             () = tokio::time::sleep(LOOK.min(idle)) => {}
         }
-        if !is_still_at(lock, &dir.file("lock")) || !dir.file(SOCKET).exists() {
+        if !is_still_at(lock, &dir.file("lock")) || matches!(dir.file(SOCKET).try_exists(), Ok(false)) {
             // The next command finds no lock and starts another server. This one must not run beside it.
             return Err(Failure::unavailable("the files of this server were removed; exiting"));
         }

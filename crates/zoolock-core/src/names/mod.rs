@@ -65,6 +65,8 @@ pub enum Spelling {
     AiozkMarked,
     /// Any other name that ends in `lock-S`. Libraries that look for `lock-S` order it by its number.
     UnknownLock,
+    /// A name of an unknown library with a dash before the number.
+    UnknownDash,
     /// Any other name that ends in `S`.
     Unknown,
 }
@@ -80,7 +82,7 @@ impl Spelling {
             Spelling::Ruby => Family::Ruby,
             Spelling::DotNet => Family::DotNet,
             Spelling::Aiozk | Spelling::AiozkMarked => Family::Aiozk,
-            Spelling::UnknownLock | Spelling::Unknown => Family::Unknown,
+            Spelling::UnknownLock | Spelling::UnknownDash | Spelling::Unknown => Family::Unknown,
         }
     }
 }
@@ -263,15 +265,21 @@ fn unknown(name: &str) -> Option<Name> {
     let is_signed = !digits.starts_with('0') && (before.ends_with("--") || before.ends_with("_-"));
     let sequence = if is_signed { signed().or(unsigned) } else { unsigned.or_else(signed) }?;
     let label = name.strip_suffix(&sequence.to_string())?;
-    let spelling = if label.ends_with("lock-") { Spelling::UnknownLock } else { Spelling::Unknown };
+    let spelling = match label {
+        _ if label.ends_with("lock-") => Spelling::UnknownLock,
+        _ if label.ends_with('-') => Spelling::UnknownDash,
+        _ => Spelling::Unknown,
+    };
     Some(Name { spelling, role: Role::Exclusive, weight: 1, sequence })
 }
 
-/// Returns whether a name ends as sequential znodes do: in exactly ten digits, padded with zeros. Such a lock name
-/// would be a contender of the lock above it.
-pub fn ends_in_padded_number(name: &str) -> bool {
-    let digits = name.bytes().rev().take_while(u8::is_ascii_digit).count();
-    digits == DIGITS && name.as_bytes()[name.len() - DIGITS] == b'0'
+/// The first sequence number that few lock directories reach. Names that end in random digits are mostly above it.
+const REACHED_BY_FEW: i32 = 1 << 20;
+
+/// Returns whether a child of this name counts as a contender of an unknown library as soon as its directory has
+/// given the number at its end, which most directories do.
+pub fn looks_like_contender(name: &str) -> bool {
+    unknown(name).is_some_and(|name| (0..REACHED_BY_FEW).contains(&name.sequence.0))
 }
 
 #[cfg(test)]
@@ -438,12 +446,13 @@ mod tests {
     }
 
     #[test]
-    fn padded_number_is_recognised_in_lock_names() {
-        for name in ["order-0000000042", "0000000042"] {
-            assert!(ends_in_padded_number(name), "{name}");
+    fn lock_names_that_look_like_contenders_are_recognised() {
+        for name in ["order-0000000042", "0000000042", "20240000000042", "order-0001048575"] {
+            assert!(looks_like_contender(name), "{name}");
         }
-        for name in ["order-1234567890", "order-42", "20240000000042", "order-0000000042x", ""] {
-            assert!(!ends_in_padded_number(name), "{name}");
+        let uuid = "3f2504e0-4f89-11d3-9a0c-05e012345678";
+        for name in ["order-1234567890", "order-42", uuid, "order-0001048576", "order-0000000042x", ""] {
+            assert!(!looks_like_contender(name), "{name}");
         }
     }
 

@@ -66,9 +66,10 @@ impl Core {
         }
         let Some(peer) = self.conns.get(&conn).map(|conn| conn.peer) else { return false };
         let is_here = |address: Option<&IpAddr>| address.is_none_or(|address| *address == peer);
-        let (mut all, mut here) = (self.conns.len(), 0);
+        let open = || self.conns.values().filter(|conn| !conn.closing);
+        let (mut all, mut here) = (open().count(), 0);
         if per_address != 0 {
-            here = self.conns.values().filter(|conn| conn.peer == peer).count();
+            here = open().filter(|conn| conn.peer == peer).count();
         }
         for session in self.state.tree.owners().filter(|session| !self.attached.contains_key(session)) {
             all += 1;

@@ -168,6 +168,8 @@ on_both_arms!(
             std::future::pending::<()>().await;
         };
         tokio::select! {
+            // The new server is stored before the holders can be found attached.
+            biased;
             () = restart => {}
             () = attached => {}
         }

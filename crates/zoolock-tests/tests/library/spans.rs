@@ -80,8 +80,13 @@ async fn wait_for_a_guard_of_this_client_is_logged() {
                 }
             }) => {}
         }
+        // A wait that begins now and ends with the grant has decided what to log.
+        let granted = tokio::join!(mutex.lock(), async {
+            until_queued(&zl, "logged", 2).await;
+            guard.release().await.expect("release succeeds");
+        });
+        drop(granted.0.expect("lock acquired"));
         drop(listening);
-        guard.release().await.expect("release succeeds");
         let text = log.text();
         assert_eq!(text.matches("waits for a guard of this client").count(), expected, "{text}");
     }

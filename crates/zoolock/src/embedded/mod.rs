@@ -68,7 +68,6 @@ impl Builder {
 /// A server on a thread of its own, so that a caller who blocks its executor does not stall it. It ends when it is
 /// dropped.
 struct InProcess {
-    // First, so that the tasks are gone before the handle could ask them for anything.
     thread: RuntimeThread,
     handle: ServerHandle,
 }

@@ -34,6 +34,9 @@ fn server_behind_unix_socket_is_examined() {
     let diagnosis = Diagnosis::of(&sandbox, &["--connect", &address]);
     assert_eq!((diagnosis.code, diagnosis.level("server")), (0, None), "{diagnosis:?}");
     assert_eq!(diagnosis.level("session"), Some("ok"), "{diagnosis:?}");
+    // The path of the socket is no chroot.
+    assert_eq!(diagnosis.level("chroot"), None, "{diagnosis:?}");
+    assert_ne!(diagnosis.report["directories"], 0, "{diagnosis:?}");
 }
 
 #[test]

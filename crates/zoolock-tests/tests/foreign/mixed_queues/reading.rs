@@ -261,7 +261,7 @@ on_both_arms!(persistent_contender_is_marked, |place| async move {
     assert_eq!(contenders(&lock, "family"), ["unknown", "native"]);
     assert_eq!(contenders(&lock, "persistent"), [true, false]);
     let text = zoolock(&place, &["show", "left"]).await.stdout;
-    assert!(text.contains("(job-0000000000); it has no session, and stays until"), "{text}");
+    assert!(text.contains("(job-0000000000); it has no session, and goes only when"), "{text}");
     // The name may also be that of a directory with locks.
     let below = Queue::new(&place, "left/job-0000000000/below").await;
     below.join("lock-", b"").await;
