@@ -51,7 +51,8 @@ async fn connect_locally(service: &Service, talk: &Talk) -> Result<Zoolock, Fail
     let began = Instant::now();
     let mut attempt = 1;
     loop {
-        let server = local::running(service.connect_timeout.saturating_sub(began.elapsed())).await?;
+        let passed = if attempt == 1 { Duration::ZERO } else { began.elapsed() };
+        let server = local::running(service.connect_timeout.saturating_sub(passed)).await?;
         let address = server.address()?;
         if attempt == 1 {
             talk.detail(format_args!("using this user's server at {address}"));

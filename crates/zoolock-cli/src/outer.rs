@@ -16,6 +16,8 @@ pub(crate) const VARIABLE: &str = "ZOOLOCK_HELD";
 
 /// Maximum time to look at the locks after they were busy.
 const LOOK_TIMEOUT: Duration = Duration::from_secs(5);
+/// Time for which a waiter must stay before this command that waits for an outer command. Other waiters give up soon.
+const STAY: Duration = Duration::from_secs(2);
 
 /// Returns the acquisitions of the outer commands.
 pub(crate) fn acquisitions() -> Vec<String> {
@@ -44,12 +46,31 @@ pub(crate) async fn blocks_now(zoolock: &Zoolock, wanted: &Wanted) -> Option<Fai
         return None;
     }
     let mut locks = Locks::new(zoolock, wanted);
-    tokio::time::timeout(LOOK_TIMEOUT, locks.look()).await.ok().flatten()
+    let looked = async {
+        loop {
+            let found = locks.look().await;
+            if found.is_some() || locks.behind.is_none() {
+                return found;
+            }
+            tokio::time::sleep(pause(Duration::ZERO)).await;
+        }
+    };
+    tokio::time::timeout(LOOK_TIMEOUT, looked).await.ok().flatten()
 }
 
 struct Locks<'a> {
     wanted: &'a Wanted,
     glances: Vec<(&'a str, Glances)>,
+    /// The znode of a waiter before this command that waits for an outer command, and the time of the first look at it.
+    behind: Option<(String, Instant)>,
+}
+
+/// The reason why this command waits for an outer command.
+enum Waits {
+    /// It cannot hold the lock together with the outer commands.
+    Itself,
+    /// The waiter with this znode, which is before it, cannot.
+    Behind(String),
 }
 
 impl<'a> Locks<'a> {
@@ -60,32 +81,43 @@ impl<'a> Locks<'a> {
             Kind::Shared | Kind::Permits { .. } => usize::MAX,
         };
         let glances = wanted.names.iter().map(|name| (name.as_str(), zoolock.mutex(name).glances(waiters)));
-        Self { wanted, glances: glances.collect() }
+        Self { wanted, glances: glances.collect(), behind: None }
     }
 
     /// Reads each lock once. The acquisition reports errors.
     async fn look(&mut self) -> Option<Failure> {
+        let mut behind = None;
         for (name, glances) in &mut self.glances {
             let Ok(glance) = glances.look().await else { continue };
-            if waits_for_outer(&glance.lock, self.wanted) {
-                return Some(Failure::usage(format!(
-                    "{name} is held by the command that runs this one, which waits for this one to end; acquire it in one of \
-                     the two only"
-                )));
+            match waits_for_outer(&glance.lock, self.wanted) {
+                None => continue,
+                Some(Waits::Itself) => {}
+                Some(Waits::Behind(waiter)) => {
+                    let known = self.behind.take().filter(|(known, _)| *known == waiter);
+                    let (waiter, since) = known.unwrap_or_else(|| (waiter, Instant::now()));
+                    if since.elapsed() < STAY {
+                        behind = Some((waiter, since));
+                        continue;
+                    }
+                }
             }
+            return Some(Failure::usage(format!(
+                "{name} is held by the command that runs this one, which waits for this one to end; acquire it in one of the \
+                 two only"
+            )));
         }
+        self.behind = behind;
         None
     }
 }
 
-/// Returns whether the lock is granted to this command only after an outer command has released it. That is so if this
-/// command, or a waiter before it, cannot hold the lock together with the outer commands.
-fn waits_for_outer(lock: &Snapshot, wanted: &Wanted) -> bool {
+/// Returns why the lock is granted to this command only after an outer command has released it, if that is so.
+fn waits_for_outer(lock: &Snapshot, wanted: &Wanted) -> Option<Waits> {
     let holders = || lock.holder.iter().chain(&lock.beside);
     let is_outer = |entry: &&Entry| entry.id.as_ref().is_some_and(|id| wanted.outer.contains(id));
     let outer: Vec<&Entry> = holders().filter(is_outer).collect();
     if outer.is_empty() || holders().any(is_ours) {
-        return false;
+        return None;
     }
     let taken: u64 = outer.iter().map(|entry| u64::from(entry.weight)).sum();
     let waits = |role: &str, weight: u32| match role {
@@ -98,6 +130,10 @@ fn waits_for_outer(lock: &Snapshot, wanted: &Wanted) -> bool {
         Kind::Shared => ("shared", 1),
         Kind::Permits { take, .. } => ("permit", take),
     };
+    if waits(role, weight) {
+        return Some(Waits::Itself);
+    }
     let mut before = lock.waiters.iter().take_while(|waiter| !is_ours(waiter));
-    waits(role, weight) || before.any(|waiter| waits(waiter.role, waiter.weight))
+    let waiter = before.find(|waiter| waits(waiter.role, waiter.weight))?;
+    Some(Waits::Behind(waiter.node.clone()))
 }

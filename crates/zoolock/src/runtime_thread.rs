@@ -37,7 +37,7 @@ impl RuntimeThread {
     }
 }
 
-/// A runtime that ends without waiting. If its thread is refused, the caller drops it, who may be a task of another runtime.
+/// A runtime that ends without waiting. If its thread is refused, a task of another runtime may drop it.
 struct EndsAtOnce(Option<Runtime>);
 
 impl EndsAtOnce {

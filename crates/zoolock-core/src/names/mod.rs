@@ -405,32 +405,32 @@ mod tests {
 
     #[test]
     fn unknown_name_with_number_is_exclusive_contender() {
-        use Spelling::{Unknown, UnknownLock};
+        use Spelling::{Unknown, UnknownDash, UnknownLock};
         let hex = "3f2504e04f8911d39a0c0305e82c3301";
         for (name, spelling, number) in [
             ("0000000007", Unknown, 7),
-            ("job-0000000007", Unknown, 7),
+            ("job-0000000007", UnknownDash, 7),
             ("größe0000000007", Unknown, 7),
             // The name of a host or a process may end in digits.
             ("lock-00000000070", Unknown, 70),
-            ("backup-2024010101", Unknown, 2_024_010_101),
+            ("backup-2024010101", UnknownDash, 2_024_010_101),
             ("_c_short-lock-0000000007", UnknownLock, 7),
             ("zz2504e04f8911d39a0c0305e82c3301__lock__0000000007", Unknown, 7),
-            ("x-0000000007", Unknown, 7),
-            ("x--0000000007", Unknown, 7),
-            ("x-nothex-0000000007", Unknown, 7),
-            ("permit-many-0000000007", Unknown, 7),
-            ("permit-0-0000000007", Unknown, 7),
-            ("permit-01-0000000007", Unknown, 7),
-            ("permit-4294967296-0000000007", Unknown, 7),
+            ("x-0000000007", UnknownDash, 7),
+            ("x--0000000007", UnknownDash, 7),
+            ("x-nothex-0000000007", UnknownDash, 7),
+            ("permit-many-0000000007", UnknownDash, 7),
+            ("permit-0-0000000007", UnknownDash, 7),
+            ("permit-01-0000000007", UnknownDash, 7),
+            ("permit-4294967296-0000000007", UnknownDash, 7),
             (&format!("lock-{hex}lock-0000000007"), UnknownLock, 7),
-            (&format!("lock-{}-0000000007", &hex[1..]), Unknown, 7),
-            ("job--2147483648", Unknown, i32::MIN),
+            (&format!("lock-{}-0000000007", &hex[1..]), UnknownDash, 7),
+            ("job--2147483648", UnknownDash, i32::MIN),
             ("job-2147483648", Unknown, i32::MIN),
-            ("job--1234567890", Unknown, -1_234_567_890),
+            ("job--1234567890", UnknownDash, -1_234_567_890),
             ("job_-1234567890", Unknown, -1_234_567_890),
-            ("job-1234567890", Unknown, 1_234_567_890),
-            ("job--000000005", Unknown, -5),
+            ("job-1234567890", UnknownDash, 1_234_567_890),
+            ("job--000000005", UnknownDash, -5),
             ("mylock--000000005", UnknownLock, -5),
         ] {
             assert_eq!(parsed(name), Some((spelling, Role::Exclusive, number)), "{name}");

@@ -70,22 +70,19 @@ async fn wait_for_a_guard_of_this_client_is_logged() {
         let listening = subscriber("debug", &log).set_default();
         let guard = holder.mutex("logged").lock().await.expect("lock acquired");
         let mutex = zl.mutex("logged");
-        tokio::select! {
-            waited = mutex.lock() => panic!("lock is held, and yet {waited:?}"),
-            () = soon(async {
-                until_queued(&zl, "logged", 2).await;
+        // A waiter that is granted has decided what to log.
+        let (granted, ()) = tokio::join!(mutex.lock(), async {
+            until_queued(&zl, "logged", 2).await;
+            let logged = async {
                 // The waiter knows that it waits some time after its znode is there.
                 while expected > 0 && !log.text().contains("waits for a guard of this client") {
                     tokio::time::sleep(Duration::from_millis(5)).await;
                 }
-            }) => {}
-        }
-        // A wait that begins now and ends with the grant has decided what to log.
-        let granted = tokio::join!(mutex.lock(), async {
-            until_queued(&zl, "logged", 2).await;
+            };
+            soon(logged).await;
             guard.release().await.expect("release succeeds");
         });
-        drop(granted.0.expect("lock acquired"));
+        drop(granted.expect("lock acquired"));
         drop(listening);
         let text = log.text();
         assert_eq!(text.matches("waits for a guard of this client").count(), expected, "{text}");
