@@ -171,6 +171,8 @@ impl ServerHandle {
         let shared = Arc::clone(&self.shared);
         let stop = move || {
             shared.stop_journal();
+            // It has the lock of the data directory, which the next server may take when this one has stopped.
+            drop(shared);
             drop(stopping);
         };
         match std::thread::Builder::new().name("zoolock-stop".to_owned()).spawn(stop) {

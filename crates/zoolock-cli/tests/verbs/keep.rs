@@ -50,7 +50,12 @@ fn failed_start_is_retried() {
 #[test]
 fn escaped_descendant_is_dead_before_restart() {
     let sandbox = Sandbox::new();
-    let script = "[ -s escaped ] && { kill -0 $(cat escaped) && echo alive > verdict || echo dead > verdict; sleep 1000; }
+    // The trap ends the script also if INT comes between two commands.
+    let script = "[ -s escaped ] && {
+            trap 'exit 130' INT
+            kill -0 $(cat escaped) && echo alive > verdict || echo dead > verdict
+            while :; do sleep 0.02; done
+        }
         (setsid sh -c 'trap \"\" TERM; echo $$ > escaped; while :; do sleep 0.02; done' &)
         while ! [ -s escaped ]; do sleep 0.01; done";
     let mut running = sandbox.start(&["run", "--keep", "--grace", "300ms", "x", "--", "sh", "-c", script]);
