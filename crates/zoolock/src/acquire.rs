@@ -35,6 +35,8 @@ pub(crate) struct Lock {
     pub(crate) zoolock: Zoolock,
     /// One name, or the names of a multi-lock.
     pub(crate) names: Vec<String>,
+    /// The directories of these names, or the reason why they cannot be acquired.
+    pub(crate) directories: Result<Arc<[LockPath]>, Error>,
     pub(crate) options: Options,
     /// The limits of a handle that shares its place among tasks.
     pub(crate) tenure: Option<Known>,
@@ -68,7 +70,8 @@ impl Patience {
 
 impl Lock {
     pub(crate) fn new(zoolock: Zoolock, names: Vec<String>) -> Lock {
-        Lock { options: zoolock.options(), zoolock, names, tenure: None, layout_checked: None }
+        let directories = directories(&zoolock, &names);
+        Lock { options: zoolock.options(), zoolock, names, directories, tenure: None, layout_checked: None }
     }
 
     /// Returns the first name, as it was given.
@@ -129,7 +132,7 @@ impl Lock {
     fn is_held_here(&self, kind: Kind) -> bool {
         let Ok(directories) = self.directories() else { return false };
         let sessions = self.zoolock.sessions();
-        let here = sessions.iter().flat_map(|session| session.acquisitions_in(&directories));
+        let here = sessions.iter().flat_map(|session| session.acquisitions_in(directories));
         let own_reader = if let Kind::Upgrade { from } = kind { Some(from) } else { None };
         let nodes = here.filter_map(|acquisition| acquisition.held_node());
         let mut names =
@@ -182,55 +185,34 @@ impl Lock {
     pub(crate) async fn acquire_alone(&self, kind: Kind, patience: Patience) -> Result<Option<Held>, Error> {
         self.names_for(kind)?;
         let directories = self.directories()?;
-        let reserved = watched_bytes(kind, self.options.naming, &directories);
-        let answer_by = Zoolock::deadline_after(self.zoolock.answer_timeout());
+        let answer_by = patience.at_least(Zoolock::deadline_after(self.zoolock.answer_timeout()));
         let mut has_expired = false;
         loop {
-            let kind_name = kind_name(kind, directories.len());
-            let begun = self.begin(kind_name, reserved, patience.at_least(answer_by)).await;
-            let (reservation, metrics) = match begun {
-                Ok(Some(begun)) => begun,
-                Ok(None) => return Err(self.no_answer()),
-                // The outage may end before the patience does.
-                Err(Error::Unavailable { .. }) if has_expired => {
+            // Waiting for a session counts as waiting for the lock.
+            let mut metrics = AcquireMetrics::begin(kind_name(kind, directories.len()), self.label());
+            let reservation = match self.reserve(kind, directories, answer_by).await {
+                Ok(Some(reservation)) => reservation,
+                refused => {
+                    let may_retry = has_expired && matches!(refused, Err(Error::Unavailable { .. }));
+                    let error = refused.err().unwrap_or_else(|| self.no_answer());
+                    metrics.refused(&error);
+                    // The outage may end before the patience does.
+                    if !may_retry {
+                        return Err(error);
+                    }
                     let pause = self.zoolock.alarm(clock::monotonic() + REJOIN_PAUSE);
-                    if self.within(patience.at_least(answer_by), pause).await.is_none() {
+                    if self.within(answer_by, pause).await.is_none() {
                         return Err(self.no_answer());
                     }
                     continue;
                 }
-                Err(error) => return Err(error),
             };
-            let acquiring = self.acquire_on(reservation, kind, directories.clone(), patience, None, metrics);
-            match acquiring.await? {
+            let waiting = self.enqueue(reservation, kind, directories, patience, None, metrics)?;
+            match self.attempt(waiting, kind).await? {
                 Attempt::Held(held) => return Ok(Some(held)),
                 Attempt::Busy => return Ok(None),
                 Attempt::Unanswered => return Err(self.no_answer()),
                 Attempt::Again => has_expired = true,
-            }
-        }
-    }
-
-    /// Starts the metrics of an acquisition, and reserves watch capacity for it on a session. Waiting for a
-    /// session counts as waiting for the lock.
-    ///
-    /// Returns `None` if the patience ends first.
-    async fn begin(
-        &self,
-        kind_name: &'static str,
-        bytes: usize,
-        patience: Patience,
-    ) -> Result<Option<(WatchReservation, AcquireMetrics)>, Error> {
-        let mut metrics = AcquireMetrics::begin(kind_name, self.label());
-        match self.reserve_checked(bytes, patience).await {
-            Ok(Some(reservation)) => Ok(Some((reservation, metrics))),
-            Ok(None) => {
-                metrics.refused(&self.no_answer());
-                Ok(None)
-            }
-            Err(error) => {
-                metrics.refused(&error);
-                Err(error)
             }
         }
     }
@@ -242,22 +224,30 @@ impl Lock {
         Error::unavailable(self.zoolock.endpoints(), message)
     }
 
-    /// Reserves watch capacity on a session. Before the first acquisition of a semaphore's handle, also
-    /// checks that the directory is no foreign semaphore.
-    async fn reserve_checked(
+    /// Reserves watch capacity on a session; `None` if the patience ends first. Before the first acquisition of a semaphore's
+    /// handle, also checks that the directory is no foreign semaphore.
+    async fn reserve(
         &self,
-        bytes: usize,
+        kind: Kind,
+        directories: &[LockPath],
         patience: Patience,
     ) -> Result<Option<WatchReservation>, Error> {
-        let reservation = self.reserve(bytes, patience).await?;
-        let unchecked = self.layout_checked.as_deref().filter(|checked| !checked.load(Ordering::Relaxed));
-        if let (Some(reservation), Some(checked)) = (&reservation, unchecked) {
+        let bytes = watched_bytes(kind, self.options.naming, directories);
+        let session = match self.zoolock.session_now(bytes) {
+            Some(session) => session,
+            None => match Box::pin(self.within(patience, self.zoolock.session(bytes))).await {
+                Some(session) => session?,
+                None => return Ok(None),
+            },
+        };
+        let reservation = WatchReservation::of(session, bytes);
+        if let Some(checked) = self.layout_checked.as_deref().filter(|it| !it.load(Ordering::Relaxed)) {
             let check = Box::pin(self.within(patience, self.check_layout(reservation.session(), checked)));
             if check.await.transpose()?.is_none() {
                 return Ok(None);
             }
         }
-        Ok(reservation)
+        Ok(Some(reservation))
     }
 
     /// Refuses a semaphore of another client library before this handle creates its first znode there. kazoo
@@ -266,7 +256,7 @@ impl Lock {
     /// If the directory cannot be read the acquisition goes on: it checks again after its create.
     async fn check_layout(&self, session: &Session, checked: &AtomicBool) -> Result<(), Error> {
         let Some(keeper) = session.keeper() else { return Ok(()) };
-        match self.foreign_layout(&*keeper).await {
+        match self.foreign_layout(&keeper).await {
             Ok(Some(layout)) => return Err(self.other_layout(layout)),
             Ok(None) => checked.store(true, Ordering::Relaxed),
             Err(_) => {}
@@ -275,7 +265,7 @@ impl Lock {
     }
 
     /// Returns the layout of the foreign semaphore at this path.
-    pub(crate) async fn foreign_layout(&self, keeper: &dyn Keeper) -> Result<Option<Layout>, Error> {
+    pub(crate) async fn foreign_layout(&self, keeper: &Keeper) -> Result<Option<Layout>, Error> {
         let here = Gathered::at(&Reader::new(keeper), self.directory()?).await;
         let here = here.map_err(|error| self.refusal(error))?;
         Ok(here.and_then(|here| here.layout()))
@@ -289,19 +279,6 @@ impl Lock {
         let paths = self.names.iter().filter_map(|name| self.zoolock.path(name).ok());
         let shown: Vec<String> = paths.map(|path| self.zoolock.shown(path.as_str()).to_owned()).collect();
         Some(shown.join(", ").into())
-    }
-
-    /// Reserves `bytes` of watched paths on a session; `None` if the patience ends first.
-    pub(crate) async fn reserve(
-        &self,
-        bytes: usize,
-        patience: Patience,
-    ) -> Result<Option<WatchReservation>, Error> {
-        let session = match self.zoolock.session_now(bytes) {
-            Some(session) => Some(session),
-            None => Box::pin(self.within(patience, self.zoolock.session(bytes))).await.transpose()?,
-        };
-        Ok(session.map(|session| WatchReservation::of(session, bytes)))
     }
 
     /// Awaits `what`; `None` if the deadline passes first.
@@ -330,12 +307,13 @@ impl Lock {
         self.zoolock.process().check()?;
         let session = reader.session().clone();
         let directories = self.directories()?;
-        let reserved = watched_bytes(kind, self.options.naming, &directories);
+        let reserved = watched_bytes(kind, self.options.naming, directories);
         session.reserve_anyway(reserved);
         let reservation = WatchReservation::of(session, reserved);
         let path = self.path();
         let metrics = AcquireMetrics::begin(kind_name(kind, 1), self.label());
-        match self.acquire_on(reservation, kind, directories, patience, Some(reader), metrics).await? {
+        let waiting = self.enqueue(reservation, kind, directories, patience, Some(reader), metrics)?;
+        match self.attempt(waiting, kind).await? {
             Attempt::Held(held) => Ok(Some(held)),
             Attempt::Unanswered => Err(self.no_answer()),
             Attempt::Busy => Ok(None),
@@ -343,25 +321,12 @@ impl Lock {
         }
     }
 
-    /// Queues at once. The returned future is small because it becomes a part of the caller's futures.
-    fn acquire_on(
-        &self,
-        reservation: WatchReservation,
-        kind: Kind,
-        directories: Vec<LockPath>,
-        patience: Patience,
-        of: Option<&Acquisition>,
-        metrics: AcquireMetrics,
-    ) -> impl Future<Output = Result<Attempt, Error>> + use<'_> {
-        let waiting = self.enqueue(reservation, kind, directories, patience, of, metrics);
-        async move { self.attempt(waiting?, kind).await }
-    }
-
+    /// Sends the first requests of an acquisition.
     fn enqueue(
         &self,
         reservation: WatchReservation,
         kind: Kind,
-        directories: Vec<LockPath>,
+        directories: &Arc<[LockPath]>,
         patience: Patience,
         of: Option<&Acquisition>,
         metrics: AcquireMetrics,
@@ -394,20 +359,16 @@ impl Lock {
         let epoch = self.zoolock.epoch();
         let reserved = reservation.hand_over();
         let told = (listeners, epoch, metrics);
-        let acquisition = Acquisition::start(session, directories, id, config, data, reserved, told);
-        let mut waiting = Waiting {
-            acquisition: acquisition.clone(),
-            gives_up: true,
-            alarm: None,
-            process: self.zoolock.process(),
-        };
+        let acquisition = Acquisition::start(session, directories.clone(), id, config, data, reserved, told);
+        let mut waiting =
+            Waiting { acquisition, gives_up: true, alarm: None, process: self.zoolock.process() };
         let answer_time = self.zoolock.answer_timeout();
         let patience = match patience {
             Patience::ForEver => None,
             Patience::Try => Some(Duration::ZERO),
             Patience::Until(deadline) => Some(deadline.saturating_duration_since(clock::monotonic())),
         };
-        waiting.alarm = patience.map(|patience| acquisition.give_up_after(patience, answer_time));
+        waiting.alarm = patience.map(|patience| waiting.acquisition.give_up_after(patience, answer_time));
         Ok(waiting)
     }
 
@@ -449,21 +410,9 @@ impl Lock {
         }
     }
 
-    /// Returns the directories without duplicates: a lock that is named twice is one lock.
-    fn directories(&self) -> Result<Vec<LockPath>, Error> {
-        let mut directories = Vec::with_capacity(self.names.len());
-        for name in &self.names {
-            let directory = self.zoolock.path_to_acquire(name)?;
-            if !directories.contains(&directory) {
-                directories.push(directory);
-            }
-        }
-        let most = zoolock_core::multi::MOST_PLACES;
-        if directories.is_empty() || directories.len() > most {
-            let message = format!("a multi-lock has between one lock and {most}");
-            return Err(Error::invalid(format!("{} locks", directories.len()), message));
-        }
-        let bytes = watched_bytes(Kind::Write, self.options.naming, &directories);
+    fn directories(&self) -> Result<&Arc<[LockPath]>, Error> {
+        let directories = self.directories.as_ref().map_err(Error::clone)?;
+        let bytes = watched_bytes(Kind::Write, self.options.naming, directories);
         if directories.len() > 1 && bytes > WATCHED_BYTES {
             let message = "their names are too long to be watched together; take fewer, or shorter ones";
             return Err(Error::invalid(format!("{} locks", directories.len()), message));
@@ -559,8 +508,25 @@ impl Lock {
     }
 }
 
+/// Returns the directories of these names without duplicates: a lock that is named twice is one lock.
+fn directories(zoolock: &Zoolock, names: &[String]) -> Result<Arc<[LockPath]>, Error> {
+    let mut directories = Vec::with_capacity(names.len());
+    for name in names {
+        let directory = zoolock.path_to_acquire(name)?;
+        if !directories.contains(&directory) {
+            directories.push(directory);
+        }
+    }
+    let most = zoolock_core::multi::MOST_PLACES;
+    if directories.is_empty() || directories.len() > most {
+        let message = format!("a multi-lock has between one lock and {most}");
+        return Err(Error::invalid(format!("{} locks", directories.len()), message));
+    }
+    Ok(directories.into())
+}
+
 #[expect(clippy::large_enum_variant, reason = "it is taken apart at once")]
-pub(crate) enum Attempt {
+enum Attempt {
     Held(Held),
     /// The lock is busy, and the patience has ended.
     Busy,

@@ -14,7 +14,7 @@ const PATIENCE: usize = 100;
 /// empty for a while. Creates persistent znodes if the server does not support containers (before 3.5.3). The
 /// last znode is also persistent if it is `lasting`, since a removed directory loses how its last holder
 /// left.
-pub(crate) async fn make(keeper: Arc<dyn Keeper>, path: String, lasting: bool) -> Result<(), KeeperError> {
+pub(crate) async fn make(keeper: Arc<Keeper>, path: String, lasting: bool) -> Result<(), KeeperError> {
     let parts = path.matches('/').count();
     let mut missing = vec![path];
     for _ in 0..PATIENCE + 2 * parts {

@@ -54,7 +54,7 @@ impl Lock {
         let directory = self.directory()?;
         let keeper = self.zoolock.keeper().await?;
         for _ in 0..MAX_ATTEMPTS {
-            let found = self.find(&*keeper, &directory, ticket).await?;
+            let found = self.find(&keeper, &directory, ticket).await?;
             let request = match revoke_request(&found) {
                 RevokeRequest::Write(request) => request,
                 RevokeRequest::AlreadyAsked => return Ok(()),
@@ -89,7 +89,7 @@ impl Lock {
         let directory = self.directory()?;
         let keeper = self.zoolock.keeper().await?;
         for _ in 0..MAX_ATTEMPTS {
-            let found = self.find(&*keeper, &directory, ticket).await?;
+            let found = self.find(&keeper, &directory, ticket).await?;
             let path = found.contender.path(&directory);
             let seen = match keeper.write(&path, &found.data, Some(found.stat.version)).await {
                 Ok(stat) if stat.czxid == found.stat.czxid => stat,
@@ -146,7 +146,7 @@ impl Lock {
         Err(self.changes_too_fast())
     }
 
-    async fn find(&self, keeper: &dyn Keeper, directory: &LockPath, ticket: Ticket) -> Result<Found, Error> {
+    async fn find(&self, keeper: &Keeper, directory: &LockPath, ticket: Ticket) -> Result<Found, Error> {
         if ticket.epoch() != self.zoolock.epoch() {
             return Err(self.no_such_holder(ticket));
         }

@@ -163,7 +163,7 @@ impl Lock {
             match Record::parse(&data) {
                 Record::Semaphore(size) if size.is_of(stat.czxid) => {}
                 _ => {
-                    return Err(match self.foreign_layout(&*keeper).await? {
+                    return Err(match self.foreign_layout(&keeper).await? {
                         Some(layout) => self.other_layout(layout),
                         None => self.no_semaphore(),
                     });

@@ -42,7 +42,7 @@ const CLOSING: usize = usize::MAX / 2;
 pub(crate) struct Session {
     id: SessionId,
     tick: Arc<Tick>,
-    keeper: RwLock<Option<Arc<dyn Keeper>>>,
+    keeper: RwLock<Option<Arc<Keeper>>>,
     tasks: Tasks,
     lease: Mutex<Lease>,
     /// End of the lease in nanoseconds; zero if there never was one. Read on every `is_valid`.
@@ -102,7 +102,7 @@ impl Session {
     /// Starts a session that was opened. Call it on one of these tasks.
     pub(crate) fn start(
         tasks: &Tasks,
-        Opened { keeper, link, requested }: Opened,
+        Opened { keeper, arrivals, link, requested }: Opened,
         tick: Arc<Tick>,
         is_spare: bool,
     ) -> std::io::Result<Arc<Session>> {
@@ -120,7 +120,7 @@ impl Session {
             end: Mutex::new(None),
             acquisitions: Mutex::default(),
             nodes: Mutex::default(),
-            session_task: SessionTask::new(),
+            session_task: SessionTask::new(arrivals),
             watched: AtomicUsize::new(0),
             is_spare,
         });
@@ -154,7 +154,7 @@ impl Session {
     }
 
     /// Returns the keeper; `None` after the session ended.
-    pub(crate) fn keeper(&self) -> Option<Arc<dyn Keeper>> {
+    pub(crate) fn keeper(&self) -> Option<Arc<Keeper>> {
         self.keeper.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
@@ -329,6 +329,11 @@ impl Session {
         lock(&self.nodes).get(&node).copied()
     }
 
+    /// Returns an acquisition that has not ended.
+    pub(crate) fn acquisition(&self, id: ContenderId) -> Option<Arc<Acquisition>> {
+        lock(&self.acquisitions).get(&id).map(|registration| registration.acquisition.clone())
+    }
+
     pub(crate) fn acquisitions(&self) -> Vec<Arc<Acquisition>> {
         lock(&self.acquisitions).values().map(|registration| registration.acquisition.clone()).collect()
     }
@@ -376,7 +381,7 @@ impl Session {
         registration.acquisition.directory().map(|path| path.as_str().to_owned())
     }
 
-    fn tell_all(&self, event: &Event) {
+    pub(crate) fn tell_all(&self, event: &Event) {
         for acquisition in self.acquisitions() {
             acquisition.handle_event(event.clone());
         }
@@ -498,12 +503,10 @@ async fn tend(session: Arc<Session>, mut link: watch::Receiver<Link>) {
                 match now {
                     Link::Down => {
                         session.suspect();
-                        session.tell_all(&Event::Disconnected);
                     }
                     Link::Up => {
                         metrics::reconnected();
                         beats = self::beats(session.timeout());
-                        session.tell_all(&Event::Reconnected);
                     }
                     Link::Over(end) => return session.finish(end),
                 }

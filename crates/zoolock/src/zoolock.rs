@@ -243,7 +243,7 @@ impl Zoolock {
         tokio::time::sleep_until(deadline.into())
     }
 
-    pub(crate) async fn keeper(&self) -> Result<Arc<dyn Keeper>, Error> {
+    pub(crate) async fn keeper(&self) -> Result<Arc<Keeper>, Error> {
         let session = self.session(0).await?;
         session.keeper().ok_or_else(|| Error::unavailable("session", "it ended just now; try again"))
     }

@@ -1,38 +1,34 @@
 //! The session task: drives every acquisition of one session.
 //!
-//! Each session has one task. It waits for answers, watches and timers on behalf of all its acquisitions, so
-//! thousands of acquisitions need no task of their own. An [`Acquisition`] is the waker of its own futures:
-//! waking it adds it to the ready list, and the task then polls those futures. Events that arrive together
-//! are handled in one turn.
+//! Each session has one task. It takes replies, watch events and changes of the connection from one queue, and timers, on
+//! behalf of all its acquisitions. So thousands of acquisitions need no task of their own. A step of a machine never runs
+//! under the mutex of the session client.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
-use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, Weak};
-use std::task::{Context, Poll, Wake, Waker};
 use std::time::Duration;
 
-use tokio::sync::Notify;
 use tokio::time::Instant;
 use zoolock_core::Event;
-use zoolock_core::contender::{Reply, RequestId, SessionEnd};
+use zoolock_core::contender::{self, Reply, RequestId, SessionEnd, WatchId};
 
-use super::{Acquisition, InFlight, Pending};
+use super::requests::{Arrived, Expected, Meaning};
+use super::{Acquisition, State};
+use crate::keeper::{Answer, Arrival, Arrivals, KeeperError};
 use crate::metrics;
 use crate::session::{Connection, Session, lock};
 
-/// Maximum number of acquisitions polled before the task yields to lease renewal and to the client.
-const MAX_POLLS_PER_TURN: usize = 64;
+/// Maximum number of events handled before the task yields to lease renewal and to the client.
+const MAX_EVENTS_PER_TURN: usize = 64;
 
 /// Number of timers below which timers of dropped acquisitions are not swept.
 const MIN_TIMERS_TO_SWEEP: usize = 64;
 
 /// Work queued for the session task.
 pub(crate) struct SessionTask {
-    /// Acquisitions with a ready future. `None` after the session ended.
-    ready: Mutex<Option<Vec<Arc<Acquisition>>>>,
+    arrivals: Arc<Arrivals>,
     timers: Mutex<Timers>,
-    wake: Notify,
 }
 
 #[derive(Default)]
@@ -50,22 +46,15 @@ struct Timer {
 }
 
 impl SessionTask {
-    pub(crate) fn new() -> SessionTask {
-        SessionTask { ready: Mutex::new(Some(Vec::new())), timers: Mutex::default(), wake: Notify::new() }
+    pub(crate) fn new(arrivals: Arc<Arrivals>) -> SessionTask {
+        // The first connection is no change for an acquisition.
+        drop(arrivals.take());
+        SessionTask { arrivals, timers: Mutex::default() }
     }
 
-    fn schedule(&self, acquisition: Arc<Acquisition>) {
-        if let Some(ready) = &mut *lock(&self.ready) {
-            ready.push(acquisition);
-            self.wake.notify_one();
-        }
-    }
-
-    /// Drops all queued work. Called when the session ends.
+    /// Makes the task end, after the session has ended.
     pub(crate) fn stop(&self) {
-        let ready = lock(&self.ready).take();
-        drop(ready);
-        self.wake.notify_one();
+        self.arrivals.wake();
     }
 
     fn start_timer(&self, wait: Duration, request: RequestId, acquisition: Weak<Acquisition>) {
@@ -78,7 +67,7 @@ impl SessionTask {
         let is_first = heap.peek().is_none_or(|Reverse(first)| until < first.until);
         heap.push(Reverse(Timer { until, request, acquisition }));
         if is_first {
-            self.wake.notify_one();
+            self.arrivals.wake();
         }
     }
 
@@ -93,16 +82,16 @@ impl SessionTask {
             }
         }
         *heap = timers.into();
-        self.wake.notify_one();
+        self.arrivals.wake();
     }
 
-    /// Removes and returns due timers, at most `MAX_POLLS_PER_TURN`. Skips dropped acquisitions.
+    /// Removes and returns due timers, at most `MAX_EVENTS_PER_TURN`. Skips dropped acquisitions.
     fn take_due_timers(&self) -> Vec<(Arc<Acquisition>, RequestId)> {
         let now = Instant::now();
         let Timers { heap: timers, .. } = &mut *lock(&self.timers);
         let mut due = Vec::new();
         // Timers of dropped acquisitions are removed, and wake nothing.
-        while due.len() < MAX_POLLS_PER_TURN
+        while due.len() < MAX_EVENTS_PER_TURN
             && let Some(Reverse(first)) = timers.peek()
             && (first.until <= now || first.acquisition.strong_count() == 0)
         {
@@ -124,7 +113,7 @@ pub(crate) async fn run_session_task(session: Arc<Session>) {
     loop {
         loop {
             let due = session_task.take_due_timers();
-            let all_due_taken = due.len() < MAX_POLLS_PER_TURN;
+            let all_due_taken = due.len() < MAX_EVENTS_PER_TURN;
             for (acquisition, request) in due {
                 acquisition.handle_event(Event::Answer(request, Ok(Reply::Done)));
             }
@@ -133,12 +122,16 @@ pub(crate) async fn run_session_task(session: Arc<Session>) {
             }
             tokio::task::yield_now().await;
         }
-        let Some(ready) = lock(&session_task.ready).as_mut().map(std::mem::take) else { return };
-        for some in ready.chunks(MAX_POLLS_PER_TURN) {
-            some.iter().for_each(Acquisition::poll_pending);
-            if some.len() == MAX_POLLS_PER_TURN {
+        let mut handled = 0;
+        for arrival in session_task.arrivals.take() {
+            session.handle_arrival(arrival);
+            handled += 1;
+            if handled % MAX_EVENTS_PER_TURN == 0 {
                 tokio::task::yield_now().await;
             }
+        }
+        if session.end().is_some() {
+            return;
         }
         let next = session_task.next_deadline();
         let sleep = async {
@@ -149,7 +142,7 @@ pub(crate) async fn run_session_task(session: Arc<Session>) {
         };
         tokio::select! {
             biased;
-            () = session_task.wake.notified() => {}
+            () = session_task.arrivals.arrived() => {}
             () = sleep => {}
         }
     }
@@ -167,106 +160,139 @@ impl Acquisition {
         self.session.session_task().fire_timers_now(self);
     }
 
-    /// Polls its pending answers and watches.
-    fn poll_pending(self: &Arc<Self>) {
-        // Before the polls: a future that becomes ready after them schedules this acquisition again. A swap
-        // here and in the waker: the later of the two sees the effects of the earlier one.
-        self.is_scheduled.swap(false, Ordering::AcqRel);
-        let waker = Waker::from(self.clone());
-        let context = &mut Context::from_waker(&waker);
-        while let Some(mut next) = self.next_in_flight() {
-            // Not under the mutex: an answer that takes several requests reads the state of other
-            // acquisitions in between.
-            match next.answer.as_mut().poll(context) {
-                Poll::Pending => {
-                    let state = &mut *lock(&self.state);
-                    state.is_polled = false;
-                    if state.over {
-                        self.finish_in_background(vec![next.answer]);
-                    } else if self.session.end().is_none() {
-                        state.in_flight.push_front(next);
-                    }
-                    // Otherwise the answer is dropped. It would not be polled any more, and would keep the
-                    // client and this acquisition alive.
-                    break;
+    /// Records the answer to a request, and handles the answers that are next in the order of the requests.
+    fn record(self: &Arc<Self>, request: RequestId, arrived: Arrived) {
+        let mut arrived = Some(arrived);
+        loop {
+            let (id, meaning) = {
+                let state = &mut *lock(&self.state);
+                let mut waiting = state.in_flight.iter_mut().filter(|sent| sent.arrived.is_none());
+                if let Some(sent) = waiting.find(|sent| arrived.is_some() && sent.id == request) {
+                    sent.arrived = arrived.take();
                 }
-                Poll::Ready(outcome) => {
-                    let InFlight { id, confirms, departs, .. } = next;
-                    if let (true, Err(error)) = (departs, &outcome) {
-                        metrics::cleanup_failed(error.failure);
+                // It stays in flight until its answer is handled.
+                let Some(first) = state.in_flight.front_mut() else { return };
+                match first.arrived.take() {
+                    Some(Arrived::Outcome { part, sent, outcome }) => {
+                        first.sent = Some(sent);
+                        let expected = std::mem::replace(&mut first.expected, Expected::Result);
+                        (first.id, self.meaning(expected, part, outcome))
                     }
-                    // The connected server alone may refuse a write, so a refusal confirms nothing.
-                    if let Some(sent) = confirms.filter(|_| outcome.is_ok()) {
-                        self.session.confirm(sent);
-                    }
-                    self.answered(id, outcome);
-                }
-            }
-        }
-        self.poll_watches(context);
-    }
-
-    /// Finishes pending answers in the background. An answer that takes several requests helps others: it
-    /// creates the directory.
-    pub(super) fn finish_in_background(&self, begun: Vec<Pending>) {
-        if begun.is_empty() || self.session.end().is_some() {
-            return;
-        }
-        let mut connection = self.session.connection();
-        self.session.tasks().spawn(async move {
-            let all = async {
-                for answer in begun {
-                    let _ = answer.await;
+                    Some(Arrived::Result(result)) => (first.id, Meaning::Now(result)),
+                    None => return,
                 }
             };
+            match meaning {
+                Meaning::Now(result) => self.answered(id, result),
+                Meaning::Later(answer) => return self.run(id, answer),
+            }
+        }
+    }
+
+    /// Awaits the result of a request that takes several calls, on a task of its own. Others need it, too, if the acquisition
+    /// ends meanwhile: it may create the directory.
+    pub(super) fn run(&self, request: RequestId, result: Answer<Reply>) {
+        let (session, contender) = (self.session.clone(), self.id);
+        self.session.tasks().spawn(async move {
+            let mut connection = session.connection();
             tokio::select! {
                 biased;
                 _ = connection.wait_for(|now| *now == Connection::Over) => {}
-                () = all => {}
+                result = result => {
+                    session.session_task().arrivals.push(Arrival::Result { contender, request, result });
+                }
             }
         });
     }
 
-    fn poll_watches(self: &Arc<Self>, context: &mut Context<'_>) {
-        let state = &mut *lock(&self.state);
-        self.ask_guard(state);
-        // One at a time: handling a watch event may remove other watches.
-        let mut at = 0;
-        while let Some((id, watch)) = state.watches.get_mut(at) {
-            match watch.as_mut().poll(context) {
-                Poll::Pending => at += 1,
-                Poll::Ready(deleted) => {
-                    let watch = *id;
-                    drop(state.watches.remove(at));
-                    state.metrics.woken();
-                    self.ask_guard(state);
-                    self.step(state, Event::Fired { watch, deleted });
-                    at = 0;
-                }
+    fn answered(self: &Arc<Self>, id: RequestId, result: Result<Reply, KeeperError>) {
+        let sent = {
+            let state = &*lock(&self.state);
+            let first = state.in_flight.front().filter(|first| first.id == id);
+            if let (Some(true), Err(error)) = (first.map(|first| first.departs), &result) {
+                metrics::cleanup_failed(error.failure);
             }
+            first.filter(|first| first.writes).and_then(|first| first.sent)
+        };
+        // The connected server alone may refuse a write, so a refusal confirms nothing.
+        if let Some(sent) = sent.filter(|_| result.is_ok()) {
+            self.session.confirm(zoolock_core::Instant(sent.0));
+        }
+        let state = &mut *lock(&self.state);
+        let Some(sent) = state.in_flight.pop_front() else { return };
+        if sent.id != id {
+            // The session ended meanwhile.
+            return state.in_flight.push_front(sent);
+        }
+        state.answers += u64::from(result.as_ref().err().is_none_or(|error| error.failure.is_answer()));
+        let result = result.map_err(|error| {
+            if matches!(error.failure, contender::Failure::Refused(_)) {
+                state.refusal_message = error.message;
+            }
+            error.failure
+        });
+        let created = match &result {
+            Ok(Reply::Joined(node)) => std::slice::from_ref(node),
+            // Those found after lost replies, too: other searches must know that these znodes are taken.
+            Ok(Reply::AllJoined(nodes) | Reply::Mine(nodes)) => nodes,
+            _ => &[],
+        };
+        created.iter().for_each(|node| self.session.own(node.czxid, self.id));
+        let watch = sent.watch.filter(|_| result.is_ok());
+        let early = watch.as_ref().and_then(|(watch, _)| state.take_early(*watch));
+        state.watches.extend(watch);
+        self.step(state, Event::Answer(id, result));
+        if let Some((watch, is_deleted)) = early {
+            self.fired_in(state, watch, is_deleted);
+        }
+        if state.in_flight.is_empty() {
+            self.settled.notify_waiters();
         }
     }
 
-    /// Removes and returns the first pending answer. `None` if there is none, or while it is polled
-    /// elsewhere.
-    fn next_in_flight(&self) -> Option<InFlight> {
-        let state = &mut *lock(&self.state);
-        let next = state.in_flight.pop_front();
-        state.is_polled = next.is_some();
-        next
+    fn fired(self: &Arc<Self>, watch: WatchId, is_deleted: bool) {
+        self.fired_in(&mut lock(&self.state), watch, is_deleted);
+    }
+
+    fn fired_in(self: &Arc<Self>, state: &mut State, watch: WatchId, deleted: bool) {
+        if let Some(at) = state.watches.iter().position(|(id, _)| *id == watch) {
+            drop(state.watches.swap_remove(at));
+            state.metrics.woken();
+            self.step(state, Event::Fired { watch, deleted });
+        } else if state.in_flight.iter().any(|sent| sent.watch.as_ref().is_some_and(|(id, _)| *id == watch)) {
+            // The answer that set it waits for the answer to an earlier request.
+            state.early.push((watch, deleted));
+        }
     }
 }
 
-impl Wake for Acquisition {
-    fn wake(self: Arc<Self>) {
-        if !self.is_scheduled.swap(true, Ordering::AcqRel) {
-            self.session.clone().session_task().schedule(self);
-        }
+impl State {
+    fn take_early(&mut self, watch: WatchId) -> Option<(WatchId, bool)> {
+        let at = self.early.iter().position(|(id, _)| *id == watch)?;
+        Some(self.early.swap_remove(at))
     }
+}
 
-    fn wake_by_ref(self: &Arc<Self>) {
-        if !self.is_scheduled.swap(true, Ordering::AcqRel) {
-            self.session.session_task().schedule(self.clone());
+impl Session {
+    fn handle_arrival(&self, arrival: Arrival) {
+        match arrival {
+            Arrival::Reply { to, sent, outcome } => {
+                if let Some(acquisition) = self.acquisition(to.contender) {
+                    acquisition.record(to.request, Arrived::Outcome { part: to.part, sent, outcome });
+                }
+            }
+            Arrival::Result { contender, request, result } => {
+                if let Some(acquisition) = self.acquisition(contender) {
+                    acquisition.record(request, Arrived::Result(result));
+                }
+            }
+            Arrival::Fired { contender, watch, is_deleted } => {
+                if let Some(acquisition) = self.acquisition(contender) {
+                    acquisition.fired(watch, is_deleted);
+                }
+            }
+            Arrival::Disconnected => self.tell_all(&Event::Disconnected),
+            Arrival::Reconnected => self.tell_all(&Event::Reconnected),
         }
     }
 }

@@ -9,48 +9,43 @@
 //! as the runtime has a thread for it. The same task often acquires again at once, and then the server
 //! commits both in one transaction.
 //!
-//! Answers are awaited in the order of the requests: the machine relies on the order that the server gives. A
-//! session has one task for that.
+//! The machine relies on the order that the server gives. Replies and watch events of a session come in one queue
+//! (`keeper/inbox.rs`), and are handled in its order. The answers of one acquisition also keep the order of its requests:
+//! a request that takes several calls holds back the later ones.
 //!
 //! * `attend.rs`: the session task.
-//! * `guard.rs`: reports events of our own znode before any other event.
 //! * `lookout.rs`: a holder that looks for contenders which ignore our znode.
 //! * `machine.rs`: one lock or several.
 //! * `requests.rs`: translates the machine's requests into calls of the keeper.
 
 mod attend;
-mod guard;
 mod lookout;
 mod machine;
 mod requests;
 
 use std::collections::VecDeque;
-use std::pin::Pin;
-use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex};
-use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use tokio::sync::Notify;
 use zoolock_core::contender::{
-    Departed, Failure, Grant, Loss, Mode, Node, Previous, Reason, Reply, Request, RequestId, WatchId,
+    Departed, Grant, Loss, Mode, Node, Previous, Reason, Reply, Request, RequestId, WatchId,
 };
 use zoolock_core::record::Left;
-use zoolock_core::{Action, Config, ContenderId, Event, Instant};
+use zoolock_core::{Action, Config, ContenderId, Event};
 
 use crate::asker::Asker;
-use crate::clock;
 use crate::data::NodeData;
 use crate::events::{Listeners, LockEvent};
-use crate::keeper::{KeeperError, Watch};
+use crate::keeper::WatchKey;
 use crate::metrics::AcquireMetrics;
 use crate::path::LockPath;
 use crate::session::{Session, lock};
 use crate::tasks::Task;
 use crate::ticket::Ticket;
 
-use guard::NodeGuard;
 use machine::Machine;
+use requests::{Arrived, Expected};
 
 pub(crate) use attend::{SessionTask, run_session_task};
 
@@ -59,7 +54,7 @@ pub(crate) struct Acquisition {
     session: Arc<Session>,
     id: ContenderId,
     /// One per lock.
-    directories: Vec<LockPath>,
+    directories: Arc<[LockPath]>,
     config: Config,
     data: NodeData,
     reserved: usize,
@@ -68,17 +63,17 @@ pub(crate) struct Acquisition {
     epoch: u32,
     state: Mutex<State>,
     changed: Notify,
-    /// Set while the acquisition is in the session task's ready list.
-    is_scheduled: AtomicBool,
+    /// Notified when the last request in flight is answered.
+    settled: Notify,
 }
 
 struct State {
     machine: Machine,
-    /// The pending answers, without the first one while that is polled.
+    /// The requests whose answers were not handled, in their order.
     in_flight: VecDeque<InFlight>,
-    is_polled: bool,
-    watches: Vec<(WatchId, Watch)>,
-    guard: Option<NodeGuard>,
+    watches: Vec<(WatchId, WatchKey)>,
+    /// The watches that fired before the answer that set them was handled, and whether their znode was deleted.
+    early: Vec<(WatchId, bool)>,
     tasks: Vec<Task>,
     progress: Progress,
     lost: Option<Loss>,
@@ -107,21 +102,20 @@ struct State {
 /// The largest number of times that an attempt which gets answers is given the time for another one.
 const MAX_ANSWER_TIMES: u32 = 5;
 
-/// A pending answer.
-type Pending = Pin<Box<dyn Future<Output = Result<ReplyWithWatch, KeeperError>> + Send>>;
-
+/// A request that was sent.
 struct InFlight {
     id: RequestId,
-    answer: Pending,
-    /// Time at which it was sent, if its answer may prove that the leader knows our session.
-    confirms: Option<Instant>,
+    expected: Expected,
+    /// Set if a success proves that the leader knows our session.
+    writes: bool,
     /// Set if it deletes a znode of ours.
     departs: bool,
-}
-
-struct ReplyWithWatch {
-    reply: Reply,
-    watch: Option<(WatchId, Watch)>,
+    /// The watch that it sets.
+    watch: Option<(WatchId, WatchKey)>,
+    /// The time at which it was written, once that is known.
+    sent: Option<zoolock_client::Instant>,
+    /// The answer, while it waits for the answers to earlier requests.
+    arrived: Option<Arrived>,
 }
 
 /// The progress of an acquisition.
@@ -136,7 +130,7 @@ impl Acquisition {
     /// Sends the first flight and returns at once.
     pub(crate) fn start(
         session: Arc<Session>,
-        directories: Vec<LockPath>,
+        directories: Arc<[LockPath]>,
         id: ContenderId,
         config: Config,
         data: NodeData,
@@ -156,9 +150,8 @@ impl Acquisition {
             state: Mutex::new(State {
                 machine,
                 in_flight: VecDeque::new(),
-                is_polled: false,
                 watches: Vec::new(),
-                guard: None,
+                early: Vec::new(),
                 tasks: Vec::new(),
                 progress: Progress::Pending,
                 lost: None,
@@ -177,10 +170,10 @@ impl Acquisition {
                 metrics,
             }),
             changed: Notify::new(),
-            is_scheduled: AtomicBool::new(false),
+            settled: Notify::new(),
         });
         acquisition.session.enter(&acquisition);
-        acquisition.handle_event(Event::Start);
+        acquisition.step(&mut lock(&acquisition.state), Event::Start);
         if let Some(end) = acquisition.session.end() {
             // The session ended before it knew of this acquisition.
             acquisition.handle_event(Event::SessionOver(end));
@@ -260,8 +253,7 @@ impl Acquisition {
         let is_end = matches!(event, Event::SessionOver(_));
         self.step(state, event);
         if is_end {
-            // These futures are not polled any more, and they would keep the client from closing the session.
-            state.in_flight.clear();
+            self.expect_no_answers(state);
         }
         if gave_up {
             state.metrics.cancelled();
@@ -323,12 +315,17 @@ impl Acquisition {
             if keeper.exists(path.as_str()).await.is_err_and(|error| !error.failure.is_answer()) {
                 return false;
             }
-            let is_settled = |state: &State| {
-                (state.in_flight.is_empty() && !state.is_polled)
-                    || !matches!(state.progress, Progress::Pending)
-            };
-            while !is_settled(&lock(&self.state)) {
-                tokio::time::sleep(Duration::from_millis(1)).await;
+            loop {
+                let settled = self.settled.notified();
+                tokio::pin!(settled);
+                settled.as_mut().enable();
+                let is_settled = |state: &State| {
+                    state.in_flight.is_empty() || !matches!(state.progress, Progress::Pending)
+                };
+                if is_settled(&lock(&self.state)) {
+                    break;
+                }
+                settled.await;
             }
             true
         };
@@ -459,15 +456,11 @@ impl Acquisition {
             match action {
                 Action::Send(id, Request::Sleep(ms)) => self.sleep(id, ms),
                 Action::Send(id, request) => self.send(state, id, request),
-                Action::Unwatch(watch) => {
-                    state.guard.take_if(|guard| guard.is(watch));
-                    state.watches.retain(|(id, _)| *id != watch);
-                }
+                Action::Unwatch(watch) => self.forget(state, watch),
                 Action::Granted(grant) => {
                     state.progress = Progress::Granted(grant);
                     state.ticket = Some(Ticket::new(self.epoch, grant.node.czxid));
                     state.metrics.granted();
-                    self.relieve_guard(state);
                     self.tell(state, LockEvent::Acquired);
                     self.monitor_queue(state);
                 }
@@ -544,78 +537,25 @@ impl Acquisition {
     fn finish(&self, state: &mut State) {
         state.over = true;
         state.tasks.drain(..).for_each(|task| task.abort());
-        state.watches.clear();
-        state.guard = None;
-        let begun = std::mem::take(&mut state.in_flight);
-        self.finish_in_background(begun.into_iter().map(|InFlight { answer, .. }| answer).collect());
+        self.expect_no_answers(state);
+        while let Some((watch, _)) = state.watches.last() {
+            self.forget(state, *watch);
+        }
         self.session.leave(self.id, self.reserved);
     }
 
-    fn send(self: &Arc<Self>, state: &mut State, id: RequestId, request: Request) {
-        // After the end of the session there are no answers; the machine gets that event instead.
-        let Some(keeper) = self.session.keeper().filter(|_| self.session.end().is_none()) else { return };
-        // It reads the state of the other acquisitions, so it must not run under our mutex.
-        let is_inward = matches!(request, Request::FindMine);
-        let confirms = requests::is_write(&request).then(clock::now);
-        let departs = requests::is_departure(&request);
-        let place = machine::place(&self.directories, id);
-        if let Request::WatchOwn { watch, .. } = request {
-            state.guard = Some(NodeGuard::new(watch, &*keeper));
-        }
-        let answer = match request {
-            Request::Delete(node) if state.in_background => self.release_later(&*keeper, place, node, None),
-            Request::Release { node, marker, version }
-                if state.in_background && marker.left != Left::Panicked =>
-            {
-                self.release_later(&*keeper, place, node, Some((marker, version)))
-            }
-            request => self.call(keeper, place, request),
-        };
-        let mut sent = InFlight { id, answer, confirms, departs };
-        if state.in_flight.is_empty() && !state.is_polled {
-            let waker = Waker::from(self.clone());
-            if is_inward {
-                waker.wake();
-            } else if let Poll::Ready(outcome) = sent.answer.as_mut().poll(&mut Context::from_waker(&waker)) {
-                // The machine must not be stepped here, inside of a step.
-                sent.answer = Box::pin(std::future::ready(outcome));
-                waker.wake();
-            }
-        }
-        state.in_flight.push_back(sent);
+    fn expect_no_answers(&self, state: &mut State) {
+        state.in_flight.clear();
+        self.settled.notify_waiters();
     }
 
-    fn answered(self: &Arc<Self>, id: RequestId, outcome: Result<ReplyWithWatch, KeeperError>) {
-        let state = &mut *lock(&self.state);
-        if state.over {
-            return;
-        }
-        state.answers += u64::from(outcome.as_ref().err().is_none_or(|error| error.failure.is_answer()));
-        match outcome {
-            Err(error) => {
-                if matches!(error.failure, Failure::Refused(_)) {
-                    state.refusal_message = error.message;
-                }
-                self.ask_guard(state);
-                self.step(state, Event::Answer(id, Err(error.failure)));
-            }
-            Ok(ReplyWithWatch { reply, watch }) => {
-                match &reply {
-                    Reply::Joined(node) => {
-                        self.session.own(node.czxid, self.id);
-                    }
-                    Reply::AllJoined(nodes) => {
-                        nodes.iter().for_each(|node| self.session.own(node.czxid, self.id));
-                    }
-                    // Found after lost replies. Other searches must know that these znodes are taken.
-                    Reply::Mine(nodes) => nodes.iter().for_each(|node| self.session.own(node.czxid, self.id)),
-                    _ => {}
-                }
-                let watch = watch.and_then(|(id, watch)| NodeGuard::take(&mut state.guard, id, watch));
-                state.watches.extend(watch);
-                self.ask_guard(state);
-                self.step(state, Event::Answer(id, Ok(reply)));
-            }
+    /// Forgets a watch.
+    fn forget(&self, state: &mut State, watch: WatchId) {
+        state.early.retain(|(id, _)| *id != watch);
+        let Some(at) = state.watches.iter().position(|(id, _)| *id == watch) else { return };
+        let (_, key) = state.watches.swap_remove(at);
+        if let Some(keeper) = self.session.keeper() {
+            keeper.forget(key, self.id, watch);
         }
     }
 }

@@ -1,32 +1,70 @@
-//! Translates the machine's requests into calls of the keeper.
+//! Translates the machine's requests into requests of the session, and their replies into answers.
 
-use std::pin::Pin;
 use std::sync::Arc;
 
 use zoolock_core::Sequence;
-use zoolock_core::contender::{Beginning, Directory, Failure, Node, Parting, Reply, Request, Says, WatchId};
+use zoolock_core::contender::{
+    Beginning, Directory, Failure, Node, Parting, Reply, Request, RequestId, Says, WatchId,
+};
 use zoolock_core::names::{Naming, Prefix};
 use zoolock_core::record::{Left, Marker, Record};
+use zoolock_wire as wire;
 
-use super::{Acquisition, ReplyWithWatch};
+use super::{Acquisition, InFlight, State, machine};
 use crate::data::{self, NodeData};
 use crate::directory;
-use crate::keeper::{Answer, Created, Keeper, KeeperError, Op, Stat, Watch};
+use crate::keeper::{
+    self, Address, Answer, Created, Joined, Joining, Keeper, KeeperError, Op, Outcome, Part, Stat, WatchKey,
+    failed,
+};
 use crate::path::LockPath;
 
-type Outcome = Pin<Box<dyn Future<Output = Result<ReplyWithWatch, KeeperError>> + Send>>;
+/// The reply that a request expects.
+pub(super) enum Expected {
+    /// The create of a contender.
+    Joined(Joining),
+    /// The creates of a multi-lock.
+    AllJoined,
+    Directory,
+    Children,
+    /// A contender's znode, with its data.
+    Node,
+    /// The state of our own znode.
+    Own,
+    /// The results of a transaction of this many operations.
+    Transaction(usize),
+    /// No more than that the request succeeded.
+    Done,
+    /// The result of a request that takes several calls.
+    Result,
+}
+
+/// An answer that has arrived.
+pub(super) enum Arrived {
+    Outcome { part: Part, sent: zoolock_client::Instant, outcome: Outcome },
+    Result(Result<Reply, KeeperError>),
+}
+
+/// The meaning of a reply.
+pub(super) enum Meaning {
+    Now(Result<Reply, KeeperError>),
+    /// Another request is needed.
+    Later(Answer<Reply>),
+}
+
+type Watching = Option<(WatchId, WatchKey)>;
 
 /// Returns whether the request deletes a znode of ours.
-pub(super) fn is_departure(request: &Request) -> bool {
+fn is_departure(request: &Request) -> bool {
     matches!(
         request,
         Request::Delete(_) | Request::Withdraw(_) | Request::Release { .. } | Request::ReleaseAll(_)
     )
 }
 
-/// Returns whether the answer may prove that the leader knows our session. A request that takes several calls
+/// Returns whether a success proves that the leader knows our session. A request that takes several calls
 /// counts from the first call, which extends the lease by less.
-pub(super) fn is_write(request: &Request) -> bool {
+fn is_write(request: &Request) -> bool {
     match request {
         Request::Join
         | Request::JoinAll
@@ -56,107 +94,217 @@ pub(super) fn is_write(request: &Request) -> bool {
 }
 
 impl Acquisition {
-    /// Sends a request now, and returns a future for its answer.
-    pub(super) fn call(self: &Arc<Self>, keeper: Arc<dyn Keeper>, place: usize, request: Request) -> Outcome {
+    /// Sends a request now.
+    pub(super) fn send(self: &Arc<Self>, state: &mut State, id: RequestId, request: Request) {
+        // After the end of the session there are no answers; the machine gets that event instead.
+        let Some(keeper) = self.session.keeper().filter(|_| self.session.end().is_none()) else { return };
+        let (writes, departs) = (is_write(&request), is_departure(&request));
+        let (expected, watch) = self.call(&keeper, id, request, state.in_background);
+        let (sent, arrived) = (None, None);
+        state.in_flight.push_back(InFlight { id, expected, writes, departs, watch, sent, arrived });
+    }
+
+    /// Returns the reply that the request expects, and the watch that it sets.
+    fn call(
+        self: &Arc<Self>,
+        keeper: &Arc<Keeper>,
+        id: RequestId,
+        request: Request,
+        in_background: bool,
+    ) -> (Expected, Watching) {
+        let place = machine::place(&self.directories, id);
         let directory = &self.directories[place];
-        let path = directory.as_str();
+        let (path, child) = (directory.as_str(), |node: &Node| directory.child(&node.name()));
+        let to = Address { contender: self.id, request: id, part: Part::All };
+        let send = |request, expected| {
+            keeper.send(&request, to, None);
+            (expected, None)
+        };
+        let watch = |(request, key): (wire::Request, WatchKey), watch, expected| {
+            keeper.send(&request, to, Some(watch));
+            (expected, Some((watch, key)))
+        };
+        let commit = |ops: Vec<Op>| {
+            let expected = Expected::Transaction(ops.len());
+            send(keeper.multi(ops), expected)
+        };
+        let release_soon = |ops: Vec<Op>| {
+            let expected = Expected::Transaction(ops.len());
+            keeper.release_soon(ops, to);
+            (expected, None)
+        };
         match request {
             Request::Join => {
-                let prefix = self.config.prefix();
-                let joined = keeper.join(&directory.child(&prefix.to_string()), &self.data.encode());
-                map_reply(joined, move |(sequence, czxid)| {
-                    Ok(Reply::Joined(Node { prefix, sequence, czxid }))
-                })
+                let prefix = directory.child(&self.config.prefix().to_string());
+                (Expected::Joined(keeper.join(&prefix, &self.data.encode(), to)), None)
             }
-            Request::JoinAll => self.join_all(keeper),
+            Request::JoinAll => {
+                let (prefix, data) = (self.config.prefix().to_string(), self.data.encode());
+                let join =
+                    |directory: &LockPath| Op::Join { prefix: directory.child(&prefix), data: data.clone() };
+                send(keeper.multi(self.directories.iter().map(join).collect()), Expected::AllJoined)
+            }
             Request::MakeDirectory => {
                 let lasting = self.config.tracks_crashes || self.config.delay > 0 || self.expects_to_stay();
-                let made: Answer<()> = Box::pin(directory::make(keeper, path.to_owned(), lasting));
-                done(made)
+                let made = directory::make(keeper.clone(), path.to_owned(), lasting);
+                self.run(id, Box::pin(async move { made.await.map(|()| Reply::Done) }));
+                (Expected::Result, None)
             }
-            Request::ReadDirectory => map_reply(keeper.read(path), |(data, stat)| {
-                Ok(Reply::Directory(Directory {
-                    czxid: stat.czxid,
-                    pzxid: stat.pzxid,
-                    version: stat.version,
-                    children: stat.children,
-                    record: Record::parse(&data),
-                }))
-            }),
-            Request::List => map_reply(keeper.children(path), |(names, stat)| {
-                Ok(Reply::Children { names, pzxid: stat.pzxid })
-            }),
-            Request::WatchChildren(id) => {
-                let answer = keeper.watch_children(path);
-                Box::pin(async move {
-                    let (names, stat, watch) = answer.await?;
-                    let reply = Reply::Children { names, pzxid: stat.pzxid };
-                    Ok(ReplyWithWatch { reply, watch: Some((id, watch)) })
-                })
-            }
-            Request::Barrier => commit(&*keeper, vec![Op::Check(path.to_owned())]),
+            Request::ReadDirectory => send(keeper::reading(path), Expected::Directory),
+            Request::List => send(keeper::listing(path), Expected::Children),
+            Request::WatchChildren(id) => watch(Keeper::watching_children(path), id, Expected::Children),
+            Request::Barrier => commit(vec![Op::Check(path.to_owned())]),
             Request::FindMine => {
-                let acquisition = self.clone();
-                let found: Answer<Vec<Node>> =
-                    Box::pin(async move { acquisition.find_mine(keeper, place).await });
-                map_reply(found, |nodes| Ok(Reply::Mine(nodes)))
+                let (acquisition, keeper) = (self.clone(), keeper.clone());
+                self.run(
+                    id,
+                    Box::pin(async move { acquisition.find_mine(keeper, place).await.map(Reply::Mine) }),
+                );
+                (Expected::Result, None)
             }
-            Request::Watch { name, watch } => watched(keeper.watch(&directory.child(&name)), watch),
-            Request::WatchOwn { node, watch } => watched(keeper.watch(&directory.child(&node.name())), watch),
-            Request::Exists(own) => {
-                map_reply(keeper.exists(&directory.child(&own.name())), |stat| match stat {
-                    Some(stat) => Ok(node(stat, Says::default())),
-                    None => Err(KeeperError { failure: Failure::NoNode, message: String::new() }),
-                })
+            Request::Watch { name, watch: id } => {
+                watch(Keeper::watching(&directory.child(&name)), id, Expected::Node)
             }
-            Request::Sync => done(keeper.sync(path)),
-            Request::Delete(own) => done(keeper.delete(&directory.child(&own.name()))),
-            Request::Withdraw(node) => commit(&*keeper, self.release_ops(directory, node, None)),
+            Request::WatchOwn { node, watch: id } => {
+                watch(Keeper::watching(&child(&node)), id, Expected::Node)
+            }
+            Request::Exists(own) => send(keeper::exists(&child(&own)), Expected::Own),
+            Request::Sync => send(wire::Request::Sync { path: path.to_owned() }, Expected::Done),
+            Request::Delete(node) if in_background => release_soon(deletion(directory, node, None)),
+            Request::Release { node, marker, version } if in_background && marker.left != Left::Panicked => {
+                release_soon(deletion(directory, node, Some((marker, version))))
+            }
+            Request::Delete(own) => send(keeper::deletion(&child(&own)), Expected::Done),
+            Request::Withdraw(node) => commit(self.release_ops(directory, node, None)),
             Request::Release { node, marker, version } => {
-                commit(&*keeper, self.release_ops(directory, node, Some((marker, version))))
+                commit(self.release_ops(directory, node, Some((marker, version))))
             }
             Request::ReleaseAll(partings) => {
                 let places = self.directories.iter().zip(partings);
                 let ops = places.flat_map(|(directory, Parting { node, marker })| {
                     self.release_ops(directory, node, marker)
                 });
-                commit(&*keeper, ops.collect())
+                commit(ops.collect())
             }
             Request::Hold { node, marker, version } => {
-                let check = node.map(|node| Op::Check(directory.child(&node.name())));
+                let check = node.map(|node| Op::Check(child(&node)));
                 let ops = check.into_iter().chain([record(directory, &marker, Some(version))]);
-                commit(&*keeper, ops.collect())
+                commit(ops.collect())
             }
             Request::HoldAll(beginnings) => {
                 let ops = beginnings.into_iter().flat_map(|Beginning { place, node, marker, version }| {
                     let directory = &self.directories[place];
                     [Op::Check(directory.child(&node.name())), record(directory, &marker, Some(version))]
                 });
-                commit(&*keeper, ops.collect())
+                commit(ops.collect())
             }
             Request::WriteSize { size, version } => {
-                map_reply(keeper.write(path, size.encode().as_bytes(), Some(version)), |_| Ok(Reply::Done))
+                send(keeper::writing(path, size.encode().as_bytes(), Some(version)), Expected::Done)
             }
             Request::SayGranted { node, version, revoked } => {
                 let data = self.data.granted(revoked).encode();
-                let path = directory.child(&node.name());
-                map_reply(keeper.write(&path, &data, Some(version)), |_| Ok(Reply::Done))
+                send(keeper::writing(&child(&node), &data, Some(version)), Expected::Done)
             }
-            Request::Downgrade { node, marker } => self.downgrade_in_place(&*keeper, directory, node, marker),
-            Request::DeleteDirectory => done(keeper.delete(path)),
+            Request::Downgrade { node, marker } => {
+                self.run(id, self.downgrade_in_place(keeper, directory, node, marker));
+                (Expected::Result, None)
+            }
+            Request::DeleteDirectory => send(keeper::deletion(path), Expected::Done),
             Request::Sleep(_) => unreachable!("sleeps never reach the service"),
         }
     }
 
-    /// Sends a release that the caller does not wait for.
-    pub(super) fn release_later(
-        &self,
-        keeper: &dyn Keeper,
-        place: usize,
-        node: Node,
-        marker: Option<(Marker, Option<i32>)>,
-    ) -> Outcome {
-        done(keeper.commit_soon(deletion(&self.directories[place], node, marker)))
+    /// Returns the meaning of the reply to a request.
+    pub(super) fn meaning(&self, expected: Expected, part: Part, outcome: Outcome) -> Meaning {
+        let other = || failed(Failure::Unknown, "another answer was expected");
+        let joining = match expected {
+            Expected::Joined(joining) => joining,
+            expected => {
+                let reply = match keeper::reply(outcome) {
+                    Ok(reply) => reply,
+                    Err(error) => return Meaning::Now(Err(error)),
+                };
+                return Meaning::Now(match expected {
+                    Expected::AllJoined => return self.all_joined(reply),
+                    Expected::Directory => keeper::data(reply).ok_or_else(other).map(|(data, stat)| {
+                        Reply::Directory(Directory {
+                            czxid: stat.czxid,
+                            pzxid: stat.pzxid,
+                            version: stat.version,
+                            children: stat.children,
+                            record: Record::parse(&data),
+                        })
+                    }),
+                    Expected::Children => keeper::names(reply)
+                        .ok_or_else(other)
+                        .map(|(names, stat)| Reply::Children { names, pzxid: stat.pzxid }),
+                    Expected::Node => keeper::data(reply)
+                        .ok_or_else(other)
+                        .map(|(data, stat)| node(stat, data::says(&data))),
+                    Expected::Own => match reply {
+                        wire::Reply::Stat(stat) => Ok(node(stat.into(), Says::default())),
+                        _ => Err(other()),
+                    },
+                    Expected::Transaction(parts) => match reply {
+                        wire::Reply::Multi(results) => {
+                            // A create has joined the transaction of a release.
+                            let parts = if let Part::Before(at) = part { at + 1 } else { parts };
+                            let done = keeper::transaction(results, parts);
+                            done.map(|_| Reply::Done).map_err(|undone| undone.for_part(part))
+                        }
+                        // A transaction of one delete is sent without the frame of a transaction.
+                        _ => Ok(Reply::Done),
+                    },
+                    Expected::Done => Ok(Reply::Done),
+                    Expected::Joined(_) | Expected::Result => Err(other()),
+                });
+            }
+        };
+        let Some(keeper) = self.session.keeper() else { return Meaning::Now(Err(other())) };
+        let prefix = self.config.prefix();
+        let joined = move |(sequence, czxid)| Reply::Joined(Node { prefix, sequence, czxid });
+        match keeper.joined(joining, part, outcome) {
+            Joined::Now(result) => Meaning::Now(result.map(joined)),
+            Joined::Later(answer) => Meaning::Later(Box::pin(async move { answer.await.map(joined) })),
+        }
+    }
+
+    /// Evaluates the creates of a multi-lock. They are one transaction, so all znodes have the same czxid. Servers before
+    /// 3.7.2 and 3.8.2 do not return it (ZOOKEEPER-4026); then one of the znodes is read.
+    fn all_joined(&self, reply: wire::Reply) -> Meaning {
+        let prefix = self.config.prefix();
+        let unknown = |message: &str| failed(Failure::Unknown, message);
+        let wire::Reply::Multi(results) = reply else {
+            return Meaning::Now(Err(unknown("another answer was expected")));
+        };
+        let created = match keeper::transaction(results, self.directories.len()) {
+            Ok(created) => created,
+            Err(undone) => return Meaning::Now(Err(undone.for_part(Part::All))),
+        };
+        let nodes = move |created: &[Created], czxid| {
+            let node = |created: &Created| {
+                let name = created.path.rsplit('/').next().unwrap_or_default();
+                let sequence = name.strip_prefix(&prefix.to_string()).and_then(Sequence::parse);
+                sequence.map(|sequence| Node { prefix, sequence, czxid })
+            };
+            let nodes: Option<Vec<Node>> = created.iter().map(node).collect();
+            let other = || failed(Failure::Unknown, "the service created other names than it was asked for");
+            nodes.map(Reply::AllJoined).ok_or_else(other)
+        };
+        let (Some(first), Some(keeper)) = (created.first(), self.session.keeper()) else {
+            return Meaning::Now(Err(unknown("the service created nothing")));
+        };
+        if let Some(czxid) = first.czxid {
+            return Meaning::Now(nodes(&created, czxid));
+        }
+        let (look, session) = (keeper.exists(&first.path), keeper.session());
+        Meaning::Later(Box::pin(async move {
+            // The create has succeeded in spite of this error.
+            let stat = look.await.map_err(|error| failed(Failure::Unknown, &error.message))?;
+            let stat = stat.filter(|stat| stat.owner == session);
+            let gone = || failed(Failure::Unknown, "the new znode was deleted at once");
+            nodes(&created, stat.ok_or_else(gone)?.czxid)
+        }))
     }
 
     /// Returns the operations of a release. If the deletion of our znode alone would grant the lock, but the
@@ -177,51 +325,15 @@ impl Acquisition {
         ops
     }
 
-    /// Creates a znode in each directory in one transaction, so all have the same czxid. Servers before 3.7.2
-    /// and 3.8.2 do not return it (ZOOKEEPER-4026); then one of the znodes is read.
-    fn join_all(&self, keeper: Arc<dyn Keeper>) -> Outcome {
-        let prefix = self.config.prefix();
-        let data = self.data.encode();
-        let join = |directory: &LockPath| Op::Join {
-            prefix: directory.child(&prefix.to_string()),
-            data: data.clone(),
-        };
-        let answer = keeper.commit(self.directories.iter().map(join).collect());
-        Box::pin(async move {
-            let created = answer.await?;
-            let unknown =
-                |message: &str| KeeperError { failure: Failure::Unknown, message: message.to_owned() };
-            let first = created.first().ok_or_else(|| unknown("the service created nothing"))?;
-            let czxid = match first.czxid {
-                Some(czxid) => czxid,
-                None => {
-                    // The create has succeeded in spite of this error.
-                    let stat = keeper.exists(&first.path).await.map_err(|error| unknown(&error.message))?;
-                    let stat = stat.filter(|stat| stat.owner == keeper.session());
-                    stat.ok_or_else(|| unknown("the new znode was deleted at once"))?.czxid
-                }
-            };
-            let node = |created: &Created| {
-                let name = created.path.rsplit('/').next().unwrap_or_default();
-                let sequence = name.strip_prefix(&prefix.to_string()).and_then(Sequence::parse);
-                sequence.map(|sequence| Node { prefix, sequence, czxid })
-            };
-            let nodes: Option<Vec<Node>> = created.iter().map(node).collect();
-            let nodes =
-                nodes.ok_or_else(|| unknown("the service created other names than it was asked for"))?;
-            Ok(ReplyWithWatch { reply: Reply::AllJoined(nodes), watch: None })
-        })
-    }
-
     /// Replaces the writer's znode by a reader's with the same sequence number, and reads it in the same
     /// flight.
     fn downgrade_in_place(
         &self,
-        keeper: &dyn Keeper,
+        keeper: &Keeper,
         directory: &LockPath,
         writer: Node,
         marker: Option<(Marker, Option<i32>)>,
-    ) -> Outcome {
+    ) -> Answer<Reply> {
         let (prefix, sequence) = (writer.prefix.as_reader().unwrap_or(Prefix::Read), writer.sequence);
         let path = directory.child(&prefix.name(sequence));
         let mut ops = vec![
@@ -243,7 +355,7 @@ impl Acquisition {
                 {
                     own.own(stat.czxid, id);
                     let reader = Node { prefix, sequence, czxid: stat.czxid };
-                    Ok(ReplyWithWatch { reply: Reply::Joined(reader), watch: None })
+                    Ok(Reply::Joined(reader))
                 }
                 // The create succeeded, and another client deleted the znode.
                 (Ok(_), Err(error)) if error.failure == Failure::NoNode => Err(error),
@@ -262,7 +374,7 @@ impl Acquisition {
     /// A znode is ours if it belongs to our session, to no other acquisition that knows it, and has our UUID.
     /// If another client overwrote its data (a revocation), the UUID is missing. Then the znode is ours only
     /// if no other acquisition of this session may lack its znode here.
-    async fn find_mine(&self, keeper: Arc<dyn Keeper>, place: usize) -> Result<Vec<Node>, KeeperError> {
+    async fn find_mine(&self, keeper: Arc<Keeper>, place: usize) -> Result<Vec<Node>, KeeperError> {
         let directory = &self.directories[place];
         let prefix = self.config.prefix();
         let start = directory.child(&prefix.to_string());
@@ -316,13 +428,6 @@ impl Acquisition {
     }
 }
 
-fn watched(answer: Answer<(Vec<u8>, Stat, Watch)>, id: WatchId) -> Outcome {
-    Box::pin(async move {
-        let (data, stat, watch) = answer.await?;
-        Ok(ReplyWithWatch { reply: node(stat, data::says(&data)), watch: Some((id, watch)) })
-    })
-}
-
 fn node(stat: Stat, says: Says) -> Reply {
     Reply::Node { czxid: stat.czxid, owner: stat.owner, version: stat.version, says }
 }
@@ -335,19 +440,4 @@ fn deletion(directory: &LockPath, node: Node, marker: Option<(Marker, Option<i32
 
 fn record(directory: &LockPath, marker: &Marker, version: Option<i32>) -> Op {
     Op::Write { path: directory.as_str().to_owned(), data: marker.encode().into_bytes(), version }
-}
-
-fn commit(keeper: &dyn Keeper, ops: Vec<Op>) -> Outcome {
-    map_reply(keeper.commit(ops), |_| Ok(Reply::Done))
-}
-
-fn map_reply<T: Send + 'static>(
-    answer: Answer<T>,
-    reply: impl FnOnce(T) -> Result<Reply, KeeperError> + Send + 'static,
-) -> Outcome {
-    Box::pin(async move { Ok(ReplyWithWatch { reply: reply(answer.await?)?, watch: None }) })
-}
-
-fn done(answer: Answer<()>) -> Outcome {
-    map_reply(answer, |()| Ok(Reply::Done))
 }

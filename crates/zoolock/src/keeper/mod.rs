@@ -1,19 +1,27 @@
-//! The port: the dozen ZooKeeper operations that locks need.
+//! One session with ZooKeeper, as locks need it.
 //!
-//! Every method sends its request when it is *called*. Without a connection the request is refused.
-//! The returned future is for the answer alone. An `async fn` would send when first polled, and the order of
-//! the requests, on which one-flight acquire depends, would be lost. Dropping an answer does not cancel the
-//! request.
+//! Every method sends its request when it is *called*. Without a connection the request is refused. A returned future is for
+//! the answer alone. An `async fn` would send when first polled, and the order of the requests, on which one-flight acquire
+//! depends, would be lost. Dropping an answer does not cancel the request.
+//!
+//! * `open.rs`: opens a session.
+//! * `requests.rs`: sends requests.
+//! * `inbox.rs`: passes replies and events on, in order.
+//! * `deferral.rs`: a release that waits for the next create.
+//! * `codes.rs`: error codes, and the results of transactions.
 
-mod held_back;
-pub(crate) mod line;
-mod network;
+mod codes;
+mod deferral;
+mod inbox;
+mod open;
+mod requests;
 
-pub(crate) use network::{open, open_requests};
+pub(crate) use codes::{failed, transaction};
+pub(crate) use deferral::{Joined, Joining, reply};
+pub(crate) use inbox::{Address, Arrival, Arrivals, Outcome, Part, WatchKey};
+pub(crate) use open::{open, open_requests};
+pub(crate) use requests::{data, deletion, exists, listing, names, reading, writing};
 
-pub(crate) use line::OnGrant;
-
-use std::any::Any;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,10 +29,14 @@ use std::time::Duration;
 use tokio::sync::watch;
 pub(crate) use tokio::time::Instant as Deadline;
 use zeroize::Zeroizing;
-use zoolock_client::{DialError, Host};
+use zoolock_client::{Client, DialError, Host};
 
 use zoolock_core::contender::{Failure, SessionEnd};
-use zoolock_core::{Instant, Sequence, SessionId, Zxid};
+use zoolock_core::{Instant, SessionId, Zxid};
+use zoolock_wire::Acl;
+
+use deferral::Deferral;
+use inbox::{Dropped, Inbox};
 
 use crate::tasks::Tasks;
 use crate::transport::Transport;
@@ -33,7 +45,7 @@ use crate::transport::Transport;
 pub(crate) const NO_IDENTITY: &str = "the service knows no identity of ours to which the lock could belong; does it ask clients for certificates?";
 
 /// A flight of requests. It ends when it is dropped.
-pub(crate) type Flight = Box<dyn Any + Send>;
+pub(crate) type Flight = zoolock_client::Flight<Inbox>;
 
 /// The parameters of a new session.
 #[derive(Clone)]
@@ -49,7 +61,8 @@ pub(crate) struct Opening {
 
 /// A session that was opened.
 pub(crate) struct Opened {
-    pub(crate) keeper: Arc<dyn Keeper>,
+    pub(crate) keeper: Arc<Keeper>,
+    pub(crate) arrivals: Arc<Arrivals>,
     pub(crate) link: watch::Receiver<Link>,
     /// A time before which the server did not know the session.
     pub(crate) requested: Instant,
@@ -70,15 +83,7 @@ pub(crate) enum OpenError {
 pub(crate) type Answer<T, E = KeeperError> = Pin<Box<dyn Future<Output = Result<T, E>> + Send + 'static>>;
 
 /// Resolves when the watch fires, to whether the znode was deleted. Dropping it removes the watch.
-///
-/// The watches of a session fire in the order of the server's events, over one connection: when one watch is
-/// ready, all earlier ones are. A grant relies on that (`driver/guard.rs`). It holds for polls that the
-/// task's budget does not block.
-pub(crate) type Watch = Pin<Box<dyn Future<Output = bool> + Send + 'static>>;
-
-/// Returns whether the connection was lost or restored since the last call, or since the creation of this
-/// closure.
-pub(crate) type Interruptions = Box<dyn FnMut() -> bool + Send + 'static>;
+pub(crate) type Watch = Later<bool>;
 
 /// The reason and the message of a failed request.
 #[derive(Debug, Clone)]
@@ -155,49 +160,19 @@ pub(crate) enum Link {
     Over(SessionEnd),
 }
 
-/// One ZooKeeper session.
-pub(crate) trait Keeper: Send + Sync + 'static {
-    fn session(&self) -> SessionId;
-    /// Returns the shortest session timeout that was granted so far.
-    fn timeout(&self) -> Duration;
-    /// Calls `callback` whenever a server has granted a timeout, under the lock of the session. It must not send requests.
-    fn on_grant(&self, callback: OnGrant);
-    /// Returns whether a request would be sent now.
-    fn is_connected(&self) -> bool;
-    /// Sends the next requests together, when the returned value is dropped. Renewals are sent at once.
-    fn begin_flight(&self) -> Flight;
-    /// Reports interruptions. An interruption is reported before every later event or answer.
-    fn interruptions(&self) -> Interruptions;
+/// A function that is told when an attach was requested, and the shortest session timeout that was granted so far.
+pub(crate) type OnGrant = Box<dyn Fn(Instant, Duration) + Send + Sync>;
 
-    /// Creates an ephemeral sequential znode; the number is appended to `prefix`.
-    fn join(&self, prefix: &str, data: &[u8]) -> Answer<(Sequence, Zxid)>;
-    /// Creates a container, which the server removes some time after its last child.
-    fn create_container(&self, path: &str) -> Answer<()>;
-    /// Creates a persistent znode.
-    fn create_persistent(&self, path: &str) -> Answer<()>;
-    fn delete(&self, path: &str) -> Answer<()>;
-    fn exists(&self, path: &str) -> Answer<Option<Stat>>;
-    fn read(&self, path: &str) -> Answer<(Vec<u8>, Stat)>;
-    /// Reads a znode and watches it. If it does not exist, no watch is left behind.
-    fn watch(&self, path: &str) -> Answer<(Vec<u8>, Stat, Watch)>;
-    fn write(&self, path: &str, data: &[u8], version: Option<i32>) -> Answer<Stat>;
-    fn children(&self, path: &str) -> Answer<(Vec<String>, Stat)>;
-    /// Lists the children of a znode and watches them. If it does not exist, no watch is left behind.
-    fn watch_children(&self, path: &str) -> Answer<(Vec<String>, Stat, Watch)>;
-    /// Sends a `sync`, ahead of the requests that wait for the server.
-    fn sync_ahead(&self) -> Answer<()>;
-    /// Attaches the session on a new connection, as [`zoolock_client::Session::reattach`] says.
-    fn reattach(&self, is_hopeless: bool, works: bool);
-    /// Checks in a transaction that a znode exists, ahead of the requests that wait for the server. Only a quorum can confirm
-    /// it.
-    fn check(&self, path: &str) -> Answer<()>;
-    fn sync(&self, path: &str) -> Answer<()>;
-    /// Returns the paths of this session's ephemeral znodes under a prefix.
-    fn ephemerals(&self, prefix: &str) -> Answer<Vec<String>>;
-    /// Commits one transaction. Returns the created znodes, in order.
-    fn commit(&self, ops: Vec<Op>) -> Answer<Vec<Created>>;
-    /// Commits one transaction that deletes a znode first. The next call joins the transaction if it is
-    /// [`Keeper::join`] in the same directory. Otherwise the transaction is sent before the next request, or
-    /// as soon as the runtime has a thread for it.
-    fn commit_soon(&self, ops: Vec<Op>) -> Answer<()>;
+/// A boxed future.
+pub(crate) type Later<T> = Pin<Box<dyn Future<Output = T> + Send + 'static>>;
+
+/// One ZooKeeper session. Dropping it closes the session.
+pub(crate) struct Keeper {
+    client: Client<Inbox>,
+    session: SessionId,
+    acls: Arc<[Acl]>,
+    deferral: Deferral,
+    dropped: Arc<Dropped>,
+    /// Send a deferred release that no create joins.
+    tasks: Tasks,
 }

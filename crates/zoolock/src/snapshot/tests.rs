@@ -2,14 +2,13 @@
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicI64, AtomicUsize, Ordering};
-use std::time::Duration;
 
 use zoolock_core::record::{Left, Marker};
 use zoolock_core::{Sequence, SessionId, Zxid};
 
-use super::reader::Reader;
+use super::reader::{Reader, Reads};
 use super::{Known, Snapshot, View, describe, gathered, read};
-use crate::keeper::{Answer, Created, Flight, Interruptions, Keeper, Op, Stat, Watch};
+use crate::keeper::{Answer, Stat};
 use crate::path::LockPath;
 use crate::session::lock;
 
@@ -27,41 +26,13 @@ struct Changing {
 const DIRECTORY: Zxid = Zxid(1);
 const LAST: Sequence = Sequence(4);
 
-fn unused<T>() -> Answer<T> {
-    unreachable!("a look only reads")
-}
-
 fn stat() -> Stat {
     let owner = SessionId(0);
     let (children, created_children, created_ms) = (0, 0, 0);
     Stat { czxid: DIRECTORY, pzxid: Zxid(9), version: 1, children, created_children, owner, created_ms }
 }
 
-impl Keeper for Changing {
-    fn begin_flight(&self) -> Flight {
-        Box::new(())
-    }
-
-    fn session(&self) -> SessionId {
-        SessionId(1)
-    }
-
-    fn timeout(&self) -> Duration {
-        Duration::from_secs(30)
-    }
-
-    fn on_grant(&self, _: crate::keeper::OnGrant) {}
-
-    fn reattach(&self, _: bool, _: bool) {}
-
-    fn is_connected(&self) -> bool {
-        true
-    }
-
-    fn interruptions(&self) -> Interruptions {
-        Box::new(|| false)
-    }
-
+impl Reads for Changing {
     fn read(&self, path: &str) -> Answer<(Vec<u8>, Stat)> {
         if path == "/locks/x" {
             let data = lock(&self.record).encode().into_bytes();
@@ -82,59 +53,7 @@ impl Keeper for Changing {
     }
 
     fn exists(&self, _: &str) -> Answer<Option<Stat>> {
-        unused()
-    }
-
-    fn join(&self, _: &str, _: &[u8]) -> Answer<(Sequence, Zxid)> {
-        unused()
-    }
-
-    fn create_container(&self, _: &str) -> Answer<()> {
-        unused()
-    }
-
-    fn create_persistent(&self, _: &str) -> Answer<()> {
-        unused()
-    }
-
-    fn delete(&self, _: &str) -> Answer<()> {
-        unused()
-    }
-
-    fn watch(&self, _: &str) -> Answer<(Vec<u8>, Stat, Watch)> {
-        unused()
-    }
-
-    fn write(&self, _: &str, _: &[u8], _: Option<i32>) -> Answer<Stat> {
-        unused()
-    }
-
-    fn watch_children(&self, _: &str) -> Answer<(Vec<String>, Stat, Watch)> {
-        unused()
-    }
-
-    fn sync_ahead(&self) -> Answer<()> {
-        unused()
-    }
-
-    fn check(&self, _: &str) -> Answer<()> {
-        unused()
-    }
-
-    fn sync(&self, _: &str) -> Answer<()> {
-        unused()
-    }
-
-    fn ephemerals(&self, _: &str) -> Answer<Vec<String>> {
-        unused()
-    }
-
-    fn commit(&self, _: Vec<Op>) -> Answer<Vec<Created>> {
-        unused()
-    }
-
-    fn commit_soon(&self, _: Vec<Op>) -> Answer<()> {
-        unused()
+        unreachable!("a look reads the data and the children")
     }
 }
 
