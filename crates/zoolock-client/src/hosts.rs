@@ -9,7 +9,7 @@ use tokio::task::JoinSet;
 use tokio::time::timeout;
 
 use crate::SaslStep;
-use crate::platform::{Platform, Stream};
+use crate::platform::{ConnectError, Platform, Stream};
 use crate::sasl::{Exchange, Mechanism};
 
 /// The address of one server.
@@ -46,12 +46,25 @@ impl fmt::Display for Host {
     }
 }
 
+/// The kind of a failed dial.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum DialFailure {
+    /// No connection was made: the name is not resolved, or no server accepts in time.
+    NotConnected,
+    /// The server accepted the connection, and closed it at once.
+    HungUp,
+    /// The connection was made, but TLS fails, or there is no SASL token.
+    NotSecured,
+}
+
 /// The reason why a server could not be reached.
 #[derive(Debug, Clone, thiserror::Error)]
 #[error("{host}: {message}")]
 pub struct DialError {
     /// The server.
     pub host: Host,
+    /// The kind of the failure.
+    pub failure: DialFailure,
     /// The problem, in lower case.
     pub message: String,
 }
@@ -141,7 +154,7 @@ pub(crate) async fn dial(
         let (security, platform) = (security.clone(), platform.clone());
         async move {
             let reached = reach(at, &host, head_start, security, &*platform).await;
-            reached.map_err(|message| DialError { host, message })
+            reached.map_err(|ConnectError { failure, message }| DialError { host, failure, message })
         }
     });
     race(attempts, head_start).await
@@ -157,17 +170,19 @@ async fn reach(
     head_start: Duration,
     security: Security,
     platform: &dyn Platform,
-) -> Result<Dialed, String> {
+) -> Result<Dialed, ConnectError> {
     let connecting = connect(host, head_start, &security, platform);
     let Some(mechanism) = &security.mechanism else {
         return Ok(Dialed { at, stream: connecting.await?, sasl: None });
     };
     let limit = (head_start * 5).max(SHORTEST_CONNECT);
-    let stream =
-        timeout(limit, connecting).await.map_err(|_| "accepts no connection in time".to_owned())??;
+    let late = |_| ConnectError::new(DialFailure::NotConnected, "accepts no connection in time");
+    let stream = timeout(limit, connecting).await.map_err(late)??;
     let mut exchange = mechanism.start(host.name());
     match exchange.step(None).await {
-        SaslStep::NoToken => Err("there is no SASL token for this server".to_owned()),
+        SaslStep::NoToken => {
+            Err(ConnectError::new(DialFailure::NotSecured, "there is no SASL token for this server"))
+        }
         step => Ok(Dialed { at, stream, sasl: Some((exchange, step)) }),
     }
 }
@@ -177,11 +192,12 @@ async fn connect(
     head_start: Duration,
     #[cfg_attr(not(feature = "tls"), allow(unused_variables))] security: &Security,
     platform: &dyn Platform,
-) -> Result<Box<dyn Stream>, String> {
+) -> Result<Box<dyn Stream>, ConnectError> {
     let stream = platform.connect(host, head_start).await?;
     #[cfg(feature = "tls")]
     if let (Host::Tcp { name, .. }, Some(config)) = (host, security.tls.clone()) {
-        return crate::tls::shake_hands(config, name, stream).await;
+        let shaken = crate::tls::shake_hands(config, name, stream).await;
+        return shaken.map_err(|message| ConnectError::new(DialFailure::NotSecured, message));
     }
     Ok(stream)
 }

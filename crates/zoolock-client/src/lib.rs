@@ -38,8 +38,8 @@ mod sync {
 mod tls;
 
 pub use driver::{Client, Flight, Handler, Servers};
-pub use hosts::{DialError, Host};
-pub use platform::{Connecting, Os, Platform, Stream, Task, closes_at_once};
+pub use hosts::{DialError, DialFailure, Host};
+pub use platform::{ConnectError, Connecting, Os, Platform, Stream, Task, closes_at_once};
 pub use requests::{Notice, Notices, OpenError, Requests};
 pub use session::{
     ConnectionId, End, Loss, Output, RequestError, RequestId, SaslStep, Session, SessionConfig, State,

@@ -13,7 +13,7 @@ use tokio::net::{TcpStream, UnixStream};
 use tokio::runtime::Handle;
 
 use crate::Instant;
-use crate::hosts::{Host, race};
+use crate::hosts::{DialFailure, Host, race};
 use crate::socket_path::SocketPath;
 use crate::threads::resolve;
 
@@ -25,8 +25,24 @@ impl<T: AsyncRead + AsyncWrite + Send + Unpin> Stream for T {}
 /// A task that drives a session.
 pub type Task = Pin<Box<dyn Future<Output = ()> + Send>>;
 
-/// An attempt to connect to a server. The error is a text in lower case.
-pub type Connecting = Pin<Box<dyn Future<Output = Result<Box<dyn Stream>, String>> + Send>>;
+/// The reason why a connection to a server was not made.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ConnectError {
+    /// The kind of the failure.
+    pub failure: DialFailure,
+    /// The problem, in lower case.
+    pub message: String,
+}
+
+impl ConnectError {
+    /// Creates an error of this kind.
+    pub fn new(failure: DialFailure, message: impl Into<String>) -> ConnectError {
+        ConnectError { failure, message: message.into() }
+    }
+}
+
+/// An attempt to connect to a server.
+pub type Connecting = Pin<Box<dyn Future<Output = Result<Box<dyn Stream>, ConnectError>> + Send>>;
 
 /// The machine on which a session runs.
 ///
@@ -81,30 +97,61 @@ pub fn closes_at_once(error: &io::Error) -> bool {
 }
 
 /// Connects to a server, racing its addresses (RFC 8305). Names are resolved on each call.
-async fn connect(host: Host, head_start: Duration) -> Result<Box<dyn Stream>, String> {
+async fn connect(host: Host, head_start: Duration) -> Result<Box<dyn Stream>, ConnectError> {
     match host {
         Host::Unix(path) => {
             let connected = match SocketPath::new(&path) {
                 Ok(path) => UnixStream::connect(&path).await,
                 Err(error) => Err(error),
             };
-            let stream = connected.map_err(|error| format!("cannot connect ({error})"))?;
+            let stream = connected.map_err(|error| not_connected(format!("cannot connect ({error})")))?;
             Ok(Box::new(stream))
         }
         Host::Tcp { name, port } => {
-            let addresses = resolve(&name, port).await?;
+            let addresses = resolve(&name, port).await.map_err(not_connected)?;
             let connected = race(addresses.into_iter().map(TcpStream::connect), head_start).await;
-            let stream = connected.map_err(|errors| match errors.first() {
-                Some(error) if closes_at_once(error) => format!(
-                    "accepts the connection and closes it at once ({error}); is it at its limit of connections \
-                     (maxClientCnxns)?"
-                ),
-                Some(error) => format!("cannot connect ({error})"),
-                None => "the name has no address".to_owned(),
-            })?;
+            let stream = connected.map_err(|errors| of_tcp(&errors))?;
             // A request never waits for the acknowledgement of the previous one.
-            stream.set_nodelay(true).map_err(|error| format!("cannot set TCP_NODELAY ({error})"))?;
+            let set = stream.set_nodelay(true);
+            set.map_err(|error| not_connected(format!("cannot set TCP_NODELAY ({error})")))?;
             Ok(Box::new(stream))
         }
+    }
+}
+
+fn not_connected(message: String) -> ConnectError {
+    ConnectError::new(DialFailure::NotConnected, message)
+}
+
+/// Returns the error of a host with these errors of its addresses.
+fn of_tcp(errors: &[io::Error]) -> ConnectError {
+    match errors.first() {
+        Some(error) if closes_at_once(error) => ConnectError::new(
+            DialFailure::HungUp,
+            format!(
+                "accepts the connection and closes it at once ({error}); is it at its limit of connections \
+                 (maxClientCnxns)?"
+            ),
+        ),
+        Some(error) => not_connected(format!("cannot connect ({error})")),
+        None => not_connected("the name has no address".to_owned()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_an_accepted_connection_can_hang_up() {
+        for (kind, failure) in [
+            (io::ErrorKind::ConnectionReset, DialFailure::HungUp),
+            (io::ErrorKind::BrokenPipe, DialFailure::HungUp),
+            (io::ErrorKind::ConnectionRefused, DialFailure::NotConnected),
+            (io::ErrorKind::TimedOut, DialFailure::NotConnected),
+        ] {
+            assert_eq!(of_tcp(&[kind.into()]).failure, failure, "{kind:?}");
+        }
+        assert_eq!(of_tcp(&[]).failure, DialFailure::NotConnected);
     }
 }

@@ -14,7 +14,8 @@ use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::task::{JoinHandle, JoinSet};
 use zoolock_client::sasl::{Exchange, Mechanism, StepFuture};
 use zoolock_client::{
-    Client, End, Handler, Host, Instant, Os, RequestError, RequestId, SaslStep, Servers, SessionConfig, State,
+    Client, DialFailure, End, Handler, Host, Instant, Os, RequestError, RequestId, SaslStep, Servers,
+    SessionConfig, State,
 };
 use zoolock_server::{Server, ServerHandle};
 use zoolock_wire::{
@@ -264,6 +265,7 @@ async fn dial_errors_name_host_and_cause() {
         }
         tokio::time::sleep(Duration::from_millis(5)).await;
     };
+    assert!(errors.iter().all(|error| error.failure == DialFailure::NotConnected), "{errors:?}");
     let mut shown: Vec<String> = errors.iter().map(ToString::to_string).collect();
     shown.sort();
     assert!(shown[0].contains("refused"), "{shown:?}");

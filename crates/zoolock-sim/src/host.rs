@@ -9,7 +9,7 @@ use std::time::Duration;
 use fastrand::Rng;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use zoolock::sim::{Host, Job, Later};
-use zoolock_client::{Connecting, Platform, Stream, Task};
+use zoolock_client::{ConnectError, Connecting, DialFailure, Platform, Stream, Task};
 use zoolock_core::Instant;
 
 use crate::{Sim, lock};
@@ -58,15 +58,16 @@ impl Platform for SimHost {
         let server = server_of(host);
         let id = self.sim().world(|world| world.dial(self.index, server));
         let mut socket = Some(Socket { sim: self.sim.clone(), id });
+        let failed = || ConnectError::new(DialFailure::NotConnected, "cannot connect");
         Box::pin(std::future::poll_fn(move |cx| {
             let Some(Socket { sim, id }) = &socket else { return Poll::Pending };
             match sim.upgrade().map(|sim| sim.world(|world| world.poll_dial(*id, cx.waker()))) {
                 Some(Poll::Pending) => Poll::Pending,
                 Some(Poll::Ready(true)) => {
                     let socket = socket.take().map(|socket| Box::new(socket) as Box<dyn Stream>);
-                    Poll::Ready(socket.ok_or_else(String::new))
+                    Poll::Ready(socket.ok_or_else(failed))
                 }
-                Some(Poll::Ready(false)) | None => Poll::Ready(Err("cannot connect".to_owned())),
+                Some(Poll::Ready(false)) | None => Poll::Ready(Err(failed())),
             }
         }))
     }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::{TcpStream, UnixStream};
-use zoolock_client::{Host, SocketPath};
+use zoolock_client::{DialError, DialFailure, Host, SocketPath};
 
 use crate::error::Error;
 use crate::keeper::{OpenError, Opening};
@@ -46,9 +46,7 @@ pub(crate) async fn explain(
         OpenError::Denied => Error::Denied { subject: connect.endpoints(), message: transport.refusal() },
         // A failed handshake needs a closer look.
         OpenError::Unreachable(errors) if !transport.has_tls() => {
-            let one_runs = errors.iter().any(|error| error.message.starts_with("accepts the connection"));
-            let errors: Vec<String> = errors.iter().map(ToString::to_string).collect();
-            unreachable(connect, (!gave_up).then_some(patience), &errors.join("; "), one_runs)
+            not_reached(connect, (!gave_up).then_some(patience), &errors)
         }
         _ => match transport.trouble() {
             Some(trouble) => {
@@ -58,6 +56,13 @@ pub(crate) async fn explain(
             None => diagnose(connect, patience, transport).await,
         },
     }
+}
+
+/// Returns the error of a dial that reached no host.
+fn not_reached(connect: &ConnectString, patience: Option<Duration>, errors: &[DialError]) -> Error {
+    let one_runs = errors.iter().any(|error| error.failure == DialFailure::HungUp);
+    let errors: Vec<String> = errors.iter().map(ToString::to_string).collect();
+    unreachable(connect, patience, &errors.join("; "), one_runs)
 }
 
 /// Tries each host separately, and returns an error that describes them.
@@ -213,4 +218,25 @@ pub(crate) async fn shake_hands(
     let length = stream.read_i32().await?;
     // protocol version, timeout, session, password, and from 3.4 on read-only
     Ok(if matches!(length, 36 | 37) { Hello::ZooKeeper } else { Hello::Other })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn advice_follows_the_kind_of_failure() {
+        let connect = ConnectString::parse("zk1,zk2").expect("two hosts");
+        let advice = |second: DialFailure| {
+            let of =
+                |host: &Host, failure| DialError { host: host.clone(), failure, message: "fails".to_owned() };
+            let errors =
+                [of(&connect.hosts()[0], DialFailure::NotConnected), of(&connect.hosts()[1], second)];
+            not_reached(&connect, None, &errors).to_string()
+        };
+        let advised = advice(DialFailure::NotConnected);
+        assert!(advised.contains("zk1:2181: fails; zk2:2181: fails"), "{advised}");
+        assert!(advised.ends_with("check the address and that the service runs"), "{advised}");
+        assert!(advice(DialFailure::HungUp).contains("look into the log of the server"));
+    }
 }
