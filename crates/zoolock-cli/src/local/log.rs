@@ -12,9 +12,8 @@ use super::paths::StateDir;
 const LAST_LINE: u64 = 4096;
 /// The text before the error of a server.
 const FAILED: &str = " failed: ";
-
-/// The text before the reason why a server was stopped.
-const STOPPED: &str = " stopped";
+/// The first word of the reason why a server stopped without an error.
+pub(super) const STOPPED: &str = "stopped";
 /// The reason if the disk has no space for the error itself.
 const FULL: &str = "the disk is full; free space on it";
 /// Number of free blocks below which the disk counts as full.

@@ -13,6 +13,7 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit, setsid, umask};
 use zoolock_client::SocketPath;
 use zoolock_server::{Server, ServerHandle};
 
+use super::log::STOPPED;
 use super::machine::{self, Machine};
 use super::paths::StateDir;
 use super::{Process, SOCKET, holders, keep, lock_is_broken, log, named, open_lock, remove, replace};
@@ -141,7 +142,7 @@ async fn until_done(
     let mut known = 0;
     loop {
         tokio::select! {
-            signal = signals.end() => return Ok(format!("stopped by {}", signal_name(signal))),
+            signal = signals.end() => return Ok(format!("{STOPPED} by {}", signal_name(signal))),
             why = server.failed() => return Err(Failure::unavailable(why)),
             () = tokio::time::sleep(LOOK.min(idle)) => {}
         }
@@ -170,7 +171,7 @@ async fn until_done(
         remove(dir, "server")?;
         tokio::time::sleep(FAREWELL).await;
         if server.idle_since().is_some_and(|since| since.elapsed() >= idle) {
-            return Ok("stopped: there was no session for some time".to_owned());
+            return Ok(format!("{STOPPED}: there was no session for some time"));
         }
         // On a full disk the next look tries again.
         let _ = publish(dir);
