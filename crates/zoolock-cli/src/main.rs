@@ -58,6 +58,7 @@ use std::sync::Arc;
 
 use tracing_appender::non_blocking::WorkerGuard;
 use tracing_subscriber::EnvFilter;
+use zoolock_client::RAISE_THREAD_LIMIT;
 
 use crate::args::{Args, ColorWhen};
 use crate::exit::{Exit, Failure, refused};
@@ -166,9 +167,7 @@ fn execute(plan: Plan, color: ColorWhen, talk: &Arc<Talk>) -> Result<Exit, Failu
 fn starting_threads<T>(start: impl FnOnce() -> T) -> T {
     std::panic::set_hook(Box::new(|panic| {
         let why = panic.payload().downcast_ref::<String>().map_or("the system refuses it", String::as_str);
-        let failure = Failure::unavailable(format!(
-            "cannot start a thread: {why}; raise the limit on processes and threads (ulimit -u, TasksMax, pids.max)"
-        ));
+        let failure = Failure::unavailable(format!("cannot start a thread: {why}; {RAISE_THREAD_LIMIT}"));
         Talk::plain().error(&failure);
         std::process::exit(failure.exit.number().into());
     }));

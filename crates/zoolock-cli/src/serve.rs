@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use rustix::process::{Resource, Rlimit, Signal, getrlimit, kill_process, setrlimit};
 use sd_notify::NotifyState;
 use serde::Serialize;
+use zoolock_client::limit_advice;
 use zoolock_server::Error;
 
 use crate::exit::{Exit, Failure};
@@ -84,7 +85,9 @@ pub(crate) fn failure(error: &Error) -> Failure {
         Error::Listen { source, .. } | Error::DataDir { source, .. } if denied(source) => Exit::DENIED,
         _ => Exit::UNAVAILABLE,
     };
-    Failure::new(exit, error.to_string())
+    let advice = if let Error::Thread { source } = error { limit_advice(source) } else { None };
+    let message = advice.map_or(error.to_string(), |advice| format!("{error}; {advice}"));
+    Failure::new(exit, message)
 }
 
 /// What `serve --status --json` prints.
@@ -186,5 +189,20 @@ pub(crate) async fn stop(talk: &Talk) -> Result<Exit, Failure> {
 fn tell_keepers(dir: &StateDir, talk: &Talk) {
     if let Err(failure) = local::stopped(dir) {
         talk.note(format_args!("commands that hold or wait may start the server again: {failure}"));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_limit_gets_advice_on_limits() {
+        let message = |errno: rustix::io::Errno| failure(&Error::Thread { source: errno.into() }).to_string();
+        assert!(
+            message(rustix::io::Errno::AGAIN)
+                .ends_with("; raise the limit on processes and threads (ulimit -u, TasksMax, pids.max)")
+        );
+        assert!(!message(rustix::io::Errno::NOMEM).contains("limit"));
     }
 }

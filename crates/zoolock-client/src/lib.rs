@@ -45,7 +45,7 @@ pub use session::{
     ConnectionId, End, Loss, Output, RequestError, RequestId, SaslStep, Session, SessionConfig, State,
 };
 pub use socket_path::SocketPath;
-pub use threads::{name_limit, on_thread, resolve, start_thread};
+pub use threads::{RAISE_THREAD_LIMIT, limit_advice, name_limit, on_thread, resolve, start_thread};
 pub use time::Instant;
 #[cfg(feature = "tls")]
 pub use tls::TlsSource;

@@ -8,14 +8,25 @@ use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
 use rustix::io::Errno;
 use tokio::sync::{Semaphore, oneshot};
 
-/// Adds the limit that is to be raised to the error of a process or thread that was refused.
+/// The advice if a process or a thread was refused.
+pub const RAISE_THREAD_LIMIT: &str =
+    "raise the limit on processes and threads (ulimit -u, TasksMax, pids.max)";
+
+/// Returns the advice for this error of a process, a thread or a file. `None` if no limit caused it.
+pub fn limit_advice(error: &io::Error) -> Option<&'static str> {
+    match Errno::from_io_error(error)? {
+        Errno::AGAIN => Some(RAISE_THREAD_LIMIT),
+        Errno::MFILE => Some("raise the limit on open files (ulimit -n, LimitNOFILE)"),
+        _ => None,
+    }
+}
+
+/// Adds the advice to the error, if a limit caused it.
 pub fn name_limit(error: io::Error) -> io::Error {
-    let limit = match Errno::from_io_error(&error) {
-        Some(Errno::AGAIN) => "processes and threads (ulimit -u, TasksMax, pids.max)",
-        Some(Errno::MFILE) => "open files (ulimit -n, LimitNOFILE)",
-        _ => return error,
-    };
-    io::Error::new(error.kind(), format!("{error}; raise the limit on {limit}"))
+    match limit_advice(&error) {
+        Some(advice) => io::Error::new(error.kind(), format!("{error}; {advice}")),
+        None => error,
+    }
 }
 
 /// Starts a thread.
@@ -71,6 +82,7 @@ mod tests {
         for (errno, limit) in [(Errno::AGAIN, "ulimit -u"), (Errno::MFILE, "ulimit -n")] {
             let refused = name_limit(errno.into());
             assert!(refused.to_string().contains(limit), "{refused}");
+            assert!(limit_advice(&refused).is_none(), "the advice is given once: {refused}");
         }
         let other = name_limit(Errno::NOMEM.into());
         assert!(!other.to_string().contains("ulimit"), "{other}");

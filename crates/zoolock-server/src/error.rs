@@ -71,10 +71,7 @@ pub enum Error {
         source: LogError,
     },
     /// A thread of the server could not be started.
-    #[error(
-        "cannot start a thread of the server: {source}; raise the limit on processes and threads (ulimit -u, TasksMax, \
-         pids.max)"
-    )]
+    #[error("cannot start a thread of the server: {source}")]
     Thread {
         /// Why.
         source: io::Error,

@@ -5,6 +5,7 @@ mod test_server;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 
+use zoolock_client::limit_advice;
 use zoolock_server::{Secret, Server, ServerHandle};
 
 pub use self::test_server::TestServer;
@@ -74,16 +75,23 @@ struct InProcess {
 
 impl InProcess {
     async fn start(builder: zoolock_server::Builder) -> Result<InProcess, Error> {
-        let failed = |what: &str, error: Arc<dyn std::error::Error + Send + Sync>| Error::Unavailable {
+        let failed = |message: String, error: Arc<dyn std::error::Error + Send + Sync>| Error::Unavailable {
             address: "embedded server".to_owned(),
-            message: format!("{what}: {error}"),
+            message,
             source: Some(error),
         };
         let thread = RuntimeThread::start("zoolock-server")
-            .map_err(|error| failed("cannot start its thread", Arc::new(error)))?;
+            .map_err(|error| failed(format!("cannot start its thread: {error}"), Arc::new(error)))?;
         let started = thread.handle().spawn(builder.start()).await;
-        let started = started.map_err(|error| failed("did not start", Arc::new(error)))?;
-        let handle = started.map_err(|error| failed("did not start", Arc::new(error)))?;
+        let started = started.map_err(|error| failed(format!("did not start: {error}"), Arc::new(error)))?;
+        let handle = started.map_err(|error| {
+            let advice = match &error {
+                zoolock_server::Error::Thread { source } => limit_advice(source),
+                _ => None,
+            };
+            let advice = advice.map_or(String::new(), |advice| format!("; {advice}"));
+            failed(format!("did not start: {error}{advice}"), Arc::new(error))
+        })?;
         Ok(InProcess { thread, handle })
     }
 }
