@@ -158,6 +158,7 @@ impl Lock {
         let here = Gathered::at(&reader, directory.clone()).await.map_err(missing)?;
         let here = here.unwrap_or_else(|| Gathered::nothing(directory.clone()));
         let Gathered { contenders, foreign, unread, .. } = here;
+        // For the error only, so without session ids.
         let mut unread: Vec<String> = unread.iter().map(|part| part.as_str().to_owned()).collect();
         let mut found: Option<Found> = None;
         for (at, contender) in contenders.into_iter().enumerate() {
@@ -175,7 +176,7 @@ impl Lock {
                     }
                 }
                 Err(KeeperError { failure: Failure::Refused(Refusal::Denied), .. }) => {
-                    unread.push(contender.path(directory));
+                    unread.push(directory.child(&entry::without_session(&contender)));
                 }
                 Err(KeeperError { failure: Failure::NoNode | Failure::Refused(_), .. }) => {}
                 Err(error) => return Err(self.refusal(error)),
@@ -195,7 +196,7 @@ impl Lock {
         let line = serde_json::json!({
             "deed": "broken",
             "lock": self.path(),
-            "node": found.contender.node,
+            "node": entry::without_session(&found.contender),
             "ticket": ticket.to_string(),
             "at_ms": now.map_or(0, |now| u64::try_from(now.as_millis()).unwrap_or(u64::MAX)),
             "by": {

@@ -104,7 +104,7 @@ fn pseudonym(session: SessionId) -> String {
 
 /// Returns the name without the session id. ZooKeeper's own recipe writes the id into its names, unknown
 /// libraries may do so, and it is enough to take the session over.
-fn without_session(contender: &Contender) -> String {
+pub(crate) fn without_session(contender: &Contender) -> String {
     let node = &contender.node;
     let (before, digits) = node.split_at(node.len().saturating_sub(10));
     match contender.name.family() {

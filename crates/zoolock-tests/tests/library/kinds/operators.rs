@@ -4,6 +4,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use tokio::time::timeout;
+use zookeeper_client::{Acls, CreateMode};
 use zoolock::{Error, LockEvent, LossReason, Previous, Ticket};
 use zoolock_tests::wait::eventually;
 use zoolock_tests::{Failure, on_both_arms, tree};
@@ -127,6 +128,25 @@ on_both_arms!(break_lock_affects_only_the_named_ticket, |place| async move {
     assert_eq!(line["ticket"], first.to_string());
     assert!(line["by"]["pid"].is_number(), "{line}");
     tree::assert_no_contenders(&place.addr(), &directory(&place, "breakable")).await;
+});
+
+on_both_arms!(audit_entry_has_no_session_id, |place| async move {
+    let zl = connect(&place).await;
+    let guard = zl.mutex("recipe").lock().await.expect("lock acquired");
+    let client = tree::connect(&place.addr()).await.expect("session starts");
+    let recipe = format!("{}/x-72057594037927936-", directory(&place, "recipe"));
+    let sequential = CreateMode::EphemeralSequential.with_acls(Acls::anyone_all());
+    client.create(&recipe, b"", &sequential).await.expect("znode created");
+    let seen = zl.mutex("recipe").snapshot().await.expect("snapshot read");
+    let waiter = seen.waiters.first().and_then(|waiter| waiter.token.clone()).expect("recipe waits");
+    let ticket: Ticket = waiter.parse().expect("ticket is valid");
+    zl.mutex("recipe").break_lock(ticket).await.expect("znode exists");
+    let audit = format!("{}/locks/.audit", place.chroot());
+    let lines = client.list_children(&audit).await.expect("znode exists");
+    let (line, _) = client.get_data(&format!("{audit}/{}", lines[0])).await.expect("audit entry read");
+    let line: serde_json::Value = serde_json::from_slice(&line).expect("audit entry is JSON");
+    assert!(line["node"].as_str().is_some_and(|node| node.starts_with("x-…-")), "{line}");
+    guard.release().await.expect("release succeeds");
 });
 
 on_both_arms!(ticket_of_another_epoch_is_not_found, |place| async move {
