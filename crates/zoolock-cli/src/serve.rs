@@ -151,9 +151,13 @@ pub(crate) async fn stop(talk: &Talk) -> Result<Exit, Failure> {
         let state = local::look(&dir)?;
         match state {
             State::Absent if told.is_none() => {
-                tell_keepers(&dir, talk);
-                talk.note("this user's server is not running");
-                return Ok(Exit::OK);
+                // Under this lock, no command is about to start the server. A full disk may refuse the lock.
+                let starts = local::lock_starts(&dir);
+                if !matches!(starts, Ok(None)) && local::look(&dir)? == State::Absent {
+                    tell_keepers(&dir, talk);
+                    talk.note("this user's server is not running");
+                    return Ok(Exit::OK);
+                }
             }
             State::Absent => {
                 talk.note("stopped this user's server");

@@ -6,7 +6,8 @@ use std::time::{Duration, Instant};
 use tokio::task::JoinHandle;
 
 use super::paths::StateDir;
-use super::{State, log, look, open_lock, remove, running};
+use super::start::find_or_start;
+use super::{State, log, look, open_lock, remove};
 use crate::backoff::Backoff;
 use crate::duration::humane;
 use crate::exit::Failure;
@@ -52,11 +53,12 @@ async fn keep(patience: Duration, talk: Arc<Talk>) {
         let pause = backoff.after(started.elapsed());
         talk.note(format_args!("this user's server {why}; starting it again in {}", humane(pause)));
         tokio::time::sleep(pause).await;
-        if !dir.file(WANTED).exists() {
+        let is_wanted = || dir.file(WANTED).exists();
+        if !is_wanted() {
             continue;
         }
         started = Instant::now();
-        if let Err(failure) = running(patience).await {
+        if let Err(failure) = find_or_start(&dir, patience, is_wanted).await {
             talk.note(failure);
         }
     }

@@ -7,7 +7,7 @@
 //! | `socket` | the Unix socket of the server |
 //! | `lock` | locked by the server while it runs |
 //! | `server` | the process of the server; valid while `lock` is locked |
-//! | `starting` | locked by the command that starts the server |
+//! | `starting` | locked by the command that starts the server, and for a moment by `serve --stop` |
 //! | `wanted` | present until `serve --stop`: commands that hold or wait start the server again if it ends |
 //! | `sessions` | the number of sessions, for `serve --status` |
 //! | `log` | the messages of the server |
@@ -38,7 +38,7 @@ pub(crate) use keep::{Keeper, stopped};
 pub(crate) use machine::adopt;
 pub(crate) use paths::StateDir;
 pub(crate) use server::{become_independent, serve};
-pub(crate) use start::running;
+pub(crate) use start::{lock_starts, running};
 
 use self::machine::Machine;
 use crate::exit::{Exit, Failure};

@@ -19,13 +19,33 @@ const NEVER: Duration = Duration::from_secs(365 * 86_400);
 /// Finds the server, or starts it. Of many commands at once, one starts it and all find it.
 pub(crate) async fn running(patience: Duration) -> Result<Running, Failure> {
     let dir = StateDir::open()?;
+    find_or_start(&dir, patience, || true).await?;
+    Ok(Running { socket: dir.file(SOCKET) })
+}
+
+/// Takes the lock of commands that start the server. `None` while a command starts it.
+pub(crate) fn lock_starts(dir: &StateDir) -> Result<Option<File>, Failure> {
+    let lock = open_lock(dir, "starting")?;
+    match lock.try_lock() {
+        Ok(()) => Ok(Some(lock)),
+        Err(TryLockError::WouldBlock) => Ok(None),
+        Err(TryLockError::Error(error)) => Err(dir.failed("lock", "starting", &error)),
+    }
+}
+
+/// Finds the server, or starts it. Does nothing if no server runs and it is not `wanted`.
+pub(super) async fn find_or_start(
+    dir: &StateDir,
+    patience: Duration,
+    wanted: impl Fn() -> bool,
+) -> Result<(), Failure> {
     let deadline = Instant::now() + patience.min(NEVER);
     let mut is_last_look = false;
     loop {
-        match look(&dir)? {
-            State::Listening(_) => return Ok(Running { socket: dir.file(SOCKET) }),
+        match look(dir)? {
+            State::Listening(_) => return Ok(()),
             _ if is_last_look => {
-                return Err(lock_is_broken(&dir).unwrap_or_else(|| {
+                return Err(lock_is_broken(dir).unwrap_or_else(|| {
                     Failure::unavailable(format!(
                         "this user's server was not ready within {patience:?}; run the command again, or raise \
                          --connect-timeout; see {}",
@@ -35,20 +55,20 @@ pub(crate) async fn running(patience: Duration) -> Result<Running, Failure> {
             }
             State::Busy => {}
             State::Absent => {
-                let lock = open_lock(&dir, "starting")?;
-                match lock.try_lock() {
-                    // Another command may have started it between the look and the lock.
-                    Ok(()) if look(&dir)? == State::Absent => {
-                        // A server that lost its files ends within a second.
-                        if lock_is_broken(&dir).is_none() {
-                            // A server that crashed leaves it. A command could take it for that of the server which starts now.
-                            remove(&dir, "server")?;
-                            start(&dir, deadline).await?;
-                        }
+                // Another command may start it now, or may have started it between the look and the lock.
+                if let Some(_lock) = lock_starts(dir)?
+                    && look(dir)? == State::Absent
+                {
+                    // Under the lock: `serve --stop` has either cleared the mark before, or waits for this start.
+                    if !wanted() {
+                        return Ok(());
                     }
-                    // Another command starts it, or it runs now.
-                    Ok(()) | Err(TryLockError::WouldBlock) => {}
-                    Err(TryLockError::Error(error)) => return Err(dir.failed("lock", "starting", &error)),
+                    // A server that lost its files ends within a second.
+                    if lock_is_broken(dir).is_none() {
+                        // A server that crashed leaves it. A command could take it for that of the server which starts now.
+                        remove(dir, "server")?;
+                        start(dir, deadline).await?;
+                    }
                 }
             }
         }
@@ -113,4 +133,28 @@ fn launch(dir: &StateDir, log: File) -> io::Result<Spawned> {
         .stdout(Stdio::null())
         .stderr(log);
     Spawned::start(&mut server)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn unwanted_server_is_not_started() {
+        let dir = tempfile::tempdir().expect("temporary directory is created");
+        let state = StateDir::for_tests(dir.path());
+        find_or_start(&state, Duration::from_secs(60), || false).await.expect("nothing to do");
+        assert!(!state.file("log").exists(), "a start opens the log");
+    }
+
+    #[test]
+    fn only_one_command_starts_the_server() {
+        let dir = tempfile::tempdir().expect("temporary directory is created");
+        let state = StateDir::for_tests(dir.path());
+        let first = lock_starts(&state).expect("lock file is created");
+        assert!(first.is_some());
+        assert!(lock_starts(&state).expect("lock file is opened").is_none());
+        drop(first);
+        assert!(lock_starts(&state).expect("lock file is opened").is_some());
+    }
 }
