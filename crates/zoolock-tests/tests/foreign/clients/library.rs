@@ -66,7 +66,7 @@ impl Library {
 /// Returns the command that runs the client of a library for Python.
 fn python(interpreter: impl AsRef<OsStr>, library: &str) -> Command {
     let mut python = Command::new(interpreter);
-    python.arg("-B").arg(test_file(&format!("clients/{library}/lock_client.py")));
+    python.arg("-B").arg(test_file(&format!("clients/python/{library}_client.py")));
     python
 }
 

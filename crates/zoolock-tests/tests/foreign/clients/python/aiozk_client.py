@@ -1,14 +1,15 @@
-"""Executes commands with aiozk's locks: lock_client.py CONNECT
+"""Executes commands with aiozk's locks: aiozk_client.py CONNECT
 
-The file clients.rs describes the commands and the answers.
+The file ../mod.rs describes the commands and the answers.
 """
 
 import asyncio
 import os
 import sys
-import traceback
 
 from aiozk import ZKClient
+
+import workers
 
 servers, _, chroot = sys.argv[1].partition("/")
 
@@ -29,9 +30,7 @@ class Worker:
             while await self.execute(*(await self.commands.get()).split()):
                 pass
         except BaseException:
-            traceback.print_exc()
-            sys.stderr.flush()
-            os._exit(1)
+            workers.fail()
 
     async def execute(self, command, *arguments):
         """Returns whether further commands can follow."""
@@ -71,12 +70,9 @@ class Worker:
 
 async def main():
     loop = asyncio.get_running_loop()
-    workers = {}
+    commands = workers.Workers(Worker)
     while line := await loop.run_in_executor(None, sys.stdin.readline):
-        number, command = line.split(maxsplit=1)
-        if number not in workers:
-            workers[number] = Worker(number)
-        workers[number].commands.put_nowait(command)
+        commands.execute(line)
     os._exit(0)
 
 

@@ -1,16 +1,17 @@
-"""Executes commands with kazoo's locks: lock_client.py CONNECT
+"""Executes commands with kazoo's locks: kazoo_client.py CONNECT
 
-The file clients.rs describes the commands and the answers.
+The file ../mod.rs describes the commands and the answers.
 """
 
 import os
 import queue
 import sys
 import threading
-import traceback
 
 from kazoo.client import KazooClient
 from kazoo.recipe.lock import Lock
+
+import workers
 
 CONNECT = sys.argv[1]
 output = threading.Lock()
@@ -40,9 +41,7 @@ class Worker(threading.Thread):
             while self.execute(*self.commands.get().split()):
                 pass
         except BaseException:
-            traceback.print_exc()
-            sys.stderr.flush()
-            os._exit(1)
+            workers.fail()
 
     def execute(self, command, *arguments):
         """Returns whether further commands can follow."""
@@ -85,10 +84,7 @@ class Worker(threading.Thread):
             print(self.number, text, flush=True)
 
 
-workers = {}
+commands = workers.Workers(Worker)
 for line in sys.stdin:
-    number, command = line.split(maxsplit=1)
-    if number not in workers:
-        workers[number] = Worker(number)
-    workers[number].commands.put(command)
+    commands.execute(line)
 os._exit(0)
