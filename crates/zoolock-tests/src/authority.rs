@@ -1,6 +1,7 @@
 //! A certificate authority for tests, with certificates for a server and for clients.
 
 use std::fmt;
+use std::ops::Range;
 use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 
@@ -9,6 +10,13 @@ use rcgen::{
     DnType, IsCa, KeyIdMethod, KeyPair, RevokedCertParams, SerialNumber, date_time_ymd,
 };
 use tempfile::TempDir;
+
+/// The years of a valid certificate.
+const VALID: Range<i32> = 2000..2100;
+/// The years of an expired certificate.
+const EXPIRED: Range<i32> = 2000..2001;
+/// The years of a certificate that is not valid yet.
+const NOT_YET_VALID: Range<i32> = 2099..2100;
 
 /// A certificate authority and a directory with the certificates that it signed. Its functions panic on errors.
 pub struct Authority {
@@ -34,25 +42,30 @@ impl Authority {
 
     /// Creates an authority with this name, for tests that must tell authorities apart.
     pub fn named(name: &str) -> Self {
-        Self::with_server(name, 2100, true, IsCa::NoCa)
+        Self::with_server(name, VALID, true, IsCa::NoCa)
     }
 
     /// Creates an authority whose server demands no client certificates.
     pub fn of_a_server_for_everybody() -> Self {
-        Self::with_server("tests", 2100, false, IsCa::NoCa)
+        Self::with_server("tests", VALID, false, IsCa::NoCa)
     }
 
     /// Creates an authority whose server has an expired certificate.
     pub fn of_an_expired_server() -> Self {
-        Self::with_server("tests", 2001, true, IsCa::NoCa)
+        Self::with_server("tests", EXPIRED, true, IsCa::NoCa)
+    }
+
+    /// Creates an authority whose server has a certificate that is not valid yet.
+    pub fn of_a_not_yet_valid_server() -> Self {
+        Self::with_server("tests", NOT_YET_VALID, true, IsCa::NoCa)
     }
 
     /// Creates an authority whose server has the certificate of an authority.
     pub fn of_a_server_that_is_an_authority() -> Self {
-        Self::with_server("tests", 2100, true, IsCa::Ca(BasicConstraints::Unconstrained))
+        Self::with_server("tests", VALID, true, IsCa::Ca(BasicConstraints::Unconstrained))
     }
 
-    fn with_server(name: &str, until: i32, demands_certificates: bool, is_ca: IsCa) -> Self {
+    fn with_server(name: &str, years: Range<i32>, demands_certificates: bool, is_ca: IsCa) -> Self {
         let mut params = CertificateParams::default();
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
         params.distinguished_name = DistinguishedName::new();
@@ -62,7 +75,7 @@ impl Authority {
         let authority =
             Self { dir: TempDir::new().expect("directory created"), issuer, demands_certificates };
         std::fs::write(authority.ca(), authority.issuer.pem()).expect("file written");
-        let server = authority.sign("server", None, "127.0.0.1", until, is_ca);
+        let server = authority.sign("server", None, "127.0.0.1", years, is_ca);
         let [certificate, key] =
             [&server.certificate, &server.key].map(|path| std::fs::read_to_string(path).expect("file read"));
         std::fs::write(authority.store(), format!("{key}{certificate}")).expect("file written");
@@ -91,17 +104,17 @@ impl Authority {
 
     /// Signs a client certificate for `CN=name`. Overwrites an earlier one with this name.
     pub fn client(&self, name: &str) -> Signed {
-        self.sign(name, None, "client.example.org", 2100, IsCa::NoCa)
+        self.sign(name, None, "client.example.org", VALID, IsCa::NoCa)
     }
 
     /// Signs a client's certificate for `CN=name,O=organization`.
     pub fn client_of(&self, organization: &str, name: &str) -> Signed {
-        self.sign(name, Some(organization), "client.example.org", 2100, IsCa::NoCa)
+        self.sign(name, Some(organization), "client.example.org", VALID, IsCa::NoCa)
     }
 
     /// Signs an expired client certificate for `CN=name`.
     pub fn expired_client(&self, name: &str) -> Signed {
-        self.sign(name, None, "client.example.org", 2001, IsCa::NoCa)
+        self.sign(name, None, "client.example.org", EXPIRED, IsCa::NoCa)
     }
 
     /// Returns an outdated revocation list in PEM, with the certificates of these names. The server's name is `server`.
@@ -129,7 +142,14 @@ impl Authority {
         Signed { certificate: file("pem"), key: file("key") }
     }
 
-    fn sign(&self, name: &str, organization: Option<&str>, host: &str, until: i32, is_ca: IsCa) -> Signed {
+    fn sign(
+        &self,
+        name: &str,
+        organization: Option<&str>,
+        host: &str,
+        years: Range<i32>,
+        is_ca: IsCa,
+    ) -> Signed {
         let mut params = CertificateParams::new(vec![host.to_owned()]).expect("valid host name");
         params.distinguished_name = DistinguishedName::new();
         if let Some(organization) = organization {
@@ -138,8 +158,8 @@ impl Authority {
         params.distinguished_name.push(DnType::CommonName, name);
         params.serial_number = Some(serial(name));
         params.is_ca = is_ca;
-        params.not_before = date_time_ymd(2000, 1, 1);
-        params.not_after = date_time_ymd(until, 1, 1);
+        params.not_before = date_time_ymd(years.start, 1, 1);
+        params.not_after = date_time_ymd(years.end, 1, 1);
         let key = KeyPair::generate().expect("key generated");
         let certificate = params.signed_by(&key, &self.issuer).expect("certificate signed");
         let signed = self.files(name);

@@ -78,6 +78,14 @@ pub(super) async fn look(hosts: &[String], tls: Option<&Tls>, report: &mut Repor
                 );
                 continue;
             }
+            Err(Silence::Tls(why)) => {
+                report.error(
+                    CHECK,
+                    format!("{host}: {why}"),
+                    "correct its certificate, or our options of TLS (--cacert, --cert, --key)",
+                );
+                continue;
+            }
             Err(Silence::Refused | Silence::TooLong) | Ok(None) => {
                 if conf.is_none() {
                     known.silent.push(host.clone());
@@ -152,7 +160,7 @@ async fn interview(host: &str, tls: Option<&Tls>) -> Answers {
     let ask = async |word| ask(host, tls, word, ANSWER).await;
     let identity = match ask("srvr").await {
         Ok(text) => Ok(Identity::of_srvr(&text)),
-        Err(Silence::Unreachable(why)) => Err(Silence::Unreachable(why)),
+        Err(silence @ (Silence::Unreachable(_) | Silence::Tls(_))) => Err(silence),
         // Some answer only the one, some only the other.
         Err(silence) => match ask("mntr").await {
             Ok(text) => Ok(Identity::of_mntr(&text)),
@@ -160,7 +168,7 @@ async fn interview(host: &str, tls: Option<&Tls>) -> Answers {
         },
     };
     let (mut conf, mut read_only) = (None, false);
-    if !matches!(identity, Err(Silence::Unreachable(_))) {
+    if !matches!(identity, Err(Silence::Unreachable(_) | Silence::Tls(_))) {
         conf = ask("conf").await.ok();
         read_only = ask("isro").await.is_ok_and(|answer| answer.trim() == "ro");
     }

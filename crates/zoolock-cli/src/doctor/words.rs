@@ -18,6 +18,8 @@ const PATIENCE: Duration = Duration::from_secs(3);
 pub(super) enum Silence {
     /// Nobody is there.
     Unreachable(String),
+    /// TLS fails, for this reason.
+    Tls(String),
     /// The server does not answer this word.
     Refused,
     /// Its answer is longer than we read.
@@ -46,15 +48,13 @@ pub(super) async fn ask(
         Ok(Err(error)) => return Err(Silence::Unreachable(error.to_string())),
         Err(_) => return Err(Silence::Unreachable(format!("no connection within {PATIENCE:?}"))),
     };
+    let host = address.rsplit_once(':').map_or(address, |(host, _)| host);
+    let host = host.trim_start_matches('[').trim_end_matches(']');
     let mut answer = Vec::new();
     let asked = async {
         match tls {
             None => converse(stream, word, most, &mut answer).await,
-            Some(tls) => {
-                let host = address.rsplit_once(':').map_or(address, |(host, _)| host);
-                let host = host.trim_start_matches('[').trim_end_matches(']');
-                converse(tls.wrap(host, stream).await?, word, most, &mut answer).await
-            }
+            Some(tls) => converse(tls.wrap(host, stream).await?, word, most, &mut answer).await,
         }
     };
     // Whoever hangs up in the middle, or says nothing, does not answer this word.
@@ -66,6 +66,10 @@ pub(super) async fn ask(
         // Some end TLS as if it were cut off.
         Ok(Ok(())) if !answer.is_empty() => {}
         Ok(Err(_)) if !answer.is_empty() && tls.is_some() => {}
+        Ok(Err(error)) => {
+            let trouble = tls.and_then(|tls| tls.trouble(host, &error));
+            return Err(trouble.map_or(Silence::Refused, Silence::Tls));
+        }
         _ => return Err(Silence::Refused),
     }
     let answer = String::from_utf8_lossy(&answer).into_owned();

@@ -50,9 +50,24 @@ pub(crate) async fn look(certificates: &Certificates, host: &str, stream: TcpStr
     }
 }
 
+/// Returns the reason of TLS for an error of a connection. Returns `None` for an error of another kind, and for an answer
+/// without TLS.
+pub(super) fn trouble(tls: &Tls, host: &str, error: &io::Error) -> Option<String> {
+    of_tls(error)?;
+    match explain(tls, host, error, true) {
+        Outcome::Said(what) | Outcome::Refuses(what) => Some(what),
+        Outcome::Plain => None,
+    }
+}
+
+/// Returns the error of TLS in an error of a connection.
+fn of_tls(error: &io::Error) -> Option<&TlsError> {
+    error.get_ref().and_then(|error| error.downcast_ref::<TlsError>())
+}
+
 fn explain(tls: &Tls, host: &str, error: &io::Error, after: bool) -> Outcome {
     let authorities = tls.authorities.name();
-    match error.get_ref().and_then(|error| error.downcast_ref::<TlsError>()) {
+    match of_tls(error) {
         Some(TlsError::InvalidCertificate(why)) => Outcome::Said(match why {
             // Signed by another of the same name is a bad signature.
             CertificateError::UnknownIssuer | CertificateError::BadSignature => {

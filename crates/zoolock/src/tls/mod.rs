@@ -2,6 +2,7 @@
 
 mod look;
 
+use look::trouble;
 pub(crate) use look::{Outcome, look, speaks_tls};
 
 use std::fs::File;
@@ -130,6 +131,13 @@ impl Tls {
         let invalid = |error: Error| io::Error::new(io::ErrorKind::InvalidInput, error);
         let name = server_name(host).map_err(invalid)?;
         TlsConnector::from(self.load().map_err(invalid)?).connect(name, stream).await
+    }
+
+    /// For the command: returns the reason of TLS for an error of a connection to this host, if TLS is the reason. Not a
+    /// stable interface.
+    #[doc(hidden)]
+    pub fn trouble(&self, host: &str, error: &io::Error) -> Option<String> {
+        trouble(self, host, error)
     }
 
     /// Reads the certificates.

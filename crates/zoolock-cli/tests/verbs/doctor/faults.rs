@@ -1,11 +1,13 @@
 //! `zoolock doctor` reports faults of locks, access rights and servers.
 
+use std::sync::Arc;
+
 use zookeeper_client::{Acls, Client, CreateMode};
 use zoolock::Zoolock;
 use zoolock_tests::ports::Port;
-use zoolock_tests::{ServerOptions, on_both_arms, tree};
+use zoolock_tests::{Authority, Place, ServerOptions, on_both_arms, tree};
 
-use super::diagnosis::{examine, examine_with};
+use super::diagnosis::{Diagnosis, examine, examine_with};
 use super::dump_proxy::DumpProxy;
 
 const HEX: &str = "3f2504e04f8911d39a0c0305e82c3301";
@@ -242,4 +244,35 @@ on_both_arms!(private(limited(20)) server_near_its_limit_of_connections_is_repor
     let diagnosis = examine(&address);
     assert_eq!(diagnosis.level("connections"), Some("note"), "{diagnosis:?}");
     assert!(diagnosis.messages("connections").contains("maxClientCnxns"), "{diagnosis:?}");
+});
+
+/// Returns options of a server with the certificate of this authority.
+fn secure(authority: Authority) -> ServerOptions {
+    ServerOptions { tls: Some(Arc::new(authority)), ..ServerOptions::default() }
+}
+
+/// Examines the server over TLS, with a client certificate that it accepts.
+fn examine_over_tls(zookeeper: &Place) -> Diagnosis {
+    let authority = zookeeper.authority();
+    let (ca, client) = (authority.ca(), authority.client("doctor"));
+    let files = [ca, client.certificate, client.key].map(|path| path.display().to_string());
+    let args = ["--cacert", &files[0], "--cert", &files[1], "--key", &files[2]];
+    examine_with(&zookeeper.server().secure_addr(), &args)
+}
+
+/// Checks that the report and the error name the trouble with the server's certificate, and no limit of connections.
+fn assert_certificate_trouble(diagnosis: &Diagnosis, trouble: &str) {
+    assert_eq!((diagnosis.code, diagnosis.level("server")), (69, Some("error")), "{diagnosis:?}");
+    for text in [&diagnosis.messages("server"), &diagnosis.stderr] {
+        assert!(text.contains(trouble), "{diagnosis:?}");
+    }
+    assert_eq!(diagnosis.level("connections"), None, "{diagnosis:?}");
+}
+
+on_both_arms!(private(secure(Authority::of_an_expired_server())) expired_certificate_is_an_error, |zookeeper| async move {
+    assert_certificate_trouble(&examine_over_tls(&zookeeper), "its certificate has expired");
+});
+
+on_both_arms!(private(secure(Authority::of_a_not_yet_valid_server())) not_yet_valid_certificate_is_an_error, |zookeeper| async move {
+    assert_certificate_trouble(&examine_over_tls(&zookeeper), "its certificate is not valid yet");
 });
