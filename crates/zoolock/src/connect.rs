@@ -33,7 +33,8 @@ pub(crate) enum Hello {
     Other,
 }
 
-/// Returns the error of a session that was not opened within this patience. A session that `gave_up` tried each server once.
+/// Returns the error of a session that was not opened within this patience. With `gave_up`, an unreachable server ended the
+/// attempt before that time: each server was tried once.
 pub(crate) async fn explain(
     connect: &ConnectString,
     opening: &Opening,
@@ -42,31 +43,32 @@ pub(crate) async fn explain(
     error: OpenError,
 ) -> Error {
     let transport = &opening.transport;
+    let within = match error {
+        OpenError::Unreachable(_) if gave_up => None,
+        _ => Some(patience),
+    };
     match error {
         OpenError::Denied => Error::Denied { subject: connect.endpoints(), message: transport.refusal() },
         // A failed handshake needs a closer look.
-        OpenError::Unreachable(errors) if !transport.has_tls() => {
-            not_reached(connect, (!gave_up).then_some(patience), &errors)
-        }
+        OpenError::Unreachable(errors) if !transport.has_tls() => not_reached(connect, within, &errors),
         _ => match transport.trouble() {
             Some(trouble) => {
-                let message = format!("no session within {patience:?} ({trouble})");
-                Error::unavailable(connect.endpoints(), message)
+                Error::unavailable(connect.endpoints(), format!("{} ({trouble})", no_session(within)))
             }
-            None => diagnose(connect, patience, transport).await,
+            None => diagnose(connect, within, transport).await,
         },
     }
 }
 
 /// Returns the error of a dial that reached no host.
-fn not_reached(connect: &ConnectString, patience: Option<Duration>, errors: &[DialError]) -> Error {
+fn not_reached(connect: &ConnectString, within: Option<Duration>, errors: &[DialError]) -> Error {
     let one_runs = errors.iter().any(|error| error.failure == DialFailure::HungUp);
     let errors: Vec<String> = errors.iter().map(ToString::to_string).collect();
-    unreachable(connect, patience, &errors.join("; "), one_runs)
+    unreachable(connect, within, &errors.join("; "), one_runs)
 }
 
 /// Tries each host separately, and returns an error that describes them.
-async fn diagnose(connect: &ConnectString, patience: Duration, transport: &Transport) -> Error {
+async fn diagnose(connect: &ConnectString, within: Option<Duration>, transport: &Transport) -> Error {
     let mut findings = Vec::new();
     let (mut all_refuse, mut one_runs) = (true, false);
     for host in connect.hosts() {
@@ -86,20 +88,24 @@ async fn diagnose(connect: &ConnectString, patience: Duration, transport: &Trans
     if all_refuse {
         return Error::Denied {
             subject: connect.endpoints(),
-            message: format!("no session within {patience:?} ({findings})"),
+            message: format!("{} ({findings})", no_session(within)),
         };
     }
-    unreachable(connect, Some(patience), &findings, one_runs)
+    unreachable(connect, within, &findings, one_runs)
 }
 
-fn unreachable(connect: &ConnectString, patience: Option<Duration>, findings: &str, one_runs: bool) -> Error {
-    let within = patience.map_or(String::new(), |patience| format!(" within {patience:?}"));
+/// Describes the failure. Names the time only if the attempt has used it up.
+fn no_session(within: Option<Duration>) -> String {
+    within.map_or("no session".to_owned(), |patience| format!("no session within {patience:?}"))
+}
+
+fn unreachable(connect: &ConnectString, within: Option<Duration>, findings: &str, one_runs: bool) -> Error {
     let advice = if one_runs {
         "look into the log of the server, or allow more time to connect"
     } else {
         "check the address and that the service runs"
     };
-    Error::unavailable(connect.endpoints(), format!("no session{within} ({findings}); {advice}"))
+    Error::unavailable(connect.endpoints(), format!("{} ({findings}); {advice}", no_session(within)))
 }
 
 impl Finding {
