@@ -74,7 +74,7 @@ fn explain(tls: &Tls, host: &str, error: &io::Error, after: bool) -> Outcome {
                 format!("its certificate is signed by none of the authorities in {authorities}")
             }
             CertificateError::Expired | CertificateError::ExpiredContext { .. } => {
-                "its certificate has expired".to_owned()
+                "its certificate has expired; is our clock right?".to_owned()
             }
             CertificateError::NotValidYet | CertificateError::NotValidYetContext { .. } => {
                 "its certificate is not valid yet; is our clock right?".to_owned()
@@ -166,5 +166,24 @@ pub(crate) async fn speaks_tls(host: &str, addresses: &[SocketAddr]) -> bool {
                 matches!(error, TlsError::InvalidCertificate(_) | TlsError::AlertReceived(_))
             })
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn validity_errors_suggest_to_check_the_clock() {
+        let tls = Tls::with_ca_file("/etc/ca.pem");
+        for (why, words) in [
+            (CertificateError::Expired, "its certificate has expired"),
+            (CertificateError::NotValidYet, "its certificate is not valid yet"),
+        ] {
+            let error = io::Error::other(TlsError::InvalidCertificate(why));
+            let trouble = trouble(&tls, "zk1", &error).expect("TLS is the reason");
+            assert_eq!(trouble, format!("{words}; is our clock right?"));
+        }
+        assert_eq!(trouble(&tls, "zk1", &io::Error::from(io::ErrorKind::UnexpectedEof)), None);
     }
 }
