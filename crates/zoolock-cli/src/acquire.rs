@@ -9,6 +9,7 @@ use crate::connect::{close, connect};
 use crate::duration::humane;
 use crate::exit::{Exit, Failure};
 use crate::holder::Holder;
+use crate::input::InputEnd;
 use crate::outer;
 use crate::plan::{Endpoint, Patience, Service, Wanted};
 use crate::run::release;
@@ -24,19 +25,24 @@ const MIN_WAIT_TO_CHECK: Duration = Duration::from_millis(300);
 /// Maximum time for that check, which reads the holder's own znode.
 const CHECK_TIMEOUT: Duration = Duration::from_millis(500);
 
+/// Minimum wait after which the end of the input ends the wait. So a free lock is acquired, and a refusal is reported, also if
+/// the input had ended before.
+const MIN_WAIT_TO_END: Duration = Duration::from_millis(500);
+
 /// An acquired lock and its client.
 pub(crate) struct Acquired {
     pub(crate) zoolock: Zoolock,
     pub(crate) holder: Holder,
 }
 
-/// Waits for the lock for as long as `wanted` allows. A signal to end the command leaves the queue first. `reached`
-/// becomes true when the server has been reached.
+/// Waits for the lock for as long as `wanted` allows. A signal to end the command leaves the queue first, and so does the end
+/// of the input. `reached` becomes true when the server has been reached.
 pub(crate) async fn acquire(
     service: &Service,
     wanted: &Wanted,
     talk: &Arc<Talk>,
     signals: &mut Signals,
+    input: &mut InputEnd,
     reached: &mut bool,
 ) -> Result<Acquired, Failure> {
     let mut deadline = None;
@@ -60,6 +66,11 @@ pub(crate) async fn acquire(
             signal = signals.end() => Err(Interruption::Signal(signal)),
             answer = Holder::acquire(&zoolock, wanted, until, talk) => answer.map_err(Interruption::Error),
             failure = outer::blocks(&zoolock, wanted) => Err(Interruption::Outer(failure)),
+            // A single attempt does not wait.
+            () = async {
+                tokio::time::sleep(MIN_WAIT_TO_END).await;
+                input.ended().await;
+            }, if !matches!(wanted.patience, Patience::Try) => Err(Interruption::EndOfInput),
         };
         watcher.abort();
         let _ = watcher.await;
@@ -79,6 +90,10 @@ pub(crate) async fn acquire(
             Err(Interruption::Signal(signal)) => {
                 interrupted(signal, &format!("waiting for {}; no longer in the queue", wanted.name))
             }
+            Err(Interruption::EndOfInput) => Failure::new(
+                wanted.on_busy,
+                format!("the input ended while waiting for {}; no longer in the queue", wanted.name),
+            ),
             // There is no time to rejoin.
             Err(Interruption::Error(error))
                 if should_rejoin(&error, service)
@@ -112,6 +127,7 @@ pub(crate) async fn acquire(
 
 enum Interruption {
     Signal(rustix::process::Signal),
+    EndOfInput,
     Error(zoolock::Error),
     Outer(Failure),
 }

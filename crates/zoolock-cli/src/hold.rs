@@ -2,25 +2,20 @@
 
 use std::io::Write;
 use std::sync::Arc;
-use std::time::Duration;
 
-use rustix::event::{PollFd, PollFlags, poll};
-use rustix::fs::{FileType, fstat};
-use rustix::termios::isatty;
 use serde::Serialize;
 use zoolock::LossReason;
-use zoolock_client::start_thread;
 
 use crate::acquire::{Acquired, acquire};
 use crate::connect::{abandon, close};
-use crate::exit::{Exit, Failure, refused};
+use crate::exit::{Exit, Failure};
 use crate::holder::Holder;
+use crate::input::{InputEnd, has_end_of_input};
 use crate::local::Keeper;
 use crate::plan::Hold;
 use crate::run::release;
 use crate::signals::{Signals, name as signal_name};
 use crate::talk::{Talk, printable_json};
-use crate::terminal::Terminal;
 
 /// What `hold --json` prints.
 #[derive(Serialize)]
@@ -40,16 +35,10 @@ struct Held<'a> {
 pub(crate) async fn hold(plan: Hold, talk: &Arc<Talk>) -> Result<Exit, Failure> {
     let mut signals = Signals::listen().map_err(|error| Failure::unavailable(error.to_string()))?;
     let _keeper = Keeper::of(&plan.service, talk);
-    let (ended, mut input_ended) = tokio::sync::mpsc::channel(1);
-    let input = move || {
-        if has_end_of_input() && wait_for_end_of_input() {
-            let _ = ended.blocking_send(());
-        }
-    };
     // Before the lock is acquired, because the system may refuse the thread.
-    start_thread("zoolock-input", input).map_err(|error| refused("a thread", error))?;
+    let mut input = InputEnd::listen()?;
     let Acquired { zoolock, holder } =
-        acquire(&plan.service, &plan.wanted, talk, &mut signals, &mut false).await?;
+        acquire(&plan.service, &plan.wanted, talk, &mut signals, &mut input, &mut false).await?;
     let name = plan.wanted.name.as_str();
     if let Err(error) = print(&holder, name, plan.json)
         // A reader that is gone does not need the token; the lock is held all the same.
@@ -75,7 +64,7 @@ pub(crate) async fn hold(plan: Hold, talk: &Arc<Talk>) -> Result<Exit, Failure> 
             talk.detail(format_args!("{} received", signal_name(signal)));
             None
         }
-        Some(()) = input_ended.recv() => None,
+        () = input.ended() => None,
     };
     if let Some(reason) = lost {
         talk.error(format_args!("lost {name}: {}", why(reason)));
@@ -126,39 +115,4 @@ fn print(holder: &Holder, name: &str, json: bool) -> std::io::Result<()> {
     let mut stdout = std::io::stdout().lock();
     writeln!(stdout, "{line}")?;
     stdout.flush()
-}
-
-/// Returns whether the end of standard input means something. It does not for a device such as `/dev/null`.
-fn has_end_of_input() -> bool {
-    let stdin = std::io::stdin();
-    let is_device =
-        fstat(&stdin).is_ok_and(|stat| FileType::from_raw_mode(stat.st_mode) == FileType::CharacterDevice);
-    !is_device || isatty(&stdin)
-}
-
-/// Blocks until standard input ends; false if it cannot be read.
-fn wait_for_end_of_input() -> bool {
-    let stdin = std::io::stdin();
-    let is_terminal = isatty(&stdin);
-    let mut buffer = [0; 4096];
-    loop {
-        if is_terminal && !Terminal::open().is_some_and(|terminal| terminal.is_ours()) {
-            // To read in the background would stop us, and with us the renewal of the lock.
-            std::thread::sleep(Duration::from_millis(500));
-            continue;
-        }
-        let mut ready = [PollFd::new(&stdin, PollFlags::IN)];
-        let patience = rustix::event::Timespec { tv_sec: 0, tv_nsec: 500_000_000 };
-        match poll(&mut ready, Some(&patience)) {
-            Ok(0) | Err(rustix::io::Errno::INTR) => continue,
-            Ok(_) => {}
-            Err(_) => return false,
-        }
-        match rustix::io::read(&stdin, &mut buffer) {
-            Ok(0) => return true,
-            Ok(_) | Err(rustix::io::Errno::INTR | rustix::io::Errno::AGAIN) => {}
-            // A terminal that hung up.
-            Err(_) => return true,
-        }
-    }
 }

@@ -8,6 +8,7 @@ use crate::backoff::Backoff;
 use crate::duration::humane;
 use crate::exit::{Exit, Failure};
 use crate::hold::why;
+use crate::input::InputEnd;
 use crate::plan::Run;
 use crate::run::{give_back, program, run_under};
 use crate::signals::{Signals, name as signal_name};
@@ -19,7 +20,8 @@ pub(crate) async fn keep(plan: &Run, talk: &Arc<Talk>, signals: &mut Signals) ->
     let mut reached = false;
     let mut unreached = Backoff::default();
     loop {
-        let acquired = match acquire(&plan.service, &plan.wanted, talk, signals, &mut reached).await {
+        let input = &mut InputEnd::never();
+        let acquired = match acquire(&plan.service, &plan.wanted, talk, signals, input, &mut reached).await {
             Ok(acquired) => acquired,
             // Who could not reach it once has most likely been told a wrong address.
             Err(failure) if reached && is_passing(failure.exit, plan) => {

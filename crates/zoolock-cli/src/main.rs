@@ -19,6 +19,7 @@ mod exit;
 mod hold;
 mod holder;
 mod inherited;
+mod input;
 mod keep;
 #[cfg(feature = "gssapi")]
 mod kerberos;

@@ -10,6 +10,7 @@ use crate::clock;
 use crate::connect::{abandon, close};
 use crate::exit::{Exit, Failure};
 use crate::holder::Holder;
+use crate::input::InputEnd;
 use crate::keep::keep;
 use crate::local::{HolderFile, Keeper};
 use crate::plan::Run;
@@ -28,7 +29,8 @@ pub(crate) async fn run(plan: Run, talk: &Arc<Talk>) -> Result<Exit, Failure> {
     if plan.keep {
         return keep(&plan, talk, &mut signals).await;
     }
-    let acquired = acquire(&plan.service, &plan.wanted, talk, &mut signals, &mut false).await?;
+    let input = &mut InputEnd::never();
+    let acquired = acquire(&plan.service, &plan.wanted, talk, &mut signals, input, &mut false).await?;
     let name = plan.wanted.name.as_str();
     talk.detail(format_args!("holding {name}, token {}", acquired.holder.ticket()));
     let result = run_under(&plan, &acquired, talk, &mut signals).await;

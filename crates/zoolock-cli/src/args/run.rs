@@ -94,6 +94,7 @@ pub(crate) enum OnRevoke {
 
 const HOLD_HELP: &str = "\
 The lock is released at the end of standard input if that is a pipe, a file or a terminal (^D). \
+If the input ends while `hold` waits for the lock, it leaves the queue and exits with the code of a busy lock. \
 /dev/null does not count, so `hold` also works as a service.";
 
 /// `zoolock hold`.

@@ -71,6 +71,29 @@ fn a_signal_while_waiting_leaves_no_contender() {
 }
 
 #[test]
+fn end_of_input_ends_the_wait_of_hold() {
+    let sandbox = Sandbox::new();
+    let _holder = sandbox.converse(&["hold", "x"]);
+    sandbox.wait_for_contenders("x", 1);
+    // The end of /dev/null does not count.
+    let _service = sandbox.start(&["hold", "x"]);
+    sandbox.wait_for_contenders("x", 2);
+    let mut waiter = sandbox.converse(&["hold", "x"]);
+    sandbox.wait_for_contenders("x", 3);
+    waiter.end_of_input();
+    let done = waiter.done();
+    assert_eq!((done.code, done.stdout.as_str()), (75, ""), "{done:?}");
+    assert!(done.stderr.contains("the input ended while waiting for x; no longer in the queue"), "{done:?}");
+    assert_eq!(sandbox.contenders("x"), 2);
+    // The input is at its end from the beginning.
+    std::fs::write(sandbox.path("empty"), "").expect("file written");
+    let mut command = sandbox.zoolock(["hold", "--on-busy-exit", "9", "x"]);
+    command.stdin(std::fs::File::open(sandbox.path("empty")).expect("file opened"));
+    assert_eq!(Running(command.spawn().expect("zoolock starts")).code(), 9);
+    assert_eq!(sandbox.contenders("x"), 2);
+}
+
+#[test]
 fn wait_without_terminal_prints_one_line() {
     let sandbox = Sandbox::new();
     let mut holder = sandbox.converse(&["hold", "--note", "me", "x"]);
