@@ -39,14 +39,24 @@ impl Drop for Keeper {
     }
 }
 
-/// Watches the server. Prints the error of a failed start, and tries again.
+/// Watches the server. Prints the error of a failed start, and tries again. Prints a note after `serve --stop`.
 async fn keep(patience: Duration, talk: Arc<Talk>) {
     let mut backoff = Backoff::default();
     let mut started = Instant::now();
+    let mut stop = StopNote::default();
+    let see = |dir: &StateDir| (dir.file(WANTED).exists(), look(dir).ok() == Some(State::Absent));
+    if let Ok(dir) = StateDir::open() {
+        let (is_wanted, is_absent) = see(&dir);
+        stop.record(is_wanted, is_absent);
+    }
     loop {
         tokio::time::sleep(LOOK).await;
         let Ok(dir) = StateDir::open() else { continue };
-        if !dir.file(WANTED).exists() || look(&dir).ok() != Some(State::Absent) {
+        let (is_wanted, is_absent) = see(&dir);
+        if stop.record(is_wanted, is_absent) {
+            talk.note("this user's server was stopped; the next command that needs it starts it again");
+        }
+        if !is_wanted || !is_absent {
             continue;
         }
         let why = log::failure(&dir).map_or("has ended".to_owned(), |why| format!("has failed: {why}"));
@@ -64,6 +74,25 @@ async fn keep(patience: Duration, talk: Arc<Talk>) {
     }
 }
 
+/// Tells when to print the note about a stopped server: once for each stop.
+#[derive(Default)]
+struct StopNote {
+    /// Set if the server was wanted or ran since the last note.
+    is_armed: bool,
+}
+
+impl StopNote {
+    /// Records a look at the server. Returns whether the server was stopped since the last note. The first server of a command
+    /// is neither wanted nor there until that command has started it.
+    fn record(&mut self, is_wanted: bool, is_absent: bool) -> bool {
+        if is_wanted || !is_absent {
+            self.is_armed = true;
+            return false;
+        }
+        std::mem::take(&mut self.is_armed)
+    }
+}
+
 /// Tells keepers not to start the server again. The next command starts it.
 pub(crate) fn stopped(dir: &StateDir) -> Result<(), Failure> {
     remove(dir, WANTED)
@@ -72,4 +101,22 @@ pub(crate) fn stopped(dir: &StateDir) -> Result<(), Failure> {
 /// Lets keepers start the server again.
 pub(super) fn started(dir: &StateDir) -> Result<(), Failure> {
     open_lock(dir, WANTED).map(drop)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn stop_is_noted_once() {
+        let mut note = StopNote::default();
+        assert!(!note.record(false, true), "the command has not started the server yet");
+        assert!(!note.record(true, false), "the server runs");
+        assert!(!note.record(true, true), "the server has crashed");
+        assert!(!note.record(false, false), "the server stops");
+        assert!(note.record(false, true), "the server was stopped");
+        assert!(!note.record(false, true), "the note was printed");
+        assert!(!note.record(true, false), "another command has started the server");
+        assert!(note.record(false, true), "the server was stopped again");
+    }
 }

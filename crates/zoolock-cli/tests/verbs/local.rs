@@ -5,7 +5,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixListener;
 
 use crate::common::process_tree::{child_of, signal, wait_until_no_zombie_of};
-use crate::common::{Done, Running, Sandbox, is_alive, set_mode, wait_until};
+use crate::common::{Done, Running, Sandbox, is_alive, read_until, set_mode, wait_until};
 use rustix::process::{Pid, Signal, geteuid, getsid, kill_process};
 use serde_json::Value;
 use zoolock_tests::skip::Availability;
@@ -302,6 +302,19 @@ fn stopped_server_is_not_restarted_by_holder() {
     sandbox.wait_for_contenders("x", 1);
     assert_eq!(sandbox.output(&["serve", "--stop"]).code, 0);
     assert_eq!(holder.done().code, 70);
+    assert_eq!(status(&sandbox)["running"], false);
+}
+
+#[test]
+fn waiter_reports_a_stopped_server() {
+    let sandbox = Sandbox::new();
+    let _holder = sandbox.converse(&["hold", "x"]);
+    sandbox.wait_for_contenders("x", 1);
+    let mut waiter = sandbox.converse(&["run", "x", "--", "true"]);
+    sandbox.wait_for_contenders("x", 2);
+    let (mut stderr, mut printed) = (waiter.take_stderr(), String::new());
+    assert_eq!(sandbox.output(&["serve", "--stop"]).code, 0);
+    read_until(&mut stderr, &mut printed, "this user's server was stopped");
     assert_eq!(status(&sandbox)["running"], false);
 }
 
