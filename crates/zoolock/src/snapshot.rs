@@ -113,7 +113,7 @@ pub struct Entry {
     /// Set if it was asked to release the lock.
     pub revoked: bool,
     /// Time at which it queued, in milliseconds of Unix time: by its own clock, or by the server's clock if
-    /// its data has no time.
+    /// its data has no time. `null` if it is not known, or before the year 2010: that clock was not set.
     pub since_ms: Option<u64>,
     /// Its host: the host name, or the address that Curator writes.
     pub host: Option<String>,

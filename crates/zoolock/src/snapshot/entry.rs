@@ -16,6 +16,8 @@ use crate::keeper::Stat;
 
 /// Maximum number of characters shown of foreign data, which every client that may queue can write.
 const LONGEST: usize = 128;
+/// The start of the year 2010, in milliseconds of Unix time. An earlier time comes from a clock that was not set.
+const EARLIEST_MS: u64 = 1_262_304_000_000;
 /// The data that ZooKeeper's Java recipe writes.
 const RECIPE_DATA: [u8; 2] = [0x12, 0x34];
 
@@ -50,7 +52,7 @@ pub(crate) fn of(contender: &Contender, read: Option<(Vec<u8>, Stat)>, epoch: u3
         weight: contender.name.weight,
         token: read.as_ref().map(|(_, stat)| token(stat.czxid)),
         revoked: read.as_ref().is_some_and(|(data, _)| data::says(data).revoked),
-        since_ms: data.as_ref().and_then(|d| d.since_ms).or(created),
+        since_ms: since(data.as_ref().and_then(|d| d.since_ms), created),
         host: data.as_ref().and_then(|d| d.host.clone()).or(says.host),
         pid: data.as_ref().and_then(|d| d.pid),
         program: data.as_ref().and_then(|d| d.program.clone()),
@@ -62,6 +64,12 @@ pub(crate) fn of(contender: &Contender, read: Option<(Vec<u8>, Stat)>, epoch: u3
         of: data.as_ref().and_then(|d| d.of.clone()),
         id: data.map(|d| d.id),
     }
+}
+
+/// Returns the time at which a contender queued: the recorded time, or else the creation time of its znode. Skips a time
+/// from a clock that was not set.
+fn since(recorded: Option<u64>, created: Option<u64>) -> Option<u64> {
+    [recorded, created].into_iter().flatten().find(|&time| time >= EARLIEST_MS)
 }
 
 /// Returns the owner, and how it is known. `session`: the session that created the znode.
@@ -199,6 +207,20 @@ mod tests {
         }
         assert_eq!(of("", Some(SessionId(-1))).1, "session");
         assert_eq!(of("", None), (None, "unknown"));
+    }
+
+    #[test]
+    fn time_of_an_unset_clock_is_unknown() {
+        let now = 1_800_000_000_000;
+        assert_eq!(since(Some(now), Some(now + 1)), Some(now));
+        assert_eq!(since(None, Some(now)), Some(now));
+        assert_eq!(since(Some(7_000), Some(now)), Some(now), "the clock of the server was set");
+        assert_eq!(since(Some(7_000), Some(8_000)), None);
+        let (czxid, pzxid, owner) = (Zxid(7), Zxid(7), SessionId(7));
+        let stat =
+            Stat { czxid, pzxid, version: 0, children: 0, created_children: 0, owner, created_ms: 8_000 };
+        let entry = of(&contender("lock-0000000007"), Some((Vec::new(), stat)), 0);
+        assert_eq!(entry.since_ms, None);
     }
 
     fn contender(node: &str) -> Contender {
