@@ -33,9 +33,29 @@ pub(crate) fn humane(duration: Duration) -> String {
     }
 }
 
+/// Formats a duration in whole seconds, and with two units at most: seconds do not matter beside hours.
+pub(crate) fn in_two_units(duration: Duration) -> String {
+    let (seconds, hours) = (duration.as_secs(), duration.as_secs() / 3600);
+    match hours {
+        0 => humane(Duration::from_secs(seconds)),
+        1..24 => humane(Duration::from_secs(seconds - seconds % 60)),
+        _ => format!("{}d {}h", hours / 24, hours % 24),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn long_durations_have_two_units() {
+        for (seconds, text) in
+            [(0, "0s"), (59, "59s"), (3599, "59m 59s"), (3661, "1h 1m"), (86_399, "23h 59m")]
+        {
+            assert_eq!(in_two_units(Duration::from_secs(seconds)), text);
+        }
+        assert_eq!(in_two_units(Duration::from_secs(1_795_676_961)), "20783d 7h");
+    }
 
     #[test]
     fn durations_are_shown_as_they_are_written() {

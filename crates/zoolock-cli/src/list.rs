@@ -9,7 +9,7 @@ use zoolock::{Entry, Snapshot};
 
 use crate::args::ColorWhen;
 use crate::connect::{close, connect};
-use crate::duration::humane;
+use crate::duration::in_two_units;
 use crate::exit::{Exit, Failure};
 use crate::plan::Service;
 use crate::talk::{Talk, printable, printable_json, terminal_width, use_color};
@@ -223,16 +223,7 @@ pub(crate) fn document_line(what: &impl Serialize) -> String {
 /// Returns the time since a contender arrived, by the clock of this machine; the contender's clock may differ.
 pub(crate) fn age(entry: &Entry) -> Option<String> {
     let since = UNIX_EPOCH.checked_add(Duration::from_millis(entry.since_ms?))?;
-    let age = SystemTime::now().duration_since(since).unwrap_or_default();
-    let seconds = age.as_secs();
-    // Two units are enough: seconds do not matter for a lock that is held for hours.
-    let seconds = if seconds >= 3600 { seconds - seconds % 60 } else { seconds };
-    Some(if seconds >= 86_400 {
-        let hours = seconds / 3600;
-        format!("{}d {}h", hours / 24, hours % 24)
-    } else {
-        humane(Duration::from_secs(seconds))
-    })
+    Some(in_two_units(SystemTime::now().duration_since(since).unwrap_or_default()))
 }
 
 /// Style of the output.

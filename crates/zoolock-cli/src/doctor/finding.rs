@@ -72,7 +72,7 @@ pub(super) struct Report {
     pub(super) queues: usize,
     pub(super) session: Option<Granted>,
     pub(super) latency: Option<Latency>,
-    /// How far the service's clock is before ours, in milliseconds.
+    /// Milliseconds by which the service's clock is ahead of ours.
     pub(super) clock_ms: Option<i64>,
     pub(super) findings: Vec<Finding>,
 }

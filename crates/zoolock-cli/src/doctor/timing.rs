@@ -8,7 +8,7 @@ use zoolock_client::{RequestError, Requests};
 use zoolock_wire::{Acl, Code, perms};
 
 use super::finding::Report;
-use crate::duration::humane;
+use crate::duration::{humane, in_two_units};
 
 const CHECK: &str = "latency";
 /// How many of each.
@@ -19,6 +19,8 @@ const PATIENCE: Duration = Duration::from_secs(10);
 const CLOCK_NOTICED: Duration = Duration::from_secs(1);
 /// And so far they make nonsense of every time that is shown.
 const CLOCK_WRONG: Duration = Duration::from_secs(10);
+/// The difference of clocks from which on it is shown in days.
+const DAY: Duration = Duration::from_secs(86_400);
 
 /// How long requests took.
 #[derive(Debug, Clone, Serialize)]
@@ -154,12 +156,25 @@ async fn clock(client: &Requests, probe: &str, report: &mut Report) -> Result<()
     }
     // Not the answer's: some releases do not tell it there (ZOOKEEPER-4026).
     let Ok(Ok(Some(stat))) = timeout(PATIENCE, client.exists(probe)).await else { return Ok(()) };
-    let (Some(before), Some(after)) = (unix_ms(before), unix_ms(after)) else { return Ok(()) };
-    let (offset, uncertain) = offset(before, stat.ctime, after);
+    judge_clock(before, stat.ctime, after, report);
+    Ok(())
+}
+
+/// Compares a time of the service's clock with the times before and after it of ours.
+fn judge_clock(before: SystemTime, there: i64, after: SystemTime, report: &mut Report) {
+    let (Some(before), Some(after)) = (unix_ms(before), unix_ms(after)) else {
+        return report.error(
+            "clock",
+            "our clock is before the year 1970",
+            "set it by NTP; until then, certificates are not valid and all times that are shown are wrong",
+        );
+    };
+    let (offset, uncertain) = offset(before, there, after);
     report.clock_ms = Some(offset);
     let off = Duration::from_millis(offset.unsigned_abs());
-    let which = if offset > 0 { "before" } else { "behind" };
-    let what = format!("the service's clock is {} {which} ours (give or take {uncertain} ms)", exact(off));
+    let which = if offset > 0 { "ahead of" } else { "behind" };
+    let shown = if off < DAY { exact(off) } else { in_two_units(off) };
+    let what = format!("the service's clock is {shown} {which} ours (give or take {uncertain} ms)");
     let remedy = "set both by NTP; locks do not go by it, but all times that are shown and logged do";
     if off > CLOCK_WRONG {
         report.warn("clock", what, remedy);
@@ -171,11 +186,10 @@ async fn clock(client: &Requests, probe: &str, report: &mut Report) -> Result<()
             format!("the service's clock agrees with ours to {} ms", off.as_millis().max(uncertain.into())),
         );
     }
-    Ok(())
 }
 
-/// How far a clock is before ours that said `there` between `before` and `after`, and how uncertain that is: nothing, where it
-/// may have been right.
+/// Returns by how much a clock is ahead of ours that said `there` between `before` and `after`, and the uncertainty of that.
+/// The difference is 0 if the clock may have been right.
 fn offset(before: i64, there: i64, after: i64) -> (i64, u32) {
     let uncertain = u32::try_from(after.saturating_sub(before)).unwrap_or(0);
     (there - there.clamp(before, after.max(before)), uncertain)
@@ -222,6 +236,30 @@ mod tests {
         assert_eq!(offset(1000, 1005, 1010), (0, 10));
         assert_eq!(offset(1000, 900, 1010), (-100, 10));
         assert_eq!(offset(1000, 5010, 1010), (4000, 10));
+    }
+
+    /// Returns the finding for a clock of the service that is ahead of ours by this many milliseconds.
+    fn clock_finding(ours: SystemTime, ahead_ms: i64) -> (Level, String) {
+        let mut report = Report::new("h", "/locks");
+        judge_clock(ours, unix_ms(ours).unwrap_or(0) + ahead_ms, ours, &mut report);
+        let finding = report.findings.pop().expect("one finding");
+        (finding.level, finding.what)
+    }
+
+    #[test]
+    fn difference_of_clocks_names_days_and_direction() {
+        let ours = UNIX_EPOCH + Duration::from_secs(2_000_000_000);
+        let ahead = "the service's clock is 20783d 7h ahead of ours (give or take 0 ms)";
+        assert_eq!(clock_finding(ours, 1_795_676_961_000), (Level::Warning, ahead.to_owned()));
+        let behind = "the service's clock is 2s behind ours (give or take 0 ms)";
+        assert_eq!(clock_finding(ours, -2_000), (Level::Note, behind.to_owned()));
+        assert_eq!(clock_finding(ours, 0).0, Level::Ok);
+    }
+
+    #[test]
+    fn our_clock_before_1970_is_an_error() {
+        let (level, what) = clock_finding(UNIX_EPOCH - Duration::from_secs(1), 0);
+        assert_eq!((level, what.as_str()), (Level::Error, "our clock is before the year 1970"));
     }
 
     #[test]
