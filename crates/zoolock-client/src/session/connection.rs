@@ -155,8 +155,11 @@ impl Connection {
         split_frame(&mut self.input, limit)
     }
 
-    /// Removes and returns the request with this xid. Only authentication may be answered out of order, so the oldest
-    /// request is nearly always the right one.
+    /// Removes and returns the request with this xid. It is nearly always the oldest one.
+    ///
+    /// Two kinds of replies may overtake: replies to SASL tokens, and refusals by the connected server. Servers from 3.6 on
+    /// with `enableEagerACLCheck` refuse a create, delete, setData or setACL (NoAuth, InvalidACL) before they answer earlier
+    /// writes.
     pub(super) fn take_in_flight(&mut self, xid: i32) -> Option<InFlight> {
         let at = self.in_flight.iter().position(|entry| entry.xid == xid)?;
         self.in_flight.remove(at)

@@ -163,7 +163,7 @@ impl Session {
         let entry = connection
             .take_in_flight(header.xid)
             .ok_or_else(|| format!("the server answered the request {}, which is not pending", header.xid))?;
-        // Replies to SASL tokens carry zero.
+        // Replies to SASL tokens and refusals by the connected server (`enableEagerACLCheck`) carry zero.
         if header.zxid > 0 {
             if header.zxid < connection.newest_zxid {
                 return Ok(self.finish_with(&entry, End::WentBack));
