@@ -3,6 +3,7 @@
 use std::os::unix::fs::PermissionsExt as _;
 use std::time::{Duration, Instant};
 
+use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use zoolock_server::{Durability, Error, Limits, ServerHandle, log};
 use zoolock_wire::{ConnectRequest, Reply, Request, op};
 
@@ -227,6 +228,27 @@ async fn nobody_is_given_a_session_that_a_crash_would_make_unknown() {
     assert!(Raw::connect_with(server.local_addr(), &longer).await.is_some());
     server.expire_sessions();
     server.shutdown().await;
+}
+
+#[tokio::test]
+async fn data_directory_is_free_when_the_server_has_stopped() {
+    // With one processor, the next server may start before the last thread of this one has ended.
+    if let Ok(all) = sched_getaffinity(None)
+        && let Some(first) = (0..CpuSet::MAX_CPU).find(|cpu| all.is_set(*cpu))
+    {
+        let mut one = CpuSet::new();
+        one.set(first);
+        // The test also works on several processors.
+        let _ = sched_setaffinity(None, &one);
+    }
+    let dir = tempfile::tempdir().expect("a temporary directory");
+    for round in 0..20 {
+        let server = builder().data_dir(dir.path()).start().await;
+        let server = server.unwrap_or_else(|error| panic!("round {round}: {error}"));
+        let mut raw = Raw::connect(server.local_addr()).await;
+        raw.ok(create(&format!("/n{round}"), 0)).await;
+        server.shutdown().await;
+    }
 }
 
 #[tokio::test]

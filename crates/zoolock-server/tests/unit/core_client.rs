@@ -22,7 +22,12 @@ pub(crate) fn config() -> CoreConfig {
 
 /// Opens a connection and a session with this id.
 pub(crate) fn connect(core: &mut Core, id: u64, now: Now) -> ConnId {
-    let conn = core.open(LOCALHOST);
+    connect_from(core, LOCALHOST, id, now)
+}
+
+/// Does the same as [`connect`] for a client with this address.
+pub(crate) fn connect_from(core: &mut Core, address: IpAddr, id: u64, now: Now) -> ConnId {
+    let conn = core.open(address);
     let request = ConnectRequest {
         protocol: 0,
         last_zxid_seen: 0,

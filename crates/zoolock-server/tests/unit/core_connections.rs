@@ -1,10 +1,12 @@
 //! The pure core and the connections that it ends.
 
+use std::net::{IpAddr, Ipv4Addr};
+
 use bytes::BytesMut;
 use zoolock_server::core::{ConnId, Core, CoreConfig, Now};
 use zoolock_wire::{Acl, CreateRequest, Request, op, perms};
 
-use crate::core_client::{ask, config, connect};
+use crate::core_client::{LOCALHOST, ask, config, connect, connect_from};
 
 const NOW: Now = Now { mono_ms: 0, wall_ms: 1 };
 
@@ -38,7 +40,12 @@ fn what_is_thrown_away_with_its_connection_waits_no_more() {
 
 /// Opens a session with an ephemeral znode.
 fn hold(core: &mut Core, id: u64) -> ConnId {
-    let conn = connect(core, id, NOW);
+    hold_from(core, LOCALHOST, id)
+}
+
+/// Does the same as [`hold`] for a client with this address.
+fn hold_from(core: &mut Core, address: IpAddr, id: u64) -> ConnId {
+    let conn = connect_from(core, address, id, NOW);
     let (path, acl) = (format!("/held{id}"), vec![Acl::anyone(perms::ALL)]);
     let create = CreateRequest { op: op::CREATE, path, data: None, acl, flags: 1, ttl: 0 };
     ask(core, conn, &Request::Create(create), NOW);
@@ -69,4 +76,21 @@ fn new_session_gets_no_place_of_a_holder() {
         let third = connect(&mut core, 5, Now { mono_ms: 60_000, ..NOW });
         assert!(core.admitted(third));
     }
+}
+
+#[test]
+fn detached_holder_of_another_address_takes_no_place() {
+    let other = IpAddr::V4(Ipv4Addr::new(127, 0, 0, 2));
+    let mut core = Core::new(CoreConfig { max_connections_per_address: 2, ..config() }, 1);
+    for id in 1..=2 {
+        let holder = hold_from(&mut core, other, id);
+        core.closed(holder, NOW);
+    }
+    for id in 3..=4 {
+        let ours = connect(&mut core, id, NOW);
+        assert!(core.admitted(ours), "session {id} got no place");
+    }
+    // Both places of the other address are for its holders.
+    let newcomer = connect_from(&mut core, other, 5, NOW);
+    assert!(!core.admitted(newcomer));
 }

@@ -218,6 +218,14 @@ on_both_arms!(names_that_look_like_contenders_are_refused, |place| async move {
     assert_eq!(zl.locks(Some("/")).await.expect("listing of the whole chroot succeeds").len(), 1);
 });
 
+on_both_arms!(name_with_120_parts_is_acquired, |place| async move {
+    let zl = connect(&place).await;
+    let name = ["deep"; 120].join("/");
+    let guard = zl.mutex(&name).lock().await.expect("lock acquired");
+    assert!(guard.is_valid());
+    guard.release().await.expect("release succeeds");
+});
+
 on_both_arms!(short_timeouts_share_one_connection_attempt, |place| async move {
     let proxy = Proxy::start(&place.addr()).await.expect("proxy starts");
     let short = brisk_settings().answer_timeout(Duration::from_millis(350));
@@ -270,6 +278,8 @@ async fn out_of_range_durations_are_refused() {
         Zoolock::builder().tick_time(Duration::MAX),
         Zoolock::builder().tick_time(Duration::ZERO),
         Zoolock::builder().grace(Duration::MAX),
+        Zoolock::builder().answer_timeout(Duration::ZERO),
+        Zoolock::builder().answer_timeout(Duration::MAX),
     ] {
         let error = builder.connect("127.0.0.1:1").await.expect_err("duration is out of range");
         assert!(matches!(error, Error::Invalid { .. }), "{error}");

@@ -1,20 +1,26 @@
 //! A process that was forked off from one that holds locks, as a daemon or a pool of workers does it.
 
+use std::net::SocketAddr;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::{Duration, Instant};
 
 use fork::{Fork, fork};
 use rustix::process::{Pid, Signal, WaitOptions, kill_process, waitpid};
+use tokio::runtime::Runtime;
+use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use zoolock::blocking::{Guard, Zoolock};
 use zoolock::{Connection, Deadline, Error, LossReason, Owner};
+use zoolock_client::{Client, End, Handler, Host, Os, RequestError, RequestId, SessionConfig, State};
 use zoolock_tests::locks::{brisk_settings, settings};
-use zoolock_tests::on_both_arms;
+use zoolock_tests::wait::soon;
+use zoolock_tests::{Proxy, on_both_arms, opcode};
+use zoolock_wire::{Acl, Code, CreateRequest, Reply, Request, WatchEvent, perms};
 
 /// Time limit of each step, much longer than a step takes.
 const SOON: Duration = Duration::from_secs(60);
 
 /// Runs `child` in a forked process. Returns the exit code, or `None` if the process does not end.
-fn in_child(child: impl FnOnce() -> i32) -> Option<i32> {
+pub(crate) fn in_child(child: impl FnOnce() -> i32) -> Option<i32> {
     match fork().expect("a process is forked") {
         // A panic must not return into the harness, of which this is a copy.
         Fork::Child => std::process::exit(catch_unwind(AssertUnwindSafe(child)).unwrap_or(99)),
@@ -120,6 +126,114 @@ on_both_arms!(forked_process_neither_holds_nor_releases, |place| async move {
         guard.release().expect("release succeeds");
         second.close();
         zl.close();
+    });
+    ended.await.expect("task does not panic");
+});
+
+#[derive(Debug, PartialEq)]
+enum Happened {
+    Reply(RequestId, Result<Reply, RequestError>),
+    State(State),
+}
+
+/// Passes replies and states on to the test.
+struct Recorder(UnboundedSender<Happened>);
+
+impl Handler for Recorder {
+    fn reply(&mut self, request: RequestId, _: zoolock_client::Instant, result: Result<Reply, RequestError>) {
+        let _ = self.0.send(Happened::Reply(request, result));
+    }
+
+    fn event(&mut self, _: WatchEvent) {}
+
+    fn state(&mut self, state: State) {
+        let _ = self.0.send(Happened::State(state));
+    }
+}
+
+/// A session without the library above it. Only this thread drives it.
+struct Session {
+    runtime: Runtime,
+    client: Client<Recorder>,
+    happened: UnboundedReceiver<Happened>,
+}
+
+impl Session {
+    fn start(addr: SocketAddr) -> Session {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+        let runtime = runtime.expect("runtime starts");
+        let (sender, happened) = unbounded_channel();
+        let servers = vec![Host::Tcp { name: addr.ip().to_string(), port: addr.port() }];
+        let platform = Os::on(runtime.handle());
+        let client = Client::start(SessionConfig::new(SOON), servers, Recorder(sender), platform);
+        let mut session = Session { runtime, client, happened };
+        while !matches!(session.next(), Happened::State(State::Connected { .. })) {}
+        session
+    }
+
+    fn next(&mut self) -> Happened {
+        self.runtime.block_on(soon(self.happened.recv())).expect("the session lives")
+    }
+
+    fn call(&mut self, request: &Request) -> Result<Reply, RequestError> {
+        let id = self.client.request(request)?;
+        loop {
+            match self.next() {
+                Happened::Reply(replied, result) if replied == id => return result,
+                Happened::State(state) => panic!("the session is {state:?}"),
+                Happened::Reply(..) => {}
+            }
+        }
+    }
+
+    fn close(mut self) {
+        self.client.close();
+        while self.next() != Happened::State(State::Over(End::Closed)) {}
+    }
+
+    /// Ends the copy of a forked process, after this request if there is one.
+    fn end_in_fork(self, request: Option<&Request>) -> i32 {
+        let Session { runtime, client, mut happened } = self;
+        let code = request.map_or(0, |request| {
+            failed(&[
+                client.request(request) == Err(RequestError::Over),
+                happened.try_recv() == Ok(Happened::State(State::Over(End::Abandoned))),
+            ])
+        });
+        drop(client);
+        // The driver runs if the drop has woken it.
+        runtime.block_on(async {
+            for _ in 0..10 {
+                tokio::task::yield_now().await;
+            }
+        });
+        drop(runtime);
+        code
+    }
+}
+
+on_both_arms!(forked_session_writes_nothing, |place| async move {
+    let proxy = Proxy::start(&place.addr()).await.expect("proxy starts");
+    let path = format!("{}/forked", place.chroot());
+    let ended = tokio::task::spawn_blocking(move || {
+        let acl = vec![Acl::anyone(perms::ALL)];
+        let create =
+            CreateRequest { op: opcode::CREATE2, path: path.clone(), data: None, acl, flags: 0, ttl: -1 };
+        let create = Request::Create(create);
+        for request in [Some(&create), None] {
+            let session = Session::start(proxy.addr().parse().expect("an address"));
+            let before = proxy.counts();
+            let mut kept = Some(session);
+            let code = in_child(|| kept.take().expect("this runs once").end_in_fork(request));
+            assert_eq!(code, Some(0), "the number of the check that failed in the child");
+            // The session still works in the parent.
+            let mut session = kept.expect("the child has a copy");
+            let znode = session.call(&Request::Exists { path: path.clone(), watch: false });
+            assert_eq!(znode, Err(RequestError::Refused(Code::NoNode.number())));
+            let sent = proxy.counts().since(&before);
+            assert_eq!(sent.all_requests(), 1 + sent.requests(opcode::PING), "{sent:?}");
+            session.close();
+        }
     });
     ended.await.expect("task does not panic");
 });

@@ -412,6 +412,15 @@ fn local_locker_needs_no_runtime() {
 }
 
 #[tokio::test]
+async fn local_timeout_reports_a_guard_of_this_client() {
+    let locker = LocalLocker::new();
+    let held = locker.with_lock("twice", SOON, |guard| async { guard }).await.expect("lock acquired");
+    let busy = locker.with_lock("twice", Duration::from_millis(50), rest).await;
+    assert!(matches!(busy, Err(Error::Timeout { held_here: true, .. })), "{busy:?}");
+    drop(held);
+}
+
+#[tokio::test]
 async fn only_a_holder_can_be_expired() {
     let locker = LocalLocker::new();
     assert!(!locker.expire("free") && !locker.expire("a//b"));

@@ -32,14 +32,14 @@ fn documented(heading: &str) -> BTreeMap<String, Sort> {
 
 /// The metrics seen so far and their current values. A snapshot resets the values but keeps the descriptions.
 #[derive(Default)]
-struct Seen {
+pub(crate) struct Seen {
     sorts: BTreeMap<String, Sort>,
     /// Sums of counters and gauges, and numbers of values of histograms.
     totals: BTreeMap<(String, Vec<(String, String)>), f64>,
 }
 
 impl Seen {
-    fn look(&mut self, snapshotter: &Snapshotter) {
+    pub(crate) fn look(&mut self, snapshotter: &Snapshotter) {
         for (key, unit, description, value) in snapshotter.snapshot().into_vec() {
             let (kind, key) = key.into_parts();
             let name = key.name().to_owned();
@@ -65,7 +65,7 @@ impl Seen {
     }
 
     /// Returns the sum of all series with at least these labels.
-    fn of(&self, name: &str, labels: &[(&str, &str)]) -> f64 {
+    pub(crate) fn of(&self, name: &str, labels: &[(&str, &str)]) -> f64 {
         let has = |all: &[(String, String)], (key, value): &(&str, &str)| {
             all.iter().any(|(of, is)| of == key && is == value)
         };
@@ -78,7 +78,7 @@ impl Seen {
 }
 
 /// Returns the only recorder of the process. The lock serializes the tests.
-async fn recorder() -> (&'static Snapshotter, MutexGuard<'static, ()>) {
+pub(crate) async fn recorder() -> (&'static Snapshotter, MutexGuard<'static, ()>) {
     static TURN: Mutex<()> = Mutex::const_new(());
     static RECORDER: LazyLock<Snapshotter> = LazyLock::new(|| {
         let recorder = DebuggingRecorder::new();

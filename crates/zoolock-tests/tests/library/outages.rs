@@ -5,9 +5,11 @@ use std::time::{Duration, Instant};
 
 use tokio::time::{sleep, timeout};
 use zoolock::{Connection, Error, Guard, Zoolock};
-use zoolock_tests::locks::{lock_in_background, settings, until_queued};
-use zoolock_tests::wait::eventually;
+use zoolock_tests::locks::{brisk_settings, granted, lock_in_background, settings, until_queued};
+use zoolock_tests::wait::{eventually, soon};
 use zoolock_tests::{Failure, Proxy, ServerOptions, on_both_arms};
+
+use crate::metrics::{Seen, recorder};
 
 /// The session timeout of these tests.
 const T: Duration = Duration::from_secs(12);
@@ -270,6 +272,52 @@ on_both_arms!(waiter_waits_through_an_outage, |place| async move {
         let guard = timeout(BOUND, waiter).await.expect("in time").expect("task does not panic");
         guard.expect("lock granted").release().await.expect("release succeeds");
     }
+});
+
+on_both_arms!(waiter_retries_a_session_that_cannot_be_opened, |place| async move {
+    let (snapshotter, _turn) = recorder().await;
+    let mut seen = Seen::default();
+    let proxy = Proxy::start(&place.addr()).await.expect("proxy starts");
+    let rival = open(&place.connect_string()).await;
+    let held = rival.mutex("forever").lock().await.expect("lock acquired");
+    let written = rival.rwlock("limited").write().await.expect("lock acquired");
+    let brisk = brisk_settings().connect_timeout(Duration::from_secs(1));
+    let address = place.through(&proxy.addr());
+    let open_brisk =
+        async || brisk.clone().connect(&address).await.map_err(|error| Failure::new(error.to_string()));
+    let zl = eventually("a session starts", BOUND, open_brisk).await.expect("in time");
+    let forever = lock_in_background(&zl.mutex("forever"));
+    let limited = {
+        let lock = zl.rwlock("limited");
+        tokio::spawn(async move { lock.write_timeout(BOUND * 5).await })
+    };
+    for name in ["forever", "limited"] {
+        until_queued(&rival, name, 2).await;
+    }
+    proxy.refuse(true).await;
+    proxy.cut().await;
+    // Each waiter loses its session, and then fails to open another one.
+    let failed = || {
+        seen.look(snapshotter);
+        let count = |kind| seen.of("zoolock_acquire_seconds", &[("outcome", "unavailable"), ("kind", kind)]);
+        let counts = ["mutex", "writer"].map(count);
+        async move {
+            if counts.iter().all(|count| *count >= 1.0) {
+                Ok(())
+            } else {
+                Err(Failure::new(format!("{counts:?}")))
+            }
+        }
+    };
+    eventually("each waiter fails to open a session", BOUND, failed).await.expect("in time");
+    proxy.refuse(false).await;
+    for name in ["forever", "limited"] {
+        until_queued(&rival, name, 2).await;
+    }
+    held.release().await.expect("release succeeds");
+    written.release().await.expect("release succeeds");
+    soon(granted(forever)).await.release().await.expect("release succeeds");
+    soon(granted(limited)).await.release().await.expect("release succeeds");
 });
 
 on_both_arms!(close_is_the_end_for_every_clone, |place| async move {

@@ -149,6 +149,22 @@ on_both_arms!(audit_entry_has_no_session_id, |place| async move {
     guard.release().await.expect("release succeeds");
 });
 
+on_both_arms!(contender_with_children_is_not_broken, |place| async move {
+    let zl = connect(&place).await;
+    let client = tree::connect(&place.addr()).await.expect("session starts");
+    let job = format!("{}/job-0000000000", directory(&place, "jobs"));
+    let persistent = CreateMode::Persistent.with_acls(Acls::anyone_all());
+    client.mkdir(&format!("{job}/child"), &persistent).await.expect("znodes created");
+    let seen = zl.mutex("jobs").snapshot().await.expect("snapshot read");
+    let token = seen.holder.and_then(|holder| holder.token).expect("the znode is a contender");
+    let ticket: Ticket = token.parse().expect("ticket is valid");
+    let error = zl.mutex("jobs").break_lock(ticket).await.expect_err("the znode has a child");
+    let is_named =
+        matches!(&error, Error::Invalid { message, .. } if message.contains("directory with children"));
+    assert!(is_named, "{error}");
+    assert_eq!(client.list_children(&job).await.expect("znode exists"), ["child"]);
+});
+
 on_both_arms!(ticket_of_another_epoch_is_not_found, |place| async move {
     let zl = connect(&place).await;
     let guard = zl.mutex("epochs").lock().await.expect("lock acquired");

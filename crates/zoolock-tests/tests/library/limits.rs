@@ -1,0 +1,44 @@
+//! Limits of the system: connecting fails with an error that names the limit.
+
+use rustix::process::{Resource, Rlimit, geteuid, setrlimit};
+use rustix::thread::{Uid, set_thread_uid};
+use zoolock::Error;
+use zoolock_tests::locks::settings;
+
+use crate::forked::in_child;
+
+/// A user without other processes: the limit counts all threads of a user.
+const USER: u32 = 61_304;
+
+/// Makes the system refuse further threads to this process. It refuses none to root.
+fn forbid_threads() -> rustix::io::Result<()> {
+    if geteuid().is_root() {
+        set_thread_uid(Uid::from_raw(USER))?;
+    }
+    setrlimit(Resource::Nproc, Rlimit { current: Some(1), maximum: Some(1) })
+}
+
+/// Connects without further threads. Returns 0 if the error names the limit.
+fn connect_without_threads(has_timers: bool) -> i32 {
+    if has_timers && zoolock::start_timers().is_err() {
+        return 1;
+    }
+    if forbid_threads().is_err() {
+        return 2;
+    }
+    match futures_lite::future::block_on(settings().connect("127.0.0.1:1")) {
+        Err(Error::Unavailable { message, .. }) if message.contains("ulimit -u") => 0,
+        Err(Error::Unavailable { .. }) => 3,
+        Err(_) => 4,
+        Ok(_) => 5,
+    }
+}
+
+#[test]
+fn refused_thread_names_the_limit() {
+    // The first refused thread is that of the timers, or that of the sessions.
+    for has_timers in [false, true] {
+        let code = in_child(|| connect_without_threads(has_timers));
+        assert_eq!(code, Some(0), "timers started before: {has_timers}");
+    }
+}
