@@ -214,9 +214,6 @@ fn kazoo(name: &str) -> Option<Name> {
 fn write_lock(name: &str) -> Option<Name> {
     let rest = name.strip_prefix("x-")?;
     let digits = rest.bytes().rev().take_while(u8::is_ascii_digit).count();
-    if digits == 0 || digits == rest.len() {
-        return None;
-    }
     let (head, number) = rest.split_at(rest.len() - digits);
     let head = head.strip_suffix('-')?;
     // A second dash is the sign of the number, not the end of the session id.
@@ -463,6 +460,7 @@ mod tests {
             "config",
             "lock-",
             "lock-7",
+            "x-7f-",
             "backup-9999999999",
             // A permit of kazoo's semaphore.
             "3f2504e04f8911d39a0c030000000007",
