@@ -646,11 +646,11 @@ impl Multi {
                 return;
             }
             Phase::Releasing(_) => context.actions.push(Action::Released(Departed::Lost(loss))),
-            Phase::Parting if self.parts.iter().any(|part| !part.released) => {
+            Phase::Parting => {
                 let departed = worse(self.departed, Departed::Lost(self.lost.unwrap_or(loss)));
                 context.actions.push(Action::Released(departed));
             }
-            Phase::Parting | Phase::Leaving => {}
+            Phase::Leaving => {}
             _ if self.wanted => context.actions.push(Action::Failed(Reason::SessionOver(end))),
             _ => {}
         }
