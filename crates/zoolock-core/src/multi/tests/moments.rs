@@ -21,6 +21,29 @@ fn watches_own_requires_grant_and_every_watch() {
 }
 
 #[test]
+fn is_waiting_requires_a_watched_predecessor() {
+    let mut drive = Drive::start();
+    drive.answer(0, Request::JoinAll, joined(ME));
+    assert!(!drive.machine.is_waiting());
+
+    let mut drive = Drive::wait();
+    assert!(drive.machine.is_waiting() && !drive.machine.is_delaying());
+    drive.feed(Event::SessionOver(SessionEnd::Expired));
+    assert!(!drive.machine.is_waiting());
+}
+
+#[test]
+fn is_delaying_until_the_delay_ends() {
+    let mut drive = Drive::start_with(|config| config.delay = 50);
+    drive.answer(0, Request::JoinAll, joined(ME));
+    assert!(!drive.machine.is_delaying());
+    drive.answer(0, Request::ReadDirectory, directory(0, ME, 1, Record::Empty));
+    assert!(drive.machine.is_delaying());
+    drive.wake();
+    assert!(!drive.machine.is_delaying());
+}
+
+#[test]
 fn release_or_timeout_starts_leaving() {
     let mut drive = Drive::hold();
     assert!(!drive.machine.is_leaving() && !drive.machine.is_over());

@@ -53,6 +53,32 @@ fn cancelled_acquire_does_not_retire_directory() {
     assert_eq!((drive.take_reported(), drive.pending()), (vec![Action::Over], vec![]));
 }
 
+/// The sequence counter of the second directory has reached its maximum.
+#[test]
+fn create_refused_at_number_limit_retires_that_directory() {
+    let full = |place| Err(Failure::NodeExistsAt(place));
+    let mut drive = Drive::start();
+    let first_look = drive.pending().split_off(1);
+    drive.answer(0, Request::JoinAll, full(1));
+    assert_eq!(drive.take_reported(), []);
+    assert_eq!(drive.pending(), [first_look, vec![(1, Request::ReadDirectory)]].concat());
+
+    // An earlier create may have succeeded.
+    let mut drive = Drive::start();
+    drive.lose_connection();
+    drive.wake();
+    drive.answer(0, Request::JoinAll, full(1));
+    for at in [0, 1] {
+        drive.answer(at, Request::FindMine, Ok(Reply::Mine(Vec::new())));
+    }
+    assert_eq!((drive.take_reported(), drive.pending()), (vec![], vec![(1, Request::ReadDirectory)]));
+
+    // There is no third directory.
+    let mut drive = Drive::start();
+    drive.answer(0, Request::JoinAll, full(2));
+    assert_eq!(drive.take_reported()[0], Action::Failed(Reason::Refused(Failure::NodeExistsAt(2))));
+}
+
 #[test]
 fn denied_retirement_read_fails() {
     let denied = Failure::Refused(Refusal::Denied);
