@@ -284,15 +284,17 @@ fn denied_release_still_deletes_the_znode() {
 
 #[test]
 fn holder_without_lease_checks_znode_before_deleting() {
-    let me = node(4, 20);
-    let mut drive = Drive::hold_and_watch(me);
-    drive.feed(Event::LeaseLost);
-    assert_eq!(drive.take_reported(), [Action::Unwatch(WatchId(0)), Action::Lost(Loss::Unreachable)]);
-    drive.feed(Event::Release(Left::Released));
-    assert_eq!(drive.take_reported(), [Action::Released(Departed::Lost(Loss::Unreachable))]);
-    drive.answer(Request::Sync, Ok(Reply::Done));
-    drive.answer(Request::Exists(me), Ok(theirs()));
-    assert_eq!(drive.take_reported(), [Action::Over]);
+    for release in [Event::Release(Left::Released), Event::Cancel] {
+        let me = node(4, 20);
+        let mut drive = Drive::hold_and_watch(me);
+        drive.feed(Event::LeaseLost);
+        assert_eq!(drive.take_reported(), [Action::Unwatch(WatchId(0)), Action::Lost(Loss::Unreachable)]);
+        drive.feed(release);
+        assert_eq!(drive.take_reported(), [Action::Released(Departed::Lost(Loss::Unreachable))]);
+        drive.answer(Request::Sync, Ok(Reply::Done));
+        drive.answer(Request::Exists(me), Ok(theirs()));
+        assert_eq!(drive.take_reported(), [Action::Over]);
+    }
 }
 
 #[test]

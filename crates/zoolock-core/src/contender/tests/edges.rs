@@ -32,6 +32,42 @@ fn own_watch_counts_once_answered() {
 }
 
 #[test]
+fn holder_returns_its_znode_until_loss() {
+    let me = node(4, 20);
+    assert_eq!(Drive::wait(me).machine.holding(), None);
+    let mut drive = Drive::hold_and_watch(me);
+    assert_eq!(drive.machine.holding(), Some(me));
+    drive.feed(Event::LeaseLost);
+    assert_eq!(drive.machine.holding(), None);
+}
+
+#[test]
+fn contender_waits_once_predecessor_is_watched() {
+    let me = node(4, 20);
+    let mut drive = Drive::start();
+    drive.answer(Request::Join, Ok(Reply::Joined(me)));
+    drive.answer(Request::ReadDirectory, Ok(directory(me.czxid, 2, Record::Empty)));
+    assert!(!drive.machine.is_waiting());
+    drive.answer(watch(3, 0), Ok(theirs()));
+    assert!(drive.machine.is_waiting());
+}
+
+#[test]
+fn holder_watches_its_znode_again_after_reconnect() {
+    let me = node(4, 20);
+    let mut drive = Drive::hold_and_watch(me);
+    drive.feed(Event::Disconnected);
+    drive.feed(Event::Reconnected);
+    assert_eq!(drive.take_reported(), [Action::Unwatch(WatchId(0))]);
+    drive.answer(watch(4, 1), Ok(mine(me)));
+    // A late event of the removed watch does not count.
+    drive.feed(fired(0, true));
+    assert_eq!(drive.take_reported(), []);
+    drive.feed(fired(1, true));
+    assert_eq!(drive.take_reported(), [Action::Lost(Loss::Broken)]);
+}
+
+#[test]
 fn timeout_does_not_affect_holder() {
     let me = node(4, 20);
     let mut drive = Drive::hold_and_watch(me);

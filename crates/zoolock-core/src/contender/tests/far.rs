@@ -179,6 +179,13 @@ fn cancelled_waiter_checks_znode_before_deleting() {
     drive.feed(Event::Cancel);
     drive.sent.drain(..3);
     assert_eq!(drive.pending(), [Request::Sync, Request::Exists(ME)]);
+    // The second predecessor was deleted before its watch was set. A round trip has passed since the create.
+    let mut drive = joined_among(5, Record::Empty);
+    drive.answer(watch(4, 0), Err(Failure::NoNode));
+    assert_eq!(drive.pending(), [watch(5, 0), Request::ReadDirectory, OWN_SECOND]);
+    drive.feed(Event::Cancel);
+    drive.sent.drain(..3);
+    assert_eq!(drive.pending(), [Request::Sync, Request::Exists(ME)]);
     // A new contender deletes its znode without a check: the create reply is recent.
     let mut drive = second_of_two(Record::Empty);
     drive.feed(Event::Cancel);

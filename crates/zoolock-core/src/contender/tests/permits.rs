@@ -98,6 +98,15 @@ fn mismatched_size_or_record_fails_acquire() {
 }
 
 #[test]
+fn held_lock_prevents_the_size_write() {
+    let mut drive = start(3);
+    drive.answer(Request::List, Ok(children(vec![Prefix::Lock.name(Sequence(3)), ME.name()])));
+    drive.answer(Request::ReadDirectory, semaphore(0, Record::Empty));
+    assert_eq!(drive.take_reported(), [Action::Failed(Reason::OtherKind)]);
+    assert_eq!(drive.pending(), [Request::Delete(ME)]);
+}
+
+#[test]
 fn waiter_adopts_later_resize() {
     let mut drive = start(3);
     answer_first_check(&mut drive, &[1, 2, 3, 4], semaphore(1, sized(DIRECTORY, 3)));

@@ -123,6 +123,19 @@ fn watch_pending_at_reconnect_is_set_again() {
     assert_eq!(drive.pending()[0], Request::ReadDirectory);
 }
 
+#[test]
+fn lost_own_read_behind_younger_predecessor_is_repeated() {
+    let mut drive = Drive::start();
+    drive.answer(Request::Join, Ok(Reply::Joined(ME)));
+    drive.answer(Request::ReadDirectory, Ok(directory(ME.czxid, 2, Record::Empty)));
+    let younger = Reply::Node { czxid: Zxid(21), owner: SessionId(8), version: 0, says: Says::default() };
+    drive.answer(watch(3, 0), Ok(younger));
+    drive.answer(Request::Exists(ME), Err(Failure::Unknown));
+    assert_eq!(drive.take_reported(), [Action::Unwatch(WatchId(0))]);
+    drive.wake();
+    assert_eq!(drive.pending(), [Request::ReadDirectory, Request::Exists(ME)]);
+}
+
 // ---- readers ----
 
 fn reader() -> Node {
