@@ -124,8 +124,14 @@ on_both_arms!(excess_permit_of_larger_semaphore_is_found, |place| async move {
         return;
     }
     prepare(&place).await;
-    // It is found in as many sections as contenders that agree on the size have.
-    let ended = timeout(Duration::from_secs(60), run(&place, &roles, Some(sections(&roles)))).await;
-    let found = ended.expect("the contenders make progress").expect_err("a permit too many").to_string();
-    assert!(found.contains("violation: ") && found.contains(" permits of 3 are taken"), "{found}");
+    // By chance, the contenders of the larger semaphore may never use its other permits in one run.
+    for _ in 0..5 {
+        let ended = timeout(Duration::from_secs(60), run(&place, &roles, Some(sections(&roles)))).await;
+        if let Err(found) = ended.expect("the contenders make progress") {
+            let found = found.to_string();
+            assert!(found.contains("violation: ") && found.contains(" permits of 3 are taken"), "{found}");
+            return;
+        }
+    }
+    panic!("a permit too many is found");
 });
