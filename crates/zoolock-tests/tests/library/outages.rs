@@ -150,7 +150,7 @@ on_both_arms!(
         last.close().await;
         place.server().kill().await;
         let (sender, mut newcomers) = tokio::sync::mpsc::unbounded_channel();
-        for _ in 0..PLACES * 2 {
+        for _ in 0..PLACES {
             let (sender, address) = (sender.clone(), address.clone());
             tokio::spawn(async move { sender.send(long().connect(&address).await) });
         }
