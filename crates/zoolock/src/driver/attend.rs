@@ -233,7 +233,7 @@ impl Acquisition {
         });
         let created = match &result {
             Ok(Reply::Joined(node)) => std::slice::from_ref(node),
-            // Those found after lost replies, too: other searches must know that these znodes are taken.
+            // Also after lost replies: other searches must know that these znodes are taken.
             Ok(Reply::AllJoined(nodes) | Reply::Mine(nodes)) => nodes,
             _ => &[],
         };
