@@ -503,7 +503,8 @@ impl Session {
         // A SASL exchange may need a ticket first.
         let is_in_haste = self.has_ephemeral && !self.config.sasl;
         let others = self.config.servers.saturating_sub(1);
-        let deadline = if is_in_haste && others > 0 {
+        // A server that starts may forget the first request: Apache ZooKeeper 3.8.0 before it has its database.
+        let deadline = if is_in_haste && (others > 0 || self.slow_attaches == 0) {
             let longer = self.ping_time * 3;
             self.pace.short_attach_deadline(now, longer, self.slow_attaches, self.config.servers)
         } else {

@@ -1,5 +1,6 @@
 //! Every time span of a session, as a share of its timeout.
 
+use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use super::Instant;
@@ -7,6 +8,9 @@ use super::connection::Connection;
 
 /// The longest pause between two dials of a session that holds locks.
 const HOLDER_RETRY: Duration = Duration::from_millis(500);
+
+/// The least pause of a new session that lets holders attach first, for the shortest and for the longest timeout.
+const GIVE_WAY: RangeInclusive<Duration> = Duration::from_secs(1)..=Duration::from_secs(4);
 
 /// The shortest time for a dial, and for an attach without haste: a server may grant a timeout in which nothing can succeed.
 const SHORTEST_HANDSHAKE: Duration = Duration::from_millis(500);
@@ -52,7 +56,7 @@ impl Pace {
         now.after((self.timeout / 4).max(SHORTEST_HANDSHAKE))
     }
 
-    /// Returns the time by which the server must have attached the session of a holder that can try other servers.
+    /// Returns the time by which the server must have attached the session of a holder that can try again or another server.
     ///
     /// The lease runs out meanwhile, and the next server may be well. So the holder waits for a short time, or for `longer` on a
     /// slow network. After each second round over the servers it waits longer once, because the leader may be slow.
@@ -101,10 +105,13 @@ impl Pace {
         between(longest / 2, longest, random)
     }
 
-    /// Returns the pause of a session that does not exist yet, after a server accepts again. It is longer than the pause
-    /// between two dials of any holder, so that the holders attach first.
+    /// Returns the pause of a session that does not exist yet, after a server accepts again.
+    ///
+    /// The holders attach first. This is longer than the pause between two dials of any holder. It is also longer than a
+    /// holder waits for an answer to its first connect request, which a server that starts may forget.
     pub(super) fn give_way(&self, random: u64) -> Duration {
-        between(HOLDER_RETRY * 2, HOLDER_RETRY * 3, random)
+        let least = (self.timeout / 12).clamp(*GIVE_WAY.start(), *GIVE_WAY.end());
+        between(least, least * 3 / 2, random)
     }
 
     /// Returns the time at which an attached server counts as silent. `None` if all requests are answered.
@@ -161,6 +168,9 @@ mod tests {
                 assert!(pace.give_way(random) >= HOLDER_RETRY * 2);
             }
         }
+        let ways =
+            [1, 12, 24, 48, 480].map(|secs| Pace::new(Duration::from_secs(secs)).give_way(0).as_secs());
+        assert_eq!(ways, [1, 1, 2, 4, 4]);
         let pace = Pace::new(Duration::from_secs(30));
         let waits = [1, 2, 3, 4, 1000].map(|rounds| pace.hang_up_delay(rounds, 0).as_millis());
         assert_eq!(waits, [500, 1000, 2000, 3000, 3000]);

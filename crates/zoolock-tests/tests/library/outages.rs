@@ -150,7 +150,7 @@ on_both_arms!(
         last.close().await;
         place.server().kill().await;
         let (sender, mut newcomers) = tokio::sync::mpsc::unbounded_channel();
-        for _ in 0..PLACES {
+        for _ in 0..PLACES * 4 {
             let (sender, address) = (sender.clone(), address.clone());
             tokio::spawn(async move { sender.send(long().connect(&address).await) });
         }
