@@ -132,6 +132,10 @@ mod sharded;
 #[doc(hidden)]
 pub mod sim;
 mod snapshot;
+/// A type that a test replaces, to run many orders of the threads.
+mod sync {
+    pub(crate) use std::sync::Mutex;
+}
 mod tasks;
 mod tenure;
 mod tick;

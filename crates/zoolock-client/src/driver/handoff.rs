@@ -1,7 +1,8 @@
 //! The hand-off between callers and the driver: a state behind a mutex, and a wake for the driver.
 //!
 //! The driver sleeps until its alarm. A caller that changes the state wakes it only if it has work now, or a timer before
-//! its alarm. `tests/handoff.rs` runs this file in many orders of the threads.
+//! its alarm. A test runs this file in many orders of the threads
+//! (`zoolock-tests/tests/orders`).
 
 use std::sync::PoisonError;
 

@@ -1,7 +1,9 @@
 //! Runs the tenure machine: the tasks that wait for one lock, and the acquisition that they share.
+//!
+//! A test runs this file, `share.rs` and `news.rs` in many orders of the threads (`zoolock-tests/tests/orders`).
 
 use std::collections::{BTreeMap, VecDeque};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use tokio::sync::oneshot;
 use zoolock_core::contender::{Loss, SessionEnd};
@@ -18,6 +20,7 @@ use crate::events::{ListenerSlot, Listeners, LockEvent};
 use crate::held::Held;
 use crate::options::Options;
 use crate::session::lock;
+use crate::sync::Mutex;
 use crate::tasks::Task;
 
 /// The tenures of one lock, one after the other.
@@ -52,7 +55,7 @@ pub(super) struct Waiter {
 }
 
 /// The outcome of a task's request.
-#[expect(clippy::large_enum_variant, reason = "it is taken apart at once")]
+#[allow(clippy::large_enum_variant, reason = "it is taken apart at once, and small in a test")]
 pub(super) enum Asked {
     Granted(Held),
     /// No task here has the lock or waits for it. A task that only tries asks the server for itself.

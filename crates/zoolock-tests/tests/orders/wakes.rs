@@ -1,14 +1,8 @@
-//! The hand-off between callers and the driver (`src/driver/handoff.rs`), in many orders of the threads.
+//! The hand-off between callers and the driver (`zoolock-client/src/driver/handoff.rs`), in many orders of the threads.
 //!
 //! A lost wake is a deadlock here: the alarm of this driver never rings.
 
-/// The mutex lets the test choose which thread runs next.
-mod sync {
-    pub(crate) use shuttle::sync::{Mutex, MutexGuard};
-    pub(crate) use tokio::sync::Notify;
-}
-
-#[path = "../src/driver/handoff.rs"]
+#[path = "../../../zoolock-client/src/driver/handoff.rs"]
 mod handoff;
 
 use std::sync::Arc;

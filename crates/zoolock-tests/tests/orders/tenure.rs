@@ -1,0 +1,142 @@
+//! The tasks that share one place in the queue (`tenure/*.rs` of the library).
+//!
+//! A waiter without an answer is a deadlock here.
+
+#[path = "../../../zoolock/src/tenure/news.rs"]
+mod news;
+#[expect(dead_code, reason = "other parts of the library use the rest")]
+#[path = "../../../zoolock/src/tenure/share.rs"]
+mod share;
+#[expect(dead_code, clippy::needless_update, reason = "the library has more uses, and more options")]
+#[path = "../../../zoolock/src/tenure/shared.rs"]
+mod shared;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use shuttle::sync::Mutex;
+use zoolock_core::tenure::Limits;
+
+pub(crate) use self::share::{Share, TurnLeft};
+use self::shared::{Asked, Shared};
+use crate::error::Error;
+use crate::toy::{Acquisition, Held, Lock, Names, Options, Patience, Server, Zoolock, lock};
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct Settings {
+    limits: Limits,
+}
+
+/// An event during the work of the tasks.
+#[derive(Clone, Copy)]
+enum Event {
+    Nothing,
+    /// An operator deletes the znode of the holder.
+    Break,
+    Revoke,
+    /// The client of the first process is closed.
+    Close,
+}
+
+/// The acquisition under which a task works.
+type Worker = Arc<Mutex<Option<Arc<Acquisition>>>>;
+
+/// One task: it acquires the lock, works, and releases it, several times.
+struct Task {
+    shared: Arc<Shared>,
+    worker: Worker,
+}
+
+impl Task {
+    async fn acquire(&self, patience: Patience) -> Result<Option<Held>, Error> {
+        let options = Options::default();
+        let held = match self.shared.ask(&options, patience) {
+            Asked::Granted(held) => Some(held),
+            Asked::Free => self.shared.try_alone(&options).await?,
+            Asked::Busy => None,
+            Asked::Waits(mut waiting) => Some(waiting.granted().await?),
+        };
+        Ok(held.map(Held::seen))
+    }
+
+    /// Works under the lock. No other task has it, unless it was lost.
+    async fn work(&self, held: &Held) {
+        if let Some(other) = lock(&self.worker).replace(held.acquisition().clone()) {
+            assert!(other.is_lost() || held.acquisition().is_lost(), "two tasks hold the lock");
+        }
+        shuttle::future::yield_now().await;
+        let worker = &mut *lock(&self.worker);
+        if worker.as_ref().is_some_and(|worker| Arc::ptr_eq(worker, held.acquisition())) {
+            *worker = None;
+        }
+    }
+
+    async fn run(&self, rounds: u32) {
+        for round in 0..rounds {
+            match round % 3 {
+                // The future is dropped before or after the grant.
+                1 => {
+                    let mut acquiring = std::pin::pin!(self.acquire(Patience::ForEver));
+                    let yields = async {
+                        shuttle::future::yield_now().await;
+                        shuttle::future::yield_now().await;
+                    };
+                    tokio::select! {
+                        biased;
+                        () = yields => {}
+                        _ = &mut acquiring => {}
+                    }
+                }
+                other => {
+                    let patience = if other == 2 { Patience::Try } else { Patience::ForEver };
+                    match self.acquire(patience).await {
+                        Ok(Some(held)) => self.work(&held).await,
+                        Ok(None) | Err(Error::Lost { .. }) => {}
+                        Err(Error::Closed) => return,
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// Runs two tasks of one process beside a task of another process.
+fn run(max_passes: u32, event: Event) {
+    let limits = Limits { max_passes, max_hold: Duration::from_secs(1), linger: Duration::ZERO };
+    let (server, worker) = (Server::new(), Worker::default());
+    let clients = [Zoolock::new(&server), Zoolock::new(&server)];
+    let processes = clients.each_ref().map(|client| {
+        let lock = Lock::new(client.clone(), Names {});
+        Arc::new(Shared::new(&lock, Settings { limits }))
+    });
+    let threads: Vec<_> = [(0, 3), (0, 3), (1, 2)]
+        .map(|(process, rounds)| {
+            let task = Task { shared: processes[process].clone(), worker: worker.clone() };
+            shuttle::thread::spawn(move || shuttle::future::block_on(task.run(rounds)))
+        })
+        .into();
+    match event {
+        Event::Nothing => {}
+        Event::Break => server.break_holder(),
+        Event::Revoke => server.revoke(),
+        Event::Close => clients[0].close(),
+    }
+    for thread in threads {
+        thread.join().expect("the task ends");
+    }
+    drop(processes);
+    // Aborted tasks end soon.
+    while !server.is_free() {
+        shuttle::thread::yield_now();
+    }
+}
+
+#[test]
+fn tasks_share_a_lock_in_any_order_of_the_threads() {
+    for event in [Event::Nothing, Event::Break, Event::Revoke, Event::Close] {
+        for max_passes in [0, 1, 100] {
+            shuttle::check_random(move || run(max_passes, event), 1_000);
+            shuttle::check_pct(move || run(max_passes, event), 1_000, 3);
+        }
+    }
+}

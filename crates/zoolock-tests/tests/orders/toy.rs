@@ -1,0 +1,446 @@
+//! A queue in memory in place of the server, and toys in place of the types around a tenure.
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::{Arc, PoisonError};
+
+use shuttle::sync::{Mutex, MutexGuard};
+use tokio::sync::watch;
+use zoolock::LossReason;
+use zoolock_core::contender::{Loss, SessionEnd};
+use zoolock_core::record::Left;
+use zoolock_core::tenure::Limits;
+use zoolock_core::{Instant, Kind};
+
+use crate::tenure::{Share, TurnLeft};
+
+pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The time stands still.
+pub(crate) fn now() -> Instant {
+    Instant(0)
+}
+
+/// The queue of one lock.
+pub(crate) struct Server {
+    queue: Mutex<Queue>,
+    /// Changes with the queue.
+    changed: watch::Sender<()>,
+}
+
+#[derive(Default)]
+struct Queue {
+    nodes: VecDeque<u64>,
+    next: u64,
+    /// The acquisitions that hold the lock or held it.
+    granted: HashMap<u64, Arc<Acquisition>>,
+}
+
+impl Server {
+    pub(crate) fn new() -> Arc<Server> {
+        Arc::new(Server { queue: Mutex::default(), changed: watch::Sender::new(()) })
+    }
+
+    fn join(&self) -> u64 {
+        let queue = &mut *lock(&self.queue);
+        queue.next += 1;
+        queue.nodes.push_back(queue.next);
+        self.changed.send_replace(());
+        queue.next
+    }
+
+    /// Returns whether the znode was there.
+    fn remove(&self, node: u64) -> bool {
+        let queue = &mut *lock(&self.queue);
+        let before = queue.nodes.len();
+        queue.nodes.retain(|other| *other != node);
+        self.changed.send_replace(());
+        queue.nodes.len() < before
+    }
+
+    fn count(&self) -> usize {
+        lock(&self.queue).nodes.len()
+    }
+
+    /// Returns the acquisition that holds the lock.
+    fn holder(&self) -> Option<Arc<Acquisition>> {
+        let queue = &*lock(&self.queue);
+        queue.nodes.front().and_then(|node| queue.granted.get(node)).cloned()
+    }
+
+    /// Deletes the znode of the holder, as an operator does.
+    pub(crate) fn break_holder(&self) {
+        if let Some(holder) = self.holder() {
+            holder.lose(Loss::Broken);
+            self.remove(holder.node);
+        }
+    }
+
+    /// Asks the holder to release the lock.
+    pub(crate) fn revoke(&self) {
+        if let Some(holder) = self.holder() {
+            holder.revoked.send_replace(true);
+        }
+    }
+
+    pub(crate) fn is_free(&self) -> bool {
+        self.count() == 0
+    }
+}
+
+/// The client of one process.
+#[derive(Clone)]
+pub(crate) struct Zoolock {
+    pub(crate) server: Arc<Server>,
+    session: Session,
+}
+
+impl Zoolock {
+    pub(crate) fn new(server: &Arc<Server>) -> Zoolock {
+        let session = Session { server: server.clone(), end: Arc::default() };
+        Zoolock { server: server.clone(), session }
+    }
+
+    /// Closes the client. Its locks are lost.
+    pub(crate) fn close(&self) {
+        *lock(&self.session.end) = Some(SessionEnd::Closed);
+        let ours: Vec<_> = {
+            let queue = lock(&self.server.queue);
+            let all = queue.granted.values();
+            all.filter(|one| Arc::ptr_eq(&one.session.end, &self.session.end)).cloned().collect()
+        };
+        for acquisition in ours {
+            acquisition.lose(Loss::SessionOver(SessionEnd::Closed));
+            self.server.remove(acquisition.node);
+        }
+    }
+
+    pub(crate) fn process(&self) -> Process {
+        Process
+    }
+
+    pub(crate) fn askers(&self) -> Askers {
+        Askers
+    }
+
+    pub(crate) fn tasks(&self) -> Tasks {
+        Tasks
+    }
+}
+
+pub(crate) struct Process;
+
+impl Process {
+    pub(crate) fn is_forked(&self) -> bool {
+        false
+    }
+}
+
+#[derive(Clone, Default)]
+pub(crate) struct Asker {}
+
+pub(crate) struct Askers;
+
+impl Askers {
+    pub(crate) fn new_place(&self) -> Asker {
+        Asker {}
+    }
+}
+
+pub(crate) struct Tasks;
+
+impl Tasks {
+    pub(crate) fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) -> Task {
+        Task(shuttle::future::spawn(task).abort_handle())
+    }
+}
+
+pub(crate) struct Task(shuttle::future::AbortHandle);
+
+impl Task {
+    pub(crate) fn is_finished(&self) -> bool {
+        self.0.is_finished()
+    }
+
+    pub(crate) fn abort(&self) {
+        self.0.abort();
+    }
+}
+
+#[derive(Clone)]
+pub(crate) struct Session {
+    server: Arc<Server>,
+    end: Arc<Mutex<Option<SessionEnd>>>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Connection {
+    Over,
+}
+
+impl Session {
+    pub(crate) fn end(&self) -> Option<SessionEnd> {
+        *lock(&self.end)
+    }
+
+    pub(crate) fn connection(&self) -> watch::Receiver<Connection> {
+        watch::Sender::new(Connection::Over).subscribe()
+    }
+
+    pub(crate) fn keeper(&self) -> Option<Keeper> {
+        Some(Keeper(self.server.clone()))
+    }
+
+    pub(crate) fn reserve_anyway(&self, _: usize) {}
+}
+
+pub(crate) struct WatchReservation;
+
+impl WatchReservation {
+    pub(crate) fn of(_: Session, _: usize) -> WatchReservation {
+        WatchReservation
+    }
+}
+
+pub(crate) struct Stat {
+    pub(crate) children: usize,
+}
+
+pub(crate) struct Keeper(Arc<Server>);
+
+impl Keeper {
+    pub(crate) async fn exists(&self, _: &str) -> Result<Option<Stat>, Error> {
+        Ok(Some(Stat { children: self.0.count() }))
+    }
+
+    /// Returns one name for each znode, and a future that ends with the next change.
+    pub(crate) async fn watch_children(
+        &self,
+        _: &str,
+    ) -> Result<(Vec<()>, (), impl Future<Output = ()> + use<>), Error> {
+        let mut changed = self.0.changed.subscribe();
+        let names = vec![(); self.0.count()];
+        let watch = async move {
+            let _ = changed.changed().await;
+        };
+        Ok((names, (), watch))
+    }
+}
+
+/// One contender of a process.
+pub(crate) struct Acquisition {
+    pub(crate) node: u64,
+    session: Session,
+    loss: watch::Sender<Option<Loss>>,
+    revoked: watch::Sender<bool>,
+    directories: [String; 1],
+}
+
+impl Acquisition {
+    fn new(node: u64, session: Session) -> Arc<Acquisition> {
+        let (loss, revoked) = (watch::Sender::new(None), watch::Sender::new(false));
+        Arc::new(Acquisition { node, session, loss, revoked, directories: ["/lock".to_owned()] })
+    }
+
+    fn lose(&self, loss: Loss) {
+        self.loss.send_replace(Some(loss));
+    }
+
+    pub(crate) fn is_lost(&self) -> bool {
+        self.loss.borrow().is_some()
+    }
+
+    pub(crate) fn session(&self) -> &Session {
+        &self.session
+    }
+
+    pub(crate) fn directories(&self) -> &[String; 1] {
+        &self.directories
+    }
+
+    pub(crate) async fn lost(&self) -> Loss {
+        let mut loss = self.loss.subscribe();
+        let known = loss.wait_for(Option::is_some).await.expect("the acquisition lives");
+        known.expect("a loss")
+    }
+
+    pub(crate) async fn revoked(&self) {
+        let mut revoked = self.revoked.subscribe();
+        let _ = revoked.wait_for(|revoked| *revoked).await;
+    }
+}
+
+/// A contender that waits. Dropping it leaves the queue.
+struct Place(Option<u64>, Arc<Server>);
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        if let Some(node) = self.0 {
+            self.1.remove(node);
+        }
+    }
+}
+
+#[derive(Clone, Copy)]
+pub(crate) enum Patience {
+    Try,
+    ForEver,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Error {
+    Closed,
+    Lost { path: String, reason: LossReason },
+}
+
+impl Error {
+    /// The outcome of a waiter without an answer.
+    pub(crate) fn unavailable(subject: &str, message: &str) -> Error {
+        panic!("{subject}: {message}");
+    }
+}
+
+pub(crate) fn closed() -> Error {
+    Error::Closed
+}
+
+#[expect(dead_code, reason = "the files under test set it, and only the library reads it")]
+#[derive(Clone, Default)]
+pub(crate) struct Options {
+    pub(crate) tenure: Option<Limits>,
+    pub(crate) listeners: Listeners,
+    pub(crate) ask_as: Asker,
+}
+
+#[derive(Clone)]
+pub(crate) struct Names {}
+
+#[derive(Clone)]
+pub(crate) struct Lock {
+    pub(crate) zoolock: Zoolock,
+    pub(crate) names: Names,
+    pub(crate) options: Options,
+}
+
+impl Lock {
+    pub(crate) fn new(zoolock: Zoolock, names: Names) -> Lock {
+        Lock { zoolock, names, options: Options::default() }
+    }
+
+    pub(crate) fn path(&self) -> String {
+        "/lock".to_owned()
+    }
+
+    /// Queues, and waits until no contender is ahead.
+    pub(crate) async fn acquire_alone(&self, _: Kind, patience: Patience) -> Result<Option<Held>, Error> {
+        let Zoolock { server, session } = &self.zoolock;
+        if session.end().is_some() {
+            return Err(Error::Closed);
+        }
+        let mut changed = server.changed.subscribe();
+        let node = server.join();
+        let mut place = Place(Some(node), server.clone());
+        loop {
+            changed.borrow_and_update();
+            {
+                let queue = &mut *lock(&server.queue);
+                if queue.nodes.front() == Some(&node) {
+                    let acquisition = Acquisition::new(node, session.clone());
+                    queue.granted.insert(node, acquisition.clone());
+                    place.0 = None;
+                    let options = self.options.clone();
+                    return Ok(Some(Held { acquisition, share: None, options }));
+                }
+            }
+            if matches!(patience, Patience::Try) {
+                return Ok(None);
+            }
+            let _ = changed.changed().await;
+        }
+    }
+}
+
+/// A guard of the process, or of a task that shares its lock.
+pub(crate) struct Held {
+    acquisition: Arc<Acquisition>,
+    share: Option<Share>,
+    options: Options,
+}
+
+impl Held {
+    pub(crate) fn acquisition(&self) -> &Arc<Acquisition> {
+        &self.acquisition
+    }
+
+    pub(crate) fn is_valid(&self) -> bool {
+        !self.acquisition.is_lost()
+    }
+
+    pub(crate) fn loss(&self) -> Option<LossReason> {
+        self.acquisition.loss.borrow().map(LossReason::from)
+    }
+
+    pub(crate) fn ticket(&self) -> u64 {
+        self.acquisition.node
+    }
+
+    pub(crate) fn shared(&self, share: Share, _worked: bool, options: Options) -> Held {
+        Held { acquisition: self.acquisition.clone(), share: Some(share), options }
+    }
+
+    /// Records that the task knows that it has the lock.
+    pub(crate) fn seen(mut self) -> Held {
+        if let Some(share) = &mut self.share {
+            share.record_seen();
+        }
+        self
+    }
+
+    pub(crate) fn give_back(&self) {
+        self.leave(TurnLeft::Untouched);
+    }
+
+    pub(crate) fn release_as(&self, _: Left) {
+        self.leave(TurnLeft::Released);
+    }
+
+    fn leave(&self, left: TurnLeft) {
+        match &self.share {
+            Some(share) => share.done(left, &self.options),
+            None => drop(self.acquisition.session.server.remove(self.acquisition.node)),
+        }
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        self.leave(TurnLeft::Released);
+    }
+}
+
+#[derive(Clone, Default)]
+pub(crate) struct Listeners {}
+
+impl Listeners {
+    pub(crate) fn in_slot(_: ListenerSlot) -> Listeners {
+        Listeners {}
+    }
+
+    pub(crate) fn tell(&self, _: LockEvent) {}
+}
+
+#[derive(Clone, Default)]
+pub(crate) struct ListenerSlot {}
+
+impl ListenerSlot {
+    pub(crate) fn set(&self, _: Listeners) {}
+}
+
+#[expect(dead_code, reason = "the files under test set it, and only the library reads it")]
+pub(crate) enum LockEvent {
+    Queued { ahead: u32 },
+    Acquired(u64),
+    Released(u64),
+    GaveUp,
+}
