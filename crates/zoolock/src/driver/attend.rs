@@ -11,11 +11,11 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 use zoolock_core::Event;
-use zoolock_core::contender::{self, Reply, RequestId, SessionEnd, WatchId};
+use zoolock_core::contender::{self, Reply, RequestId, SessionEnd};
 
 use super::requests::{Arrived, Expected, Meaning};
-use super::{Acquisition, State};
-use crate::keeper::{Answer, Arrival, Arrivals, KeeperError};
+use super::{Acquisition, InFlight, State};
+use crate::keeper::{Answer, Arrival, Arrivals, KeeperError, WatchNumber};
 use crate::metrics;
 use crate::session::{Connection, Session, lock};
 
@@ -239,37 +239,31 @@ impl Acquisition {
         };
         created.iter().for_each(|node| self.session.own(node.czxid, self.id));
         let watch = sent.watch.filter(|_| result.is_ok());
-        let early = watch.as_ref().and_then(|(watch, _)| state.take_early(*watch));
-        state.watches.extend(watch);
+        let number = watch.as_ref().map(|watch| watch.number);
+        let early = watch.and_then(|watch| state.watches.add(watch));
         self.step(state, Event::Answer(id, result));
-        if let Some((watch, is_deleted)) = early {
-            self.fired_in(state, watch, is_deleted);
+        if let (Some(number), Some(is_deleted)) = (number, early) {
+            self.fired_in(state, number, is_deleted);
         }
         if state.in_flight.is_empty() {
             self.settled.notify_waiters();
         }
     }
 
-    fn fired(self: &Arc<Self>, watch: WatchId, is_deleted: bool) {
+    fn fired(self: &Arc<Self>, watch: WatchNumber, is_deleted: bool) {
         self.fired_in(&mut lock(&self.state), watch, is_deleted);
     }
 
-    fn fired_in(self: &Arc<Self>, state: &mut State, watch: WatchId, deleted: bool) {
-        if let Some(at) = state.watches.iter().position(|(id, _)| *id == watch) {
-            drop(state.watches.swap_remove(at));
+    /// An event of a watch that the machine has forgotten is ignored.
+    fn fired_in(self: &Arc<Self>, state: &mut State, number: WatchNumber, deleted: bool) {
+        let sets = |sent: &InFlight| sent.watch.as_ref().is_some_and(|watch| watch.number == number);
+        if let Some(watch) = state.watches.fired(number) {
             state.metrics.woken();
             self.step(state, Event::Fired { watch, deleted });
-        } else if state.in_flight.iter().any(|sent| sent.watch.as_ref().is_some_and(|(id, _)| *id == watch)) {
+        } else if state.in_flight.iter().any(sets) {
             // The answer that set it waits for the answer to an earlier request.
-            state.early.push((watch, deleted));
+            state.watches.fired_early(number, deleted);
         }
-    }
-}
-
-impl State {
-    fn take_early(&mut self, watch: WatchId) -> Option<(WatchId, bool)> {
-        let at = self.early.iter().position(|(id, _)| *id == watch)?;
-        Some(self.early.swap_remove(at))
     }
 }
 

@@ -17,11 +17,13 @@
 //! * `lookout.rs`: a holder that looks for contenders which ignore our znode.
 //! * `machine.rs`: one lock or several.
 //! * `requests.rs`: translates the machine's requests into calls of the keeper.
+//! * `watches.rs`: the watches of an acquisition.
 
 mod attend;
 mod lookout;
 mod machine;
 mod requests;
+mod watches;
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
@@ -29,7 +31,7 @@ use std::time::Duration;
 
 use tokio::sync::Notify;
 use zoolock_core::contender::{
-    Departed, Grant, Loss, Mode, Node, Previous, Reason, Reply, Request, RequestId, WatchId,
+    Departed, Grant, Loss, Mode, Node, Previous, Reason, Reply, Request, RequestId,
 };
 use zoolock_core::record::Left;
 use zoolock_core::{Action, Config, ContenderId, Event};
@@ -37,7 +39,6 @@ use zoolock_core::{Action, Config, ContenderId, Event};
 use crate::asker::Asker;
 use crate::data::NodeData;
 use crate::events::{Listeners, LockEvent};
-use crate::keeper::WatchKey;
 use crate::metrics::AcquireMetrics;
 use crate::path::LockPath;
 use crate::session::{Session, lock};
@@ -46,6 +47,7 @@ use crate::ticket::Ticket;
 
 use machine::Machine;
 use requests::{Arrived, Expected};
+use watches::{SetWatch, Watches};
 
 pub(crate) use attend::{SessionTask, run_session_task};
 
@@ -71,9 +73,7 @@ struct State {
     machine: Machine,
     /// The requests whose answers were not handled, in their order.
     in_flight: VecDeque<InFlight>,
-    watches: Vec<(WatchId, WatchKey)>,
-    /// The watches that fired before the answer that set them was handled, and whether their znode was deleted.
-    early: Vec<(WatchId, bool)>,
+    watches: Watches,
     tasks: Vec<Task>,
     progress: Progress,
     lost: Option<Loss>,
@@ -111,7 +111,7 @@ struct InFlight {
     /// Set if it deletes a znode of ours.
     departs: bool,
     /// The watch that it sets.
-    watch: Option<(WatchId, WatchKey)>,
+    watch: Option<SetWatch>,
     /// The time at which it was written, once that is known.
     sent: Option<zoolock_client::Instant>,
     /// The answer, while it waits for the answers to earlier requests.
@@ -150,8 +150,7 @@ impl Acquisition {
             state: Mutex::new(State {
                 machine,
                 in_flight: VecDeque::new(),
-                watches: Vec::new(),
-                early: Vec::new(),
+                watches: Watches::default(),
                 tasks: Vec::new(),
                 progress: Progress::Pending,
                 lost: None,
@@ -456,7 +455,11 @@ impl Acquisition {
             match action {
                 Action::Send(id, Request::Sleep(ms)) => self.sleep(id, ms),
                 Action::Send(id, request) => self.send(state, id, request),
-                Action::Unwatch(watch) => self.forget(state, watch),
+                Action::Unwatch(watch) => {
+                    if let Some(watch) = state.watches.forget(watch) {
+                        self.forget(watch);
+                    }
+                }
                 Action::Granted(grant) => {
                     state.progress = Progress::Granted(grant);
                     state.ticket = Some(Ticket::new(self.epoch, grant.node.czxid));
@@ -538,8 +541,8 @@ impl Acquisition {
         state.over = true;
         state.tasks.drain(..).for_each(|task| task.abort());
         self.expect_no_answers(state);
-        while let Some((watch, _)) = state.watches.last() {
-            self.forget(state, *watch);
+        while let Some(watch) = state.watches.pop() {
+            self.forget(watch);
         }
         self.session.leave(self.id, self.reserved);
     }
@@ -550,12 +553,9 @@ impl Acquisition {
     }
 
     /// Forgets a watch.
-    fn forget(&self, state: &mut State, watch: WatchId) {
-        state.early.retain(|(id, _)| *id != watch);
-        let Some(at) = state.watches.iter().position(|(id, _)| *id == watch) else { return };
-        let (_, key) = state.watches.swap_remove(at);
+    fn forget(&self, watch: SetWatch) {
         if let Some(keeper) = self.session.keeper() {
-            keeper.forget(key, self.id, watch);
+            keeper.forget(watch.key, self.id, watch.number);
         }
     }
 }

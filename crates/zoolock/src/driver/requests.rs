@@ -4,18 +4,19 @@ use std::sync::Arc;
 
 use zoolock_core::Sequence;
 use zoolock_core::contender::{
-    Beginning, Directory, Failure, Node, Parting, Reply, Request, RequestId, Says, WatchId,
+    Beginning, Directory, Failure, Node, Parting, Reply, Request, RequestId, Says,
 };
 use zoolock_core::names::{Naming, Prefix};
 use zoolock_core::record::{Left, Marker, Record};
 use zoolock_wire as wire;
 
+use super::watches::SetWatch;
 use super::{Acquisition, InFlight, State, machine};
 use crate::data::{self, NodeData};
 use crate::directory;
 use crate::keeper::{
     self, Address, Answer, Created, Joined, Joining, Keeper, KeeperError, Op, Outcome, Part, Stat, WatchKey,
-    failed,
+    WatchNumber, failed,
 };
 use crate::path::LockPath;
 
@@ -51,8 +52,6 @@ pub(super) enum Meaning {
     /// Another request is needed.
     Later(Answer<Reply>),
 }
-
-type Watching = Option<(WatchId, WatchKey)>;
 
 /// Returns whether the request deletes a znode of ours.
 fn is_departure(request: &Request) -> bool {
@@ -99,19 +98,21 @@ impl Acquisition {
         // After the end of the session there are no answers; the machine gets that event instead.
         let Some(keeper) = self.session.keeper().filter(|_| self.session.end().is_none()) else { return };
         let (writes, departs) = (is_write(&request), is_departure(&request));
-        let (expected, watch) = self.call(&keeper, id, request, state.in_background);
+        let number = state.watches.new_number();
+        let (expected, watch) = self.call(&keeper, id, request, number, state.in_background);
         let (sent, arrived) = (None, None);
         state.in_flight.push_back(InFlight { id, expected, writes, departs, watch, sent, arrived });
     }
 
-    /// Returns the reply that the request expects, and the watch that it sets.
+    /// Returns the reply that the request expects, and the watch that it sets. `number` is the watch's.
     fn call(
         self: &Arc<Self>,
         keeper: &Arc<Keeper>,
         id: RequestId,
         request: Request,
+        number: WatchNumber,
         in_background: bool,
-    ) -> (Expected, Watching) {
+    ) -> (Expected, Option<SetWatch>) {
         let place = machine::place(&self.directories, id);
         let directory = &self.directories[place];
         let (path, child) = (directory.as_str(), |node: &Node| directory.child(&node.name()));
@@ -120,9 +121,9 @@ impl Acquisition {
             keeper.send(&request, to, None);
             (expected, None)
         };
-        let watch = |(request, key): (wire::Request, WatchKey), watch, expected| {
-            keeper.send(&request, to, Some(watch));
-            (expected, Some((watch, key)))
+        let watch = |(request, key): (wire::Request, WatchKey), id, expected| {
+            keeper.send(&request, to, Some(number));
+            (expected, Some(SetWatch { id, number, key }))
         };
         let commit = |ops: Vec<Op>| {
             let expected = Expected::Transaction(ops.len());

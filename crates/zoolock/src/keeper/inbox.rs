@@ -12,7 +12,7 @@ use futures_channel::oneshot;
 use tokio::sync::{Notify, watch};
 use zoolock_client::{End, Handler, Instant, RequestError, State};
 use zoolock_core::ContenderId;
-use zoolock_core::contender::{self, RequestId, SessionEnd, WatchId};
+use zoolock_core::contender::{self, RequestId, SessionEnd};
 use zoolock_wire::{Code, EventKind, Reply, Request, WatchEvent};
 
 use super::{KeeperError, Later, Link, OnGrant, Watch};
@@ -47,7 +47,7 @@ pub(crate) enum Arrival {
     /// The result of a request that takes several calls.
     Result { contender: ContenderId, request: RequestId, result: Result<contender::Reply, KeeperError> },
     /// A watch fired.
-    Fired { contender: ContenderId, watch: WatchId, is_deleted: bool },
+    Fired { contender: ContenderId, watch: WatchNumber, is_deleted: bool },
     /// The connection was lost. For all acquisitions.
     Disconnected,
     /// There is a connection again. For all acquisitions.
@@ -88,7 +88,7 @@ pub(super) enum To {
     /// A caller that awaits it.
     Caller(oneshot::Sender<CallerReply>),
     /// An acquisition, and the watch that the request sets.
-    Acquisition(Address, Option<WatchId>),
+    Acquisition(Address, Option<WatchNumber>),
     /// A release, and the create that joined its transaction.
     Both(Address, Address),
 }
@@ -110,10 +110,17 @@ pub(crate) enum WatchKind {
 /// The path and the kind of a watch.
 pub(crate) type WatchKey = (String, WatchKind);
 
+/// Identifies a watch of an acquisition.
+///
+/// The machine uses the id of a watch again after it has forgotten the watch. An event of the old watch may still arrive. It
+/// must not be taken for an event of the new one: "deleted" would mean another znode. So a number is never used again.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct WatchNumber(pub(crate) u64);
+
 /// Identifies a watch of the session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Watcher {
-    Acquisition(ContenderId, WatchId),
+    Acquisition(ContenderId, WatchNumber),
     Caller(u64),
 }
 
@@ -335,7 +342,7 @@ mod tests {
 
     use super::*;
 
-    const WATCH: WatchId = WatchId(7);
+    const WATCH: WatchNumber = WatchNumber(7);
 
     fn inbox() -> Inbox {
         Inbox::new(watch::channel(Link::Up).0)

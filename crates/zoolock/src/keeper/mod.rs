@@ -18,7 +18,9 @@ mod requests;
 
 pub(crate) use codes::{failed, transaction};
 pub(crate) use deferral::{Joined, Joining, reply};
-pub(crate) use inbox::{Address, Arrival, Arrivals, Outcome, Part, WatchKey};
+#[cfg(test)]
+pub(crate) use inbox::WatchKind;
+pub(crate) use inbox::{Address, Arrival, Arrivals, Outcome, Part, WatchKey, WatchNumber};
 pub(crate) use open::{open, open_requests};
 pub(crate) use requests::{data, deletion, exists, listing, names, reading, writing};
 

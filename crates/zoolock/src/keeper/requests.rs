@@ -8,13 +8,13 @@ use std::time::Duration;
 
 use futures_channel::oneshot;
 use zoolock_client::{Instant, RequestError, RequestId, Session};
-use zoolock_core::contender::{Failure, WatchId};
+use zoolock_core::contender::Failure;
 use zoolock_core::{ContenderId, SessionId, Zxid};
 use zoolock_wire::{Acl, CreateRequest, Identity, OpResult, Reply, Request, op, perms};
 
 use super::codes::{error_of, failed, transaction};
 use super::deferral::reply;
-use super::inbox::{Address, CallerReply, Inbox, Outcome, Part, To, WatchKey, Watcher, watched};
+use super::inbox::{Address, CallerReply, Inbox, Outcome, Part, To, WatchKey, WatchNumber, Watcher, watched};
 use super::{Access, Answer, Created, Flight, Keeper, KeeperError, OnGrant, Op, Stat, Watch};
 use crate::session::lock;
 
@@ -63,13 +63,13 @@ impl Keeper {
     // ---- requests of acquisitions ----
 
     /// Sends a request of an acquisition, and the watch that it sets.
-    pub(crate) fn send(&self, request: &Request, to: Address, watch: Option<WatchId>) {
+    pub(crate) fn send(&self, request: &Request, to: Address, watch: Option<WatchNumber>) {
         let _no_other = self.release_first();
         self.send_now(request, To::Acquisition(to, watch));
     }
 
     /// Forgets a watch of an acquisition.
-    pub(crate) fn forget(&self, key: WatchKey, contender: ContenderId, watch: WatchId) {
+    pub(crate) fn forget(&self, key: WatchKey, contender: ContenderId, watch: WatchNumber) {
         lock(&self.dropped).push((key, Watcher::Acquisition(contender, watch)));
     }
 
