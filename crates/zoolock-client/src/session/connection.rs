@@ -6,10 +6,17 @@ use std::time::Duration;
 use bytes::{Bytes, BytesMut};
 use zoolock_wire::{ConnectRequest, FrameError, Hidden, Request, RequestHeader, Writer, op, split_frame};
 
+use super::pace::ReplyPace;
 use super::{ConnectionId, Instant, RequestId};
 
 /// The largest connect response in bytes. A real one has 37.
 const MAX_CONNECT_RESPONSE: usize = 1024;
+
+/// The number of requests that may be in flight on a new connection.
+const FIRST_WINDOW: usize = 16;
+
+/// The number of requests that may be in flight on the slowest connection.
+const SMALLEST_WINDOW: usize = 4;
 
 /// The create mode of an ephemeral znode. A sequential one has also the bit 2.
 const EPHEMERAL: i32 = 1;
@@ -69,6 +76,8 @@ pub(super) struct Connection {
     pub(super) random: u64,
     pub(super) last_received: Instant,
     pub(super) last_ping: Instant,
+    /// The number of requests that may be in flight.
+    window: usize,
     /// The newest zxid of this connection's replies.
     pub(super) newest_zxid: i64,
     in_flight: VecDeque<InFlight>,
@@ -84,6 +93,7 @@ impl std::fmt::Debug for Connection {
             .field("id", &self.id)
             .field("stage", &self.stage)
             .field("in_flight", &self.in_flight.len())
+            .field("window", &self.window)
             .field("queue", &self.queue.len())
             .field("input", &self.input.len())
             .field("output", &self.output.len())
@@ -102,6 +112,7 @@ impl Connection {
             last_received: now,
             last_ping: now,
             newest_zxid: 0,
+            window: FIRST_WINDOW,
             in_flight: VecDeque::new(),
             queue: VecDeque::new(),
             input: BytesMut::new(),
@@ -233,7 +244,7 @@ impl Connection {
         last_xid: &mut i32,
         now: Instant,
     ) {
-        if self.queue.is_empty() && self.in_flight.len() < max_in_flight {
+        if self.queue.is_empty() && self.in_flight.len() < self.window.min(max_in_flight) {
             return self.write_request(id, request, last_xid, now);
         }
         let creates_ephemeral = creates_ephemeral(request);
@@ -242,9 +253,18 @@ impl Connection {
         self.queue.push_back(Queued { request: id, op: request.op(), creates_ephemeral, frame });
     }
 
+    /// Changes the window by one: up if a reply came quickly while requests wait, down if it came slowly.
+    pub(super) fn adapt_window(&mut self, pace: ReplyPace) {
+        match pace {
+            ReplyPace::Quick if !self.queue.is_empty() => self.window = self.window.saturating_add(1),
+            ReplyPace::Slow => self.window = (self.window - 1).max(SMALLEST_WINDOW),
+            ReplyPace::Quick | ReplyPace::Usual => {}
+        }
+    }
+
     /// Writes queued requests while the window has room.
     pub(super) fn fill_window(&mut self, max_in_flight: usize, last_xid: &mut i32, now: Instant) {
-        while self.in_flight.len() < max_in_flight
+        while self.in_flight.len() < self.window.min(max_in_flight)
             && let Some(Queued { request, op, creates_ephemeral, mut frame }) = self.queue.pop_front()
         {
             let xid = next_xid(last_xid);

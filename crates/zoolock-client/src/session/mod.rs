@@ -39,7 +39,7 @@ pub struct SessionConfig {
     pub sasl: bool,
     /// The largest frame that is accepted from the server, in bytes.
     pub max_frame: usize,
-    /// The largest number of requests in flight. A server stops reading at 1,000 by default.
+    /// The largest number of requests in flight. A server stops reading at 1,000 by default. A new connection begins with 16.
     pub max_in_flight: usize,
     /// The number of servers. [`Client`](crate::Client) sets it.
     pub servers: u32,
@@ -286,8 +286,9 @@ pub struct Session {
     failures: u32,
     /// The number of times that a server hung up during the handshake since the session was attached.
     hang_ups: u32,
-    /// Set if the last dial of a session that does not exist yet reached no server.
-    lets_others_first: bool,
+    /// Set if the server of the next connection may have just started: the last dial reached no server, or the server of a session
+    /// that exists hung up during the handshake.
+    follows_outage: bool,
     /// The number of connections in a row that ended soon after the session was attached.
     short_connections: u32,
     /// The number of attaches that were not answered in time since the last working connection.
@@ -328,7 +329,7 @@ impl Session {
             dial: Dial::Idle,
             failures: 0,
             hang_ups: 0,
-            lets_others_first: false,
+            follows_outage: false,
             short_connections: 0,
             slow_attaches: 0,
             ping_time: Duration::ZERO,
@@ -490,8 +491,9 @@ impl Session {
             return false;
         }
         self.dial = Dial::Idle;
-        if std::mem::take(&mut self.lets_others_first) {
-            // The server has just started. Holders attach meanwhile.
+        let follows_outage = std::mem::take(&mut self.follows_outage);
+        if follows_outage && self.id == 0 {
+            // Holders attach meanwhile.
             self.dial = Dial::Waiting { until: now.after(self.pace.give_way(random)) };
             return false;
         }
@@ -503,10 +505,11 @@ impl Session {
         // A SASL exchange may need a ticket first.
         let is_in_haste = self.has_ephemeral && !self.config.sasl;
         let others = self.config.servers.saturating_sub(1);
-        // A server that starts may forget the first request: Apache ZooKeeper 3.8.0 before it has its database.
-        let deadline = if is_in_haste && (others > 0 || self.slow_attaches == 0) {
+        // A server that starts may forget a connect request: Apache ZooKeeper 3.8.0 does before it has its database.
+        let deadline = if is_in_haste && (others > 0 || follows_outage) {
             let longer = self.ping_time * 3;
-            self.pace.short_attach_deadline(now, longer, self.slow_attaches, self.config.servers)
+            let slow_attaches = if others > 0 { self.slow_attaches } else { 0 };
+            self.pace.short_attach_deadline(now, longer, slow_attaches, self.config.servers)
         } else {
             self.pace.attach_deadline(now)
         };
@@ -520,7 +523,7 @@ impl Session {
     pub fn dial_failed(&mut self, id: ConnectionId, now: Instant, random: u64) {
         if matches!(self.dial, Dial::Dialing { id: dialed, .. } if dialed == id) {
             self.dial = Dial::Idle;
-            self.lets_others_first = self.id == 0;
+            self.follows_outage = true;
             self.retry_dial(now, random);
         }
     }
@@ -730,6 +733,7 @@ impl Session {
             }
             None if loss == Loss::Closed => {
                 self.hang_ups = self.hang_ups.saturating_add(1);
+                self.follows_outage |= self.id != 0;
                 !self.hang_ups.is_multiple_of(self.config.servers.max(1))
             }
             None => false,

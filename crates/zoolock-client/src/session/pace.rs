@@ -15,7 +15,7 @@ const GIVE_WAY: RangeInclusive<Duration> = Duration::from_secs(1)..=Duration::fr
 /// The shortest time for a dial, and for an attach without haste: a server may grant a timeout in which nothing can succeed.
 const SHORTEST_HANDSHAKE: Duration = Duration::from_millis(500);
 
-/// The shortest time for an attach of a holder that can try another server.
+/// The shortest time for an attach of a holder that can try again, or another server.
 const SHORTEST_ATTACH: Duration = Duration::from_millis(250);
 
 /// The shortest time between two pings.
@@ -23,6 +23,16 @@ const SHORTEST_PING: Duration = Duration::from_millis(30);
 
 /// The shortest pause between two dials.
 const SHORTEST_RETRY: Duration = Duration::from_millis(10);
+
+/// The time that a reply took, as a share of the session timeout.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum ReplyPace {
+    /// Less than a twenty-fourth.
+    Quick,
+    Usual,
+    /// More than a twelfth. A server counts as silent after two of them.
+    Slow,
+}
 
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Pace {
@@ -107,11 +117,23 @@ impl Pace {
 
     /// Returns the pause of a session that does not exist yet, after a server accepts again.
     ///
-    /// The holders attach first. This is longer than the pause between two dials of any holder. It is also longer than a
-    /// holder waits for an answer to its first connect request, which a server that starts may forget.
+    /// The holders attach first. This is longer than the pause between two dials of any holder. For holders with the same
+    /// timeout, it is also longer than their wait for an answer to a connect request that the server forgets.
     pub(super) fn give_way(&self, random: u64) -> Duration {
         let least = (self.timeout / 12).clamp(*GIVE_WAY.start(), *GIVE_WAY.end());
         between(least, least * 3 / 2, random)
+    }
+
+    /// Compares the time that a reply took with the session timeout.
+    pub(super) fn of_reply(&self, sent: Instant, now: Instant) -> ReplyPace {
+        let took = sent.until(now);
+        if took < self.timeout / 24 {
+            ReplyPace::Quick
+        } else if took <= self.timeout / 12 {
+            ReplyPace::Usual
+        } else {
+            ReplyPace::Slow
+        }
     }
 
     /// Returns the time at which an attached server counts as silent. `None` if all requests are answered.

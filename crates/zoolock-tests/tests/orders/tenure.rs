@@ -12,6 +12,7 @@ mod share;
 mod shared;
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use shuttle::sync::Mutex;
@@ -28,7 +29,7 @@ struct Settings {
 }
 
 /// An event during the work of the tasks.
-#[derive(Clone, Copy)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Event {
     Nothing,
     /// An operator deletes the znode of the holder.
@@ -38,6 +39,9 @@ enum Event {
     Close,
 }
 
+/// The number of runs in which the event hit a holder.
+static HITS: AtomicU32 = AtomicU32::new(0);
+
 /// The acquisition under which a task works.
 type Worker = Arc<Mutex<Option<Arc<Acquisition>>>>;
 
@@ -45,6 +49,7 @@ type Worker = Arc<Mutex<Option<Arc<Acquisition>>>>;
 struct Task {
     shared: Arc<Shared>,
     worker: Worker,
+    event: Event,
 }
 
 impl Task {
@@ -89,10 +94,13 @@ impl Task {
                 }
                 other => {
                     let patience = if other == 2 { Patience::Try } else { Patience::ForEver };
-                    match self.acquire(patience).await {
-                        Ok(Some(held)) => self.work(&held).await,
-                        Ok(None) | Err(Error::Lost { .. }) => {}
-                        Err(Error::Closed) => return,
+                    match (self.acquire(patience).await, self.event) {
+                        (Ok(Some(held)), _) => self.work(&held).await,
+                        (Ok(None), _) if other == 2 => {}
+                        (Err(Error::Lost { .. }), Event::Break | Event::Close) => {}
+                        (Err(Error::Closed), Event::Close) => return,
+                        (Ok(None), event) => panic!("no lock, {event:?}"),
+                        (Err(error), event) => panic!("{error:?}, {event:?}"),
                     }
                 }
             }
@@ -111,16 +119,17 @@ fn run(max_passes: u32, event: Event) {
     });
     let threads: Vec<_> = [(0, 3), (0, 3), (1, 2)]
         .map(|(process, rounds)| {
-            let task = Task { shared: processes[process].clone(), worker: worker.clone() };
+            let task = Task { shared: processes[process].clone(), worker: worker.clone(), event };
             shuttle::thread::spawn(move || shuttle::future::block_on(task.run(rounds)))
         })
         .into();
-    match event {
-        Event::Nothing => {}
+    let hits = match event {
+        Event::Nothing => true,
         Event::Break => server.break_holder(),
         Event::Revoke => server.revoke(),
         Event::Close => clients[0].close(),
-    }
+    };
+    HITS.fetch_add(u32::from(hits), Ordering::Relaxed);
     for thread in threads {
         thread.join().expect("the task ends");
     }
@@ -132,11 +141,13 @@ fn run(max_passes: u32, event: Event) {
 }
 
 #[test]
-fn tasks_share_a_lock_in_any_order_of_the_threads() {
+fn tasks_share_a_lock_in_any_order() {
     for event in [Event::Nothing, Event::Break, Event::Revoke, Event::Close] {
         for max_passes in [0, 1, 100] {
+            let hits = HITS.load(Ordering::Relaxed);
             shuttle::check_random(move || run(max_passes, event), 1_000);
             shuttle::check_pct(move || run(max_passes, event), 1_000, 3);
+            assert!(HITS.load(Ordering::Relaxed) > hits + 100, "{event:?} hits a holder now and then");
         }
     }
 }

@@ -50,13 +50,9 @@ impl Server {
         queue.next
     }
 
-    /// Returns whether the znode was there.
-    fn remove(&self, node: u64) -> bool {
-        let queue = &mut *lock(&self.queue);
-        let before = queue.nodes.len();
-        queue.nodes.retain(|other| *other != node);
+    fn remove(&self, node: u64) {
+        lock(&self.queue).nodes.retain(|other| *other != node);
         self.changed.send_replace(());
-        queue.nodes.len() < before
     }
 
     fn count(&self) -> usize {
@@ -69,19 +65,23 @@ impl Server {
         queue.nodes.front().and_then(|node| queue.granted.get(node)).cloned()
     }
 
-    /// Deletes the znode of the holder, as an operator does.
-    pub(crate) fn break_holder(&self) {
-        if let Some(holder) = self.holder() {
+    /// Deletes the znode of the holder, as an operator does. Returns whether there is one.
+    pub(crate) fn break_holder(&self) -> bool {
+        let holder = self.holder();
+        if let Some(holder) = &holder {
             holder.lose(Loss::Broken);
             self.remove(holder.node);
         }
+        holder.is_some()
     }
 
-    /// Asks the holder to release the lock.
-    pub(crate) fn revoke(&self) {
-        if let Some(holder) = self.holder() {
+    /// Asks the holder to release the lock. Returns whether there is one.
+    pub(crate) fn revoke(&self) -> bool {
+        let holder = self.holder();
+        if let Some(holder) = &holder {
             holder.revoked.send_replace(true);
         }
+        holder.is_some()
     }
 
     pub(crate) fn is_free(&self) -> bool {
@@ -102,18 +102,19 @@ impl Zoolock {
         Zoolock { server: server.clone(), session }
     }
 
-    /// Closes the client. Its locks are lost.
-    pub(crate) fn close(&self) {
+    /// Closes the client. Its locks are lost. Returns whether it had any.
+    pub(crate) fn close(&self) -> bool {
         *lock(&self.session.end) = Some(SessionEnd::Closed);
         let ours: Vec<_> = {
             let queue = lock(&self.server.queue);
             let all = queue.granted.values();
             all.filter(|one| Arc::ptr_eq(&one.session.end, &self.session.end)).cloned().collect()
         };
-        for acquisition in ours {
+        for acquisition in &ours {
             acquisition.lose(Loss::SessionOver(SessionEnd::Closed));
             self.server.remove(acquisition.node);
         }
+        !ours.is_empty()
     }
 
     pub(crate) fn process(&self) -> Process {
@@ -408,7 +409,7 @@ impl Held {
     fn leave(&self, left: TurnLeft) {
         match &self.share {
             Some(share) => share.done(left, &self.options),
-            None => drop(self.acquisition.session.server.remove(self.acquisition.node)),
+            None => self.acquisition.session.server.remove(self.acquisition.node),
         }
     }
 }

@@ -254,7 +254,7 @@ impl Acquisition {
         self.fired_in(&mut lock(&self.state), watch, is_deleted);
     }
 
-    /// An event of a watch that the machine has forgotten is ignored.
+    /// Handles an event of a watch. Ignores it if the machine has forgotten the watch.
     fn fired_in(self: &Arc<Self>, state: &mut State, number: WatchNumber, deleted: bool) {
         let sets = |sent: &InFlight| sent.watch.as_ref().is_some_and(|watch| watch.number == number);
         if let Some(watch) = state.watches.fired(number) {

@@ -70,7 +70,7 @@ mod tests {
     }
 
     #[test]
-    fn event_of_a_forgotten_watch_is_not_one_of_the_next_with_its_id() {
+    fn event_of_a_forgotten_watch_is_ignored() {
         let mut watches = Watches::default();
         let predecessor = watch(&mut watches, "/locks/x/lock-0000000001");
         let old = predecessor.number;

@@ -110,7 +110,7 @@ pub(crate) enum WatchKind {
 /// The path and the kind of a watch.
 pub(crate) type WatchKey = (String, WatchKind);
 
-/// Identifies a watch of an acquisition.
+/// The number of a watch of an acquisition.
 ///
 /// The machine uses the id of a watch again after it has forgotten the watch. An event of the old watch may still arrive. It
 /// must not be taken for an event of the new one: "deleted" would mean another znode. So a number is never used again.

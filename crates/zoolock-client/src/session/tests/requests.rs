@@ -155,6 +155,33 @@ fn full_window_holds_requests_back_and_renewals_pass_them() {
     );
 }
 
+/// A slow server with many requests would count as silent, on each connection again.
+#[test]
+fn window_follows_the_pace_of_the_replies() {
+    let send = |harness: &mut Harness| {
+        for _ in 0..100 {
+            harness.send(read());
+        }
+        harness.requests()
+    };
+    for (wait, next) in [(T / 25, 32), (T / 24, 16), (T / 11, 4)] {
+        let mut harness = Harness::new();
+        harness.attach();
+        let written = send(&mut harness);
+        assert_eq!(written.len(), 16);
+        harness.now = harness.now.after(wait);
+        for (xid, _) in written {
+            harness.reply(xid, data());
+        }
+        assert_eq!(harness.requests().len(), next);
+        // A new connection begins again.
+        harness.outputs();
+        harness.disconnect();
+        harness.attach();
+        assert_eq!(send(&mut harness).len(), 16);
+    }
+}
+
 #[test]
 fn queued_requests_follow_in_order() {
     let mut config = SessionConfig::new(T);
