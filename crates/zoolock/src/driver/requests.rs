@@ -362,7 +362,8 @@ impl Acquisition {
                 (Ok(_), Err(error)) if error.failure == Failure::NoNode => Err(error),
                 (Ok(_), Ok(_)) => Err(KeeperError { failure: Failure::NoNode, message: String::new() }),
                 (Ok(_), Err(error)) => Err(KeeperError { failure: Failure::Unknown, ..error }),
-                (Err(error), Err(look)) if look.failure == Failure::Unknown => {
+                // Without the read, NoNode may come from a first attempt that succeeded.
+                (Err(error), Err(look)) if !look.failure.is_answer() => {
                     Err(KeeperError { failure: Failure::Unknown, ..error.clone() })
                 }
                 (Err(error), _) => Err(error.clone()),
