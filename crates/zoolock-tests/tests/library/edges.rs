@@ -244,13 +244,17 @@ on_both_arms!(short_timeouts_share_one_connection_attempt, |place| async move {
     // The handshake takes longer than each acquire timeout.
     proxy.delay(Duration::from_millis(100));
     let mut acquired = 0;
-    for _ in 0..15 {
+    // On a slow machine the attempt takes longer. If each call made its own, none would succeed.
+    for _ in 0..150 {
         if let Ok(guard) = zl.mutex("x").lock_timeout(Duration::from_millis(350)).await {
             drop(guard);
             acquired += 1;
         }
+        if acquired > 5 {
+            return;
+        }
     }
-    assert!(acquired > 5, "{acquired} acquired");
+    panic!("{acquired} acquired");
 });
 
 on_both_arms!(last_release_survives_an_outage, |place| async move {
