@@ -1,4 +1,4 @@
-//! The command: its reaper, its process group, and what becomes of them.
+//! Starts the command through its reaper, and follows both until they have ended.
 
 use std::collections::HashSet;
 use std::ffi::OsString;
@@ -27,54 +27,54 @@ use crate::executable;
 use crate::exit::{Exit, Failure, refused};
 use crate::outer;
 use crate::reaper::orders::{Lease, Order, Report};
-use crate::reaper::table::{Table, children};
+use crate::reaper::table::Table;
 use crate::signals;
 use crate::zombies::{self, Spawned};
 
-/// How long the reaper may take to start the command.
+/// The time in which the reaper must start the command.
 const STARTING: Duration = Duration::from_secs(10);
-/// How long the reaper may take to leave, once it may.
+/// The time in which the reaper must end after it was dismissed.
 const FAREWELL: Duration = Duration::from_secs(1);
-/// Between two looks at those who are to be gone.
+/// The pause between two looks at processes that are being killed.
 const PAUSE: Duration = Duration::from_millis(10);
-/// Who was killed and is there after this time waits for a disk that does not answer.
+/// A process that still exists this long after KILL probably waits for a disk that does not answer.
 const STUCK: Duration = Duration::from_secs(2);
 
-/// What the command's environment says about the lock.
+/// Describes the lock to the command, in environment variables.
 #[derive(Debug)]
 pub(crate) struct Environment {
     pub(crate) name: String,
-    /// Where nobody else holds at the same time.
+    /// Set if the lock has one holder at a time.
     pub(crate) token: Option<String>,
     pub(crate) ticket: String,
     pub(crate) previous: &'static str,
     pub(crate) path: String,
     /// This acquisition and those of the outer commands, for commands that the command runs.
     pub(crate) held: String,
-    /// For what the command locks itself.
+    /// Options for locks that the command takes itself.
     pub(crate) owner: Option<String>,
 }
 
-/// Something happened to the command.
+/// An event in the life of the command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Event {
-    /// The reaper says it.
+    /// The reaper has sent this report.
     Reported(Report),
-    /// The reaper is gone: the kernel has killed the command, and we kill the rest.
+    /// The reaper has died. The kernel has killed the command, and this process kills its descendants.
     ReaperDied,
 }
 
-/// How it ended.
+/// The end of a process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Ending {
-    /// By itself.
+    /// It exited with this code.
     Code(u8),
-    /// By a signal.
+    /// This signal ended it.
     Signal(i32),
 }
 
 impl Ending {
-    /// What the system says about a process that is over.
+    /// Reads the status that `waitid` returns for a process that has ended.
     pub(crate) fn of(status: &WaitIdStatus) -> Option<Self> {
         if status.exited() {
             let code = status.exit_status().unwrap_or_default();
@@ -86,7 +86,7 @@ impl Ending {
         None
     }
 
-    /// What we end with, in its place.
+    /// Returns the exit code with which zoolock ends in place of the command.
     pub(crate) fn exit(self) -> Exit {
         match self {
             Self::Code(code) => Exit::code(code),
@@ -107,7 +107,7 @@ impl std::fmt::Display for Ending {
     }
 }
 
-/// How a command is to be started.
+/// A command, and the settings with which it starts.
 #[derive(Debug)]
 pub(crate) struct Start<'a> {
     pub(crate) command: &'a [OsString],
@@ -119,7 +119,7 @@ pub(crate) struct Start<'a> {
     pub(crate) held: Option<BorrowedFd<'a>>,
 }
 
-/// A command that was started, in a process group of its own.
+/// A command that was started in a process group of its own.
 #[derive(Debug)]
 pub(crate) struct Child {
     pid: Pid,
@@ -130,41 +130,45 @@ pub(crate) struct Child {
 }
 
 impl Child {
-    /// Starts it, by way of its reaper.
+    /// Starts the command through its reaper.
     pub(crate) async fn start(start: Start<'_>) -> Result<Self, Failure> {
         let unable = |error| refused("the process that watches over the command", error);
         let program = start.command.first().cloned().unwrap_or_default();
-        // Those below us that were there before are not the command's: whoever became us may have had children.
-        let others = match children() {
-            Some(children) if children.is_empty() => HashSet::new(),
-            _ => Table::read().all_below(getpid()),
-        };
-        // If the reaper is killed, what it has inherited is ours.
+        // Processes below this one that exist already are not the command's. A process that becomes zoolock by `exec` may
+        // have had children.
+        let others =
+            if zombies::has_no_children() { HashSet::new() } else { Table::read().all_below(getpid()) };
+        // If the reaper is killed, this process inherits its children.
         let _ = set_child_subreaper(Some(getpid()));
         let (socket, theirs) =
             socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)
                 .map_err(|error| unable(error.into()))?;
         let line = line(start.command).map_err(unable)?;
-        // The thread comes first: if the system refuses it, there is no reaper to be taken.
-        let (ears, ear) = std::sync::mpsc::channel::<Ear>();
+        // The thread comes first. If the system refuses it, no reaper has to be ended.
+        let (to_thread, on_thread) = std::sync::mpsc::channel::<Listener>();
         start_thread("reaper", move || {
-            if let Ok(ear) = ear.recv() {
-                ear.listen();
+            if let Ok(listener) = on_thread.recv() {
+                listener.listen();
             }
         })
         .map_err(|error| refused("a thread that watches the command", error))?;
         let mut process = reaper(&start, theirs);
         let reaper = Spawned::start(&mut process).map_err(unable)?;
-        // It holds the other end of the socket.
+        // It keeps the other end of the socket open.
         drop(process);
         let pidfd = pidfd_open(Pid::from_child(&reaper), PidfdFlags::empty()).ok();
         let socket = Arc::new(socket);
         let dismissed = Arc::new(AtomicBool::new(false));
         let (sender, mut events) = mpsc::channel(8);
-        let ear =
-            Ear { socket: Arc::clone(&socket), reaper, others, dismissed: Arc::clone(&dismissed), sender };
-        let _ = ears.send(ear);
-        // The last that may fail: whoever returns from here without a command lets others have the lock.
+        let listener = Listener {
+            socket: Arc::clone(&socket),
+            reaper,
+            others,
+            dismissed: Arc::clone(&dismissed),
+            sender,
+        };
+        let _ = to_thread.send(listener);
+        // The last step that may fail. After a return from here without a command, other contenders get the lock.
         let stdin = io::stdin();
         let files: Vec<_> = [stdin.as_fd(), line.as_fd()].into_iter().chain(start.held).collect();
         if let Err(error) = Order::Start(start.lease).send_with(&socket, &files) {
@@ -189,8 +193,8 @@ impl Child {
             _ => None,
         };
         let Some(pid) = pid else {
-            // It is dead, or stopped. It may have got as far as to start the command: nothing of that may be left when we
-            // go on.
+            // The reaper is dead or stopped. It may have started the command. Nothing of the command may be left before this
+            // function returns.
             end(pidfd.as_ref());
             while let Some(event) = events.recv().await {
                 if let Event::Reported(Report::Started(pid)) = event
@@ -204,12 +208,12 @@ impl Child {
         Ok(Self { pid, socket, reaper: pidfd, dismissed, events })
     }
 
-    /// The command's process, and the group it leads.
+    /// Returns the pid of the command, which is also its process group.
     pub(crate) fn group(&self) -> Pid {
         self.pid
     }
 
-    /// What happens to it next.
+    /// Waits for the next event.
     pub(crate) async fn event(&mut self) -> Event {
         match self.events.recv().await {
             Some(event) => event,
@@ -217,25 +221,25 @@ impl Child {
         }
     }
 
-    /// Sends a signal to the whole group. The number of the group cannot be another's: its first process is taken by
-    /// nobody before [`Child::dismiss`].
+    /// Sends a signal to the whole group. The number of the group is not reused, because the first process of the group is
+    /// not taken before [`Child::dismiss`].
     pub(crate) fn signal(&self, signal: Signal) {
-        // There may be nobody left in it.
+        // The group may be empty.
         let _ = kill_process_group(self.pid, signal);
     }
 
-    /// Tells the reaper what to do.
+    /// Sends an order to the reaper.
     pub(crate) fn order(&self, order: Order) {
-        // If it is gone, we hear of that.
+        // If the reaper has died, an event reports it.
         let _ = order.send(&self.socket);
     }
 
-    /// Ends a reaper that does not answer; we do its work then.
+    /// Kills a reaper that does not answer. This process then does its work.
     pub(crate) fn end_reaper(&self) {
         end(self.reaper.as_ref());
     }
 
-    /// Lets go of the command, which has ended, and of whatever it left behind that may live on.
+    /// Dismisses the reaper of a command that has ended. Descendants that may live on are left alone.
     pub(crate) async fn dismiss(mut self) {
         self.dismissed.store(true, Ordering::SeqCst);
         self.order(Order::Goodbye);
@@ -243,7 +247,7 @@ impl Child {
             self.end_reaper();
             let _ = tokio::time::timeout(FAREWELL, self.reaper_ended()).await;
         }
-        // Only now: a reaper that was killed leaves the command's process to us. What is left is not ours.
+        // Not earlier, because this process inherits the command of a reaper that was killed.
         let _ = set_child_subreaper(None);
     }
 
@@ -258,7 +262,7 @@ impl Drop for Child {
     }
 }
 
-/// Whether nobody holds the other end any more: the reaper was killed before it could be told anything.
+/// Returns whether the error says that the reaper has closed its end of the socket, because it was killed.
 fn gone(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset)
 }
@@ -270,8 +274,8 @@ fn never_started() -> Failure {
     )
 }
 
-/// Lets go of a reaper that has not started the command, and waits until nobody listens to it: who takes over from it
-/// would kill the next one.
+/// Ends a reaper that has not started the command, and waits for the end of the thread that listens to it. That thread
+/// would otherwise kill the processes of the next command.
 async fn nothing_started(
     dismissed: &AtomicBool,
     reaper: Option<&OwnedFd>,
@@ -300,13 +304,13 @@ pub(crate) fn check_proc() -> Result<(), Failure> {
     ))
 }
 
-/// Our own program, not its path, which an upgrade may have given to another.
+/// Returns the program of this process. Its path may name another program after an upgrade.
 pub(crate) fn ourselves() -> PathBuf {
     let ourselves = PathBuf::from("/proc/self/exe");
     if ourselves.exists() { ourselves } else { std::env::current_exe().unwrap_or(ourselves) }
 }
 
-/// The command line does not show the command: who looks for it by that, to end it, must not find us twice.
+/// Returns the reaper's command line. It does not contain the command, so that `pkill -f` of the command finds zoolock once.
 fn reaper(start: &Start<'_>, socket: OwnedFd) -> Command {
     let mut process = Command::new(ourselves());
     process.arg0("lock-reaper").args(["reap", "--grace"]).arg(start.grace.as_millis().to_string());
@@ -325,15 +329,16 @@ fn reaper(start: &Start<'_>, socket: OwnedFd) -> Command {
     }
     match &environment.token {
         Some(token) => process.env("ZOOLOCK_TOKEN", token),
-        // One that we inherited would be another lock's.
+        // An inherited descriptor would belong to another lock.
         None => process.env_remove("ZOOLOCK_TOKEN"),
     };
-    // ^C, and a STOP to our group, are not for it. It is in our session, or else the command could not have the terminal.
+    // ^C, and STOP to our process group, must not reach the reaper. It stays in our session, because the command could not
+    // have the terminal otherwise.
     process.stdin(Stdio::from(socket)).process_group(0);
     process
 }
 
-/// The command line as a file: it may be longer than any packet.
+/// Writes the command line into a file, because it may be longer than a packet.
 fn line(command: &[OsString]) -> io::Result<OwnedFd> {
     let mut file = File::from(memfd_create(c"command", MemfdFlags::CLOEXEC)?);
     let mut text = Vec::new();
@@ -345,14 +350,14 @@ fn line(command: &[OsString]) -> io::Result<OwnedFd> {
     Ok(file.into())
 }
 
-/// How the command ended: seen, and not taken, for its number is used for signals as long as there is a [`Child`].
+/// Returns how the command ended, without taking it. Its pid is used for signals as long as the [`Child`] exists.
 fn ending(leader: Pid, how: WaitIdOptions) -> Option<Ending> {
     let end = WaitIdOptions::EXITED | WaitIdOptions::NOWAIT | how;
     waitid(WaitId::Pid(leader), end).ok().flatten().as_ref().and_then(Ending::of)
 }
 
-/// Hears what the reaper says, on a thread of its own; and takes over from it.
-struct Ear {
+/// Receives the reports of the reaper on a thread of its own. Does the reaper's work if the reaper dies.
+struct Listener {
     socket: Arc<OwnedFd>,
     reaper: Spawned,
     others: HashSet<(i32, u64)>,
@@ -360,7 +365,7 @@ struct Ear {
     sender: mpsc::Sender<Event>,
 }
 
-impl Ear {
+impl Listener {
     fn listen(mut self) {
         let (mut leader, mut ended) = (None, false);
         while let Some(report) = Report::receive(&self.socket) {
@@ -369,7 +374,7 @@ impl Ear {
                 Report::Ended(_) => ended = true,
                 _ => {}
             }
-            // Whoever does not want to hear has dismissed it: the end is near.
+            // The receiver is closed only after the reaper was dismissed.
             let _ = self.sender.blocking_send(Event::Reported(report));
         }
         let _ = self.reaper.wait();
@@ -378,15 +383,16 @@ impl Ear {
         }
     }
 
-    /// The reaper is dead. Its children are ours now, the command among them; none may stay. Who the command is we do not
-    /// know if the reaper died before it could say.
+    /// Kills the command and its descendants after the reaper has died. They are children of this process now. The pid of
+    /// the command is unknown if the reaper died before it reported it.
     fn take_over(&self, leader: Option<Pid>, mut ended: bool) {
         let kill_group = || leader.map(|leader| kill_process_group(leader, Signal::KILL));
         kill_group();
         let _ = self.sender.blocking_send(Event::ReaperDied);
         let mut begun = Instant::now();
         let mut looks_in_vain = 0;
-        // The lock is given back when nobody is left, or when zoolock says so: without it there is nothing to wait for.
+        // The lock is released when no process is left, or when the reaper is dismissed. Without the lock there is nothing
+        // to wait for.
         while looks_in_vain < 2 && !self.dismissed.load(Ordering::SeqCst) {
             kill_group();
             if !ended
@@ -409,7 +415,7 @@ impl Ear {
                 process.signal(Signal::KILL);
             }
             if begun.elapsed() > STUCK {
-                // Again and again: the lock may be lost by the next time.
+                // Repeated, because the lock may be lost meanwhile.
                 begun = Instant::now();
                 let count = i32::try_from(left.len()).unwrap_or(i32::MAX);
                 let _ = self.sender.blocking_send(Event::Reported(Report::Stuck(count)));
@@ -419,7 +425,7 @@ impl Ear {
         if let Some(leader) = leader
             && !ended
         {
-            // One that became another user's ends in its own time. One that is not ours was killed all the same.
+            // A process that became another user's ends by itself.
             let killed = Ending::Signal(Signal::KILL.as_raw());
             let ending = ending(leader, WaitIdOptions::empty()).unwrap_or(killed);
             let _ = self.sender.blocking_send(Event::Reported(Report::Ended(ending)));

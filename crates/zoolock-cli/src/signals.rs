@@ -1,4 +1,4 @@
-//! The signals that others send us.
+//! Receives the signals that other processes send.
 
 use std::io;
 
@@ -10,36 +10,38 @@ use crate::exit::Failure;
 use crate::talk::Talk;
 use crate::terminal::Terminal;
 
-/// What asks a process to end, and what CMD may have a use for.
+/// The signals that ask a process to end, and those that CMD may use.
 const HANDLED: [Signal; 6] =
     [Signal::INT, Signal::TERM, Signal::HUP, Signal::QUIT, Signal::USR1, Signal::USR2];
 
-/// The signals as they come, from the moment this was made.
+/// The signals that arrived since this was created.
 #[derive(Debug)]
 pub(crate) struct Signals {
     sender: mpsc::Sender<Signal>,
     receiver: mpsc::Receiver<Signal>,
     heard: Vec<Signal>,
+    /// The signals that this process was started to ignore.
+    ignored: SignalMask,
 }
 
 impl Signals {
-    /// Begins to listen. A signal that we were started to ignore (by nohup, or as a script's background job)
-    /// stays ignored, for us and for CMD.
+    /// Begins to listen. A signal that this process was started to ignore (by nohup, or as the background job
+    /// of a script) stays ignored, also for CMD.
     pub(crate) fn listen() -> io::Result<Self> {
         let (sender, receiver) = mpsc::channel(16);
-        let mut signals = Self { sender, receiver, heard: Vec::new() };
+        let mut signals = Self { sender, receiver, heard: Vec::new(), ignored: SignalMask::ignored() };
         for wanted in HANDLED {
             signals.also(wanted)?;
         }
         Ok(signals)
     }
 
-    /// Listens for one more, unless we do already.
+    /// Listens for one more signal, unless it is ignored.
     pub(crate) fn also(&mut self, wanted: Signal) -> io::Result<()> {
-        if ignored(wanted) { Ok(()) } else { self.hear(wanted) }
+        if self.ignored.contains(wanted) { Ok(()) } else { self.hear(wanted) }
     }
 
-    /// Listens for one more, also if it was ignored.
+    /// Listens for one more signal, even if it was ignored.
     fn hear(&mut self, wanted: Signal) -> io::Result<()> {
         if self.heard.contains(&wanted) {
             return Ok(());
@@ -53,16 +55,16 @@ impl Signals {
         Ok(())
     }
 
-    /// The next signal.
+    /// Waits for the next signal.
     pub(crate) async fn next(&mut self) -> Signal {
         match self.receiver.recv().await {
             Some(signal) => signal,
-            // Never: we hold a sender ourselves.
+            // Never, because `self` has a sender.
             None => std::future::pending().await,
         }
     }
 
-    /// The next signal that asks us to end.
+    /// Waits for the next signal that asks this process to end.
     pub(crate) async fn end(&mut self) -> Signal {
         loop {
             let signal = self.next().await;
@@ -72,7 +74,7 @@ impl Signals {
         }
     }
 
-    /// Forgets what has come and was not yet taken.
+    /// Removes this signal from those that arrived.
     pub(crate) fn forget(&mut self, unwanted: Signal) {
         let mut kept = Vec::new();
         while let Ok(signal) = self.receiver.try_recv() {
@@ -128,12 +130,12 @@ impl<'a> ServerSignals<'a> {
     }
 }
 
-/// Whether a signal asks us to end.
+/// Returns whether a signal asks a process to end.
 pub(crate) fn ends(signal: Signal) -> bool {
     [Signal::INT, Signal::TERM, Signal::HUP, Signal::QUIT].contains(&signal)
 }
 
-/// The name people know a signal by.
+/// Returns the name of a signal without SIG.
 pub(crate) fn name(signal: Signal) -> String {
     let known = [
         (Signal::INT, "INT"),
@@ -153,11 +155,19 @@ pub(crate) fn name(signal: Signal) -> String {
         .map_or_else(|| signal.as_raw().to_string(), |(_, name)| (*name).to_owned())
 }
 
-/// Whether a signal is ignored by this process; asked before we touch it. Where the system does not tell
-/// (there is no /proc), none is.
-fn ignored(signal: Signal) -> bool {
-    let Ok(status) = std::fs::read_to_string("/proc/self/status") else { return false };
-    let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
-    mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok())
-        .is_some_and(|mask| mask >> (signal.as_raw() - 1) & 1 == 1)
+/// A set of signals, with one bit for each.
+#[derive(Debug, Clone, Copy)]
+struct SignalMask(u64);
+
+impl SignalMask {
+    /// Returns the signals that this process ignores. It is read before zoolock handles any. Without `/proc` it is empty.
+    fn ignored() -> Self {
+        let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+        let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+        Self(mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).unwrap_or(0))
+    }
+
+    fn contains(self, signal: Signal) -> bool {
+        self.0 >> (signal.as_raw() - 1) & 1 == 1
+    }
 }

@@ -9,7 +9,8 @@ use std::ops::{Deref, DerefMut};
 use std::process::{Child, Command};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use rustix::process::{Pid, WaitId, WaitIdOptions, getpid, waitid};
+use rustix::io::Errno;
+use rustix::process::{Pid, WaitId, WaitIdOptions, WaitIdStatus, getpid, waitid};
 use tokio::signal::unix::{SignalKind, signal};
 
 use crate::reaper::table::{Table, children};
@@ -78,11 +79,28 @@ pub(crate) fn take(pid: Pid) {
 /// Takes all children that have ended and are not reserved.
 pub(crate) fn take_all() {
     let reserved = reserved();
+    if !matches!(ended_child(), Ok(Some(_))) {
+        return;
+    }
     let children: Vec<Pid> = match children() {
         Some(children) => children.into_iter().filter_map(Pid::from_raw).collect(),
         None => Table::read().ended_children(getpid()).collect(),
     };
     children.into_iter().filter(|pid| !reserved.contains(&pid.as_raw_pid())).for_each(take);
+}
+
+/// Returns whether this process has no children, ended ones included.
+pub(crate) fn has_no_children() -> bool {
+    matches!(ended_child(), Err(Errno::CHILD))
+}
+
+/// Returns a child that has ended, without taking it. This costs one call of the system, where a list of the children
+/// costs several for each thread, and sometimes for each process of the machine.
+///
+/// # Errors
+/// `ECHILD` if there are no children.
+fn ended_child() -> Result<Option<WaitIdStatus>, Errno> {
+    waitid(WaitId::All, WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT)
 }
 
 /// Takes inherited children whenever one ends.

@@ -1,4 +1,4 @@
-//! The processes of this machine, and who descends from whom.
+//! Lists the processes of this machine and their descendants.
 
 use std::collections::{HashMap, HashSet};
 
@@ -7,24 +7,24 @@ use rustix::process::{
     Pid, PidfdFlags, Signal, kill_process, pidfd_open, pidfd_send_signal, test_kill_process,
 };
 
-/// One process, as it was when we looked.
+/// A process at the time when it was read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Process {
     pid: i32,
     parent: i32,
     group: i32,
-    /// With the number it names a process for ever: numbers are given again.
+    /// The time of its start. Together with the pid it names one process, because pids are reused.
     born: u64,
     alive: bool,
 }
 
 impl Process {
-    /// The process of this number.
+    /// Reads the process with this pid.
     fn look(pid: i32) -> Option<Self> {
         parse(&std::fs::read(format!("/proc/{pid}/stat")).ok()?)
     }
 
-    /// Sends it a signal, and nobody who has its number by now.
+    /// Sends a signal to this process, and to no other process that has its pid now.
     pub(crate) fn signal(&self, signal: Signal) {
         let Some(pid) = Pid::from_raw(self.pid) else { return };
         let process = pidfd_open(pid, PidfdFlags::empty());
@@ -33,17 +33,17 @@ impl Process {
         }
         let _ = match process {
             Ok(process) => pidfd_send_signal(process, signal),
-            // Linux before 5.3, and some sandboxes.
+            // Linux before 5.3 and some sandboxes have no pidfd.
             Err(_) => kill_process(pid, signal),
         };
     }
 
-    /// Whether it may be signalled at all: those of other users may not.
+    /// Returns whether this process may signal it. It may not if it belongs to another user.
     fn is_ours_to_signal(&self) -> bool {
         Pid::from_raw(self.pid).is_some_and(|pid| test_kill_process(pid) != Err(Errno::PERM))
     }
 
-    /// Whether it is this user's server, which everybody needs: whoever needed it first has it among his descendants.
+    /// Returns whether it is this user's local server. It descends from the job that started it, and all jobs need it.
     fn is_local_server(&self) -> bool {
         let of_server = std::fs::read(format!("/proc/{}/cmdline", self.pid))
             .is_ok_and(|line| line.split(|byte| *byte == 0).skip(1).take(2).eq([&b"serve"[..], b"--local"]));
@@ -56,14 +56,21 @@ impl Process {
     }
 }
 
-/// Returns the time of the start of a process that lives.
+/// Returns the time at which a living process started.
 pub(crate) fn born(pid: Pid) -> Option<u64> {
     Process::look(pid.as_raw_pid()).filter(|process| process.alive).map(|process| process.born)
 }
 
-/// The numbers of our children, those that have ended among them; `None` where the system does not list them. Nobody is
-/// left out: they leave the list when we take them.
+/// Returns the pids of this process's children, ended ones included, or `None` where the system does not list them. A child
+/// leaves the list when it is taken.
 pub(crate) fn children() -> Option<Vec<i32>> {
+    // A thread that ends in between passes its children on to another thread, which may have been read before.
+    const ATTEMPTS: usize = 3;
+    (0..ATTEMPTS).find_map(|_| children_of_threads())
+}
+
+/// Returns the children of all threads of this process, or `None` if one list cannot be read.
+fn children_of_threads() -> Option<Vec<i32>> {
     let mut children = Vec::new();
     for thread in std::fs::read_dir("/proc/self/task").ok()? {
         let list = std::fs::read_to_string(thread.ok()?.path().join("children")).ok()?;
@@ -72,37 +79,37 @@ pub(crate) fn children() -> Option<Vec<i32>> {
     Some(children)
 }
 
-/// All processes that we can see.
+/// All processes that this process can see.
 #[derive(Debug)]
 pub(crate) struct Table(HashMap<i32, Process>);
 
 impl Table {
-    /// Looks. Where there is no /proc, there is nobody.
+    /// Reads all processes. Without `/proc` there are none.
     pub(crate) fn read() -> Self {
         let entries = std::fs::read_dir("/proc").into_iter().flatten().flatten();
         let numbers = entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
         Self(numbers.filter_map(Process::look).map(|process| (process.pid, process)).collect())
     }
 
-    /// The living of a group that we may signal.
+    /// Returns the living processes of a group that this process may signal.
     pub(crate) fn of_group(&self, group: Pid) -> Vec<Process> {
         let group = group.as_raw_nonzero().get();
         self.0.values().filter(|it| it.group == group && counts(it)).copied().collect()
     }
 
-    /// The living that descend from `root` and not by way of `others`, those that we may signal.
+    /// Returns the living descendants of `root` that this process may signal, without `others` and their descendants.
     pub(crate) fn below(&self, root: Pid, others: &HashSet<(i32, u64)>) -> Vec<Process> {
         let mut below: Vec<_> = self.descendants(root, others);
         below.retain(counts);
         below
     }
 
-    /// Everybody who descends from `root`, by number and birth.
+    /// Returns all descendants of `root`, by pid and start.
     pub(crate) fn all_below(&self, root: Pid) -> HashSet<(i32, u64)> {
         self.descendants(root, &HashSet::new()).iter().map(|it| (it.pid, it.born)).collect()
     }
 
-    /// The children of `parent` that have ended and were not taken.
+    /// Returns the children of `parent` that have ended and were not taken.
     pub(crate) fn ended_children(&self, parent: Pid) -> impl Iterator<Item = Pid> {
         let parent = parent.as_raw_nonzero().get();
         let ended = self.0.values().filter(move |it| it.parent == parent && !it.alive);
@@ -119,7 +126,7 @@ impl Table {
         let mut seen: HashSet<i32> = parents.iter().copied().collect();
         while let Some(parent) = parents.pop() {
             for child in children.get(&parent).into_iter().flatten() {
-                // The table was not made in one moment: it could have a circle.
+                // The processes were read one after the other, so the parents can form a circle.
                 if !others.contains(&(child.pid, child.born)) && seen.insert(child.pid) {
                     parents.push(child.pid);
                     found.push(**child);
@@ -134,18 +141,18 @@ fn counts(process: &Process) -> bool {
     process.alive && process.is_ours_to_signal() && !process.is_local_server()
 }
 
-/// Reads /proc/PID/stat. The name stands in brackets, and may itself contain anything: it is cut at fifteen bytes, in
-/// the middle of a letter where that is the place.
+/// Parses `/proc/PID/stat`. The name stands in brackets and may contain any byte. It is cut after fifteen bytes, even
+/// within a letter.
 fn parse(stat: &[u8]) -> Option<Process> {
     let name = stat.iter().position(|byte| *byte == b'(')?;
     let end = stat.iter().rposition(|byte| *byte == b')')?;
     let text = |bytes| std::str::from_utf8(bytes).ok();
     let pid = text(stat.get(..name)?)?.trim_ascii().parse().ok()?;
     let fields: Vec<&str> = text(stat.get(end + 1..)?)?.split_ascii_whitespace().collect();
-    // From the third field of proc_pid_stat(5) on.
+    // The fields of proc_pid_stat(5) from the third on.
     let field = |number: usize| fields.get(number - 3).copied();
     let threads: i64 = field(20)?.parse().ok()?;
-    // A first thread that has ended says Z for as long as others go on.
+    // The state is Z, too, if the first thread has ended and other threads run.
     let alive = !matches!(field(3)?, "Z" | "X" | "x") || threads > 1;
     Some(Process {
         pid,
@@ -184,7 +191,7 @@ mod tests {
     #[test]
     fn descendants_are_found_and_those_of_others_left_out() {
         let process = |pid, parent| Process { pid, parent, group: pid, born: 1, alive: true };
-        // 3 and 4 make a circle, as a table that was read while they changed may have it.
+        // 3 and 4 are a circle, which a read during a change can see.
         let all = [(2, 1), (5, 2), (6, 5), (7, 2), (8, 7), (9, 1), (3, 4), (4, 3)];
         let table = Table(all.iter().map(|(pid, parent)| (*pid, process(*pid, *parent))).collect());
         let root = Pid::from_raw(2).expect("not zero");
@@ -195,7 +202,7 @@ mod tests {
         };
         assert_eq!(numbers(table.descendants(root, &HashSet::new())), [5, 6, 7, 8]);
         assert_eq!(numbers(table.descendants(root, &HashSet::from([(7, 1)]))), [5, 6]);
-        // Another with the same number.
+        // Another process with the same pid.
         assert_eq!(numbers(table.descendants(root, &HashSet::from([(7, 2)]))), [5, 6, 7, 8]);
     }
 
