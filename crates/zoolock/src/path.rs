@@ -169,6 +169,12 @@ impl ConnectString {
             }
             return Ok(ConnectString { hosts: vec![Host::Unix(path.into())], chroot: String::new() });
         }
+        if let Some((scheme, _)) = text.split_once("://") {
+            return Err(Error::invalid(
+                shown(),
+                format!("has {scheme}://; write host:port,host:port/chroot without it"),
+            ));
+        }
         let (hosts, chroot) = split_chroot(text).map_err(|message| Error::invalid(shown(), message))?;
         if hosts.is_empty() {
             return Err(Error::invalid(shown(), "names no host; write host:port,host:port/chroot"));
@@ -189,8 +195,7 @@ impl ConnectString {
         &self.hosts
     }
 
-    /// Returns the directory that is the root for all paths. Empty for the whole tree.
-    /// Returns the chroot; empty if there is none.
+    /// Returns the chroot, the directory that is the root for all paths. It is empty if there is none.
     pub fn chroot(&self) -> &str {
         &self.chroot
     }
@@ -234,7 +239,17 @@ fn parse_host(text: &str) -> Result<Host, String> {
     } else {
         match text.split_once(':') {
             Some(_) if text.parse::<std::net::Ipv6Addr>().is_ok() => {
-                return Err(format!("{text:?} is an IPv6 address; write it in brackets: [{text}]"));
+                // The last part of "::1:2181" can be meant as a port.
+                return Err(match text.rsplit_once(':') {
+                    Some((address, port))
+                        if port.parse::<u16>().is_ok() && address.parse::<std::net::Ipv6Addr>().is_ok() =>
+                    {
+                        format!(
+                            "{text:?} is an IPv6 address; write [{address}]:{port} if {port} is the port, else [{text}]"
+                        )
+                    }
+                    _ => format!("{text:?} is an IPv6 address; write it in brackets: [{text}]"),
+                });
             }
             Some((_, port)) if port.contains(':') => {
                 let message =
@@ -354,10 +369,19 @@ mod tests {
             "a b:1",
             "unix:",
             "unix:socket",
+            "http://h:1",
         ] {
             let error = ConnectString::parse(text).expect_err(text).to_string();
             assert!(error.contains(&format!("{text:?}")), "{error}");
         }
+    }
+
+    #[test]
+    fn advice_for_an_address_without_brackets_names_the_port() {
+        let advice = |text| ConnectString::parse(text).expect_err("no brackets").to_string();
+        assert!(advice("::1:2181").contains("write [::1]:2181 if 2181 is the port, else [::1:2181]"));
+        assert!(advice("::1").contains("write it in brackets: [::1]"));
+        assert!(advice("http://h:1").contains("write host:port,host:port/chroot without it"));
     }
 
     #[test]

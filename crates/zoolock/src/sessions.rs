@@ -197,15 +197,13 @@ pub(crate) fn shortest_timeout(tick: Option<Duration>) -> Duration {
     tick.unwrap_or(USUAL_TICK) * 3
 }
 
-/// Checks that a grace begins at the earliest when nothing was answered for a third of the timeout.
+/// Checks that a grace begins no earlier than a third of the timeout after the last answer.
 pub(crate) fn check_grace(grace: Duration, timeout: Duration, tick: Option<Duration>) -> Result<(), Error> {
     let most = lease::spare(timeout, tick);
     if grace > most {
         return Err(Error::invalid(
             format!("grace {grace:?}"),
-            format!(
-                "begins before nothing was confirmed for a third of a session of {timeout:?}; at most {most:?}"
-            ),
+            format!("is too long for a session of {timeout:?}; at most {most:?}"),
         ));
     }
     Ok(())

@@ -65,7 +65,7 @@ pub(super) struct Report {
     root: String,
     /// The worst level among the findings.
     worst: Level,
-    /// Whether all was looked at that was to be looked at.
+    /// Set if everything was examined.
     pub(super) complete: bool,
     /// How many directories at and below the root were looked at, and how many of them had contenders.
     pub(super) directories: usize,
@@ -115,13 +115,19 @@ impl Report {
         self.findings.push(Finding { check, level, what, remedy });
     }
 
-    /// Says that not everything was looked at.
+    /// Records that not everything was examined.
     pub(super) fn stopped_early(&mut self, check: &'static str, why: String, remedy: &str) {
         self.complete = false;
         self.note(check, why, remedy);
     }
 
-    /// How it ends: only where that was asked for does a finding end in a code of its own.
+    /// Records that the examination failed, so that the report cannot be taken for that of a healthy service.
+    pub(super) fn failed(&mut self, why: String) {
+        self.complete = false;
+        self.error("service", why, "mend this first, then run zoolock doctor again");
+    }
+
+    /// Returns the exit code. A finding has a code of its own only if `strict` is set.
     pub(super) fn exit(&self, strict: bool) -> Exit {
         match self.worst {
             Level::Warning if strict => Exit::WARNING,
@@ -130,7 +136,7 @@ impl Report {
         }
     }
 
-    /// How many of what there is, in a few words.
+    /// Returns the number of findings of each level.
     pub(super) fn summary(&self) -> String {
         let count = |level| self.findings.iter().filter(|finding| finding.level == level).count();
         let levels = [(Level::Error, "error"), (Level::Warning, "warning"), (Level::Note, "note")];

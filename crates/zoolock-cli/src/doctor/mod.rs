@@ -42,10 +42,10 @@ use crate::plan::{Doctor, Endpoint, Service};
 use crate::signals::Signals;
 use crate::talk::Talk;
 
-/// How long a goodbye may take.
+/// The time in which the session must close.
 const FAREWELL: Duration = Duration::from_secs(5);
 
-/// Looks at everything, prints what was found, and says the worst of it in the exit code where that was asked for.
+/// Examines the service and prints the findings. With `--strict` the worst finding decides the exit code.
 pub(crate) async fn doctor(plan: Doctor, color: ColorWhen, talk: &Arc<Talk>) -> Result<Exit, Failure> {
     let mut signals = Signals::listen().map_err(|error| Failure::unavailable(error.to_string()))?;
     let (named, chroot) = match &plan.service.endpoint {
@@ -59,6 +59,9 @@ pub(crate) async fn doctor(plan: Doctor, color: ColorWhen, talk: &Arc<Talk>) -> 
         looked = examine(&plan, &chroot, &mut report, talk) => looked,
     };
     talk.clear_status();
+    if let Err(failure) = &looked {
+        report.failed(failure.to_string());
+    }
     let printed = match plan.json {
         true => print(&report.json()),
         false => print(&report.table(&Look::of_stdout(color))),
@@ -69,7 +72,7 @@ pub(crate) async fn doctor(plan: Doctor, color: ColorWhen, talk: &Arc<Talk>) -> 
     Ok(report.exit(plan.strict))
 }
 
-/// What could be found by the time at which it fails is in the report.
+/// Adds its findings to the report, also if it fails later.
 async fn examine(plan: &Doctor, chroot: &str, report: &mut Report, talk: &Talk) -> Result<(), Failure> {
     let service = &plan.service;
     talk.status("asking the servers");

@@ -236,7 +236,7 @@ impl Plan {
 pub(crate) fn refuse_json(global: &Global, command: &str) -> Result<(), Failure> {
     if global.json {
         return Err(Failure::usage(format!(
-            "--json means nothing to `{command}`; it is for hold, ls, show, why, deadlocks, doctor and serve --status"
+            "--json means nothing to `{command}`; it is for hold, ls, show, watch, why, deadlocks, doctor and serve --status"
         )));
     }
     Ok(())

@@ -54,12 +54,11 @@ pub(super) fn new_owner() -> Result<String, Failure> {
 pub(super) fn grace(asked: Option<&str>, session_timeout: Duration) -> Result<Option<Duration>, Failure> {
     let Some(text) = asked else { return Ok(None) };
     let grace = duration("--grace", text)?;
-    let most = session_timeout / 3;
-    if grace > most {
+    if grace > session_timeout / 3 {
         return Err(Failure::usage(format!(
-            "--grace {text}: more than a third of the session timeout ({}), which no session has to spare; raise \
-             --session-timeout or lower --grace",
-            humane(most)
+            "--grace {text}: too long for a session timeout of {}, which allows about a sixth; raise --session-timeout \
+             or lower --grace",
+            humane(session_timeout)
         )));
     }
     Ok(Some(grace))

@@ -219,7 +219,7 @@ impl Reaper {
                 self.carry_out(deed);
                 // The deed before the word.
                 self.look();
-                Talk::plain().error("zoolock is gone, and with it the lock; KILL sent to the command");
+                Talk::plain().error("zoolock has died; KILL sent to the command");
             }
         }
         false

@@ -248,7 +248,7 @@ async fn connection_errors_name_the_server() {
         (quick(), "", "names no host"),
         (quick().root("locks"), "h:1", "root"),
         (quick().session_timeout(Duration::from_millis(100)), "h:1", "three ticks"),
-        (quick().grace(Duration::from_secs(9)), "h:1", "third of a session"),
+        (quick().grace(Duration::from_secs(9)), "h:1", "too long for a session of"),
     ] {
         let error = builder.connect(address).await.expect_err(says);
         assert!(matches!(error, Error::Invalid { .. }), "{error}");

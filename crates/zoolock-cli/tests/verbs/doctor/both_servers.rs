@@ -96,4 +96,6 @@ fn unreachable_server_is_reported_with_exit_69() {
     let diagnosis = examine(&port.addr().to_string());
     assert_eq!((diagnosis.code, diagnosis.level("server")), (69, Some("warning")), "{diagnosis:?}");
     assert!(diagnosis.stderr.contains(&port.addr().to_string()), "{diagnosis:?}");
+    let report = &diagnosis.report;
+    assert_eq!((&report["worst"], &report["complete"]), (&"error".into(), &false.into()), "{diagnosis:?}");
 }

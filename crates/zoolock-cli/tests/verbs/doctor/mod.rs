@@ -5,6 +5,9 @@ mod diagnosis;
 mod dump_proxy;
 mod faults;
 
+use rustix::process::Signal;
+
+use crate::common::process_tree::signal;
 use crate::common::{Sandbox, server_with, wait_until};
 use crate::terminal::Terminal;
 
@@ -24,6 +27,22 @@ fn doctor_finds_local_server_protected() {
         "{diagnosis:?}"
     );
     assert_eq!((diagnosis.code, &diagnosis.report["service"]), (0, &"local".into()), "{diagnosis:?}");
+}
+
+#[test]
+fn hanging_local_server_is_an_error() {
+    let sandbox = Sandbox::new();
+    assert_eq!(sandbox.output(&["run", "x", "--", "true"]).code, 0);
+    let status = sandbox.output(&["serve", "--status", "--json"]).stdout;
+    let status: serde_json::Value = serde_json::from_str(&status).expect("JSON");
+    let server = status["pid"].to_string();
+    signal(&server, Signal::STOP);
+    let diagnosis = Diagnosis::of(&sandbox, &["--connect-timeout", "1s"]);
+    signal(&server, Signal::CONT);
+    assert_eq!((diagnosis.code, diagnosis.level("service")), (69, Some("error")), "{diagnosis:?}");
+    let report = &diagnosis.report;
+    assert_eq!((&report["worst"], &report["complete"]), (&"error".into(), &false.into()), "{diagnosis:?}");
+    assert!(!diagnosis.stderr.contains("nothing is wrong"), "{diagnosis:?}");
 }
 
 #[test]
