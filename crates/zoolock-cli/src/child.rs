@@ -329,7 +329,7 @@ fn reaper(start: &Start<'_>, socket: OwnedFd) -> Command {
     }
     match &environment.token {
         Some(token) => process.env("ZOOLOCK_TOKEN", token),
-        // An inherited descriptor would belong to another lock.
+        // An inherited token would be that of another lock.
         None => process.env_remove("ZOOLOCK_TOKEN"),
     };
     // ^C, and STOP to our process group, must not reach the reaper. It stays in our session, because the command could not
@@ -425,7 +425,7 @@ impl Listener {
         if let Some(leader) = leader
             && !ended
         {
-            // A process that became another user's ends by itself.
+            // A process that became another user's ends by itself. If it is no child of this process, it was killed.
             let killed = Ending::Signal(Signal::KILL.as_raw());
             let ending = ending(leader, WaitIdOptions::empty()).unwrap_or(killed);
             let _ = self.sender.blocking_send(Event::Reported(Report::Ended(ending)));

@@ -10,7 +10,7 @@ use crate::exit::Failure;
 use crate::talk::Talk;
 use crate::terminal::Terminal;
 
-/// The signals that ask a process to end, and those that CMD may use.
+/// The signals that ask a process to end, and USR1 and USR2, which CMD may use.
 const HANDLED: [Signal; 6] =
     [Signal::INT, Signal::TERM, Signal::HUP, Signal::QUIT, Signal::USR1, Signal::USR2];
 
@@ -74,7 +74,7 @@ impl Signals {
         }
     }
 
-    /// Removes this signal from those that arrived.
+    /// Removes this signal from the queue of arrived signals.
     pub(crate) fn forget(&mut self, unwanted: Signal) {
         let mut kept = Vec::new();
         while let Ok(signal) = self.receiver.try_recv() {

@@ -169,7 +169,7 @@ impl ConnectString {
             }
             return Ok(ConnectString { hosts: vec![Host::Unix(path.into())], chroot: String::new() });
         }
-        if let Some((scheme, _)) = text.split_once("://") {
+        if let Some((scheme, _)) = text.split_once("://").filter(|(scheme, _)| !scheme.contains('/')) {
             return Err(Error::invalid(
                 shown(),
                 format!("has {scheme}://; write host:port,host:port/chroot without it"),
@@ -240,16 +240,14 @@ fn parse_host(text: &str) -> Result<Host, String> {
         match text.split_once(':') {
             Some(_) if text.parse::<std::net::Ipv6Addr>().is_ok() => {
                 // The last part of "::1:2181" can be meant as a port.
-                return Err(match text.rsplit_once(':') {
-                    Some((address, port))
-                        if port.parse::<u16>().is_ok() && address.parse::<std::net::Ipv6Addr>().is_ok() =>
-                    {
-                        format!(
-                            "{text:?} is an IPv6 address; write [{address}]:{port} if {port} is the port, else [{text}]"
-                        )
-                    }
-                    _ => format!("{text:?} is an IPv6 address; write it in brackets: [{text}]"),
-                });
+                let is_port = |(address, port): &(&str, &str)| {
+                    port.parse::<u16>().is_ok() && address.parse::<std::net::Ipv6Addr>().is_ok()
+                };
+                let with_port =
+                    text.rsplit_once(':').filter(is_port).map_or(String::new(), |(address, port)| {
+                        format!("[{address}]:{port} if {port} is the port, else ")
+                    });
+                return Err(format!("{text:?} is an IPv6 address; write {with_port}[{text}]"));
             }
             Some((_, port)) if port.contains(':') => {
                 let message =
@@ -380,7 +378,7 @@ mod tests {
     fn advice_for_an_address_without_brackets_names_the_port() {
         let advice = |text| ConnectString::parse(text).expect_err("no brackets").to_string();
         assert!(advice("::1:2181").contains("write [::1]:2181 if 2181 is the port, else [::1:2181]"));
-        assert!(advice("::1").contains("write it in brackets: [::1]"));
+        assert!(advice("::1").contains("address; write [::1]"));
         assert!(advice("http://h:1").contains("write host:port,host:port/chroot without it"));
     }
 

@@ -141,8 +141,8 @@ fn counts(process: &Process) -> bool {
     process.alive && process.is_ours_to_signal() && !process.is_local_server()
 }
 
-/// Parses `/proc/PID/stat`. The name stands in brackets and may contain any byte. It is cut after fifteen bytes, even
-/// within a letter.
+/// Parses `/proc/PID/stat`. The name stands in brackets and may contain brackets and spaces. It is cut after fifteen
+/// bytes, even within a letter.
 fn parse(stat: &[u8]) -> Option<Process> {
     let name = stat.iter().position(|byte| *byte == b'(')?;
     let end = stat.iter().rposition(|byte| *byte == b')')?;

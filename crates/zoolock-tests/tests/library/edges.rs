@@ -244,7 +244,7 @@ on_both_arms!(short_timeouts_share_one_connection_attempt, |place| async move {
     // The handshake takes longer than each acquire timeout.
     proxy.delay(Duration::from_millis(100));
     let (mut acquired, mut refused) = (0, Vec::new());
-    // On a slow machine the attempt takes longer. If each call made its own, none would succeed.
+    // If each call made its own attempt, none would succeed.
     for _ in 0..60 {
         let begun = Instant::now();
         match zl.mutex("x").lock_timeout(Duration::from_millis(350)).await {
