@@ -6,7 +6,7 @@ use std::time::Duration;
 use bytes::{Bytes, BytesMut};
 use zoolock_wire::{ConnectRequest, FrameError, Hidden, Request, RequestHeader, Writer, op, split_frame};
 
-use super::pace::ReplyPace;
+use super::pace::{Pace, ReplyPace};
 use super::{ConnectionId, Instant, RequestId};
 
 /// The largest connect response in bytes. A real one has 37.
@@ -38,6 +38,8 @@ pub(super) struct InFlight {
     pub(super) op: i32,
     pub(super) sent: Instant,
     pub(super) purpose: Purpose,
+    /// Set if it takes room in the window. Pings, renewals, SASL tokens and the close pass the window.
+    is_in_window: bool,
 }
 
 /// The origin of a request.
@@ -76,8 +78,12 @@ pub(super) struct Connection {
     pub(super) random: u64,
     pub(super) last_received: Instant,
     pub(super) last_ping: Instant,
-    /// The number of requests that may be in flight.
+    /// The largest number of requests in flight that take room in the window.
     window: usize,
+    /// The number of requests in flight that take room in the window.
+    in_window: usize,
+    /// The time of the fastest reply.
+    fastest: Option<Duration>,
     /// The newest zxid of this connection's replies.
     pub(super) newest_zxid: i64,
     in_flight: VecDeque<InFlight>,
@@ -94,6 +100,8 @@ impl std::fmt::Debug for Connection {
             .field("stage", &self.stage)
             .field("in_flight", &self.in_flight.len())
             .field("window", &self.window)
+            .field("in_window", &self.in_window)
+            .field("fastest", &self.fastest)
             .field("queue", &self.queue.len())
             .field("input", &self.input.len())
             .field("output", &self.output.len())
@@ -113,6 +121,8 @@ impl Connection {
             last_ping: now,
             newest_zxid: 0,
             window: FIRST_WINDOW,
+            in_window: 0,
+            fastest: None,
             in_flight: VecDeque::new(),
             queue: VecDeque::new(),
             input: BytesMut::new(),
@@ -173,7 +183,9 @@ impl Connection {
     /// writes.
     pub(super) fn take_in_flight(&mut self, xid: i32) -> Option<InFlight> {
         let at = self.in_flight.iter().position(|entry| entry.xid == xid)?;
-        self.in_flight.remove(at)
+        let entry = self.in_flight.remove(at)?;
+        self.in_window -= usize::from(entry.is_in_window);
+        Some(entry)
     }
 
     // ---- bytes out ----
@@ -235,6 +247,10 @@ impl Connection {
         self.write(request, purpose, next_xid(last_xid), now);
     }
 
+    fn has_room(&self, max_in_flight: usize) -> bool {
+        self.in_window < self.window.min(max_in_flight)
+    }
+
     /// Writes a request of the caller, or queues it if the window is full.
     pub(super) fn send(
         &mut self,
@@ -244,8 +260,9 @@ impl Connection {
         last_xid: &mut i32,
         now: Instant,
     ) {
-        if self.queue.is_empty() && self.in_flight.len() < self.window.min(max_in_flight) {
-            return self.write_request(id, request, last_xid, now);
+        if self.queue.is_empty() && self.has_room(max_in_flight) {
+            self.write_request(id, request, last_xid, now);
+            return self.take_room();
         }
         let creates_ephemeral = creates_ephemeral(request);
         let mut frame = BytesMut::new();
@@ -254,8 +271,11 @@ impl Connection {
     }
 
     /// Changes the window by one: up if a reply came quickly while requests wait, down if it came slowly.
-    pub(super) fn adapt_window(&mut self, pace: ReplyPace) {
-        match pace {
+    pub(super) fn adapt_window(&mut self, pace: &Pace, sent: Instant, now: Instant) {
+        let took = sent.until(now);
+        let fastest = self.fastest.map_or(took, |fastest| fastest.min(took));
+        self.fastest = Some(fastest);
+        match pace.of_reply(took, fastest) {
             ReplyPace::Quick if !self.queue.is_empty() => self.window = self.window.saturating_add(1),
             ReplyPace::Slow => self.window = (self.window - 1).max(SMALLEST_WINDOW),
             ReplyPace::Quick | ReplyPace::Usual => {}
@@ -264,7 +284,7 @@ impl Connection {
 
     /// Writes queued requests while the window has room.
     pub(super) fn fill_window(&mut self, max_in_flight: usize, last_xid: &mut i32, now: Instant) {
-        while self.in_flight.len() < self.window.min(max_in_flight)
+        while self.has_room(max_in_flight)
             && let Some(Queued { request, op, creates_ephemeral, mut frame }) = self.queue.pop_front()
         {
             let xid = next_xid(last_xid);
@@ -272,7 +292,16 @@ impl Connection {
             frame[4..8].copy_from_slice(&xid.to_be_bytes());
             self.output.extend_from_slice(&frame);
             let purpose = Purpose::Caller { request, creates_ephemeral };
-            self.in_flight.push_back(InFlight { xid, op, sent: now, purpose });
+            self.in_flight.push_back(InFlight { xid, op, sent: now, purpose, is_in_window: false });
+            self.take_room();
+        }
+    }
+
+    /// Makes the last written request take room in the window.
+    fn take_room(&mut self) {
+        if let Some(last) = self.in_flight.back_mut() {
+            last.is_in_window = true;
+            self.in_window += 1;
         }
     }
 
@@ -283,7 +312,8 @@ impl Connection {
 
     fn write(&mut self, request: &Request, purpose: Purpose, xid: i32, now: Instant) {
         write_frame(&mut self.output, xid, request);
-        self.in_flight.push_back(InFlight { xid, op: request.op(), sent: now, purpose });
+        let op = request.op();
+        self.in_flight.push_back(InFlight { xid, op, sent: now, purpose, is_in_window: false });
     }
 }
 

@@ -24,13 +24,11 @@ const SHORTEST_PING: Duration = Duration::from_millis(30);
 /// The shortest pause between two dials.
 const SHORTEST_RETRY: Duration = Duration::from_millis(10);
 
-/// The time that a reply took, as a share of the session timeout.
+/// The time that a reply took, compared with the session timeout and with the fastest reply of its connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum ReplyPace {
-    /// Less than a twenty-fourth.
     Quick,
     Usual,
-    /// More than a twelfth. A server counts as silent after two of them.
     Slow,
 }
 
@@ -124,12 +122,16 @@ impl Pace {
         between(least, least * 3 / 2, random)
     }
 
-    /// Compares the time that a reply took with the session timeout.
-    pub(super) fn of_reply(&self, sent: Instant, now: Instant) -> ReplyPace {
-        let took = sent.until(now);
-        if took < self.timeout / 24 {
+    /// Returns the pace of a reply. It is quick within T/24 and slow after T/12, where T is the session timeout. A server counts
+    /// as silent after two twelfths.
+    ///
+    /// On a slow network each reply takes long, and fewer requests in flight do not help. So a reply is quick, too, if it took
+    /// at most T/48 more than the fastest one, and it is not slow if it took at most T/24 more.
+    pub(super) fn of_reply(&self, took: Duration, fastest: Duration) -> ReplyPace {
+        let t = self.timeout;
+        if took < (t / 24).max(fastest + t / 48) {
             ReplyPace::Quick
-        } else if took <= self.timeout / 12 {
+        } else if took <= (t / 12).max(fastest + t / 24) {
             ReplyPace::Usual
         } else {
             ReplyPace::Slow

@@ -163,7 +163,7 @@ impl Session {
         let entry = connection
             .take_in_flight(header.xid)
             .ok_or_else(|| format!("the server answered the request {}, which is not pending", header.xid))?;
-        connection.adapt_window(self.pace.of_reply(entry.sent, now));
+        connection.adapt_window(&self.pace, entry.sent, now);
         // Replies to SASL tokens and refusals by the connected server (`enableEagerACLCheck`) carry zero.
         if header.zxid > 0 {
             if header.zxid < connection.newest_zxid {

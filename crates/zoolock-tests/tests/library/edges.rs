@@ -261,6 +261,36 @@ on_both_arms!(short_timeouts_share_one_connection_attempt, |place| async move {
     panic!("{acquired} acquired; {refused:#?}");
 });
 
+// With few requests in flight, those of calls that have timed out would hold back all later ones.
+on_both_arms!(session_recovers_after_a_slow_network, |place| async move {
+    let proxy = Proxy::start(&place.addr()).await.expect("proxy starts");
+    let short = brisk_settings().answer_timeout(Duration::from_millis(350));
+    let zl = short.connect(&place.through(&proxy.addr())).await.expect("session starts");
+    let try_once = async || {
+        let lock = zl.mutex("x").lock_timeout(Duration::from_millis(350)).await;
+        lock.map(drop).map_err(|error| error.to_string())
+    };
+    // The delay of each direction. With the longest one, no call succeeds in time.
+    for (delay, calls) in [(100, 20), (300, 6)] {
+        proxy.delay(Duration::from_millis(delay));
+        for _ in 0..calls {
+            let _ = try_once().await;
+        }
+    }
+    proxy.delay(Duration::from_millis(100));
+    let (mut acquired, mut refused) = (0, Vec::new());
+    for _ in 0..60 {
+        match try_once().await {
+            Ok(()) => acquired += 1,
+            Err(error) => refused.push(error),
+        }
+        if acquired > 5 {
+            return;
+        }
+    }
+    panic!("{acquired} acquired; {refused:#?}");
+});
+
 on_both_arms!(last_release_survives_an_outage, |place| async move {
     let proxy = Proxy::start(&place.addr()).await.expect("proxy starts");
     let (zl, steady) = (connect_through(&place, &proxy).await, connect(&place).await);
