@@ -227,6 +227,8 @@ impl Place {
     /// Waits until no connection watches a znode of this test.
     ///
     /// On the shared server this sees only watches on data and existence: ZooKeeper does not list watches on children.
+    /// On an embedded server it sees the watches of all tests of this process. So this needs a process for each test, as nextest
+    /// starts them.
     ///
     /// # Panics
     /// Panics if a watch is left after 15 s.
