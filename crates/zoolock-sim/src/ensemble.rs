@@ -136,6 +136,24 @@ impl Leader {
         sessions.into_iter().for_each(|(session, timeout)| self.touch(session, timeout, now));
     }
 
+    /// Goes back to the state of a former time, and begins a new epoch at `now`.
+    pub(crate) fn restore(&mut self, then: u64, now: u64) {
+        let then = i64::try_from(then).unwrap_or(i64::MAX);
+        self.log.truncate(self.log.partition_point(|entry| entry.txn.time <= then));
+        self.state = State::new(1);
+        for entry in &self.log {
+            commit(&entry.txn, &mut self.state);
+        }
+        let sessions = self.state.sessions.iter().map(|(id, session)| {
+            let timeout = u64::from(session.timeout_ms);
+            (id.get(), Known { timeout, deadline: 0, newest: 0 })
+        });
+        self.sessions = sessions.collect();
+        self.epoch = self.state.zxid.epoch();
+        self.elected_at = now;
+        self.elect(now);
+    }
+
     /// Removes containers without children. Returns their number.
     pub(crate) fn reap(&mut self, now: u64) -> usize {
         let empty = self.state.tree.emptied_containers();
@@ -249,6 +267,14 @@ impl Server {
             syncs: Vec::new(),
             identities: vec![Identity::new("ip", "127.0.0.1")],
         }
+    }
+
+    /// Takes over the state of the leader, without watches.
+    pub(crate) fn restore(&mut self, leader: &Leader) {
+        self.state = leader.state.clone();
+        self.applied = leader.log.len();
+        self.watches.clear();
+        self.syncs.clear();
     }
 
     pub(crate) fn is_cut(&self, now: u64) -> bool {

@@ -128,6 +128,8 @@ pub(crate) struct History {
     holdings: BTreeMap<u64, Holding>,
     next: u64,
     newest: Vec<Option<FencingToken>>,
+    /// The time of the restore after which `newest` counts.
+    restored_at: Option<u64>,
     pub(crate) grants: Grants,
     /// How many tasks of ours there are on each host that are not done.
     pub(crate) working: BTreeMap<usize, usize>,
@@ -151,6 +153,7 @@ impl History {
             holdings: BTreeMap::new(),
             next: 0,
             newest: vec![None; locks],
+            restored_at: None,
             grants: Grants::default(),
             working: BTreeMap::new(),
             stage: Stage::Working,
@@ -227,13 +230,19 @@ impl Sim {
                 ));
             }
             if let Some(token) = guard.token() {
+                // The epoch of the servers may have gone back, too (`Builder::token_epoch` is for that).
+                let restored = self.world(|world| world.restored_at);
+                if history.restored_at != restored {
+                    history.restored_at = restored;
+                    history.newest.fill(None);
+                }
                 let newest = &mut history.newest[lock];
                 if newest.is_some_and(|newest| newest >= token) {
                     wrong.push(format!("lock {lock}: token {token} was granted after {newest:?}"));
                 }
                 *newest = Some(token);
             }
-            if by == By::Asking {
+            if by == By::Asking && !self.world(|world| world.was_just_restored()) {
                 wrong.extend(
                     self.world(|world| stands_behind(world, lock, guard, self.plan.locks[lock].family)),
                 );
@@ -325,7 +334,8 @@ impl Sim {
 
     /// The release was confirmed: the node must be gone.
     pub(crate) fn check_release(&self, path: &str, created: i64) {
-        if self.world(|world| world.stands(path, created)) {
+        let stands = |world: &mut World| world.restored_at.is_none() && world.stands(path, created);
+        if self.world(stands) {
             self.violated(format!("{path} was released, and is still there"));
         }
     }

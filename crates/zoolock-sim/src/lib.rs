@@ -21,7 +21,7 @@
 //! learn of its decisions late. They answer reads, fire watches, and report to the leader each half tick which sessions
 //! they have heard. The leader expires sessions in buckets of ticks. Servers are cut off, restart with other session
 //! timeouts, fall silent, close connections at once, answer late, and answer an unknown session with a new one. A leader is
-//! deposed, and then still answers `sync`, or stalls. What a lost connection had sent may arrive later, until the session
+//! deposed, and then still answers `sync`, or stalls. All servers go back to an older state. What a lost connection had sent may arrive later, until the session
 //! writes by a newer one.
 //!
 //! # What is checked

@@ -72,6 +72,8 @@ pub(crate) enum Fault {
     Restart { server: usize, until: u64 },
     /// All servers restart, with another longest session timeout.
     Reconfigure { longest_timeout: u64, until: u64 },
+    /// An operator stops all servers, and restores the state that they had some time before.
+    Restore { back: u64, until: u64 },
     /// A server accepts connections, and answers nothing.
     Silent { server: usize, until: u64 },
     /// A server accepts connections, and closes them.
@@ -108,7 +110,17 @@ impl Plan {
         let mut times: Vec<u64> = (0..trouble).map(|_| rng.u64(50..horizon)).collect();
         times.sort_unstable();
         let mut fault = |at| Fault::of(&mut rng, at, timeout, hosts, servers, count, operators);
-        let faults: Vec<(u64, Fault)> = times.into_iter().map(|at| (at, fault(at))).collect();
+        let mut faults: Vec<(u64, Fault)> = times.into_iter().map(|at| (at, fault(at))).collect();
+        // From random numbers of its own, so that the other plans stay as they are.
+        let mut other = Rng::with_seed(seed ^ 0x0bac_ca00_0000_0001);
+        if trouble > 0 && other.u8(..8) == 0 {
+            let at = other.u64(50..horizon);
+            // Long enough for the clients to give their sessions up. If a session went on, the znodes that it has deleted since
+            // would be back (docs/DESIGN.md, limits). After a short time the servers have no sessions: they kept nothing.
+            let is_long = other.bool();
+            let until = at + if is_long { 2 * timeout } else { 0 } + other.u64(50..timeout);
+            faults.push((at, Fault::Restore { back: if is_long { other.u64(..=at) } else { at }, until }));
+        }
         let healed = faults.iter().map(|(at, fault)| fault.end(*at)).max().unwrap_or(0);
         Plan {
             drifts: (0..hosts).map(|_| rng.i64(-30_000..=30_000)).collect(),
@@ -209,6 +221,7 @@ impl Fault {
             | Fault::Depose { until, .. }
             | Fault::Restart { until, .. }
             | Fault::Reconfigure { until, .. }
+            | Fault::Restore { until, .. }
             | Fault::Silent { until, .. }
             | Fault::Refuse { until, .. }
             | Fault::Late { until, .. }

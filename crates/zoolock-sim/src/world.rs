@@ -15,7 +15,7 @@ mod faults;
 mod leader;
 
 use std::cmp::Reverse;
-use std::collections::{BTreeMap, BinaryHeap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, BinaryHeap, VecDeque};
 use std::sync::Arc;
 use std::task::Waker;
 
@@ -47,6 +47,8 @@ pub(crate) struct World {
     /// For each lock, the number of acts of operators.
     pub(crate) acts: Vec<u64>,
     pub(crate) requests: u64,
+    /// The time at which the servers went back to an older state.
+    pub(crate) restored_at: Option<u64>,
 }
 
 /// A host, as the network sees it.
@@ -70,8 +72,8 @@ struct Owned {
     over_at: Option<u64>,
     /// Set when the client has closed it.
     is_closed: bool,
-    /// The last time at which the client read something on an attached connection.
-    heard: u64,
+    /// The time at which the newest request was sent whose reply the client has read.
+    known_at: u64,
     /// The timeout of its creation.
     timeout: u64,
     /// The shortest timeout that the leader has counted.
@@ -158,6 +160,8 @@ struct Conn {
     has_ended: bool,
     /// The sessions of connect responses among the unread bytes.
     granted: Vec<i64>,
+    /// The time at which the newest request was sent whose reply has arrived.
+    answered_at: u64,
     /// Wakes the client's task.
     reader: Option<Waker>,
     /// When the requests without a reply were sent.
@@ -219,6 +223,7 @@ impl World {
             executor,
             acts: vec![0; plan.locks.len()],
             requests: 0,
+            restored_at: None,
             plan,
         };
         world.at(TICK, Event::Expiry);
@@ -248,7 +253,7 @@ impl World {
             self.sessions.values().filter(|session| session.host == host && !session.is_closed);
         sessions.any(|session| {
             // The clock of the host may be fast by three hundredths.
-            let given_up = session.heard + session.timeout * 7 / 5 * 96 / 100;
+            let given_up = session.known_at + session.timeout * 7 / 4 * 96 / 100;
             session.over_at.is_some_and(|at| at >= since)
                 || (self.now >= given_up && given_up + 3 * session.timeout >= since)
         })
@@ -274,13 +279,21 @@ impl World {
         sessions.any(|session| session.is_shortened && session.over_at.is_none() && !session.is_closed)
     }
 
-    /// Returns whether an operator removed the directory of one of these locks. A client that listed it before may still
-    /// delete a later znode of the same name (docs/DESIGN.md, limits).
+    /// Returns whether an operator removed the directory of one of these locks, or restored an older state. A client that listed
+    /// it before may still delete a later znode of the same name (docs/DESIGN.md, limits).
     pub(crate) fn was_removed(&self, locks: &[usize]) -> bool {
+        if self.restored_at.is_some() {
+            return true;
+        }
         let mut faults = self.plan.faults.iter();
         faults.any(
             |(at, fault)| matches!(fault, Fault::Remove(lock) if *at <= self.now && locks.contains(lock)),
         )
+    }
+
+    /// Returns whether the servers went back to an older state so lately that a host may act on what it had heard before.
+    pub(crate) fn was_just_restored(&self) -> bool {
+        self.restored_at.is_some_and(|at| self.now < at + 3 * self.plan.timeout)
     }
 
     /// Returns whether the znode of this creation exists at the leader.

@@ -192,7 +192,8 @@ impl Builder {
     }
 
     /// Sets the first part of every token; 0 unless set. Raise it when the ensemble is wiped, restored from a
-    /// backup, or replaces another one: its transaction ids, and so the tokens, start again there.
+    /// backup, or replaces another one: its transaction ids, and so the tokens, start again there. Stop the servers for longer
+    /// than twice the longest session timeout before the restored ones start.
     pub fn token_epoch(mut self, epoch: u32) -> Self {
         self.epoch = epoch;
         self

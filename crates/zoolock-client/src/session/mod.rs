@@ -181,7 +181,7 @@ pub enum End {
     /// The server says that the session has expired.
     #[error("the session expired")]
     Expired,
-    /// No server attached the session for seven fifths of its timeout. A server that hangs up without an answer may have
+    /// No server attached the session for seven quarters of its timeout. A server that hangs up without an answer may have
     /// gone back to an older state, in which the session does not exist.
     #[error("no server attached the session for longer than its timeout")]
     GivenUp,
@@ -274,8 +274,8 @@ pub struct Session {
     longest: Duration,
     /// Set if a server has accepted the credentials.
     was_attached: bool,
-    /// The time of the last bytes on an attached connection.
-    last_attached: Instant,
+    /// The time at which the newest answered request was sent. The server knew the session then, or later.
+    last_known: Instant,
     /// The xid of the last request. Xids go on over all connections: a server matches a commit with its pending write by
     /// session and xid alone (`CommitProcessor`), so a repeated xid could get the reply of an older request.
     last_xid: i32,
@@ -322,7 +322,7 @@ impl Session {
             newest_zxid: 0,
             longest: Duration::ZERO,
             was_attached: false,
-            last_attached: now,
+            last_known: now,
             last_xid: 0,
             last_connection: 0,
             last_request: 0,
@@ -543,9 +543,6 @@ impl Session {
             return;
         };
         connection.receive(bytes, now);
-        if connection.is_attached() {
-            self.last_attached = now;
-        }
         self.handle_frames(id, now, random);
         self.stop_needless_move(now);
     }
@@ -622,9 +619,11 @@ impl Session {
     }
 
     /// Returns the time at which a session that no server attaches is given up.
+    ///
+    /// It counts from the time at which a request was sent, and not from the reply: a process that was stopped reads old replies.
     fn give_up_time(&self) -> Option<Instant> {
         let is_attached = self.connection.as_ref().is_some_and(Connection::is_attached);
-        (self.id != 0 && !is_attached).then(|| self.last_attached.after(self.longest * 7 / 5))
+        (self.id != 0 && !is_attached).then(|| self.last_known.after(self.longest * 7 / 4))
     }
 
     fn connection_timer(&self, connection: &Connection) -> Option<Instant> {

@@ -75,10 +75,10 @@ impl Session {
         // attach. The shortest one is safe with both.
         self.pace.timeout = self.pace.timeout.min(granted);
         self.longest = self.longest.max(granted);
-        self.last_attached = now;
         self.password = response.password;
         if let Some(connection) = &self.connection {
             let (timeout, sent) = (self.pace.timeout, connection.connect_sent);
+            self.last_known = self.last_known.max(sent);
             self.outputs.push_back(Output::Granted { timeout, sent });
         }
         if self.config.sasl {
@@ -164,6 +164,7 @@ impl Session {
             .take_in_flight(header.xid)
             .ok_or_else(|| format!("the server answered the request {}, which is not pending", header.xid))?;
         connection.adapt_window(&self.pace, entry.sent, now);
+        self.last_known = self.last_known.max(entry.sent);
         // Replies to SASL tokens and refusals by the connected server (`enableEagerACLCheck`) carry zero.
         if header.zxid > 0 {
             if header.zxid < connection.newest_zxid {

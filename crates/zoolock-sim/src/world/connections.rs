@@ -36,6 +36,7 @@ impl World {
                 unread: BytesMut::new(),
                 has_ended: false,
                 granted: Vec::new(),
+                answered_at: 0,
                 reader: None,
                 asked: VecDeque::new(),
                 work: VecDeque::new(),
@@ -69,7 +70,7 @@ impl World {
         }
         let bytes = conn.unread.split_to(conn.unread.len().min(most)).freeze();
         if let Some(session) = self.sessions.get_mut(&conn.session).filter(|_| !bytes.is_empty()) {
-            session.heard = self.now;
+            session.known_at = session.known_at.max(conn.answered_at);
         }
         for session in std::mem::take(&mut conn.granted) {
             if let Some(session) = self.sessions.get_mut(&session) {
@@ -145,10 +146,14 @@ impl World {
             Down::Bytes(bytes, content) => {
                 conn.unread.extend_from_slice(&bytes);
                 match content {
-                    Content::Reply => sent = conn.asked.pop_front(),
+                    Content::Reply => {
+                        sent = conn.asked.pop_front();
+                        conn.answered_at = conn.answered_at.max(sent.unwrap_or(0));
+                    }
                     Content::Event => {}
                     Content::Granted(session) => {
                         sent = conn.asked.pop_front();
+                        conn.answered_at = conn.answered_at.max(sent.unwrap_or(0));
                         conn.granted.push(session);
                     }
                     Content::Unknown(session) => {

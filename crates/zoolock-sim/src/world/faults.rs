@@ -65,6 +65,7 @@ impl World {
                 self.leader.elected_at = until;
                 self.leader.elect(until);
             }
+            Fault::Restore { back, until } => self.restore(now.saturating_sub(back), until),
             Fault::Silent { server, until } => {
                 self.servers[server].silent_until = self.servers[server].silent_until.max(until);
                 if self.servers.len() == 1 {
@@ -139,6 +140,27 @@ impl World {
             if let Some(conn) = self.conns.get_mut(&id) {
                 conn.work.truncate(usize::from(conn.busy));
             }
+        }
+    }
+
+    /// Restarts all servers with the state that they had at a former time. A lock that was acquired later is free again, like one
+    /// that an operator breaks.
+    fn restore(&mut self, then: u64, until: u64) {
+        for server in 0..self.servers.len() {
+            self.begin_anew(server, until);
+        }
+        // What was sent to the former servers is lost.
+        self.conns.values_mut().for_each(|conn| conn.work.clear());
+        self.leader.restore(then, until);
+        for server in &mut self.servers {
+            server.restore(&self.leader);
+        }
+        self.restored_at = Some(self.now);
+        self.acts.iter_mut().for_each(|acts| *acts += 1);
+        let alive: BTreeSet<i64> = self.leader.sessions.keys().copied().collect();
+        let now = self.now;
+        for (_, session) in self.sessions.iter_mut().filter(|(id, _)| !alive.contains(id)) {
+            session.over_at.get_or_insert(now);
         }
     }
 

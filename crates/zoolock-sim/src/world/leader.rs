@@ -32,7 +32,7 @@ impl World {
                         host: conn.host,
                         over_at: None,
                         is_closed: false,
-                        heard: self.now,
+                        known_at: self.now,
                         timeout,
                         shortest: timeout,
                         is_shortened: false,

@@ -122,7 +122,20 @@ fn session_that_no_server_attaches_is_given_up() {
         }
     }
     assert_eq!(harness.session.end(), Some(End::GivenUp));
-    assert_eq!(last.until(harness.now), T * 7 / 5);
+    assert_eq!(last.until(harness.now), T * 7 / 4);
+}
+
+/// A process that was stopped reads what had arrived before. The servers may have gone back to an older state since.
+#[test]
+fn old_reply_does_not_keep_a_session() {
+    let mut harness = Harness::attached();
+    harness.send(read());
+    let (xid, _) = harness.requests().remove(0);
+    harness.now = harness.now.after(T * 2);
+    harness.reply(xid, data());
+    harness.disconnect();
+    harness.wait(Duration::ZERO);
+    assert_eq!(harness.session.end(), Some(End::GivenUp));
 }
 
 /// A server that attaches and hangs up is not dialed in a tight loop.
