@@ -57,8 +57,16 @@ impl Problem {
     fn failure(&self, program: &OsStr) -> Failure {
         let program = program.display();
         match self {
-            Self::NotFound => Failure::new(Exit::NOT_FOUND, format!("{program}: command not found")),
-            Self::Directory => Failure::new(Exit::NOT_EXECUTABLE, format!("{program}: is a directory")),
+            Self::NotFound if program.to_string().contains('/') => {
+                Failure::new(Exit::NOT_FOUND, format!("{program}: command not found; check its path"))
+            }
+            Self::NotFound => Failure::new(
+                Exit::NOT_FOUND,
+                format!("{program}: command not found; check its name and PATH"),
+            ),
+            Self::Directory => {
+                Failure::new(Exit::NOT_EXECUTABLE, format!("{program}: is a directory; name a program in it"))
+            }
             Self::NotExecutable => Failure::new(
                 Exit::NOT_EXECUTABLE,
                 format!("{program}: not executable; chmod +x it, or name its interpreter"),

@@ -337,9 +337,10 @@ impl<'a> Supervisor<'a> {
                 self.warned = true;
                 self.talk.error(format_args!("lost {name}: {}; the command goes on", why(reason)));
             }
+            (OnLost::Kill, Phase::Killed) => {}
             (OnLost::Kill, _) if self.remaining().is_zero() => self.kill(),
             (OnLost::Kill, Phase::Running) => self.ask(format_args!("lost {name}: {}", why(reason))),
-            (OnLost::Kill, Phase::Asked(_) | Phase::Killed) => {}
+            (OnLost::Kill, Phase::Asked(_)) => {}
         }
     }
 

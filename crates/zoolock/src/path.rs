@@ -49,11 +49,14 @@ impl LockPath {
         if path == "/zookeeper" || path.starts_with("/zookeeper/") {
             return Err(Error::invalid(
                 shown(),
-                "lies under /zookeeper, which belongs to the service itself",
+                "lies under /zookeeper, which belongs to ZooKeeper itself; choose another path",
             ));
         }
         if path.len() > MAX_PATH {
-            return Err(Error::invalid(shown(), format!("is longer than {MAX_PATH} bytes")));
+            return Err(Error::invalid(
+                shown(),
+                format!("is longer than {MAX_PATH} bytes; choose a shorter name"),
+            ));
         }
         Ok(LockPath(path))
     }
@@ -103,7 +106,10 @@ impl std::fmt::Display for LockPath {
 pub(crate) fn check_root(root: &str) -> Result<(), Error> {
     let shown = || format!("root {root:?}");
     let Some(relative) = root.strip_prefix('/') else {
-        return Err(Error::invalid(shown(), "does not start with `/`"));
+        return Err(Error::invalid(
+            shown(),
+            "does not start with `/`; write an absolute path such as /locks",
+        ));
     };
     if relative.is_empty() {
         return Ok(());
@@ -116,19 +122,25 @@ fn check_components(relative: &str) -> Result<(), String> {
         return Err("is the root itself; name something below it".to_owned());
     }
     if let Some(c) = relative.chars().find(|&c| is_forbidden(c)) {
-        return Err(format!("contains the character {:?}, which ZooKeeper does not allow", c));
+        return Err(format!("contains the character {c:?}, which ZooKeeper does not allow; leave it out"));
     }
     for component in relative.split('/') {
         match component {
             "" => return Err("has an empty part; write single slashes and none at the end".to_owned()),
-            "." | ".." => return Err(format!("has the part `{component}`; ZooKeeper has no relative paths")),
+            "." | ".." => {
+                return Err(format!(
+                    "has the part `{component}`, and ZooKeeper has no relative paths; write the path without it"
+                ));
+            }
             _ if Name::parse(component).is_some_and(|name| name.family() != Family::Unknown) => {
                 return Err(format!(
-                    "has the part `{component}`, which looks like somebody's place in a queue"
+                    "has the part `{component}`, which has the form of a contender; name the lock without it"
                 ));
             }
             AUDIT => {
-                return Err(format!("has the part `{component}`, which zoolock keeps for itself"));
+                return Err(format!(
+                    "has the part `{component}`, which zoolock uses itself; choose another name"
+                ));
             }
             _ => {}
         }

@@ -21,6 +21,7 @@ pub(crate) struct Global {
         global = true,
         env = "ZOOLOCK_SESSION_TIMEOUT",
         value_name = "TIME",
+        allow_hyphen_values = true,
         default_value = "30s",
         help_heading = "Connection"
     )]
@@ -32,6 +33,7 @@ pub(crate) struct Global {
         global = true,
         env = "ZOOLOCK_CONNECT_TIMEOUT",
         value_name = "TIME",
+        allow_hyphen_values = true,
         default_value = "10s",
         help_heading = "Connection"
     )]

@@ -43,7 +43,7 @@ pub(crate) struct TopArgs {
     pub(crate) prefix: Option<String>,
 
     /// Interval between reads, at least 100ms
-    #[arg(long, value_name = "TIME", default_value = "1s")]
+    #[arg(long, value_name = "TIME", allow_hyphen_values = true, default_value = "1s")]
     pub(crate) interval: String,
 
     /// Disable the keys that revoke and break

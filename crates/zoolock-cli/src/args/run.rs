@@ -49,7 +49,7 @@ pub(crate) struct RunArgs {
     pub(crate) names: Vec<String>,
 
     /// Time between TERM and KILL when the lock is being lost [default: 5s, at most a sixth of the negotiated session timeout]
-    #[arg(long, value_name = "TIME")]
+    #[arg(long, value_name = "TIME", allow_hyphen_values = true)]
     pub(crate) grace: Option<String>,
 
     /// When the lock is revoked: send TERM to CMD, or print a warning

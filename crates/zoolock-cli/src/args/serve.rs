@@ -137,15 +137,15 @@ pub(crate) struct LimitArgs {
     pub(crate) max_connections_per_address: usize,
 
     /// Tick time; sessions expire at multiples of it
-    #[arg(long, value_name = "TIME", default_value = "2s")]
+    #[arg(long, value_name = "TIME", allow_hyphen_values = true, default_value = "2s")]
     pub(crate) tick: String,
 
     /// Minimum negotiated session timeout [default: 2 ticks]
-    #[arg(long, value_name = "TIME", conflicts_with_all = ELSEWHERE)]
+    #[arg(long, value_name = "TIME", allow_hyphen_values = true, conflicts_with_all = ELSEWHERE)]
     pub(crate) min_session_timeout: Option<String>,
 
     /// Maximum negotiated session timeout [default: 20 ticks]
-    #[arg(long, value_name = "TIME", conflicts_with_all = ELSEWHERE)]
+    #[arg(long, value_name = "TIME", allow_hyphen_values = true, conflicts_with_all = ELSEWHERE)]
     pub(crate) max_session_timeout: Option<String>,
 }
 

@@ -10,7 +10,7 @@ pub(crate) struct Waiting {
     pub(crate) try_once: bool,
 
     /// Give up when the lock was not acquired within this time
-    #[arg(long, value_name = "TIME")]
+    #[arg(long, value_name = "TIME", allow_hyphen_values = true)]
     pub(crate) timeout: Option<String>,
 
     /// Exit code when the lock was not acquired in time; with 0 it is no error, and --quiet prints nothing
@@ -83,6 +83,6 @@ pub(crate) struct KindArgs {
     pub(crate) crash_detection: bool,
 
     /// Wait this long before we begin, unless the last holder left cleanly
-    #[arg(long, value_name = "TIME", conflicts_with = "permits")]
+    #[arg(long, value_name = "TIME", allow_hyphen_values = true, conflicts_with = "permits")]
     pub(crate) lock_delay: Option<String>,
 }
