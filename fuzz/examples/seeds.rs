@@ -1,4 +1,4 @@
-//! Writes the seeds of all targets: inputs of every kind, from which the fuzzer continues.
+//! Writes the seeds of all targets: inputs of every kind, which the fuzzer then varies.
 //!
 //! `cargo run --manifest-path fuzz/Cargo.toml --example seeds -- fuzz/seeds`
 
@@ -31,13 +31,13 @@ fn frames(dir: &Path) -> std::io::Result<()> {
     std::fs::create_dir_all(dir)?;
     let mut random = Random(1);
     for i in 0..24_u8 {
-        // A configuration and a life of requests, with all that may come between.
+        // A configuration, then random requests and other actions.
         let mut seed = vec![[0, 0, 0, 1, 2, 3, 64, 128][usize::from(i % 8)]];
         seed.extend((0..300).map(|_| random.number() as u8));
         std::fs::write(dir.join(format!("life-{i:02}")), seed)?;
     }
     for (i, request) in requests(&mut random).iter().enumerate() {
-        // As bytes, so that they can be damaged.
+        // As bytes, which the fuzzer can damage.
         let frame = frame(1, request);
         let mut seed = vec![0, 6 << 3, frame.len() as u8];
         seed.extend_from_slice(&frame);
@@ -98,7 +98,7 @@ fn replies(dir: &Path) -> std::io::Result<()> {
     for xid in 0..3 {
         Writer::frame(&mut frames, |writer| ReplyHeader { xid, zxid: 9, err: 0 }.encode(writer));
     }
-    // A limit of two bytes, then pieces that begin with their length.
+    // A limit in two bytes, then pieces that begin with their length.
     let pieces = frames.chunks(25).flat_map(|piece| [&[piece.len() as u8], piece].concat());
     std::fs::write(dir.join("frames"), [0, 1, 0].into_iter().chain(pieces).collect::<Vec<u8>>())
 }
@@ -106,7 +106,7 @@ fn replies(dir: &Path) -> std::io::Result<()> {
 fn log(dir: &Path) -> std::io::Result<()> {
     std::fs::create_dir_all(dir)?;
     let mut random = Random(4);
-    // A history that is damaged, one that is cut, forged segments, a forged snapshot.
+    // A damaged history, a history with a crash, forged segments, and a forged snapshot.
     for (name, kind) in [("damaged", 0), ("crashed", 3), ("segments", 4), ("snapshot", 6)] {
         for i in 0..10 {
             let mut seed = vec![kind];
@@ -148,7 +148,7 @@ fn log(dir: &Path) -> std::io::Result<()> {
     std::fs::write(dir.join("znode"), &bytes)
 }
 
-/// One of each kind, short enough for a frame of a seed.
+/// Returns one request of each kind, short enough for a frame of a seed.
 fn requests(random: &mut Random) -> Vec<Request> {
     let one = |kind: u8, random: &mut Random| {
         loop {
@@ -202,7 +202,7 @@ fn paths_acls(dir: &Path) -> std::io::Result<()> {
         Acl::encode_list(&list, &mut Writer::new(&mut bytes));
         std::fs::write(dir.join(format!("list-{i:02}")), &bytes)?;
     }
-    // What of a certificate is looked at, with a common name and something more.
+    // The part of a certificate that the server reads, with a common name as its subject.
     for (name, text) in [("certificate", &b"\x0c\x02me"[..]), ("certificate-bmp", b"\x1e\x02\0m")] {
         let mut der = [b"\x06\x03\x55\x04\x03", text].concat();
         for tag in [0x30, 0x31, 0x30] {

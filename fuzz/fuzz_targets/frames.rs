@@ -1,6 +1,6 @@
-//! Frames and records: several connections ask a whole server for whatever they like, and may send anything.
+//! Frames and records: several connections send requests and arbitrary bytes to a whole server.
 //!
-//! What the server decides is replayed as a log would bring it back, and must come to the same.
+//! The decided transactions are replayed as from a log, and must result in the same state.
 #![no_main]
 
 use std::collections::BTreeMap;
@@ -26,7 +26,7 @@ fuzz_target!(|data: &[u8]| {
     while !input.is_empty() {
         server.step(&mut input);
         server.keep();
-        // Some do not read for a while.
+        // Sometimes the connections do not read.
         if !input.byte().is_multiple_of(4) {
             server.drain();
         }
@@ -64,13 +64,14 @@ struct Server {
     epoch: u32,
     now: Now,
     seed: u64,
-    /// Those that act, and all there ever were.
+    /// The connections that act.
     conns: [ConnId; 3],
+    /// All connections since the last restart.
     all: Vec<ConnId>,
-    /// What a log would bring back.
+    /// The state that a log would restore.
     replayed: State,
     snapshot: Option<(Vec<NodeRecord>, Vec<NodeRecord>)>,
-    /// The last zxid each connection was answered with.
+    /// The zxid of the last reply to each connection.
     seen: BTreeMap<ConnId, i64>,
 }
 
@@ -201,18 +202,18 @@ impl Server {
         let seed = &mut self.seed;
         let fresh = || {
             *seed += 1;
-            // Some come twice.
+            // Some session ids repeat.
             Fresh { id: *seed % 6, password: txn::Password([*seed as u8; 16]) }
         };
         self.core.receive(self.conns[who], frame, self.now, fresh);
     }
 
-    /// Asks, and reads the answer as a client would.
+    /// Sends a request, and reads the answer as a client would.
     fn ask(&mut self, who: usize, request: &Request) {
         let conn = self.conns[who];
         let mut connections = self.core.connections();
         if !connections.any(|report| report.conn == conn && report.session.is_some()) {
-            // What comes first is a greeting, whatever was meant.
+            // The first frame of a connection is always read as a greeting.
             drop(connections);
             return self.receive(who, &frame(7, request));
         }
@@ -254,7 +255,7 @@ impl Server {
         self.core.take_woken();
     }
 
-    /// Does what a log does.
+    /// Encodes, decodes and replays the decided transactions, as a log does.
     fn keep(&mut self) {
         for txn in std::mem::take(self.core.decided()) {
             let mut bytes = BytesMut::new();
@@ -281,7 +282,7 @@ impl Server {
         }
     }
 
-    /// What a log brings back is what there was.
+    /// Checks that a log would restore the current state, and that the counts are right.
     fn check(&self) {
         let state = self.core.state();
         assert_eq!(records(&self.replayed.tree), records(&state.tree));
@@ -326,7 +327,7 @@ impl Server {
         while self.snapshot.is_some() {
             self.snapshot_chunk(5);
         }
-        // Taken once it is with the sockets, taken twice it is written.
+        // After the first take the output is with the sockets. After the second take it counts as written.
         for conn in [self.all.clone(), self.all.clone()].concat() {
             self.take(conn);
         }
@@ -345,7 +346,7 @@ impl Server {
     }
 }
 
-/// What is decoded is encoded to the same, and no decoder panics.
+/// Checks that a decoded request equals its re-encoded one, and that no decoder panics.
 fn round_trips(data: &[u8]) {
     let _ = ConnectRequest::decode(data);
     let _ = ConnectResponse::decode(data);

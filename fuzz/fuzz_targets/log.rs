@@ -1,6 +1,6 @@
-//! The log and its snapshots: histories that are cut or damaged, and files that are sound and make no sense.
+//! The log and its snapshots: truncated or damaged histories, and well-formed files with invalid contents.
 //!
-//! What comes back is a state that was, or an error.
+//! Opening the log returns an earlier state, or an error.
 #![no_main]
 
 use std::net::{IpAddr, Ipv4Addr};
@@ -30,7 +30,7 @@ fuzz_target!(|data: &[u8]| {
     }
 });
 
-/// A history that was written in order, and what is known of it.
+/// A log that was written in order, and its expected state.
 struct History {
     disk: SimDisk,
     options: Options,
@@ -38,7 +38,7 @@ struct History {
     state: State,
     txns: Vec<Txn>,
     synced: Zxid,
-    /// Nothing was written since the log was sealed.
+    /// Set if nothing was written since the log was sealed.
     sealed: bool,
 }
 
@@ -55,7 +55,7 @@ impl History {
         History { disk, options, log: None, synced: state.zxid, state, txns: Vec::new(), sealed: false }
     }
 
-    /// Goes on for as many steps, or to the first error.
+    /// Does this number of steps, or stops at the first error.
     fn live(&mut self, steps: u8, input: &mut Input<'_>) -> Result<(), LogError> {
         for _ in 0..steps {
             if self.log.is_none() {
@@ -114,7 +114,7 @@ impl History {
         Ok(())
     }
 
-    /// The state after this transaction, if it is one of the log.
+    /// Returns the state after this transaction, if the log contains it.
     fn at(&self, zxid: Zxid) -> Option<State> {
         let mut state = State::new(0);
         for txn in &self.txns {
@@ -132,7 +132,7 @@ impl History {
     }
 }
 
-/// Something decided, on a tree with few paths and sessions.
+/// Decides a write on a tree with few paths and sessions.
 fn txn(input: &mut Input<'_>, state: &State) -> Txn {
     let zxid = state.zxid.next().expect("few transactions");
     let session = SessionId::from_wire(i64::from(input.byte() % 3) + 1);
@@ -157,13 +157,13 @@ fn same(a: &State, b: &State) -> bool {
     (a.zxid, &a.sessions) == (b.zxid, &b.sessions) && records(&a.tree) == records(&b.tree)
 }
 
-/// Bytes change where they lie, files go.
+/// Opens a log after changes of bytes and removals of files.
 fn damaged(input: &mut Input<'_>) {
     let mut history = History::new(input);
     let steps = input.byte() % 64;
     history.live(steps, input).expect("a good disk");
     if let Some(log) = history.log.take() {
-        // What was not written is nowhere.
+        // Transactions that were not written are lost.
         drop(log);
     }
     let names = history.disk.names();
@@ -172,7 +172,7 @@ fn damaged(input: &mut Input<'_>) {
     }
     let last = names.iter().rfind(|name| name.starts_with("log.")).cloned().unwrap_or_default();
     let seal = history.disk.contents(&last).windows(8).rposition(|bytes| bytes == b"zlbatch\x01");
-    // The seal proves all before it; what is damaged there must not be taken for a torn end.
+    // The seal proves that everything before it was synced. Damage there must not be taken for a torn end.
     let mut proven = history.sealed;
     for _ in 0..input.byte() % 4 {
         let name = names[usize::from(input.byte()) % names.len()].clone();
@@ -225,7 +225,7 @@ fn damaged(input: &mut Input<'_>) {
     goes_on(log, recovered, &disk, &history.options);
 }
 
-/// The power goes, or the disk says no.
+/// Opens a log after a disk fault and a crash.
 fn crashed(input: &mut Input<'_>) {
     let mut history = History::new(input);
     let fault = input.choose(&[Fault::PowerCut, Fault::Error, Fault::Full]);
@@ -240,7 +240,7 @@ fn crashed(input: &mut Input<'_>) {
     goes_on(log, recovered, &disk, &history.options);
 }
 
-/// What was opened can be written to, and opened again.
+/// Checks that an opened log can be written to, and opened again.
 fn goes_on(mut log: Log, recovered: Recovered, disk: &SimDisk, options: &Options) {
     let mut state = recovered.state;
     let (_, again) = Log::open(disk.copy().port(), options.clone()).expect("it was repaired");
@@ -256,14 +256,14 @@ fn goes_on(mut log: Log, recovered: Recovered, disk: &SimDisk, options: &Options
     assert!(same(&again.state, &state), "what was added is not there");
 }
 
-/// Sound batches of transactions that nobody decided.
+/// Opens a segment of well-formed batches with arbitrary transactions.
 fn forged_segments(input: &mut Input<'_>) {
     let disk = SimDisk::new(1);
     let after = Zxid::from_wire(i64::from(input.byte() & 1) * i64::from(input.short()));
     let mut zxid = after.get();
     let mut state = State::new(0);
     let mut payloads = Vec::new();
-    // Most of what there is takes a session.
+    // Most changes need a session.
     if input.byte() < 240 {
         zxid += 1;
         let change = Change::CreateSession { timeout_ms: 1000, password: Password([3; 16]) };
@@ -286,7 +286,7 @@ fn forged_segments(input: &mut Input<'_>) {
                 _ => 1,
             };
             let record = forged_txn(zxid, input);
-            // One that does not fit ends everything: few of those.
+            // A transaction that does not fit makes the whole log invalid, so few of them are added.
             let mut next = state.clone();
             let fits = codec::decode_txn(&record).is_ok_and(|txn| replay(txn, &mut next).is_ok());
             if fits {
@@ -308,7 +308,7 @@ fn forged_segments(input: &mut Input<'_>) {
     open_forged(&disk, input);
 }
 
-/// Records as a batch has them.
+/// Encodes records as the payload of a batch.
 fn payload(records: &[BytesMut]) -> Vec<u8> {
     let record = |record: &BytesMut| [&(record.len() as u32).to_be_bytes(), &record[..]].concat();
     records.iter().flat_map(record).collect()
@@ -391,7 +391,7 @@ fn forged_change(input: &mut Input<'_>) -> Change {
     }
 }
 
-/// A sound snapshot of znodes and sessions that make a state, or none.
+/// Opens a well-formed snapshot of arbitrary znodes and sessions, which may not be a valid state.
 fn forged_snapshot(input: &mut Input<'_>) {
     let zxid = Zxid::from_wire(i64::from(input.byte()));
     let (mut sessions, mut nodes, mut lists) = (BytesMut::new(), BytesMut::new(), BytesMut::new());
@@ -450,7 +450,7 @@ fn forged_snapshot(input: &mut Input<'_>) {
     let disk = SimDisk::new(1);
     let (name, contents) = forge::snapshot(zxid, &blocks);
     disk.put(&name, contents);
-    // The log ends where the snapshot does.
+    // The log ends with the last transaction of the snapshot.
     let payload = payload(&[encoded(zxid.get(), SessionId::SERVER, 1, Change::Check)]);
     let (name, contents) =
         forge::segment(Zxid::from_wire(0), &[Batch { records: 1, synced_to: 0, payload: &payload }]);
@@ -458,7 +458,7 @@ fn forged_snapshot(input: &mut Input<'_>) {
     open_forged(&disk, input);
 }
 
-/// Opens what was forged, and does with the state whatever a server does with one.
+/// Opens forged files. If the log accepts them, uses the state as a server does.
 fn open_forged(disk: &SimDisk, input: &mut Input<'_>) {
     let options = Options { segment_size: 1 << 20, allocate: 0, snapshot_after: 1 << 20 };
     let Ok((log, recovered)) = Log::open(disk.port(), options.clone()) else { return };
@@ -513,7 +513,7 @@ fn serve(state: State, input: &mut Input<'_>) {
     assert_eq!(core.stats().ephemerals, 0, "an ephemeral has outlived its session");
 }
 
-/// What is decoded is encoded to the same.
+/// Checks that a decoded record equals its re-encoded one.
 fn decoders(input: &mut Input<'_>) {
     let choice = input.byte();
     let bytes = input.rest();

@@ -1,4 +1,4 @@
-//! Multi: all of it happens or nothing, and a log brings back the same.
+//! Multi: all operations are applied or none, and a log restores the same state.
 #![no_main]
 
 use std::sync::LazyLock;
@@ -19,7 +19,7 @@ fn me() -> SessionId {
 static IDENTITIES: LazyLock<[Identity; 2]> =
     LazyLock::new(|| [Identity::new("ip", "127.0.0.1"), acl::digest(b"me:pw")]);
 
-/// A tree with something to collide with.
+/// A tree with znodes that conflict with the requests.
 static STATE: LazyLock<State> = LazyLock::new(|| {
     let mut state = State::new(1);
     let session = txn::Change::CreateSession { timeout_ms: 1000, password: txn::Password([1; 16]) };
@@ -96,7 +96,7 @@ fuzz_target!(|data: &[u8]| {
     codec::encode_txn(&txn, &mut bytes).expect("what was decided can be logged");
     replay(codec::decode_txn(&bytes).expect("we wrote it"), &mut again).expect("it fits");
     assert_eq!((records(&again.tree), again.zxid), (records(&state.tree), state.zxid));
-    // What goes with a session goes with it, however it came.
+    // The end of a session deletes all its ephemerals, also those from the multi.
     let end = prepare(Request::CloseSession, &state, asker);
     run(&mut state, end).expect("a session can end");
     assert_eq!(state.tree.ephemerals_count(), 0);

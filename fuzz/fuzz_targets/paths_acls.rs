@@ -1,4 +1,4 @@
-//! Paths and access lists: what is accepted is sane, and what is checked is what was stored.
+//! Paths and access lists: accepted ones are valid, and checks give the permissions of the stored list.
 #![no_main]
 
 use bytes::BytesMut;
@@ -69,7 +69,7 @@ fn lists(list: Vec<Acl>) {
         [Identity::new("ip", "127.0.0.1"), acl::digest(b"me:secret"), Identity::new("x509", "CN=me,O=us")];
     let Ok(stored) = acl::resolve(list, &me) else { return };
     assert!(!stored.is_empty() && stored.iter().all(|acl| acl.who.scheme != "auth"));
-    // As in ZooKeeper, `auth` may add what is there already.
+    // As in ZooKeeper, `auth` may add an entry that the list already has.
     let mut once: Vec<Acl> = Vec::new();
     for acl in stored.iter() {
         if !once.contains(acl) {
@@ -85,7 +85,7 @@ fn lists(list: Vec<Acl>) {
             let stranger = [Identity::new("ip", stranger)];
             assert!(acl::check(&stored, perm, &stranger).is_err() || granted & perm != 0);
         }
-        // Who is nobody may do what everybody may.
+        // A client without identities has the permissions of `world`.
         let everybody = stored.iter().any(|acl| acl.who.scheme == "world" && acl.perms & perm != 0);
         assert_eq!(acl::check(&stored, perm, &[]).is_ok(), everybody);
         acl::check(&stored, perm, &[Identity::new("super", "")]).expect("super may do anything");
@@ -96,7 +96,7 @@ fn lists(list: Vec<Acl>) {
     }
 }
 
-/// As much of one as is looked at.
+/// Returns the part of a certificate that the server reads.
 fn certificate(input: &mut Input<'_>) -> Vec<u8> {
     let der = |tag: u8, contents: &[u8]| match contents.len() {
         len @ 0..128 => [&[tag, len as u8], contents].concat(),
@@ -123,7 +123,7 @@ fn certificate(input: &mut Input<'_>) -> Vec<u8> {
 
 fn subject(certificate: &[u8]) {
     let Some(name) = fuzzing::subject(certificate) else { return };
-    // Java escapes what it does not take escaped, and so do we.
+    // Java escapes `\r`, but does not accept it escaped. This server does the same.
     if !name.contains('\r') {
         assert!(fuzzing::is_subject(&name), "{name:?} cannot stand in an access list");
     }

@@ -1,7 +1,7 @@
-//! Replies: decodes any bytes as what a server may send to a client.
+//! Replies: decodes any bytes as messages from a server.
 //!
-//! A record that is decoded must be decoded again from its own encoding. The elements of a vector must have been in the
-//! frame, so that a hostile server cannot make a client allocate more than a small multiple of what it sent.
+//! A decoded record must be decoded again from its own encoding. The elements of a vector must have been in the frame. So a
+//! hostile server cannot make a client allocate more than a small multiple of the bytes that it sent.
 #![no_main]
 
 use bytes::BytesMut;

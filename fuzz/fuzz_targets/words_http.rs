@@ -1,6 +1,6 @@
-//! The first bytes of a stranger: words, greetings, other protocols, HTTP; in whatever pieces they come.
+//! The first bytes of an unknown client, in arbitrary pieces: words, greetings, other protocols, HTTP.
 //!
-//! The clock stands still while there is something to do, so that all that ends in time ends at once.
+//! The clock is paused and advances only when no task can run, so that timeouts end at once.
 #![no_main]
 
 use std::time::Duration;
@@ -25,7 +25,7 @@ fuzz_target!(|data: &[u8]| {
         if choice & 64 != 0 {
             let whole = http(&[bytes], 1 << 16).await;
             let parts = http(&pieces(bytes, &sizes), room).await;
-            // Of nonsense that comes in parts hyper awaits the end; the rest of an answer has times and numbers in it.
+            // For invalid input in parts hyper waits for the end. The rest of an answer contains times and counts.
             if !whole.is_empty() && !parts.is_empty() {
                 assert_eq!(whole[..12], parts[..12], "how it comes makes a difference");
             }
@@ -49,7 +49,7 @@ fn access(choice: u8) -> Access {
     }
 }
 
-/// The sizes come round until nothing is left.
+/// Splits bytes into pieces of these sizes, which repeat until no bytes are left.
 fn pieces<'a>(mut bytes: &'a [u8], sizes: &[usize]) -> Vec<&'a [u8]> {
     let mut pieces = Vec::new();
     for &size in sizes.iter().cycle() {
@@ -117,7 +117,7 @@ async fn http(pieces: &[&[u8]], room: usize) -> Vec<u8> {
     heard
 }
 
-/// Says all of it, and listens until nothing more comes.
+/// Sends all pieces, and reads until the stream ends or stays silent.
 async fn talk(stream: DuplexStream, pieces: &[&[u8]]) -> Vec<u8> {
     let (mut reader, mut writer) = split(stream);
     let write = async {

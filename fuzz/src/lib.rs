@@ -1,4 +1,4 @@
-//! What the targets share: an input that is taken from the front, and requests made of it.
+//! Code that the targets share: an input of bytes, and requests made from it.
 
 #[path = "../../crates/zoolock-server/tests/support/sim_disk.rs"]
 pub mod sim_disk;
@@ -10,7 +10,7 @@ use zoolock_wire::{
     Acl, CreateRequest, Hidden, Identity, Request, RequestHeader, SetWatches, Writer, op, perms,
 };
 
-/// Few enough that requests meet each other.
+/// Paths of requests. They are few, so that requests conflict.
 pub const PATHS: [&str; 14] = [
     "/a",
     "/a/b",
@@ -28,64 +28,64 @@ pub const PATHS: [&str; 14] = [
     "/zookeeper/quota/a",
 ];
 
-/// An account, the secret, and two that are neither.
+/// Credentials: an account, the secret, the super user, and an empty user.
 pub const CREDENTIALS: [&str; 4] = ["me:pw", "zoolock:secret", "super:test", ":"];
 
-/// Bytes that are used up; zeros follow.
+/// Bytes that are read from the front. After the last one, zeros follow.
 pub struct Input<'a>(&'a [u8]);
 
 impl<'a> Input<'a> {
-    /// Begins at the front.
+    /// Creates an input of these bytes.
     pub fn new(bytes: &'a [u8]) -> Self {
         Input(bytes)
     }
 
-    /// Whether all is used up.
+    /// Returns whether all bytes are read.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// All that is left.
+    /// Reads all remaining bytes.
     pub fn rest(&mut self) -> &'a [u8] {
         std::mem::take(&mut self.0)
     }
 
-    /// A byte.
+    /// Reads a byte.
     pub fn byte(&mut self) -> u8 {
         let Some((&byte, rest)) = self.0.split_first() else { return 0 };
         self.0 = rest;
         byte
     }
 
-    /// A number of two bytes.
+    /// Reads a number of two bytes.
     pub fn short(&mut self) -> u16 {
         u16::from_be_bytes([self.byte(), self.byte()])
     }
 
-    /// A number of eight bytes.
+    /// Reads a number of eight bytes.
     pub fn long(&mut self) -> i64 {
         i64::from_be_bytes(std::array::from_fn(|_| self.byte()))
     }
 
-    /// As many bytes, or all that are left.
+    /// Reads `len` bytes, or all remaining ones.
     pub fn take(&mut self, len: usize) -> &'a [u8] {
         let (head, rest) = self.0.split_at(len.min(self.0.len()));
         self.0 = rest;
         head
     }
 
-    /// Bytes whose number comes first.
+    /// Reads a number of one byte, then that number of bytes.
     pub fn bytes(&mut self) -> &'a [u8] {
         let len = self.byte();
         self.take(usize::from(len))
     }
 
-    /// One of these.
+    /// Returns one of these values.
     pub fn choose<T: Copy>(&mut self, from: &[T]) -> T {
         from[usize::from(self.byte()) % from.len()]
     }
 
-    /// A path, one of few most of the time.
+    /// Returns a path, mostly one of [`PATHS`].
     pub fn path(&mut self) -> String {
         match self.byte() {
             240.. => String::from_utf8_lossy(self.bytes()).into_owned(),
@@ -141,7 +141,7 @@ impl<'a> Input<'a> {
         })
     }
 
-    /// A write that may stand in a multi.
+    /// Returns a write that a multi may contain.
     pub fn write(&mut self) -> Request {
         match self.byte() % 8 {
             0..4 => self.create(),
@@ -151,7 +151,7 @@ impl<'a> Input<'a> {
         }
     }
 
-    /// Any request that there is.
+    /// Returns any request.
     pub fn request(&mut self) -> Request {
         let watch = |input: &mut Self| input.byte() & 1 == 1;
         match self.byte() % 32 {
@@ -212,7 +212,7 @@ impl<'a> Input<'a> {
     }
 }
 
-/// A request as a frame has it.
+/// Encodes a request with its header.
 pub fn frame(xid: i32, request: &Request) -> BytesMut {
     let mut out = BytesMut::new();
     RequestHeader { xid, op: request.op() }.encode(&mut Writer::new(&mut out));
@@ -220,12 +220,12 @@ pub fn frame(xid: i32, request: &Request) -> BytesMut {
     out
 }
 
-/// All of a tree, in order.
+/// Returns all records of a tree, sorted by path.
 pub fn records(tree: &Tree) -> Vec<NodeRecord> {
     sorted(tree.records())
 }
 
-/// In the order of their paths.
+/// Returns the records sorted by path.
 pub fn sorted(records: impl IntoIterator<Item = NodeRecord>) -> Vec<NodeRecord> {
     let mut records: Vec<NodeRecord> = records.into_iter().collect();
     records.sort_by(|a, b| a.path.cmp(&b.path));

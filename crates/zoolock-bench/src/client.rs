@@ -1,4 +1,4 @@
-//! A client that costs little itself: blocking, frames made by hand, answers only counted and checked for errors.
+//! A cheap client for measurements: blocking, with hand-made frames. It only counts answers and checks them for errors.
 
 use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
@@ -45,7 +45,7 @@ impl Client {
         Ok(client)
     }
 
-    /// Sends requests in one piece and waits for all their answers, none of which may be an error.
+    /// Sends requests in one piece and waits for all answers. An error in an answer is an error.
     pub(crate) fn exchange(&mut self, requests: impl Iterator<Item = Request>) -> Outcome<()> {
         let mut count = 0;
         for request in requests {
@@ -79,7 +79,7 @@ impl Client {
                 if end > self.input.len() {
                     break;
                 }
-                // xid, zxid, err
+                // The reply header: xid, zxid, err.
                 if replies && self.input.get(at + 16..at + 20) != Some(&[0; 4]) {
                     return Err("the server answered with an error".into());
                 }
@@ -90,7 +90,7 @@ impl Client {
     }
 }
 
-/// A persistent znode of 100 bytes that anybody may use.
+/// Returns the request to create a persistent znode of 100 bytes that every client may use.
 pub(crate) fn create(path: String) -> Request {
     Request::Create(CreateRequest {
         op: op::CREATE,

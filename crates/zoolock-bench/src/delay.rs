@@ -1,8 +1,7 @@
-//! A network that is not loopback: a proxy that lets every byte through half a round trip later.
+//! A delaying proxy, in place of a network: it passes each byte on half a round trip later.
 //!
-//! Each piece is delayed from its own arrival, so that what is pipelined stays so. The proxy of the tests does the
-//! same, but in steps of a whole millisecond (tokio's timers), and looks for ZooKeeper's frames where etcd and Redis
-//! have none.
+//! Each piece is delayed from its own arrival, so pipelined requests stay pipelined. The proxy of the tests does the same,
+//! but in steps of a whole millisecond (tokio's timers). It also parses ZooKeeper's frames, which etcd and Redis do not have.
 
 use std::io::{Read as _, Write as _};
 use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
@@ -14,9 +13,9 @@ use std::time::{Duration, Instant};
 
 use crate::Outcome;
 
-/// The proxy; its connections end when it is dropped.
+/// The proxy. Its connections end when it is dropped.
 pub(crate) struct Delay {
-    /// Where it listens.
+    /// The address on which it listens.
     pub(crate) addr: SocketAddr,
     shared: Arc<Shared>,
     acceptor: Option<JoinHandle<()>>,
@@ -31,7 +30,7 @@ struct Shared {
 }
 
 impl Delay {
-    /// Starts before the server at `upstream`.
+    /// Starts a proxy for the server at `upstream`.
     pub(crate) fn start(upstream: SocketAddr, round_trip: Duration) -> Outcome<Self> {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
         let addr = listener.local_addr()?;
@@ -49,7 +48,7 @@ impl Delay {
                     if shared.ended.load(Ordering::SeqCst) {
                         return;
                     }
-                    // A server that is not there closes the client's connection.
+                    // If there is no server, the client's connection is closed.
                     let _ = shared.connect(client);
                 }
             }
@@ -82,7 +81,7 @@ impl Shared {
             }
         });
         let writer = thread::spawn(move || {
-            // Without it the kernel may wake us 50 µs late.
+            // Without this, the kernel may wake the thread 50 µs late.
             let _ = rustix::thread::set_current_timer_slack(NonZeroU64::new(1));
             for (arrived, piece) in receiver {
                 thread::sleep((arrived + half).saturating_duration_since(Instant::now()));
@@ -99,7 +98,7 @@ impl Shared {
 impl Drop for Delay {
     fn drop(&mut self) {
         self.shared.ended.store(true, Ordering::SeqCst);
-        // It waits for the next one.
+        // Wakes the acceptor, which waits for a connection.
         let _ = TcpStream::connect(self.addr);
         if let Some(acceptor) = self.acceptor.take() {
             let _ = acceptor.join();
@@ -123,7 +122,7 @@ mod tests {
 
     const ROUND_TRIP: Duration = Duration::from_millis(200);
 
-    /// Sends back what it gets.
+    /// Starts a server that echoes each byte.
     fn echo() -> SocketAddr {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port");
         let addr = listener.local_addr().expect("it is bound");
@@ -145,7 +144,7 @@ mod tests {
         let begun = Instant::now();
         for byte in 0..50 {
             socket.write_all(&[byte]).expect("it is open");
-            // So that they are pieces of their own.
+            // So that each byte is a piece of its own.
             thread::sleep(Duration::from_millis(1));
         }
         let mut answer = [0; 50];

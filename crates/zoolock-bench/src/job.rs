@@ -1,5 +1,5 @@
-//! What the harness tells a worker to do, and what the worker answers: one line each, so that programs in three
-//! languages understand them.
+//! The protocol between harness and workers: one line for a job and one for its answer, because workers are written
+//! in three languages.
 //!
 //! A job is `WORK key=value …`, an answer `ok elapsed_ns=… cpu_ns=… samples=…,…` or `failed why`.
 
@@ -12,7 +12,7 @@ use crate::Outcome;
 /// A job.
 #[derive(Clone, Debug)]
 pub(crate) struct Job {
-    /// Which of the works in `crate::worker`.
+    /// The name of a work in `crate::worker`.
     pub(crate) work: &'static str,
     fields: BTreeMap<&'static str, String>,
 }
@@ -22,18 +22,18 @@ impl Job {
         Self { work, fields: BTreeMap::new() }
     }
 
-    /// The same with a field more, or another value for it.
+    /// Returns the job with one more field, or with a new value for that field.
     pub(crate) fn with(mut self, key: &'static str, value: impl Display) -> Self {
         self.fields.insert(key, value.to_string());
         self
     }
 
-    /// Its settings, for whoever reads the results.
+    /// Returns its settings, to be stored with the results.
     pub(crate) fn settings(&self) -> BTreeMap<String, String> {
         self.fields.iter().map(|(key, value)| ((*key).to_owned(), value.clone())).collect()
     }
 
-    /// The line, without its end.
+    /// Returns the line, without the newline.
     pub(crate) fn line(&self) -> String {
         let fields = self.fields.iter().map(|(key, value)| format!(" {key}={value}"));
         fields.fold(self.work.to_owned(), |line, field| line + &field)
@@ -44,7 +44,7 @@ impl Job {
 pub(crate) struct Fields<'a>(BTreeMap<&'a str, &'a str>);
 
 impl<'a> Fields<'a> {
-    /// The first word and the fields behind it.
+    /// Returns the first word of a line, and its fields.
     pub(crate) fn parse(line: &'a str) -> (&'a str, Self) {
         let mut words = line.split_whitespace();
         let first = words.next().unwrap_or_default();
@@ -61,18 +61,18 @@ impl<'a> Fields<'a> {
     }
 }
 
-/// What a job took.
+/// The measurements of a job.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Taken {
-    /// From the first request to the last answer that is counted.
+    /// The time from the first counted request to the last counted answer.
     pub(crate) elapsed_ns: u64,
-    /// The worker's processor time in between.
+    /// The worker's processor time in that time.
     pub(crate) cpu_ns: u64,
-    /// How long it took until all were queued, where there is a queue.
+    /// The time until all contenders were queued, if there is a queue.
     pub(crate) joined_ns: u64,
-    /// How many acquisitions that were.
+    /// Number of acquisitions.
     pub(crate) turns: u64,
-    /// One latency each.
+    /// The measured latencies.
     pub(crate) samples_ns: Vec<u64>,
 }
 
@@ -86,7 +86,7 @@ impl Taken {
         )
     }
 
-    /// What an answer says; the error of a worker that failed.
+    /// Parses an answer. Returns the error of a worker that failed.
     pub(crate) fn parse(line: &str) -> Outcome<Self> {
         if let Some(why) = line.strip_prefix("failed ") {
             return Err(why.trim().into());

@@ -21,7 +21,7 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
-/// A result whose error ends the program, which prints it.
+/// A result whose error the program prints before it ends.
 type Outcome<T> = Result<T, Box<dyn std::error::Error + Send + Sync>>;
 
 /// The page with the tables.

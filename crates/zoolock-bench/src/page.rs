@@ -5,7 +5,7 @@ use std::path::Path;
 
 use crate::Outcome;
 
-/// Puts a table where the page has a place for it: between the marks of `name`.
+/// Replaces the table between the marks of `name` in a page.
 pub(crate) fn put(page: &Path, name: &str, table: &str) -> Outcome<()> {
     let (begin, end) = marks(name);
     let text = fs::read_to_string(page).map_err(|error| format!("{}: {error}", page.display()))?;
@@ -16,7 +16,7 @@ pub(crate) fn put(page: &Path, name: &str, table: &str) -> Outcome<()> {
     write(page, &format!("{before}{begin}\n{table}{end}{after}"))
 }
 
-/// Replaces a file whole or not at all.
+/// Replaces a file atomically.
 pub(crate) fn write(path: &Path, text: &str) -> Outcome<()> {
     let draft = path.with_extension("draft");
     fs::write(&draft, text)?;

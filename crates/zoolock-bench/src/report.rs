@@ -1,4 +1,4 @@
-//! Tables and files.
+//! The table of the server measurements, and its files.
 
 use std::fs;
 use std::path::Path;
@@ -8,7 +8,7 @@ use crate::server::{Figures, Piped, Samples};
 use crate::stats::{median, short, spread as spread_of};
 use crate::{Outcome, page};
 
-/// Prints the table, and unless told otherwise puts it where it is kept.
+/// Prints the table. Also writes it to its files unless `dry_run` is set.
 pub(crate) fn write(figures: &Figures, dry_run: bool) -> Outcome<()> {
     let table = table(figures);
     println!("{table}");

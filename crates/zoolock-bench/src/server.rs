@@ -1,4 +1,4 @@
-//! The work both servers do.
+//! The measurements of the embedded server and Apache ZooKeeper.
 
 use std::path::PathBuf;
 use std::thread;
@@ -13,14 +13,14 @@ use crate::process::{cpu, resident};
 use crate::servers::{Kind, Running};
 
 const SESSIONS: usize = 8;
-/// How many requests a session has under way.
+/// Number of requests that a session has in flight.
 const WINDOW: usize = 500;
 const WINDOWS: usize = 60;
 const AWAITED: usize = 1_000;
-/// Before anything is measured: Java compiles what it runs often.
+/// Windows before the measurement: Java compiles code that runs often.
 const WARM_UP: usize = 40;
 
-/// How to measure.
+/// The settings of a measurement.
 pub(crate) struct Settings {
     pub(crate) rounds: usize,
     pub(crate) znodes: usize,
@@ -28,7 +28,7 @@ pub(crate) struct Settings {
     pub(crate) zoolock: PathBuf,
 }
 
-/// What came out: one sample for each round.
+/// The samples of both servers: one for each round.
 #[derive(Debug, Default, Serialize)]
 pub(crate) struct Figures {
     pub(crate) znodes: usize,
@@ -56,7 +56,7 @@ pub(crate) struct Piped {
     pub(crate) cpu_us: Vec<f64>,
 }
 
-/// Measures both.
+/// Measures both servers, in turns.
 pub(crate) fn run(settings: &Settings) -> Outcome<Figures> {
     let mut figures = Figures { znodes: settings.znodes, ..Figures::default() };
     for round in 1..=settings.rounds {
@@ -112,7 +112,7 @@ fn measure(kind: Kind, settings: &Settings, samples: &mut Samples) -> Outcome<()
     Ok(())
 }
 
-/// Operations a second, and microseconds of the server's processor time for each.
+/// Returns the operations per second, and the microseconds of the server's processor time per operation.
 fn piped(
     server: &Running,
     clients: &mut [Client],

@@ -1,4 +1,4 @@
-//! The servers, started as their users start them, each in processes of its own.
+//! The servers, started as users start them, each in processes of its own.
 
 use std::fs::{self, File};
 use std::io::{Read as _, Write as _};
@@ -16,12 +16,12 @@ use crate::Outcome;
 use crate::client::Client;
 
 const PATIENCE: Duration = Duration::from_secs(60);
-/// How long one look at a server that starts may take.
+/// The time that one probe of a starting server may take.
 const PROBE: Duration = Duration::from_millis(50);
-/// An ensemble of so many.
+/// The number of servers in the ensemble.
 const NODES: usize = 3;
 
-/// Which server.
+/// A kind of server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum Kind {
@@ -29,9 +29,9 @@ pub(crate) enum Kind {
     Ours,
     /// Apache ZooKeeper with the settings of Debian's package: a heap of at most 1000 MB, fsync on.
     Apache,
-    /// Three of them; everybody speaks to the same follower.
+    /// An ensemble of three Apache ZooKeepers. All clients connect to the same follower.
     Ensemble,
-    /// Redis that keeps nothing.
+    /// Redis without persistence.
     Redis,
     /// Redis that syncs each write before it answers.
     RedisSynced,
@@ -40,10 +40,10 @@ pub(crate) enum Kind {
 }
 
 impl Kind {
-    /// Those that speak ZooKeeper and run alone, in the order in which they take turns.
+    /// The kinds that speak ZooKeeper's protocol and run alone, in the order of their turns.
     pub(crate) const BOTH: [Kind; 2] = [Kind::Ours, Kind::Apache];
 
-    /// How tables call it.
+    /// Returns its name in tables.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Kind::Ours => "zoolock serve",
@@ -55,7 +55,7 @@ impl Kind {
         }
     }
 
-    /// What is not installed, if anything.
+    /// Returns the missing program or package, with advice, if the server cannot be started.
     pub(crate) fn missing(self, zoolock: &Path) -> Option<String> {
         match self {
             Kind::Ours if zoolock.is_file() => None,
@@ -77,20 +77,20 @@ fn no_program(name: &str, package: &str) -> Option<String> {
     (!there).then(|| format!("no {name}, install the package {package}"))
 }
 
-/// A running server with nothing in it; it is killed when dropped.
+/// A running server without data. It is killed when dropped.
 pub(crate) struct Running {
-    /// Where it listens.
+    /// The address for clients.
     pub(crate) addr: SocketAddr,
-    /// From its start to its first answer.
+    /// The time from the start to the first answer.
     pub(crate) start: Duration,
     kind: Kind,
     begun: Instant,
     nodes: Vec<Node>,
-    // Goes last, when nobody writes there any more.
+    // Declared last, so that it is dropped after the processes.
     _dir: TempDir,
 }
 
-/// One process.
+/// One server process.
 struct Node {
     child: Child,
     addr: SocketAddr,
@@ -109,7 +109,7 @@ impl Running {
         Ok(running)
     }
 
-    /// Starts a server that does not serve yet.
+    /// Starts a server. It does not serve yet.
     pub(crate) fn launch(kind: Kind, zoolock: &Path, dir: &Path) -> Outcome<Self> {
         let dir = TempDir::with_prefix_in("zoolock-bench-", dir)?;
         let begun = Instant::now();
@@ -127,7 +127,7 @@ impl Running {
         Ok(Running { addr, start: Duration::ZERO, kind, begun, nodes, _dir: dir })
     }
 
-    /// Looks whether it serves by now.
+    /// Returns whether it serves already.
     pub(crate) fn serves(&mut self) -> Outcome<bool> {
         if self.nodes.iter().all(|node| answers(self.kind, node.addr)) {
             self.start = self.begun.elapsed();
@@ -148,12 +148,12 @@ impl Running {
         Ok(false)
     }
 
-    /// Its process.
+    /// Returns the process ID of the first process.
     pub(crate) fn pid(&self) -> u32 {
         self.nodes[0].child.id()
     }
 
-    /// What went wrong with it, as far as can be seen.
+    /// Returns a visible problem of its processes, if there is one.
     pub(crate) fn trouble(&mut self) -> Option<String> {
         for node in &mut self.nodes {
             if node.said().contains("OutOfMemoryError") {
@@ -172,7 +172,7 @@ impl Node {
         let log = dir.join("log.txt");
         let file = File::create(&log)?;
         command.stdin(Stdio::null()).stdout(file.try_clone()?).stderr(file);
-        // An interrupt at the terminal is for the harness, which then ends its servers.
+        // An interrupt at the terminal goes to the harness only, which then ends its servers.
         command.process_group(0);
         let line = format!("{command:?}");
         let child = command.spawn().map_err(|error| format!("{line}: {error}"))?;
@@ -202,7 +202,7 @@ fn ours(zoolock: &Path, addr: SocketAddr, dir: &Path) -> Command {
     command
 }
 
-/// Unlike that of the tests it may use its just-in-time compiler to the full.
+/// Returns the command of Apache ZooKeeper. Unlike the server of the tests, it may use its just-in-time compiler fully.
 fn apache(addr: SocketAddr, dir: &Path, ensemble: &str) -> Outcome<Command> {
     let config = format!(
         "tickTime=2000\nmaxClientCnxns=0\nadmin.enableServer=false\ndataDir={}\nclientPortAddress={}\nclientPort={}\n{ensemble}",
@@ -215,7 +215,7 @@ fn apache(addr: SocketAddr, dir: &Path, ensemble: &str) -> Outcome<Command> {
     let mut command = Command::new("java");
     command
         .args(["-Xmx1000m", "-Djava.net.preferIPv4Stack=true"])
-        // Runs `true`, so that the virtual machine says that it is out of memory, which nothing else does here.
+        // Runs `true` on an `OutOfMemoryError`. Then the virtual machine reports the error, which nothing else here does.
         .arg("-XX:OnOutOfMemoryError=true")
         .args(["-cp", "/usr/share/java/zookeeper.jar:/usr/share/java/slf4j-nop.jar"])
         .arg("org.apache.zookeeper.server.quorum.QuorumPeerMain")
@@ -265,7 +265,7 @@ fn etcd(dir: &Path) -> Outcome<Node> {
 
 fn answers(kind: Kind, addr: SocketAddr) -> bool {
     match kind {
-        // Apache ZooKeeper leaves who comes too early without an answer.
+        // Apache ZooKeeper does not answer a client that connects too early.
         Kind::Ours | Kind::Apache | Kind::Ensemble => Client::connect_within(addr, PROBE).is_ok(),
         Kind::Redis | Kind::RedisSynced => asked(addr, "PING\r\n").contains("PONG"),
         Kind::Etcd => asked(addr, "GET /health HTTP/1.0\r\n\r\n").contains("true"),
@@ -276,7 +276,7 @@ fn is_follower(addr: SocketAddr) -> bool {
     asked(addr, "srvr").contains("Mode: follower")
 }
 
-/// The first of what is answered to a question in plain text; nothing where nobody listens.
+/// Returns the beginning of the answer to a question in plain text; nothing if there is no server.
 fn asked(addr: SocketAddr, question: &str) -> String {
     let answer = || {
         let mut socket = TcpStream::connect(addr)?;

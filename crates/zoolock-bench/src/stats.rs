@@ -1,6 +1,6 @@
-//! What a few figures say.
+//! Statistics of a few figures.
 
-/// The middle one; nothing of nothing.
+/// Returns the median; NaN for no samples.
 pub(crate) fn median(samples: &[f64]) -> f64 {
     let mut sorted = samples.to_vec();
     sorted.sort_by(f64::total_cmp);
@@ -11,18 +11,18 @@ pub(crate) fn median(samples: &[f64]) -> f64 {
     }
 }
 
-/// The smallest and the largest.
+/// Returns the smallest and the largest sample.
 pub(crate) fn spread(samples: &[f64]) -> (f64, f64) {
     (samples.iter().copied().fold(f64::INFINITY, f64::min), samples.iter().copied().fold(0.0, f64::max))
 }
 
-/// The value that `percent` of the sorted samples do not exceed.
+/// Returns the smallest value that at least `percent` of the sorted samples do not exceed.
 pub(crate) fn percentile(sorted: &[u64], percent: usize) -> u64 {
     let at = (sorted.len() * percent).div_ceil(100).saturating_sub(1);
     sorted.get(at).copied().unwrap_or(0)
 }
 
-/// Three digits that count.
+/// Formats a figure with three significant digits.
 pub(crate) fn short(figure: f64) -> String {
     match figure {
         figure if figure >= 100.0 => format!("{figure:.0}"),

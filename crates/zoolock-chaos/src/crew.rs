@@ -93,7 +93,7 @@ impl Crew {
             && let Ok(None) = child.try_wait()
             && let Some(pid) = child.id().and_then(|pid| Pid::from_raw(pid as i32))
         {
-            // The pid is that of our child until it is waited for.
+            // Until the child is waited for, the pid is its own.
             let _ = kill_process(pid, signal);
         }
     }

@@ -78,7 +78,7 @@ pub(crate) struct Seen {
     /// The nodes whose tree differed from that of the others.
     pub(crate) diverged: Vec<String>,
     pub(crate) samples: Vec<Sample>,
-    /// When the nodes were usable, and the workers reached them.
+    /// The spans in which the nodes were usable, and in which the workers reached them.
     pub(crate) reach: Reach,
     pub(crate) began: i64,
     pub(crate) ended: i64,
@@ -169,7 +169,7 @@ impl Campaign<'_> {
         while Instant::now() < until {
             sleep(Duration::from_millis(rng.u64(200..2_000))).await;
             if round.is_empty() {
-                // Each kind once before any comes again.
+                // Each kind occurs once before any kind repeats.
                 round.extend_from_slice(kinds);
                 rng.shuffle(&mut round);
             }
@@ -268,7 +268,7 @@ impl Campaign<'_> {
     }
 }
 
-/// Restarts a node whose tree differs from that of the others. That is no violation of ours.
+/// Restarts a node whose tree differs from that of the others. Such a difference is no violation by zoolock.
 async fn mend(field: &mut Field, seen: &Mutex<Seen>) -> Outcome<()> {
     let diverged = mend::mend(&mut field.ensemble, WHOLE).await?;
     seen.lock().unwrap_or_else(PoisonError::into_inner).diverged.extend(diverged);
@@ -279,7 +279,7 @@ fn ticket(czxid: i64) -> String {
     format!("{:08x}-{czxid:016x}-{:08x}", 0, 0)
 }
 
-/// Ends all workers, and looks for znodes that are left.
+/// Stops all workers, and checks that no znode is left.
 async fn finish(field: &mut Field, referee: &Referee, seen: &Mutex<Seen>) -> Outcome<()> {
     field.heal()?;
     field.ensemble.whole(WHOLE).await?;

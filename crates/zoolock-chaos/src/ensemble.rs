@@ -57,7 +57,8 @@ impl Ensemble {
         for _ in 0..NODES {
             own.push((Port::reserve()?, [Port::reserve()?, Port::reserve()?]));
         }
-        // The ports of all links are known before the first link opens, since a node is told the address of its own.
+        // All ports are reserved before the first link opens: a link for elections needs the address of the link in
+        // the other direction.
         let mut gates: Vec<Vec<Option<[Port; 2]>>> = Vec::new();
         for from in 0..NODES {
             let gate = |to| Ok((from != to).then_some([Port::reserve()?, Port::reserve()?]));
@@ -144,7 +145,7 @@ impl Ensemble {
             .stdin(Stdio::null())
             .stdout(log.try_clone()?)
             .stderr(log)
-            // An interrupt at the terminal is for this process, which stops the nodes.
+            // An interrupt at the terminal goes to this process only, which stops the nodes.
             .process_group(0);
         node.child = Some(command.spawn().map_err(|error| format!("starting java: {error}"))?);
         Ok(())
@@ -158,7 +159,7 @@ impl Ensemble {
     /// Sends a signal to a node that runs.
     pub(crate) fn signal(&mut self, node: usize, signal: Signal) {
         if let Some(child) = self.nodes[node].running() {
-            // The pid is that of our child until it is waited for.
+            // Until the child is waited for, the pid is its own.
             let _ = kill_process(Pid::from_child(child), signal);
         }
     }
@@ -186,9 +187,9 @@ impl Ensemble {
 
     /// Ends a node and deletes its data.
     ///
-    /// ZooKeeper 3.8 goes on silently after its disk was full. The transactions that it could not write are missing in its
-    /// log, and from its next start on in its tree. Then it serves znodes that were deleted long ago. Seen here: a lock that
-    /// had no holder, and that no waiter got.
+    /// ZooKeeper 3.8 continues silently after its disk was full. The transactions that it could not write are missing
+    /// in its log, and from its next start on in its tree. Then it serves znodes that were deleted long ago. Observed
+    /// here: a lock that had no holder, and that no waiter got.
     pub(crate) async fn wipe(&mut self, node: usize) -> Outcome<()> {
         self.end(node, Signal::KILL).await;
         Ok(std::fs::remove_dir_all(self.nodes[node].dir.join("data/version-2"))?)

@@ -1,4 +1,4 @@
-//! The kinds of fault, and how each is done. Healing is the same for all: everything is put right.
+//! The kinds of fault, and how each is injected. Healing is the same for all: it restores everything.
 
 use std::time::Duration;
 
@@ -30,55 +30,56 @@ pub(crate) enum Kind {
     StopLeader,
     /// SIGSTOP to a follower.
     StopFollower,
-    /// SIGTERM to one after the other, each back before the next.
+    /// SIGTERM to one node after the other. Each serves again before the next.
     RollingRestart,
-    /// The leader is cut off from the others, both ways; its clients still reach it.
+    /// The leader is cut off from the other nodes, in both directions. Its clients still reach it.
     IsolateLeader,
-    /// The follower with the most connections is cut off from the others, both ways; its clients still reach it.
+    /// The follower with the most connections is cut off from the other nodes, in both directions. Its clients still reach it.
     IsolateFollower,
-    /// The leader's clients and followers hear it, and it hears no follower.
+    /// The leader receives nothing from its followers. They still receive from it, and its clients are not affected.
     DeafLeader,
-    /// The followers do not hear the leader, and it hears them.
+    /// The followers receive nothing from the leader, and it receives from them.
     MuteLeader,
     /// Two of the three do not reach each other; both reach the third.
     HalfPartition,
-    /// A node reaches nobody, neither nodes nor clients.
+    /// A node reaches no other node and no client.
     CutOffNode,
-    /// Everything between the nodes is late.
+    /// All messages between the nodes are late.
     SlowPeers,
-    /// Everything between clients and nodes is late.
+    /// All messages between clients and nodes are late.
     SlowClients,
-    /// A node may not write its files any more. It comes back without data and gets them from the leader.
+    /// A node cannot write its files. It comes back without data and copies the leader's.
     FullDisk,
-    /// The directory of a lock is deleted, its contenders in it.
+    /// The directory of a lock is deleted, with its contenders.
     DeleteDirectory,
-    /// Somebody connects as a holder's session, and closes it or not.
+    /// An intruder attaches to a holder's session, and closes it or not.
     TakeSession,
-    /// SIGSTOP to a worker, between a look at a guard and the write after it where one is there, for longer than its sessions live.
+    /// SIGSTOP to a worker for longer than its sessions live. If possible, it hits between a look at a guard and the
+    /// write after it.
     StopClient,
     /// SIGKILL to a worker.
     KillClient,
     /// A worker reaches no node.
     CutOffClient,
-    /// A worker is heard and hears nothing.
+    /// A worker's messages arrive, and it receives none.
     DeafClient,
     /// The connections of a worker are closed, again and again.
     FlappingClient,
 }
 
-/// What faults are done to.
+/// The targets of faults.
 pub(crate) struct Field {
     pub(crate) ensemble: Ensemble,
     pub(crate) crew: Crew,
 }
 
-/// A fault that was done.
+/// An injected fault.
 pub(crate) struct Blow {
-    /// To whom.
+    /// The target, in words.
     pub(crate) target: String,
-    /// How long to leave it so.
+    /// The time for which the fault lasts.
     pub(crate) lasts: Duration,
-    /// A node that may come back only without what it has on its disk.
+    /// A node that may come back only without the data on its disk.
     pub(crate) spoilt: Option<usize>,
 }
 
@@ -91,14 +92,14 @@ impl Kind {
         self.to_possible_value().map_or_else(String::new, |value| value.get_name().to_owned())
     }
 
-    /// Does it.
+    /// Injects the fault.
     pub(crate) async fn strike(self, field: &mut Field, referee: &Referee, rng: &mut Rng) -> Outcome<Blow> {
         let leader = field.ensemble.leader(PATIENCE).await?;
         let follower = (leader + rng.usize(1..NODES)) % NODES;
         let worker = rng.usize(..field.crew.len());
         let brief = Duration::from_millis(rng.u64(200..3_000));
         let long = Duration::from_millis(rng.u64(4_000..8_000));
-        // Longer than the longest session.
+        // Longer than the longest session timeout.
         let lethal = Duration::from_millis(rng.u64(8_500..10_500));
         let some = if rng.bool() { brief } else { long };
         let mut spoilt = None;
@@ -214,7 +215,7 @@ impl Kind {
                     let session = contenders[rng.usize(..contenders.len())].session;
                     match tree::take_over(field.ensemble.client_addr(follower), session, close).await {
                         Ok(()) => break,
-                        // Its owner may have been quicker, or may have closed it.
+                        // The owner may have attached first, or may have closed the session.
                         Err(_) if attempts < 5 => sleep(Duration::from_millis(200)).await,
                         Err(error) => return Err(error),
                     }
@@ -253,11 +254,11 @@ impl Kind {
     }
 }
 
-/// Nothing passes.
+/// The fault of a link that passes nothing.
 pub(crate) const SHUT: Fault = Fault { no_way_forth: true, no_way_back: true, delay: Duration::ZERO };
 
 impl Field {
-    /// Puts everything right that can be put right at once.
+    /// Heals all faults that can be healed at once.
     pub(crate) fn heal(&mut self) -> Outcome<()> {
         self.ensemble.open_ways();
         self.crew.open_ways();
@@ -274,7 +275,8 @@ impl Field {
     }
 }
 
-/// Looks a while for a worker that is worth to be stopped: a look at the guard does not help who is stopped after it.
+/// Waits a while for a worker with a task between its look at the guard and its write. That look does not help a
+/// process that is stopped after it.
 async fn one_who_ponders(referee: &Referee) -> Option<usize> {
     for _ in 0..2_000 {
         let found = referee.live().who_ponders();
@@ -286,7 +288,7 @@ async fn one_who_ponders(referee: &Referee) -> Option<usize> {
     None
 }
 
-/// Cuts a node off from the others, both ways; its clients still reach it.
+/// Cuts a node off from the others, in both directions. Its clients still reach it.
 pub(crate) fn isolate(ensemble: &Ensemble, node: usize) {
     for other in 0..NODES {
         hush(ensemble, node, other);

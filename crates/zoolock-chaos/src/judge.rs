@@ -177,8 +177,9 @@ impl Verdict {
         }
     }
 
-    /// Checks that a lock was not lost while a server could have kept it. Such a server was usable, and the worker reached it,
-    /// for the last sixth of the session timeout before the last time at which the guard was valid, until the loss.
+    /// Checks that a lock was not lost while a server could have kept it. Such a server was usable, and the worker
+    /// reached it, for a whole span. The span begins a sixth of the session timeout before the last time at which the
+    /// guard was valid, and ends with the loss.
     fn judge_loss(&mut self, section: &Section, reach: &Reach) {
         let (Some(valid), Some(lost)) = (section.believed, section.lost) else { return };
         self.lost += 1;

@@ -114,7 +114,7 @@ impl Link {
     pub(crate) fn cut(&self) {
         let at = now();
         let mut broken = self.way.broken.lock().unwrap_or_else(PoisonError::into_inner);
-        // In front of a fault that goes on, which stays the last one.
+        // Inserted before a fault that continues, which stays the last one.
         let place = broken.iter().position(|(_, until)| until.is_none()).unwrap_or(broken.len());
         broken.insert(place, (at, Some(at + CUT)));
         self.way.cuts.send_modify(|cuts| *cuts += 1);

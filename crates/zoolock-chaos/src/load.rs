@@ -1,6 +1,5 @@
-//! Hours squeezed into minutes: thousands of sessions and ten times as many locks, which come and go, against `zoolock serve`
-//! and Apache ZooKeeper. Memory and file descriptors of server and clients are to stay as they are, and nothing is to be
-//! left.
+//! A long run in minutes: thousands of sessions and ten times as many locks are opened and closed, against `zoolock serve`
+//! and Apache ZooKeeper. Memory and file descriptors of server and clients must not grow, and nothing may be left.
 
 pub(crate) mod churn;
 mod crowd;
@@ -26,32 +25,32 @@ use churn::Tally;
 use crowd::Crowd;
 use server::{Counts, Server};
 
-/// Sixteen heaps, shared by a thousand threads, grow for hours by what lies between the pieces that are in use; one is as
-/// large as it will be after some minutes, and what is leaked is as much in it.
+/// The setting for one heap per process. Sixteen heaps that a thousand threads share grow for hours, by the gaps
+/// between the pieces in use. One heap has its final size after some minutes, and shows a leak as well.
 const ARENAS: (&str, &str) = ("MALLOC_ARENA_MAX", "1");
-/// Who opens many sessions at once waits for them.
+/// The time in which many sessions that are opened at once are open.
 const OPENED: Duration = Duration::from_secs(300);
-/// How long it may take until each lock was held once.
+/// The time in which each lock is held once.
 const FIRST_ROUND: Duration = Duration::from_secs(600);
-/// How long all may take to let go, to close, and to be forgotten by the server.
+/// The time in which all clients release their locks and close, and the server forgets them.
 const SETTLED: Duration = Duration::from_secs(120);
-/// A process has some files open that it opened on the way, once.
+/// The number of other files that a process may open, once.
 const OTHER_FILES: u64 = 8;
 const LOOK: Duration = Duration::from_millis(100);
 
-/// What keeps the locks.
+/// A server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize)]
 pub(crate) enum Kind {
-    /// `zoolock serve`, with its data on the disk.
+    /// `zoolock serve`, with its data on disk.
     Serve,
     /// One Apache ZooKeeper.
     Apache,
 }
 
-/// What clients do wrong, so that the judge is seen to find it.
+/// A seeded bug of the clients, which the judge must find.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Break {
-    /// They keep some memory of each turn.
+    /// Clients keep some memory of each turn.
     Leak,
 }
 
@@ -90,7 +89,7 @@ pub(crate) struct Settings {
     out: Option<PathBuf>,
 }
 
-/// How it was at a time.
+/// The figures at one time.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub(crate) struct Sample {
     /// Seconds since each lock had been held once.
@@ -100,33 +99,34 @@ pub(crate) struct Sample {
     clients: Having,
 }
 
-/// What came of one server.
+/// The results of one server.
 #[derive(Debug, Serialize)]
 pub(crate) struct Story {
     kind: Kind,
-    /// Before anybody came.
+    /// The resources before the first session.
     server_before: Having,
     clients_before: Having,
-    /// Seconds it took to open all sessions.
+    /// Seconds until all sessions were open.
     opening: f64,
-    /// And until each lock had been held once, from when servers and clients have what they need for all of them.
+    /// Seconds until each lock had been held once. From then on, server and clients have what they need for all locks.
     first_round: f64,
-    /// What is alive on the heap of a server that keeps it whole, then and when everybody had stopped.
+    /// Live bytes on the heap of a server that reserves its heap as a whole: after the first round, and after all
+    /// clients had stopped.
     alive: Option<(u64, u64)>,
     samples: Vec<Sample>,
     tally: Tally,
-    /// When everybody had stopped, their sessions still open.
+    /// The counts after all clients had stopped, with their sessions still open.
     idle: Counts,
-    /// When all sessions were closed.
+    /// The counts after all sessions were closed.
     empty: Counts,
     server_after: Having,
     clients_after: Having,
-    /// Directories of locks, and whatever is in them.
+    /// Number of lock directories, and the znodes that are left in them.
     directories: usize,
     left: Vec<String>,
 }
 
-/// Runs it, and says whether all stayed as it was.
+/// Runs the load. Returns whether there were no violations.
 pub(crate) async fn run(settings: &Settings) -> Outcome<bool> {
     if settings.sessions < 2 * settings.processes || settings.locks < settings.sessions / 2 {
         return Err("too few sessions for so many processes, or fewer locks than tasks".into());
@@ -165,7 +165,7 @@ async fn one(settings: &Settings, kind: Kind, seed: u64) -> Outcome<Story> {
     let dir = TempDir::with_prefix("zoolock-load-")?;
     let server = Server::start(kind, dir.path()).await?;
     let mut crowd = Crowd::start(settings, &server.addr(), seed)?;
-    // They have begun when they say so; by then they have what a process has.
+    // The processes report when they have begun. Then they have the files and the memory that any process has.
     crowd.all_say(churn::Phase::Ready, OPENED).await?;
     let (server_before, clients_before) = (Having::of(server.pid()?)?, crowd.having()?);
     let begun = now();
@@ -212,7 +212,7 @@ async fn one(settings: &Settings, kind: Kind, seed: u64) -> Outcome<Story> {
     Ok(story)
 }
 
-/// Waits until each lock was held once, if they ever are, and says how many seconds that took.
+/// Waits until each lock was held once, at most for [`FIRST_ROUND`]. Returns the seconds that this took.
 async fn first_round(settings: &Settings, crowd: &Crowd) -> f64 {
     let begun = Instant::now();
     while crowd.tally().locks < settings.locks && begun.elapsed() < FIRST_ROUND {
@@ -221,7 +221,7 @@ async fn first_round(settings: &Settings, crowd: &Crowd) -> f64 {
     begun.elapsed().as_secs_f64()
 }
 
-/// Looks at all of them once a second, and often enough where it is short.
+/// Samples server and clients once a second, or fifty times in a short run.
 async fn watch(settings: &Settings, server: &Server, crowd: &Crowd) -> Outcome<Vec<Sample>> {
     let mut samples = Vec::new();
     let begun = Instant::now();
@@ -246,7 +246,7 @@ async fn watch(settings: &Settings, server: &Server, crowd: &Crowd) -> Outcome<V
     Ok(samples)
 }
 
-/// Until the files are closed, which the last threads of the clients do in the background.
+/// Waits until the files are closed, which the last threads of the clients do in the background. Returns the resources.
 async fn back(server: &Server, crowd: &Crowd, of_server: u64, of_clients: u64) -> Outcome<(Having, Having)> {
     let deadline = Instant::now() + SETTLED;
     loop {

@@ -103,7 +103,7 @@ impl Fault {
 /// A seeded bug of the holders, which the judge must find.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Break {
-    /// Holders report their guards as valid in any case, and commands go on after the loss.
+    /// Holders report their guards as valid in any case, and commands continue after the loss.
     NeverLost,
 }
 
@@ -190,7 +190,7 @@ struct Rivals {
     waiting: JoinSet<(usize, Granted)>,
     granted: Vec<Option<i64>>,
     guards: Vec<Guard>,
-    /// Errors of the rivals. The round goes on, so that its table is not lost.
+    /// Errors of the rivals. The round continues, so that its table is not lost.
     failed: Vec<String>,
 }
 

@@ -1,5 +1,5 @@
-//! Injects faults into a real ensemble under zoolock, while a referee checks that no write of a former holder comes after a
-//! write of its successor.
+//! Injects faults into a real ensemble under zoolock. Meanwhile a referee checks that no write of a former holder
+//! comes after a write of its successor.
 //!
 //! `cargo run --release -p zoolock-chaos -- run --time 30m` needs no privileges: three Apache ZooKeeper nodes on loopback. All
 //! connections, between nodes and from clients, go through ports that can be shut in one or both directions, or delayed.

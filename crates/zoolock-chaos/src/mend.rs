@@ -1,4 +1,4 @@
-//! Looks whether the nodes agree, and lets one that does not begin anew.
+//! Checks whether the nodes agree, and restarts a node that does not.
 
 use std::time::Duration;
 
@@ -6,11 +6,12 @@ use crate::Outcome;
 use crate::ensemble::{Ensemble, NODES};
 use crate::tree;
 
-/// Looks whether the nodes agree, and lets one that does not begin anew from the leader's data. Says which did.
+/// Checks whether the nodes agree. Restarts a node that does not, without data, so that it copies the leader's.
+/// Returns a description of each such node.
 ///
-/// ZooKeeper 3.8.0 under load, with a follower that has lost its leader or comes back: seen here, znodes on one node only,
-/// after direct questions to each. ZOOKEEPER-4712 and ZOOKEEPER-4785 describe such; which it was is not known. No
-/// client can be right there.
+/// Observed with ZooKeeper 3.8.0 under load, when a follower lost its leader or came back: znodes existed on one node
+/// only. Direct questions to each node showed this. ZOOKEEPER-4712 and ZOOKEEPER-4785 describe such bugs; which one
+/// it was is not known. No client can be right there.
 pub(crate) async fn mend(ensemble: &mut Ensemble, patience: Duration) -> Outcome<Vec<String>> {
     let nodes: Vec<String> = (0..NODES).map(|node| ensemble.client_addr(node).to_string()).collect();
     let mut diverged = Vec::new();

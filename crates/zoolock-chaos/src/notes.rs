@@ -13,7 +13,7 @@ pub(crate) struct Who {
 /// A message.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) enum Note {
-    /// The task asks for a lock now.
+    /// The task begins to acquire locks.
     Asks { who: Who, locks: Vec<String> },
     /// The task has asked its guard, and writes this number of milliseconds later.
     Ponders { who: Who, millis: u64 },
@@ -35,10 +35,9 @@ pub(crate) struct Section {
     pub(crate) granted: Option<i64>,
     /// The last time at which the guard was valid. The task read the clock, then asked the guard.
     pub(crate) believed: Option<i64>,
-    /// The time at which the session was found to be over, or its lease to have ended. `None` if the lock was broken, or not
-    /// lost.
+    /// The time at which the session was found to have ended, or its lease. `None` if the lock was broken, or not lost.
     pub(crate) lost: Option<i64>,
-    /// The time at which the service confirmed the release.
+    /// The time at which the server confirmed the release.
     pub(crate) released: Option<i64>,
     pub(crate) ticket: Option<String>,
     /// The number of writes that the referee refused, after which the guard was still valid.

@@ -1,10 +1,10 @@
-//! What whoever started us tells us, a line each.
+//! The orders of the parent process, one line each.
 
 use tokio::sync::mpsc::{self, Receiver};
 
 use crate::Outcome;
 
-/// Lines of the standard input, read by a thread of its own, which ends with them or with us.
+/// The lines of standard input. A thread of its own reads them. It ends with the input, or after this value is dropped.
 pub(crate) struct Orders(Receiver<String>);
 
 impl Orders {
@@ -20,7 +20,7 @@ impl Orders {
         Orders(receiver)
     }
 
-    /// Waits until we are told this.
+    /// Waits for the next order, which must be this one.
     pub(crate) async fn expect(&mut self, order: &str) -> Outcome<()> {
         match self.0.recv().await {
             Some(line) if line == order => Ok(()),

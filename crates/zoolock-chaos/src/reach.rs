@@ -24,7 +24,7 @@ const OPENED: Duration = Duration::from_secs(1);
 /// A span of time, as two values of [`now`].
 pub(crate) type Span = (i64, i64);
 
-/// When each node was usable, and when the link of each worker to it was broken.
+/// The spans in which each node was usable, and in which the link of each worker to it was broken.
 #[derive(Default)]
 pub(crate) struct Reach {
     /// By node.
@@ -45,7 +45,7 @@ impl Reach {
     }
 }
 
-/// Probes all nodes with writes until it is dropped.
+/// A prober of all nodes. It probes with writes until it is dropped.
 pub(crate) struct Prober {
     usable: Arc<Mutex<Vec<Vec<Span>>>>,
     probing: Vec<JoinHandle<()>>,

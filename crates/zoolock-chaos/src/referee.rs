@@ -1,7 +1,7 @@
-//! The referee: an SQLite file that refuses an older token after a newer one, and writes down who came when.
+//! The referee: an SQLite file that refuses an older token after a newer one, and records all attempts to hold a lock.
 //!
-//! One thread writes, in the order in which it takes what is said; each write is answered after its transaction.
-//! Workers speak to it over a socket and not to the file: one that is stopped may not keep the others out of it.
+//! One thread writes, in the order in which it receives messages. It answers each write after its transaction.
+//! Workers speak to it over a socket, not to the file: a stopped worker must not lock the others out of the file.
 
 use std::collections::{HashMap, HashSet};
 use std::path::Path;
@@ -17,10 +17,10 @@ use crate::Outcome;
 use crate::clock::now;
 use crate::notes::{Note, Section, Who};
 
-/// How much is written in one transaction.
+/// Maximum number of messages that share a transaction with the first one.
 const BATCH: usize = 256;
 
-/// It listens until it is dropped.
+/// The referee. It listens until it is dropped.
 pub(crate) struct Referee {
     live: Arc<Mutex<Live>>,
     notes: Option<mpsc::SyncSender<Order>>,
@@ -28,14 +28,14 @@ pub(crate) struct Referee {
     writing: Option<JoinHandle<rusqlite::Result<()>>>,
 }
 
-/// What is known without a look into the file.
+/// The current state, available without a read of the file.
 #[derive(Default)]
 pub(crate) struct Live {
-    /// Who waits for a lock or works under it, for which and since when.
+    /// Tasks that wait for locks or work under them: since when, and which locks.
     pub(crate) busy: HashMap<Who, (i64, Vec<String>)>,
-    /// Who has looked whether it holds its lock and not yet written, and until when.
+    /// Tasks between a look at their guard and their write, and the time of the write.
     pub(crate) pondering: HashMap<Who, i64>,
-    /// Tickets whose release the service has confirmed, and which do not stay for the next task.
+    /// Tickets whose release the server has confirmed, and whose znode does not stay for the next task.
     pub(crate) released: HashSet<String>,
     pub(crate) sections: u64,
     pub(crate) refused: u64,
@@ -47,8 +47,7 @@ enum Order {
 }
 
 impl Referee {
-    /// Begins a file at `file` and listens at `socket`. With `fenced` off it lets everybody write, which the judge must
-    /// find out.
+    /// Creates the file, and listens at `socket`. If `fenced` is false, every write is accepted, which the judge must find.
     pub(crate) fn start(file: &Path, socket: &Path, fenced: bool) -> Outcome<Self> {
         let db = Connection::open(file)?;
         db.execute_batch(
@@ -73,14 +72,14 @@ impl Referee {
         lock(&self.live)
     }
 
-    /// Forgets what a worker that was killed was about.
+    /// Forgets the state of the earlier lives of a killed worker.
     pub(crate) fn forget(&self, worker: usize, before: u32) {
         let mut live = self.live();
         live.busy.retain(|who, _| who.worker != worker || who.life >= before);
         live.pondering.retain(|who, _| who.worker != worker || who.life >= before);
     }
 
-    /// Writes down a fault that is over.
+    /// Records a fault that has ended.
     pub(crate) fn fault(&self, kind: &str, target: &str, struck: i64, healed: i64, settled: i64) {
         let order =
             Order::Fault { kind: kind.to_owned(), target: target.to_owned(), struck, healed, settled };
@@ -89,7 +88,7 @@ impl Referee {
         }
     }
 
-    /// Writes the rest and closes the file.
+    /// Writes the remaining messages and closes the file.
     pub(crate) async fn close(mut self) -> Outcome<()> {
         self.listening.abort();
         let _ = (&mut self.listening).await;
@@ -124,7 +123,7 @@ async fn listen(listener: UnixListener, notes: mpsc::SyncSender<Order>, live: Ar
     }
 }
 
-/// Until its task ends, or says what is no note.
+/// Handles the messages of a task, until its connection ends or sends something else.
 async fn hear(stream: UnixStream, notes: mpsc::SyncSender<Order>, live: Arc<Mutex<Live>>) -> Outcome<()> {
     let (from, mut to) = stream.into_split();
     let mut lines = BufReader::new(from).lines();
@@ -157,7 +156,7 @@ async fn hear(stream: UnixStream, notes: mpsc::SyncSender<Order>, live: Arc<Mute
 }
 
 impl Live {
-    /// A worker one of whose tasks is between its look and its write for a while yet.
+    /// Returns a worker that has a task between its look and its write for another 50 ms at least.
     pub(crate) fn who_ponders(&self) -> Option<usize> {
         let soon = now() + 50_000_000;
         self.pondering.iter().find(|(_, until)| **until > soon).map(|(who, _)| who.worker)
@@ -212,9 +211,9 @@ impl Writer {
     }
 }
 
-/// Writes under all of the locks or under none.
+/// Writes under all locks or under none.
 fn write(db: &Connection, fenced: bool, who: Who, locks: &[String], token: &str) -> rusqlite::Result<bool> {
-    // What a user's own table would do, and nothing more.
+    // The fence does what a user's own table would do, and nothing more.
     let fence = "INSERT INTO fence (lock, token, writes) VALUES (?1, ?2, 1) ON CONFLICT (lock) DO UPDATE
                  SET token = excluded.token, writes = writes + 1 WHERE token <= excluded.token";
     let no_fence = "INSERT INTO fence (lock, token, writes) VALUES (?1, ?2, 1) ON CONFLICT (lock) DO UPDATE

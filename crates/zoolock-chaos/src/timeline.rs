@@ -1,4 +1,4 @@
-//! The timeline: what was broken when, and what went on meanwhile.
+//! The timeline: the faults, and the progress meanwhile.
 
 use std::fmt::Write as _;
 
@@ -9,18 +9,18 @@ const WIDTH: f64 = 1200.0;
 const LEFT: f64 = 170.0;
 const RIGHT: f64 = 1180.0;
 const TOP: f64 = 60.0;
-/// How high the curve of sections is.
+/// The height of the curve of sections.
 const CURVE: f64 = 140.0;
 const ROW: f64 = 18.0;
 
-/// How far it was at a time.
+/// The progress at one time.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Sample {
     pub(crate) at: i64,
     pub(crate) sections: u64,
 }
 
-/// Draws it: above, critical sections a second and refused writes; below, a row for each kind of fault.
+/// Draws the timeline: above, critical sections per second and refused writes; below, a row for each kind of fault.
 pub(crate) fn svg(verdict: &Verdict) -> String {
     let done: Vec<_> = verdict.faults.iter().filter(|fault| fault.is_done()).collect();
     let mut kinds: Vec<&str> = done.iter().map(|fault| fault.kind.as_str()).collect();

@@ -132,14 +132,14 @@ enum Interruption {
     Outer(Failure),
 }
 
-/// Returns whether the lock was revoked while it was waiting. It is better not to start the command than to end it at
-/// once.
+/// Returns whether the lock was revoked during the wait. Then the command is not started, because it would be ended at once.
 async fn was_revoked(holder: &Holder, waited: Duration) -> bool {
     waited > MIN_WAIT_TO_CHECK
         && tokio::time::timeout(CHECK_TIMEOUT, holder.revoked_by_now()).await == Ok(true)
 }
 
-/// Returns whether to join the queue again: the session has ended, but not by request.
+/// Returns whether to join the queue again: the znode was deleted, the session ended without a request,
+/// or this user's server has ended.
 fn should_rejoin(error: &zoolock::Error, service: &Service) -> bool {
     match error {
         zoolock::Error::Removed { .. } => true,

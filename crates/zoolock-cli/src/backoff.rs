@@ -1,19 +1,19 @@
-//! How long to wait before something is tried again.
+//! Growing pauses between retries.
 
 use std::time::Duration;
 
 const SHORTEST: Duration = Duration::from_millis(500);
-/// What went well for so long begins anew.
+/// Maximum pause. After a run of at least this length, the pauses begin at [`SHORTEST`] again.
 const LONGEST: Duration = Duration::from_secs(30);
 
-/// Pauses that grow, until something went well for a while.
+/// Pauses that double up to [`LONGEST`], until a run lasts that long.
 #[derive(Debug, Default)]
 pub(crate) struct Backoff {
     last: Option<Duration>,
 }
 
 impl Backoff {
-    /// The pause after something that lasted `ran`.
+    /// Returns the pause after a run that lasted `ran`.
     pub(crate) fn after(&mut self, ran: Duration) -> Duration {
         let pause = match self.last {
             Some(last) if ran < LONGEST => (last * 2).min(LONGEST),

@@ -1,5 +1,6 @@
-//! The step between our process and the command's: a fresh process of ours that arranges what only the
-//! command's own process can arrange, and then becomes the command.
+//! `zoolock become`: the process that becomes the command.
+//!
+//! It sets up what only the command's own process can set up. Then it replaces itself with the command.
 
 use std::os::unix::process::CommandExt;
 use std::process::Command;
@@ -11,17 +12,17 @@ use crate::executable;
 use crate::exit::{Exit, Failure};
 use crate::terminal::{self, Terminal};
 
-/// Replaces this process; returns only when it could not.
+/// Replaces this process with the command. Returns only if that fails.
 pub(crate) fn become_command(args: &BecomeArgs) -> Failure {
     die_with_parent();
-    // It may have died before we asked to be told.
+    // The parent may have died before this process asked for the signal.
     if getppid() != Pid::from_raw(args.parent) {
         return Failure::new(Exit::LOST, "the process that held the lock is gone");
     }
     if args.foreground
         && let Some(terminal) = Terminal::open()
     {
-        // Without the terminal the command stops when it reads, and gets it then.
+        // Without the terminal, the command stops at its first read, and gets the terminal then.
         let _ = terminal.give(getpgrp());
     }
     terminal::allow_output_stop();
@@ -44,7 +45,7 @@ fn take_over_variables(command: &mut Command, main: i32) {
     }
 }
 
-/// When the thread that started us ends, so do we: a command does not live on without its lock.
+/// Asks the kernel to kill this process when the thread that started it ends. So the command does not outlive its lock.
 #[cfg(target_os = "linux")]
 fn die_with_parent() {
     use rustix::process::{Signal, set_parent_process_death_signal};

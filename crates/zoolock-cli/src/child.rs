@@ -35,12 +35,12 @@ use crate::zombies::{self, Spawned};
 const STARTING: Duration = Duration::from_secs(10);
 /// The time in which the reaper must end after it was dismissed.
 const FAREWELL: Duration = Duration::from_secs(1);
-/// The pause between two looks at processes that are being killed.
+/// The pause between two checks of processes that are being killed.
 const PAUSE: Duration = Duration::from_millis(10);
 /// A process that still exists this long after KILL probably waits for a disk that does not answer.
 const STUCK: Duration = Duration::from_secs(2);
 
-/// Describes the lock to the command, in environment variables.
+/// The description of the lock for the command, in environment variables.
 #[derive(Debug)]
 pub(crate) struct Environment {
     pub(crate) name: String,
@@ -51,7 +51,7 @@ pub(crate) struct Environment {
     pub(crate) path: String,
     /// This acquisition and those of the outer commands, for commands that the command runs.
     pub(crate) held: String,
-    /// Options for locks that the command takes itself.
+    /// The owner id for locks that the command acquires itself.
     pub(crate) owner: Option<String>,
 }
 
@@ -154,7 +154,7 @@ impl Child {
         .map_err(|error| refused("a thread that watches the command", error))?;
         let mut process = reaper(&start, theirs);
         let reaper = Spawned::start(&mut process).map_err(unable)?;
-        // It keeps the other end of the socket open.
+        // The `Command` keeps the reaper's end of the socket open.
         drop(process);
         let pidfd = pidfd_open(Pid::from_child(&reaper), PidfdFlags::empty()).ok();
         let socket = Arc::new(socket);
@@ -168,7 +168,8 @@ impl Child {
             sender,
         };
         let _ = to_thread.send(listener);
-        // The last step that may fail. After a return from here without a command, other contenders get the lock.
+        // The last step before the reaper may start the command. If this function returns without a command,
+        // other contenders acquire the lock.
         let stdin = io::stdin();
         let files: Vec<_> = [stdin.as_fd(), line.as_fd()].into_iter().chain(start.held).collect();
         if let Err(error) = Order::Start(start.lease).send_with(&socket, &files) {
@@ -222,7 +223,7 @@ impl Child {
     }
 
     /// Sends a signal to the whole group. The number of the group is not reused, because the first process of the group is
-    /// not taken before [`Child::dismiss`].
+    /// not reaped before [`Child::dismiss`].
     pub(crate) fn signal(&self, signal: Signal) {
         // The group may be empty.
         let _ = kill_process_group(self.pid, signal);
@@ -332,8 +333,8 @@ fn reaper(start: &Start<'_>, socket: OwnedFd) -> Command {
         // An inherited token would be that of another lock.
         None => process.env_remove("ZOOLOCK_TOKEN"),
     };
-    // ^C, and STOP to our process group, must not reach the reaper. It stays in our session, because the command could not
-    // have the terminal otherwise.
+    // ^C, and a STOP to zoolock's process group, must not reach the reaper. The reaper stays in zoolock's session, because
+    // the command could not have the terminal otherwise.
     process.stdin(Stdio::from(socket)).process_group(0);
     process
 }
@@ -350,7 +351,7 @@ fn line(command: &[OsString]) -> io::Result<OwnedFd> {
     Ok(file.into())
 }
 
-/// Returns how the command ended, without taking it. Its pid is used for signals as long as the [`Child`] exists.
+/// Returns how the command ended, without reaping it. Its pid is used for signals as long as the [`Child`] exists.
 fn ending(leader: Pid, how: WaitIdOptions) -> Option<Ending> {
     let end = WaitIdOptions::EXITED | WaitIdOptions::NOWAIT | how;
     waitid(WaitId::Pid(leader), end).ok().flatten().as_ref().and_then(Ending::of)

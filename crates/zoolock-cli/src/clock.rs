@@ -1,4 +1,4 @@
-//! The clock that goes on while the machine sleeps: what a lease goes by.
+//! The clock of leases, which continues while the machine sleeps.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::Duration;
@@ -9,19 +9,19 @@ use rustix::time::{
     timerfd_create, timerfd_settime,
 };
 
-/// The time since the machine was started; two processes read the same.
+/// Returns the time since the machine was started. All processes read the same clock.
 pub(crate) fn now() -> Duration {
     let time = clock_gettime(ClockId::Boottime);
     Duration::new(time.tv_sec.unsigned_abs(), u32::try_from(time.tv_nsec).unwrap_or_default())
 }
 
-/// When a deadline is. The clock is read first: who is stopped between the two reads comes to an earlier end.
+/// Returns a deadline on this clock. A pause of this process between the two reads makes the result earlier, never later.
 pub(crate) fn at(deadline: zoolock::Deadline) -> Duration {
     let now = now();
     now + deadline.remaining()
 }
 
-/// A timer on that clock, to be polled.
+/// A timer on this clock, as a file to poll.
 pub(crate) struct Timer(OwnedFd);
 
 impl Timer {
@@ -29,7 +29,7 @@ impl Timer {
         timerfd_create(TimerfdClockId::Boottime, TimerfdFlags::NONBLOCK | TimerfdFlags::CLOEXEC).map(Self)
     }
 
-    /// Rings at `at`, or never; what was set before is forgotten.
+    /// Sets the timer to `at`, or disarms it. The former setting is lost.
     pub(crate) fn set(&self, at: Option<Duration>) {
         let at = match at {
             // A zero would disarm it.
@@ -42,7 +42,7 @@ impl Timer {
             tv_nsec: at.subsec_nanos().into(),
         };
         let once = Itimerspec { it_interval: zero, it_value: at };
-        // That it rang is seen by the clock; the count only has to go.
+        // Clears the count of expirations. The caller reads the clock instead.
         let _ = read(&self.0, &mut [0_u8; 8]);
         let _ = timerfd_settime(&self.0, TimerfdTimerFlags::ABSTIME, &once);
     }

@@ -1,4 +1,4 @@
-//! `zoolock completions`: what makes a shell complete our command line.
+//! `zoolock completions`: shell completion scripts.
 
 use clap::builder::Resettable;
 use clap::{Arg, Command, CommandFactory as _};
@@ -6,21 +6,22 @@ use clap_complete::Shell;
 
 use crate::args::Args;
 
-/// The script for one shell.
+/// Returns the script for one shell.
 pub(crate) fn script(shell: Shell) -> String {
     let mut text = Vec::new();
     clap_complete::generate(shell, &mut shown(&Args::command()), "zoolock", &mut text);
     String::from_utf8(text).expect("names and help are text")
 }
 
-/// The command without what `--help` hides: clap completes that too, and takes nothing away.
+/// Copies the command without the flags and subcommands that `--help` hides. clap would complete them, and
+/// cannot remove them from a command.
 fn shown(command: &Command) -> Command {
     let (hidden, args): (Vec<&Arg>, Vec<&Arg>) = command.get_arguments().partition(|arg| arg.is_hide_set());
     let args = args.into_iter().cloned().map(|arg| {
         if hidden.is_empty() {
             return arg;
         }
-        // A flag may not name one that is not there; and a script would only offer less for it.
+        // A flag must not refer to a removed flag. In a script, such a reference would only hide flags.
         arg.conflicts_with(Resettable::Reset).required_unless_present(Resettable::Reset)
     });
     let commands = command.get_subcommands().filter(|command| !command.is_hide_set()).map(shown);

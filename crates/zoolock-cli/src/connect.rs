@@ -1,4 +1,4 @@
-//! Connecting to the server.
+//! Connects to the server.
 
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};

@@ -1,4 +1,4 @@
-//! `zoolock deadlocks`: who waits for whom in a circle, and what to do.
+//! `zoolock deadlocks`: lists deadlocks, and the command that breaks each one.
 
 use std::fmt::Write as _;
 
@@ -19,7 +19,7 @@ struct Deadlocks {
     deadlocks: Vec<Deadlock>,
 }
 
-/// Names the deadlocks among the locks at and below `prefix`.
+/// Prints the deadlocks among the locks at and below `prefix`.
 pub(crate) async fn deadlocks(
     service: &Service,
     prefix: Option<&str>,
@@ -53,7 +53,7 @@ pub(crate) async fn deadlocks(
     printed
 }
 
-/// One circle, and the command that opens it.
+/// Formats a deadlock, and the command that breaks it.
 fn told(deadlock: &Deadlock, root: &str, look: &Look) -> String {
     let head = match deadlock.edges.len() {
         1 => "one waits for itself, for ever".to_owned(),
@@ -81,7 +81,7 @@ fn told(deadlock: &Deadlock, root: &str, look: &Look) -> String {
         line(&format!("{} more wait behind them", deadlock.behind), 4);
     }
     match &deadlock.to_break {
-        // Whole, so that it can be copied.
+        // Not wrapped, so that it can be copied.
         Some(cut) => {
             let name = Some(short(&cut.lock, root)).filter(|name| !name.starts_with('-'));
             let name = quoted(name.unwrap_or(&cut.lock));
@@ -92,7 +92,7 @@ fn told(deadlock: &Deadlock, root: &str, look: &Look) -> String {
     text
 }
 
-/// A name as a shell takes it for one word.
+/// Quotes a name, so that a shell reads it as one word.
 fn quoted(name: &str) -> String {
     let plain = |c: char| c.is_ascii_alphanumeric() || "/._-+:@%,=".contains(c);
     if name.chars().all(plain) {

@@ -1,10 +1,10 @@
-//! Times as people write and read them.
+//! Parses and formats times.
 
 use std::time::Duration;
 
 use crate::exit::Failure;
 
-/// The value of a flag: 30s, 500ms, 2m, 1h30m.
+/// Parses the value of a flag, such as 30s, 500ms, 2m or 1h30m.
 pub(crate) fn duration(flag: &str, text: &str) -> Result<Duration, Failure> {
     let hint = "write it as 30s, 500ms, 2m or 1h30m";
     let signed: jiff::SignedDuration =
@@ -13,7 +13,7 @@ pub(crate) fn duration(flag: &str, text: &str) -> Result<Duration, Failure> {
         .map_err(|_| Failure::usage(format!("{flag} {text:?}: a time cannot be negative; {hint}")))
 }
 
-/// A duration as people write it: no more digits than anyone reads.
+/// Formats a duration, rounded to milliseconds if it is short, then to tenths of a second, then to seconds.
 pub(crate) fn humane(duration: Duration) -> String {
     let milliseconds = duration.as_millis();
     if milliseconds > 0 && milliseconds < 950 {

@@ -1,4 +1,4 @@
-//! Whether a command can be run, found out before a lock is taken for it.
+//! Checks whether a command can be executed, before a lock is acquired for it.
 
 use std::ffi::{OsStr, OsString};
 use std::io::Read;
@@ -10,13 +10,13 @@ use rustix::io::Errno;
 
 use crate::exit::{Exit, Failure, refused};
 
-/// What `execvp` searches when there is no PATH.
+/// The directories that `execvp` searches without PATH.
 const DEFAULT_PATH: &str = "/bin:/usr/bin";
 
-/// Looks for `program` as `execvp` will.
+/// Checks that `execvp` will find `program`, and may execute it.
 ///
 /// # Errors
-/// 127 when it is not there, 126 when it is but cannot be executed.
+/// Exit code 127 if the program does not exist, 126 if it cannot be executed.
 pub(crate) fn check(program: &OsStr) -> Result<(), Failure> {
     if program.is_empty() {
         return Err(Failure::new(Exit::NOT_FOUND, "the command after -- is empty"));
@@ -37,7 +37,7 @@ fn find(program: &OsStr) -> Option<PathBuf> {
     candidates(program).into_iter().find(|path| look(path).is_ok())
 }
 
-/// Returns the paths at which `execvp` looks.
+/// Returns the paths that `execvp` tries.
 fn candidates(program: &OsStr) -> Vec<PathBuf> {
     if program.as_bytes().contains(&b'/') {
         return vec![PathBuf::from(program)];
@@ -46,7 +46,7 @@ fn candidates(program: &OsStr) -> Vec<PathBuf> {
     std::env::split_paths(&path).map(|directory| directory.join(program)).collect()
 }
 
-/// Why a file cannot be run.
+/// The reason why a file cannot be executed.
 enum Problem {
     NotFound,
     Directory,
@@ -84,7 +84,7 @@ fn look(path: &Path) -> Result<(), Problem> {
     }
 }
 
-/// What an attempt to run `program` that failed with `error` ends with.
+/// Returns the failure for an attempt to execute `program` that ended with `error`.
 pub(crate) fn failed(program: &OsStr, error: std::io::Error) -> Failure {
     // A limit or a lack of memory. The program may be fine.
     let lacking = [Errno::AGAIN, Errno::MFILE, Errno::NFILE, Errno::NOMEM];
@@ -103,7 +103,7 @@ pub(crate) fn failed(program: &OsStr, error: std::io::Error) -> Failure {
     Failure::new(exit, format!("cannot run {}: {cause}", program.display()))
 }
 
-/// Returns why the system does not run a program that is there and may be executed.
+/// Returns the reason why the system does not execute a program that exists and is executable.
 fn cause(program: &OsStr) -> Option<String> {
     let path = find(program)?;
     let mut start = [0; 256];

@@ -1,4 +1,4 @@
-//! `zoolock hold`: a lock without a command.
+//! `zoolock hold`: holds a lock without a command.
 
 use std::io::Write;
 use std::sync::Arc;
@@ -17,21 +17,21 @@ use crate::run::release;
 use crate::signals::{Signals, name as signal_name};
 use crate::talk::{Talk, printable_json};
 
-/// What `hold --json` prints.
+/// The output of `hold --json`.
 #[derive(Serialize)]
 struct Held<'a> {
     name: &'a str,
-    /// The first one, where there are several.
+    /// The first of the paths.
     path: &'a str,
     paths: Vec<&'a str>,
     node: String,
     token: String,
-    /// Whether the token is a fence: nobody else holds at the same time.
+    /// True if no other client holds the lock at the same time. The token is a fencing token then.
     alone: bool,
     previous: &'static str,
 }
 
-/// Takes the lock and holds it until somebody asks for its end.
+/// Acquires the lock, and holds it until a signal, the end of the input, a revocation or a loss.
 pub(crate) async fn hold(plan: Hold, talk: &Arc<Talk>) -> Result<Exit, Failure> {
     let mut signals = Signals::listen().map_err(|error| Failure::unavailable(error.to_string()))?;
     let _keeper = Keeper::of(&plan.service, talk);
@@ -41,7 +41,7 @@ pub(crate) async fn hold(plan: Hold, talk: &Arc<Talk>) -> Result<Exit, Failure> 
         acquire(&plan.service, &plan.wanted, talk, &mut signals, &mut input, &mut false).await?;
     let name = plan.wanted.name.as_str();
     if let Err(error) = print(&holder, name, plan.json)
-        // A reader that is gone does not need the token; the lock is held all the same.
+        // A reader that has closed the pipe does not need the token. The lock stays held.
         && error.kind() != std::io::ErrorKind::BrokenPipe
     {
         release(holder, name, talk).await;
@@ -83,7 +83,7 @@ pub(crate) async fn hold(plan: Hold, talk: &Arc<Talk>) -> Result<Exit, Failure> 
     Ok(Exit::OK)
 }
 
-/// Why a lock was lost, in words.
+/// Returns the reason of a loss, for messages.
 pub(crate) fn why(reason: LossReason) -> &'static str {
     match reason {
         LossReason::SessionExpired => "the session expired",

@@ -1,4 +1,4 @@
-//! A lock that is held, of whatever kind.
+//! A held lock of any kind.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -12,7 +12,7 @@ use zoolock::{
 use crate::plan::{Kind, Patience, Wanted};
 use crate::talk::Talk;
 
-/// The guard of any kind.
+/// The guard of a lock of any kind.
 pub(crate) enum Holder {
     Alone(Guard),
     Shared(ReadGuard),
@@ -22,7 +22,7 @@ pub(crate) enum Holder {
     SeveralShared(MultiReadGuard),
 }
 
-/// Does the same with every kind of guard.
+/// Evaluates an expression for the guard, of any kind.
 macro_rules! each {
     ($holder:expr, $guard:ident => $what:expr) => {
         match $holder {
@@ -36,7 +36,7 @@ macro_rules! each {
     };
 }
 
-/// Asks in the way that the patience says.
+/// Acquires a lock with the method for the given time limit.
 macro_rules! ask {
     ($lock:expr, $talk:expr, $patience:expr, $until:expr, $try:ident, $deadline:ident, $wait:ident, $guard:expr) => {{
         let lock = $lock;
@@ -50,7 +50,7 @@ macro_rules! ask {
 }
 
 impl Holder {
-    /// Waits for the lock; `None` where it is busy.
+    /// Acquires the lock. `None` if the lock is busy and the command does not wait.
     pub(crate) async fn acquire(
         zoolock: &Zoolock,
         wanted: &Wanted,
@@ -97,7 +97,7 @@ impl Holder {
         }
     }
 
-    /// The fencing token; `None` where others hold at the same time.
+    /// Returns the fencing token. `None` if other clients may hold the lock at the same time.
     pub(crate) fn token(&self) -> Option<String> {
         match self {
             Holder::Alone(guard) => Some(guard.token().to_string()),
@@ -107,7 +107,7 @@ impl Holder {
         }
     }
 
-    /// What names us to `revoke` and `break`.
+    /// Returns the ticket, which names this contender for `revoke` and `break`.
     pub(crate) fn ticket(&self) -> String {
         each!(self, guard => guard.ticket().to_string())
     }
@@ -116,7 +116,7 @@ impl Holder {
         each!(self, guard => guard.acquisition_id())
     }
 
-    /// How the last holder left, where that can be known.
+    /// Returns how the previous holder left, if that is known.
     pub(crate) fn previous(&self) -> &'static str {
         let previous = match self {
             Holder::Alone(guard) => guard.previous(),
@@ -133,7 +133,7 @@ impl Holder {
         }
     }
 
-    /// The directories of the locks.
+    /// Returns the paths of the lock directories.
     pub(crate) fn paths(&self) -> Vec<&str> {
         match self {
             Holder::Alone(guard) => vec![guard.path()],
@@ -186,11 +186,11 @@ impl Holder {
     }
 }
 
-/// Says when clients of other makes join the queue that do not see us.
+/// Warns about contenders of other client libraries that ignore the znode of this contender.
 async fn warn_of_neighbours(mut events: LockEvents, talk: Arc<Talk>) {
     while let Some(event) = events.next().await {
         if let LockEvent::Neighbour(_, what) = event {
-            // Whoever wants to hear of nothing but errors wants to hear of this.
+            // An error and not a note, so that --quiet prints it, too.
             talk.error(format_args!("lock {what}; two may hold the lock now"));
         }
     }

@@ -55,14 +55,14 @@ pub(crate) fn has_end_of_input() -> bool {
     !is_device || isatty(&stdin)
 }
 
-/// Blocks until standard input ends; false if it cannot be read.
+/// Blocks until standard input ends. Returns false if it cannot be polled.
 fn wait_for_end_of_input() -> bool {
     let stdin = std::io::stdin();
     let is_terminal = isatty(&stdin);
     let mut buffer = [0; 4096];
     loop {
         if is_terminal && !Terminal::open().is_some_and(|terminal| terminal.is_ours()) {
-            // To read in the background would stop us, and with us the renewal of the lock.
+            // A read in the background would stop this process, and with it the renewal of the lease.
             std::thread::sleep(Duration::from_millis(500));
             continue;
         }

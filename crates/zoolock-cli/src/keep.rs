@@ -1,4 +1,5 @@
-//! `zoolock run --keep`: stand by, take over, start again; exactly one in the fleet.
+//! `zoolock run --keep`: restarts the command, and waits for the lock again after a loss. At most
+//! one command runs in the fleet.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -14,7 +15,8 @@ use crate::run::{give_back, program, run_under};
 use crate::signals::{Signals, name as signal_name};
 use crate::talk::Talk;
 
-/// Keeps the command running, here or elsewhere, until somebody ends us; then the code is the command's.
+/// Acquires the lock and runs the command, again and again, until a signal ends zoolock.
+/// Returns the exit code of the command.
 pub(crate) async fn keep(plan: &Run, talk: &Arc<Talk>, signals: &mut Signals) -> Result<Exit, Failure> {
     let name = plan.wanted.name.as_str();
     let mut reached = false;
@@ -23,7 +25,7 @@ pub(crate) async fn keep(plan: &Run, talk: &Arc<Talk>, signals: &mut Signals) ->
         let input = &mut InputEnd::never();
         let acquired = match acquire(&plan.service, &plan.wanted, talk, signals, input, &mut reached).await {
             Ok(acquired) => acquired,
-            // Who could not reach it once has most likely been told a wrong address.
+            // Not before the first connection: then the address is probably wrong.
             Err(failure) if reached && is_passing(failure.exit, plan) => {
                 let pause = unreached.after(Duration::ZERO);
                 talk.note(format_args!("{failure}; waiting for {name} again in {}", humane(pause)));
@@ -44,12 +46,12 @@ pub(crate) async fn keep(plan: &Run, talk: &Arc<Talk>, signals: &mut Signals) ->
     }
 }
 
-/// Whether trying again may help.
+/// Returns whether another attempt may succeed.
 fn is_passing(exit: Exit, plan: &Run) -> bool {
     exit == Exit::UNAVAILABLE || exit == Exit::LOST || exit == plan.wanted.on_busy
 }
 
-/// Starts the command again and again while the lock is ours; `None` when it is not any more, or another is to have it.
+/// Runs the command again and again under the lock. `None` after the lock was lost or revoked.
 async fn keep_under(plan: &Run, acquired: &Acquired, talk: &Talk, signals: &mut Signals) -> Option<Exit> {
     let holder = &acquired.holder;
     let name = plan.wanted.name.as_str();
@@ -61,7 +63,8 @@ async fn keep_under(plan: &Run, acquired: &Acquired, talk: &Talk, signals: &mut 
                 talk.error(format_args!("{failure}; standing by"));
                 return None;
             }
-            // No process or no file to be had, a reaper that was killed: it passes, as an end of the command does.
+            // The system refused a process or a file, or the reaper was killed. A restart may help, as
+            // after the end of the command.
             Err(failure) => failure.to_string(),
             Ok(end) => {
                 let what = format!("{} ended with {}", program(plan), end.ending);

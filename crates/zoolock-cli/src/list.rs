@@ -14,7 +14,7 @@ use crate::exit::{Exit, Failure};
 use crate::plan::Service;
 use crate::talk::{Talk, printable, printable_json, terminal_width, use_color};
 
-/// `zoolock ls`.
+/// Runs `zoolock ls`.
 pub(crate) async fn ls(
     service: &Service,
     prefix: Option<&str>,
@@ -58,7 +58,7 @@ pub(crate) async fn ls(
     printed
 }
 
-/// `zoolock show`.
+/// Runs `zoolock show`.
 pub(crate) async fn show(
     service: &Service,
     name: &str,
@@ -214,7 +214,7 @@ pub(crate) fn document(what: &impl Serialize) -> String {
     to_json(&Document { schema: SCHEMA, what })
 }
 
-/// Formats such a document on one line.
+/// Formats a document like [`document`], on one line.
 pub(crate) fn document_line(what: &impl Serialize) -> String {
     let text = serde_json::to_string(&Document { schema: SCHEMA, what });
     text.expect("what we show is always JSON") + "\n"

@@ -1,4 +1,4 @@
-//! The command `zoolock`: run a job under a distributed lock.
+//! The command `zoolock`: runs a job under a distributed lock.
 
 #![forbid(unsafe_code)]
 

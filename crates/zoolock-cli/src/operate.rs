@@ -87,7 +87,7 @@ pub(crate) async fn revoke(
                 }
                 // This client library cannot be asked. Another holder of the lock may be.
                 Err(error @ Error::Invalid { .. }) => unsupported.push(error),
-                // We have no permission to ask this holder, or no longer the permission to read it.
+                // This client may not ask this holder, or may not read it any more.
                 Err(error @ Error::Denied { .. }) => denied.push(error),
                 Err(error) => return Err(Failure::from(error)),
             }

@@ -16,7 +16,8 @@ pub(crate) const VARIABLE: &str = "ZOOLOCK_HELD";
 
 /// Maximum time to look at the locks after they were busy.
 const LOOK_TIMEOUT: Duration = Duration::from_secs(5);
-/// Time for which a waiter must stay before this command that waits for an outer command. Other waiters give up soon.
+/// Time for which a waiter before this command must stay, if that waiter waits for an outer
+/// command. Other waiters give up soon.
 const STAY: Duration = Duration::from_secs(2);
 
 /// Returns the acquisitions of the outer commands.
@@ -61,15 +62,15 @@ pub(crate) async fn blocks_now(zoolock: &Zoolock, wanted: &Wanted) -> Option<Fai
 struct Locks<'a> {
     wanted: &'a Wanted,
     glances: Vec<(&'a str, Glances)>,
-    /// The znode of a waiter before this command that waits for an outer command, and the time of the first look at it.
+    /// A waiter before this command that waits for an outer command: its znode, and the time at which it was first seen.
     behind: Option<(String, Instant)>,
 }
 
 /// The reason why this command waits for an outer command.
 enum Waits {
-    /// It cannot hold the lock together with the outer commands.
+    /// This command cannot hold the lock together with the outer commands.
     Itself,
-    /// The waiter with this znode, which is before it, cannot.
+    /// A waiter before this command cannot hold the lock together with the outer commands. This is its znode.
     Behind(String),
 }
 
@@ -84,7 +85,7 @@ impl<'a> Locks<'a> {
         Self { wanted, glances: glances.collect(), behind: None }
     }
 
-    /// Reads each lock once. The acquisition reports errors.
+    /// Reads each lock once. Ignores errors, because the acquisition reports them.
     async fn look(&mut self) -> Option<Failure> {
         let mut behind = None;
         for (name, glances) in &mut self.glances {

@@ -1,4 +1,4 @@
-//! Watch events of locks, so that they are not read again and again.
+//! Watch events of locks, so that the locks are not read at short intervals.
 //!
 //! One watch of ZooKeeper 3.6 covers a lock and everything in it. It is set once, however many contenders wait.
 
@@ -15,7 +15,7 @@ use crate::plan::{Endpoint, Service};
 /// The session of all watches. It is not the library's, which reads locks.
 pub(crate) struct Pokes {
     service: Service,
-    /// The first part of all paths.
+    /// The chroot of the connect string, before all paths.
     chroot: String,
     session: Mutex<Option<Arc<Requests>>>,
 }
@@ -68,8 +68,8 @@ impl Poked {
         Some(Poked { path, notices, session })
     }
 
-    /// Waits until something happened to the lock, or may have. Then the watch is `None` if it has ended: with its
-    /// connection, or because too many events were missed. Waits for ever without a watch.
+    /// Waits for a change of the lock, or for a possible one. Sets the watch to `None` if it has ended: with its connection,
+    /// or because too many events were missed. Waits for ever without a watch.
     pub(crate) async fn told(poked: &mut Option<Poked>) {
         let Some(Poked { path, notices, .. }) = poked else { return std::future::pending().await };
         loop {
@@ -82,7 +82,7 @@ impl Poked {
                 }
             }
         }
-        // One look at the lock covers all events that are there.
+        // One read of the lock covers all events that have arrived.
         loop {
             match notices.try_recv() {
                 Ok(Notice::Event(_) | Notice::State(State::Connected { .. })) => {}

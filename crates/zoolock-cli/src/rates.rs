@@ -1,25 +1,25 @@
-//! How often a lock is handed over, told from looks at it: no look says so by itself.
+//! Hand-over rates of locks, computed from consecutive reads.
 
 use std::collections::HashMap;
 use std::time::Duration;
 
 use zoolock::Snapshot;
 
-/// What happened longer ago than this hardly counts.
+/// Time constant of the average: older hand-overs hardly count.
 const MEMORY: Duration = Duration::from_secs(10);
-/// A rate below this is none: nobody reads more digits.
+/// Smallest rate above zero. The screen shows two decimals.
 const LEAST: f64 = 0.005;
 
-/// Who was seen to hold a lock.
+/// The holder of a lock in one read.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Look<'a> {
     pub(crate) path: &'a str,
-    /// The token of the first holder and the name of its node; `None` where the lock is free, or cannot be read.
+    /// Token and znode name of the first holder; `None` if the lock is free or cannot be read.
     pub(crate) holder: Option<(&'a str, &'a str)>,
 }
 
 impl<'a> Look<'a> {
-    /// What a snapshot says.
+    /// Returns the holder in a snapshot.
     pub(crate) fn of(lock: &'a Snapshot) -> Self {
         let holder = lock.holder.as_ref();
         Self {
@@ -29,11 +29,10 @@ impl<'a> Look<'a> {
     }
 }
 
-/// The hand-overs of many locks, as far as they were looked at.
+/// Hand-over rates of many locks, as far as reads show them.
 ///
-/// A new token says that the lock was handed over; the number in the name of the holder's node, how often: everybody who
-/// asks for the lock takes the next one. So those that came and went between two looks are counted, and with them those who
-/// gave up waiting.
+/// A new token shows that the lock was handed over. The sequence number of the holder's znode shows how often, because each
+/// contender takes the next number. So contenders that came and went between two reads count, too, even if they gave up.
 #[derive(Debug, Default)]
 pub(crate) struct Rates {
     seen: HashMap<String, Seen>,
@@ -41,20 +40,20 @@ pub(crate) struct Rates {
 
 #[derive(Debug)]
 struct Seen {
-    /// The last one who held.
+    /// Token of the last seen holder.
     token: Option<String>,
     number: Option<u32>,
     at: Duration,
-    /// Hand-overs a second; `None` before the second look.
+    /// Hand-overs per second; `None` before the second read.
     rate: Option<f64>,
 }
 
 impl Rates {
-    /// Takes in a look at all locks there are; others are forgotten. `now` is of any clock that does not jump.
+    /// Records a read of all locks, and forgets all other locks. `now` comes from a monotonic clock.
     pub(crate) fn survey<'a>(&mut self, now: Duration, looks: impl IntoIterator<Item = Look<'a>>) {
         let mut before = std::mem::take(&mut self.seen);
         for look in looks {
-            // Most locks are those of the last look, with the holders of the last look.
+            // The strings are reused: most locks have the same path and holder as in the last read.
             let (path, mut seen) = match before.remove_entry(look.path) {
                 Some((path, seen)) => (path, Some(seen)),
                 None => (look.path.to_owned(), None),
@@ -64,14 +63,14 @@ impl Rates {
         }
     }
 
-    /// Takes in a look at one lock.
+    /// Records a read of one lock.
     pub(crate) fn look(&mut self, now: Duration, look: Look<'_>) {
         let mut seen = self.seen.remove(look.path);
         take_in(&mut seen, now, look);
         self.seen.extend(seen.map(|seen| (look.path.to_owned(), seen)));
     }
 
-    /// Hand-overs a second; `None` where a lock was looked at less than twice.
+    /// Returns the hand-overs per second of a lock, or `None` before its second read.
     pub(crate) fn of(&self, path: &str) -> Option<f64> {
         self.seen.get(path).and_then(|seen| seen.rate)
     }
@@ -97,7 +96,7 @@ fn take_in(seen: &mut Option<Seen>, now: Duration, look: Look<'_>) {
     {
         let number = number(node);
         count = match (seen.number, number) {
-            // The numbers begin again where the directory was made again.
+            // In a new directory the numbers begin again.
             (Some(before), Some(now)) if now > before => now - before,
             _ => 1,
         };
@@ -111,7 +110,7 @@ fn take_in(seen: &mut Option<Seen>, now: Duration, look: Look<'_>) {
     seen.at = now;
 }
 
-/// The ten digits at the end of a name that the service numbered.
+/// Returns the sequence number of a znode: the ten digits at the end of its name.
 pub(crate) fn number(node: &str) -> Option<u32> {
     let digits = node.get(node.len().checked_sub(10)?..)?;
     if digits.bytes().all(|byte| byte.is_ascii_digit()) { digits.parse().ok() } else { None }

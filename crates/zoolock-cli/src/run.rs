@@ -1,4 +1,4 @@
-//! `zoolock run`: a command under a lock.
+//! `zoolock run`: runs a command under a lock.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,10 +19,10 @@ use crate::supervisor::{End, Supervisor};
 use crate::talk::{Talk, printable};
 use crate::terminal::{self, Terminal};
 
-/// How long the server may take to confirm a release.
+/// Maximum time for the server to confirm a release.
 const RELEASE_BOUND: Duration = Duration::from_secs(5);
 
-/// Takes the lock, runs the command, gives the lock back; with `--keep`, again and again.
+/// Acquires the lock, runs the command and releases the lock. With `--keep`, repeats that.
 pub(crate) async fn run(plan: Run, talk: &Arc<Talk>) -> Result<Exit, Failure> {
     let mut signals = Signals::listen().map_err(|error| Failure::unavailable(error.to_string()))?;
     let _keeper = Keeper::of(&plan.service, talk);
@@ -74,7 +74,7 @@ pub(crate) async fn run_under(
         && terminal::wanted_at_once()
         && !plan.keep;
     if terminal.is_some() {
-        // ^Z on a terminal that we share with the command: it stops first, then we do.
+        // After ^Z on a terminal that zoolock shares with the command, the command stops first, then zoolock.
         let _ = signals.also(rustix::process::Signal::TSTP);
     }
     let lease = (plan.on_lost == OnLost::Kill).then(|| clock::at(holder.valid_until()));
@@ -93,12 +93,12 @@ pub(crate) async fn run_under(
     Ok(supervisor.until_the_end(signals).await)
 }
 
-/// The command's name, for people.
+/// Returns the command's name, for messages.
 pub(crate) fn program(plan: &Run) -> String {
     plan.command.first().map(|program| printable(&program.to_string_lossy())).unwrap_or_default()
 }
 
-/// Releases the lock, where it is still ours, and closes the connection.
+/// Releases the lock if it is still held, and closes the session.
 pub(crate) async fn give_back(acquired: Acquired, name: &str, talk: &Talk) {
     let Acquired { zoolock, holder } = acquired;
     if holder.is_valid() {
@@ -109,7 +109,7 @@ pub(crate) async fn give_back(acquired: Acquired, name: &str, talk: &Talk) {
     }
 }
 
-/// Gives the lock back, and does not wait for it longer than it takes to free itself.
+/// Releases the lock. Waits at most [`RELEASE_BOUND`], because the end of the session frees the lock, too.
 pub(crate) async fn release(holder: Holder, name: &str, talk: &Talk) {
     match tokio::time::timeout(RELEASE_BOUND, holder.release()).await {
         Ok(Ok(())) => {}

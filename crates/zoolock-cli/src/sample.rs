@@ -1,4 +1,4 @@
-//! What tests need. Of snapshots only the library makes one, so the first is a real one; the rest are copies.
+//! Helpers for tests. Only the library can create a snapshot, so the first one is real and the others are copies.
 
 use std::sync::OnceLock;
 use std::time::Duration;
@@ -6,7 +6,8 @@ use std::time::Duration;
 use rustix::time::{ClockId, clock_gettime};
 use zoolock::{Entry, Snapshot, Zoolock};
 
-/// The least processor time of this thread that `work` takes in so many rounds: what others do on the machine is not in it.
+/// Returns the least processor time of this thread that `work` takes in `rounds` rounds. Other load on the machine does not
+/// count.
 pub(crate) fn least(rounds: usize, mut work: impl FnMut()) -> Duration {
     let now = || Duration::try_from(clock_gettime(ClockId::ThreadCPUTime)).expect("it begins at nothing");
     let round = |_| {
@@ -17,10 +18,10 @@ pub(crate) fn least(rounds: usize, mut work: impl FnMut()) -> Duration {
     (0..rounds).map(round).min().expect("a round or more")
 }
 
-/// One that is held, and nobody waits.
+/// Returns a snapshot of a held lock without waiters.
 fn real() -> &'static Snapshot {
     static REAL: OnceLock<Snapshot> = OnceLock::new();
-    // On a thread of its own: the test may have a runtime.
+    // On a thread of its own, because the test may run in a runtime.
     let take = || {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
         runtime.block_on(async {
@@ -35,7 +36,7 @@ fn real() -> &'static Snapshot {
     REAL.get_or_init(|| std::thread::spawn(take).join().expect("a snapshot"))
 }
 
-/// A contender of ours.
+/// Returns a contender of zoolock.
 pub(crate) fn entry(node: &str, token: &str) -> Entry {
     let mut entry = real().holder.clone().expect("it was held");
     (entry.node, entry.token) = (node.to_owned(), Some(token.to_owned()));

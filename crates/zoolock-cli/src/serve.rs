@@ -1,4 +1,4 @@
-//! `zoolock serve`: the embedded server in the foreground; and asking for this user's own.
+//! `zoolock serve`: runs the embedded server in the foreground, and reports on this user's server or stops it.
 
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
@@ -19,10 +19,10 @@ use crate::talk::Talk;
 const PAUSE: Duration = Duration::from_millis(20);
 const STOP_BOUND: Duration = Duration::from_secs(10);
 
-/// Files that a server has open besides its connections, and then some.
+/// Number of files that a server may have open besides its connections.
 const OTHER_FILES: u64 = 64;
 
-/// Serves until told to stop.
+/// Serves until a signal or a failure.
 pub(crate) async fn serve(plan: Serve, talk: &Talk) -> Result<Exit, Failure> {
     let mut signals = ServerSignals::listen(talk)?;
     let builder = plan.builder.max_connections(most_connections(plan.max_connections)?);
@@ -44,7 +44,7 @@ pub(crate) async fn serve(plan: Serve, talk: &Talk) -> Result<Exit, Failure> {
     } else if reachable(address) && tls != Some(address) {
         talk.note("passwords cross the network unencrypted; --tls-listen without --listen prevents that");
     }
-    // Whoever started us may not wait for it.
+    // Has no effect if the parent does not wait for this.
     let _ = sd_notify::notify(&[NotifyState::Ready]);
     let result = tokio::select! {
         signal = signals.end() => {
@@ -61,10 +61,10 @@ pub(crate) async fn serve(plan: Serve, talk: &Talk) -> Result<Exit, Failure> {
     result
 }
 
-/// Allows us as many files as we may have, and says how many connections that makes.
+/// Raises the limit on open files as far as allowed. Returns the maximum number of connections.
 pub(crate) fn most_connections(asked: Option<usize>) -> Result<usize, Failure> {
     let limit = getrlimit(Resource::Nofile);
-    // Where it fails we go on with what there is.
+    // If this fails, the present limit applies.
     let _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, maximum: limit.maximum });
     let files = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
     let most = usize::try_from(files.saturating_sub(OTHER_FILES).max(1)).unwrap_or(usize::MAX);
@@ -77,7 +77,7 @@ pub(crate) fn most_connections(asked: Option<usize>) -> Result<usize, Failure> {
     }
 }
 
-/// A server that did not start.
+/// Returns the failure for a server that did not start.
 pub(crate) fn failure(error: &Error) -> Failure {
     let denied = |source: &std::io::Error| source.kind() == std::io::ErrorKind::PermissionDenied;
     let exit = match error {
@@ -90,7 +90,7 @@ pub(crate) fn failure(error: &Error) -> Failure {
     Failure::new(exit, message)
 }
 
-/// What `serve --status --json` prints.
+/// The output of `serve --status --json`.
 #[derive(Serialize)]
 struct Status {
     running: bool,
@@ -100,7 +100,7 @@ struct Status {
     directory: String,
 }
 
-/// Says whether this user's server is running.
+/// Prints whether this user's server is running.
 pub(crate) fn status(json: bool) -> Result<Exit, Failure> {
     let dir = StateDir::open()?;
     let directory = dir.path().display().to_string();
@@ -142,7 +142,7 @@ pub(crate) fn status(json: bool) -> Result<Exit, Failure> {
     Ok(if status.running { Exit::OK } else { Exit::NOT_RUNNING })
 }
 
-/// Stops this user's server and waits until it is gone.
+/// Stops this user's server, and waits until it has stopped.
 pub(crate) async fn stop(talk: &Talk) -> Result<Exit, Failure> {
     let dir = StateDir::open()?;
     let deadline = Instant::now() + STOP_BOUND;

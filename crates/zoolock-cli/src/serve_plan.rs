@@ -23,7 +23,7 @@ const MAX_USERS_FILE: u64 = 16 << 20;
 pub(crate) struct Serve {
     pub(crate) builder: Builder,
     pub(crate) max_connections: Option<usize>,
-    /// Serves clients without authentication.
+    /// Set if clients without authentication are served.
     pub(crate) open: bool,
 }
 

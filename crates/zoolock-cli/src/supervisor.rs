@@ -19,18 +19,18 @@ use crate::signals::{Signals, name as signal_name};
 use crate::talk::Talk;
 use crate::terminal::{self, Terminal};
 
-/// The longest pause between two looks at the clock. Timers stop while the machine sleeps, and the deadline does not.
+/// The longest pause between two checks of the clock. Timers stop while the machine sleeps, and the deadline does not.
 const LOOK: Duration = Duration::from_secs(1);
-/// The pause between two looks near the end of the lease. The reaper must learn of a renewal before it acts.
+/// The pause between two checks near the end of the lease. The reaper must learn of a renewal before it acts.
 const SHORTEST_LOOK: Duration = Duration::from_millis(50);
-/// The smallest change of the lease that the reaper is told.
+/// The smallest change of the lease that is sent to the reaper.
 const LEASE_CHANGE: Duration = Duration::from_millis(1);
-/// A reaper that has not killed after this time is stopped, and zoolock kills instead.
+/// Maximum time for the reaper to kill. After it, zoolock takes the reaper for stopped, and kills instead.
 const REAPER_PATIENCE: Duration = Duration::from_secs(1);
-/// A stop takes effect within this time.
+/// Maximum time until a stop takes effect.
 const STOPPING: Duration = Duration::from_millis(50);
 
-/// Two signals to end within this time count as one.
+/// Time within which two signals to end count as one.
 const ONE_AND_THE_SAME: Duration = Duration::from_millis(300);
 
 /// The end of the command.
@@ -40,7 +40,7 @@ pub(crate) struct End {
     pub(crate) lock_lost: bool,
     /// Set if a user ended it, by INT or TERM to zoolock, or by ^C on the terminal.
     pub(crate) wanted: bool,
-    /// Set if another client asked for the release.
+    /// Set if the lock was revoked, with `--on-revoke term`.
     pub(crate) revoked: bool,
 }
 
@@ -70,7 +70,7 @@ pub(crate) struct Supervisor<'a> {
     child: Child,
     terminal: Option<&'a Terminal>,
     phase: Phase,
-    /// The end of the lease, as the reaper knows it.
+    /// The end of the lease that was last sent to the reaper.
     lease: Lease,
     /// The processes that end with the command.
     scope: Scope,
@@ -84,9 +84,9 @@ pub(crate) struct Supervisor<'a> {
     asked_to_end: Option<Instant>,
     /// The time at which KILL was first sent.
     killed: Option<Instant>,
-    /// The time at which the reaper was told that the command has ended. After the grace period it kills what is left.
+    /// The time at which the reaper was ordered to end the processes that are left. After the grace period it kills them.
     finishing: Option<Instant>,
-    /// The time of the last look at the clock.
+    /// The time of the last check of the clock.
     looked: Instant,
     /// Set once the reaper has killed: then it is not stopped.
     reaper_killed: bool,
@@ -246,8 +246,8 @@ impl<'a> Supervisor<'a> {
         End { ending, lock_lost, wanted, revoked: self.revoked }
     }
 
-    /// Tells the reaper the end of the lease, if it has changed. It is earlier if a server has granted a shorter session
-    /// timeout.
+    /// Tells the reaper the end of the lease, if it has changed. The end is earlier if a server has
+    /// granted a shorter session timeout.
     fn tell_of_lease(&mut self) {
         let Some(known) = self.lease else { return };
         let lease = clock::at(self.guard.valid_until());
@@ -362,7 +362,7 @@ impl<'a> Supervisor<'a> {
     fn ask(&mut self, why: impl std::fmt::Display) {
         self.phase = Phase::Asked(Instant::now());
         let left = self.grace.min(self.remaining());
-        // The deed before the word. It is the reaper's, which may have done it already.
+        // Sends the order before it prints the message. The reaper sends TERM, and may have done so already.
         self.child.order(Order::Ask);
         self.stopped = false;
         self.talk.error(format_args!("{why}; TERM sent to the command, KILL in {}", humane(left)));
@@ -374,14 +374,14 @@ impl<'a> Supervisor<'a> {
         self.talk.error(format_args!("{}: time is up; KILL sent to the command", self.name));
     }
 
-    /// The group at once, and what has left it by way of the reaper.
+    /// Kills the group at once, and by way of the reaper all processes that have left the group.
     fn kill_all(&mut self) {
         self.child.signal(Signal::KILL);
         self.child.order(Order::Kill);
         self.killed.get_or_insert_with(Instant::now);
     }
 
-    /// A process that is stopped cannot answer a signal.
+    /// Continues the command if it is stopped, because a stopped process does not handle signals.
     fn wake(&mut self) {
         if self.stopped {
             self.stopped = false;
@@ -404,14 +404,14 @@ impl<'a> Supervisor<'a> {
             Connection::Connected => {
                 self.talk.note(format_args!("connected again; {} is still ours", self.name))
             }
-            // lost() says more.
+            // `lock_lost` reports the loss.
             _ => {}
         }
     }
 
     fn signalled(&mut self, signal: Signal) {
         if signal == Signal::INT || signal == Signal::TERM {
-            // timeout(1) sends its signal to us and then to our group: that is one.
+            // timeout(1) sends its signal to zoolock and then to the process group of zoolock. The two count as one.
             match self.asked_to_end {
                 Some(first) if first.elapsed() <= ONE_AND_THE_SAME => return,
                 Some(_) => {
@@ -429,7 +429,7 @@ impl<'a> Supervisor<'a> {
         }
     }
 
-    /// The command was stopped: by ^Z, or because it wants the terminal, or by somebody.
+    /// Handles a stop of the command: by ^Z, because it uses the terminal, or by a signal of another process.
     async fn child_stopped(&mut self, signal: i32, signals: &mut Signals) {
         self.stopped = true;
         let wants_terminal = signal == Signal::TTIN.as_raw() || signal == Signal::TTOU.as_raw();
@@ -443,8 +443,8 @@ impl<'a> Supervisor<'a> {
         if !(had_terminal || wants_terminal || signal == Signal::TSTP.as_raw()) {
             return;
         }
-        // The shell sees us stop, takes the terminal, and continues us in its own time. Nobody renews the lock
-        // meanwhile, but nobody works under it either.
+        // The shell sees the stop of zoolock, takes the terminal, and continues zoolock later. Meanwhile no process renews
+        // the lock, and the command is stopped, too.
         terminal.take_back(self.child.group());
         if terminal::is_controlled_by_a_shell() {
             let left = humane(self.remaining());
@@ -463,7 +463,7 @@ impl<'a> Supervisor<'a> {
             signals.forget(Signal::TSTP);
         }
         if self.on_lost == OnLost::Kill && !self.guard.is_valid() {
-            // It must not run again, not even to clean up.
+            // The command must not run again, not even to clean up.
             self.kill();
             return;
         }

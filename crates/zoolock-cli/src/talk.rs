@@ -175,8 +175,8 @@ pub(crate) fn terminal_width(stream: impl std::os::fd::AsFd) -> Option<usize> {
     (columns > 0).then_some(usize::from(columns))
 }
 
-/// Makes foreign text safe to print: any client that can write to the lock may have written it. Characters are escaped
-/// that move the cursor, reverse the direction of text, or are invisible.
+/// Makes foreign text safe to print: any client that can write to the lock may have written it. Escapes characters that
+/// move the cursor, reverse the direction of text, or are invisible.
 pub(crate) fn printable(text: &str) -> String {
     let mut safe = String::with_capacity(text.len());
     for c in text.chars() {
@@ -185,7 +185,7 @@ pub(crate) fn printable(text: &str) -> String {
     safe
 }
 
-/// Does the same for JSON, which also goes to terminals. The JSON still encodes the same text.
+/// Escapes the same characters in JSON, which also goes to terminals. The JSON still encodes the same text.
 pub(crate) fn printable_json(json: &str) -> String {
     let mut safe = String::with_capacity(json.len());
     for c in json.chars() {
@@ -229,7 +229,7 @@ mod tests {
     #[test]
     fn what_is_not_seen_is_escaped() {
         assert_eq!(printable("\x1b[2J\x07gone\n\u{9b}m"), "\\u{1b}[2J\\u{7}gone\\n\\u{9b}m");
-        // Else it would read: gpj.exe
+        // Unescaped, it would read: gpj.exe
         assert_eq!(printable("\u{202e}exe.jpg"), "\\u{202e}exe.jpg");
         let bidi = ['\u{61c}', '\u{200e}', '\u{200f}'];
         let bidi = bidi.into_iter().chain('\u{202a}'..='\u{202e}').chain('\u{2066}'..='\u{2069}');

@@ -1,4 +1,4 @@
-//! `zoolock why`: what a lock is waited for.
+//! `zoolock why`: explains why a lock is not free.
 
 use std::fmt::Write as _;
 
@@ -12,7 +12,7 @@ use crate::plan::Service;
 use crate::status::who;
 use crate::talk::{Talk, printable};
 
-/// Says who holds the lock, what that one waits for, who holds that, and so on.
+/// Prints the holder of the lock, the lock that this holder waits for, its holder, and so on.
 pub(crate) async fn why(
     service: &Service,
     name: &str,
@@ -30,12 +30,12 @@ pub(crate) async fn why(
     print(&told(&why, &service.root, &Look::of_stdout(color)))
 }
 
-/// The chain in sentences, one who stands in the way after the other.
+/// Formats the chain of holders as sentences.
 fn told(why: &Why, root: &str, look: &Look) -> String {
     let lock = |path: &str| printable(short(path, root));
     let mut text = String::new();
     let mut line = |sentence: &str| {
-        // What is carried over stands below what was said.
+        // Continuation lines are indented.
         _ = writeln!(text, "{}", wrapped(sentence, 4, look.width));
     };
     if why.chain.is_empty() {
@@ -43,7 +43,7 @@ fn told(why: &Why, root: &str, look: &Look) -> String {
         return text;
     }
     let links = match why.end {
-        // The last one is there already.
+        // The last link repeats an earlier one.
         "circle" => &why.chain[..why.chain.len() - 1],
         "unsure" if comes_back(why) => &why.chain[..why.chain.len() - 1],
         _ => &why.chain[..],
@@ -84,7 +84,7 @@ fn told(why: &Why, root: &str, look: &Look) -> String {
     text
 }
 
-/// Whether the last one of the chain was there before.
+/// Returns whether the last owner of the chain occurs earlier in it.
 fn comes_back(why: &Why) -> bool {
     let Some((last, before)) = why.chain.split_last() else { return false };
     before
@@ -103,7 +103,7 @@ fn beside(link: &Link) -> String {
     }
 }
 
-/// How long somebody has stood there.
+/// Formats the time since a contender arrived. Returns an empty string if it is unknown.
 pub(crate) fn since(place: &Place) -> String {
     age(&place.entry).map_or_else(String::new, |age| format!(", since {age}"))
 }

@@ -1,7 +1,7 @@
-//! Takes children that this process did not start, so that none of them remains as a zombie.
+//! Reaps children that this process did not start, so that none of them remains as a zombie.
 //!
-//! Orphans become children of pid 1 of their container, or of a child subreaper such as `zoolock run`. A process that replaces
-//! itself by zoolock (`exec`) may have had children, too.
+//! Orphans become children of pid 1 of their container, or of a child subreaper such as `zoolock run`. A process that
+//! replaces itself by zoolock (`exec`) may have had children, too.
 
 use std::collections::BTreeSet;
 use std::io;
@@ -29,7 +29,7 @@ pub(crate) struct Spawned(Child);
 impl Spawned {
     /// Starts a process.
     pub(crate) fn start(command: &mut Command) -> io::Result<Self> {
-        // Locked all the time: the child could otherwise end and be taken before it is reserved.
+        // Locked all the time: the child could otherwise end and be reaped before it is reserved.
         let mut reserved = reserved();
         let child = command.spawn()?;
         reserved.insert(Pid::from_child(&child).as_raw_pid());
@@ -54,7 +54,7 @@ impl DerefMut for Spawned {
 impl Drop for Spawned {
     fn drop(&mut self) {
         let mut reserved = reserved();
-        // A child that ends later is taken like one that was inherited.
+        // A child that ends later is reaped like one that was inherited.
         let _ = self.0.try_wait();
         reserved.remove(&Pid::from_child(&self.0).as_raw_pid());
     }
@@ -65,18 +65,18 @@ pub(crate) fn reserve(pid: Pid) {
     reserved().insert(pid.as_raw_pid());
 }
 
-/// Takes the child if it has ended, and otherwise when it ends.
+/// Reaps the child if it has ended, and otherwise when it ends.
 pub(crate) fn release(pid: Pid) {
     reserved().remove(&pid.as_raw_pid());
     take(pid);
 }
 
-/// Takes this child if it has ended.
+/// Reaps this child if it has ended.
 pub(crate) fn take(pid: Pid) {
     let _ = waitid(WaitId::Pid(pid), WaitIdOptions::EXITED | WaitIdOptions::NOHANG);
 }
 
-/// Takes all children that have ended and are not reserved.
+/// Reaps all children that have ended and are not reserved.
 pub(crate) fn take_all() {
     let reserved = reserved();
     if !matches!(ended_child(), Ok(Some(_))) {
@@ -94,8 +94,8 @@ pub(crate) fn has_no_children() -> bool {
     matches!(ended_child(), Err(Errno::CHILD))
 }
 
-/// Returns a child that has ended, without taking it. This costs one call of the system, where a list of the children
-/// costs several for each thread, and sometimes for each process of the machine.
+/// Returns a child that has ended, without reaping it. This takes one system call. A list of the children takes several for
+/// each thread, and sometimes for each process of the machine.
 ///
 /// # Errors
 /// `ECHILD` if there are no children.
@@ -103,7 +103,7 @@ fn ended_child() -> Result<Option<WaitIdStatus>, Errno> {
     waitid(WaitId::All, WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT)
 }
 
-/// Takes inherited children whenever one ends.
+/// Reaps inherited children whenever one ends.
 pub(crate) async fn take_inherited() {
     let Ok(mut ended) = signal(SignalKind::child()) else { return };
     loop {

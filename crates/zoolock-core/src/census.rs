@@ -1,33 +1,33 @@
-//! Who sees whom among contenders of several families.
+//! Visibility: which contenders of different client libraries see each other.
 //!
-//! A contender that does not see another one of its queue, if that one came before it, holds beside it. We read
-//! everybody's names, but others read only their own and a few more, and nothing tells them. So whoever lists looks
-//! whether all there exclude each other, and does not join those who cannot. The table is `docs/INTEROP.md`; how it
-//! was found is said there for each family.
+//! A contender that does not see an earlier contender of its queue holds at the same time. zoolock reads the names of all
+//! families. Other libraries read only their own names and a few more, and are not told of others. So a contender that lists
+//! the queue checks whether all contenders there exclude each other, and does not join if they do not. `docs/INTEROP.md` has
+//! the table, and says for each family how it was found.
 
 use crate::names::{Name, Names, Role, Spelling};
 
-/// Two contenders in one queue that ought to exclude each other, and do not.
+/// Two contenders in one queue that should exclude each other, and do not.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Clash {
-    /// The one that does not wait.
+    /// The contender that does not wait.
     pub blind: Name,
-    /// For this one.
+    /// The contender that it should wait for.
     pub unseen: Name,
-    /// Whether that one is us.
+    /// Set if `unseen` is our own contender.
     pub ours: bool,
-    /// How we would have to be written so that everybody there sees everybody.
+    /// A spelling of our name that all contenders in the queue see.
     pub remedy: Option<Spelling>,
 }
 
-/// Looks for two in `others`, or among them and us, that would hold at once. `me`: our own name.
+/// Returns two contenders that would hold at once: both of `others`, or one of them and `me`, our own name.
 pub fn census(others: impl Iterator<Item = Name>, me: Option<Name>, names: Names) -> Option<Clash> {
     let mut seen: Vec<Name> = Vec::new();
     for name in others {
         let kind = |known: &&mut Name| (known.spelling, known.role) == (name.spelling, name.role);
         match seen.iter_mut().find(kind) {
             None => seen.push(name),
-            // The first of each is named.
+            // Of several names of one kind, the first in the queue is reported.
             Some(known) if name.position() < known.position() => *known = name,
             Some(_) => {}
         }
@@ -49,7 +49,7 @@ pub fn census(others: impl Iterator<Item = Name>, me: Option<Name>, names: Names
     Some(Clash { blind, unseen: me, ours: true, remedy })
 }
 
-/// Ways in which we can be written, the best one first.
+/// The spellings that our own name can have, the best one first.
 const REMEDIES: [Spelling; 6] = [
     Spelling::Lock,
     Spelling::Marked,
@@ -62,12 +62,12 @@ const REMEDIES: [Spelling; 6] = [
 /// Returns whether `viewer` waits for an earlier `other`, or need not wait.
 fn sees(viewer: &Name, other: &Name, names: Names) -> bool {
     use Spelling::*;
-    // Readers need not see each other. But a reader's library has writers, too.
+    // Readers need not see each other. But the library of a reader has writers, too, so the check covers readers.
     if viewer.spelling == other.spelling {
         return true;
     }
     match viewer.spelling {
-        // Ours reads all names. `lock-` may be .NET's, too, which has the same spelling.
+        // zoolock reads all names. .NET's mutex has the spelling `lock-`, too.
         Lock | Marked | Upgradable | Permit => true,
         // Orders names with a number after the last `lock-`. It compares other names as text, so their order may be wrong.
         CuratorLock => matches!(other.spelling, Lock | UnknownLock),
@@ -83,7 +83,7 @@ fn sees(viewer: &Name, other: &Name, names: Names) -> bool {
         Aiozk => true,
         // A reader waits only for names that begin with `write-`.
         AiozkMarked => false,
-        // Unknown. `show` and `doctor` name it.
+        // Not known. `show` and `doctor` report these contenders.
         UnknownLock | UnknownDash | Unknown => true,
     }
 }

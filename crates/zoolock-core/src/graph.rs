@@ -1,49 +1,50 @@
-//! Who waits for whom, and who for ever.
+//! The graph of owners that wait for each other, and its deadlocks.
 //!
-//! Owners stand in the queues of locks. One goes on when it has all that it asks for, and lets go of everything some
-//! time after that. Who is stuck is found by reduction, as R. C. Holt reduces general resource graphs ("Some Deadlock
-//! Properties of Computer Systems", ACM Computing Surveys 4 (3), 1972; the conditions are those of E. G. Coffman, M. J.
-//! Elphick and A. Shoshani, "System Deadlocks", ibid. 3 (2), 1971): whoever would be granted everything goes, and makes
-//! room for others; who is left when nobody can go any more is stuck. So readers and permits come out right, where a
-//! circle alone proves nothing: another holder may let go.
+//! Owners are queued for locks. An owner goes on when it is granted everything that it asks for, and releases everything
+//! some time after that. Stuck owners are found by reduction, as R. C. Holt reduces general resource graphs ("Some Deadlock
+//! Properties of Computer Systems", ACM Computing Surveys 4 (3), 1972). The conditions are those of E. G. Coffman, M. J.
+//! Elphick and A. Shoshani ("System Deadlocks", ibid. 3 (2), 1971). An owner that would be granted everything is removed,
+//! which makes room for others. The owners that remain when none can be removed are stuck. So readers and permits are
+//! handled correctly. For them a cycle alone proves nothing, because another holder may release.
 //!
-//! Among the stuck, whoever is on a circle, and would be stuck if all others were gone, is in a deadlock. The rest
-//! waits behind one.
+//! Stuck owners are in a deadlock if they are on a cycle, and would be stuck without all other owners, too. The other stuck
+//! owners wait behind a deadlock.
 
 use std::collections::VecDeque;
 
 use crate::names::Role;
 
-/// One queue, in the order of the turns: those who hold come first.
+/// One queue, in the order of grants: the holders come first.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Queue {
-    /// How many permits there are; of no matter where there is no semaphore. `None`: nobody says, and so whoever waits
-    /// for one is never taken to be stuck there.
+    /// Number of permits; unused if there is no semaphore. `None` if it is unknown: then a waiter for permits never counts
+    /// as stuck in this queue.
     pub permits: Option<u64>,
-    /// Who stands there.
+    /// The contenders, in order.
     pub places: Vec<Place>,
 }
 
-/// Somebody's place in a queue.
+/// One contender in a queue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Place {
-    /// Who it is; owners are numbered from zero.
+    /// Its owner. Owners are numbered from zero.
     pub owner: usize,
-    /// What is asked for.
+    /// The kind of access that it asks for.
     pub role: Role,
-    /// How many permits.
+    /// Number of permits that it asks for.
     pub weight: u32,
-    /// Whether it has what it asks for.
+    /// Set if it holds.
     pub holds: bool,
-    /// The place in the same queue of the reader that wants to write here, and does not wait for itself.
+    /// The position in the same queue of its reader, if this is the writer of an upgrade. It does not wait for that reader.
     pub upgrades: Option<usize>,
 }
 
 impl Place {
-    /// Whether it waits for one that stands before it, at `at`, and stays.
+    /// Returns whether it waits for `other`, which is before it at `at` and does not leave. `other_has`: set if `other`
+    /// holds.
     fn waits_for(&self, at: usize, other: &Place, other_has: bool) -> bool {
         match self.role {
-            // Writers between the reader and this place wait for the reader.
+            // Writers between the reader and this contender wait for the reader.
             _ if self.upgrades.is_some() => other_has && self.upgrades != Some(at),
             Role::Exclusive | Role::Permit => true,
             Role::Shared => other.role == Role::Exclusive,
@@ -52,27 +53,27 @@ impl Place {
     }
 }
 
-/// Those who wait for each other, and for nobody else who could go on.
+/// A deadlock: owners that wait for each other, and for no owner that could go on.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Knot {
-    /// All of them.
+    /// All its owners.
     pub owners: Vec<usize>,
-    /// A shortest circle among them: each waits for the next one, the last for the first.
+    /// A shortest cycle among them: each owner waits for the next one, the last for the first.
     pub circle: Vec<Step>,
-    /// How many others would go on if this knot were untied, or at least not be stuck behind it.
+    /// Number of other owners that wait for these, directly or not. They may be stuck for another reason, too.
     pub behind: usize,
 }
 
-/// One waits for another.
+/// A part of a cycle: one owner waits for another.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Step {
-    /// Who waits.
+    /// The owner that waits.
     pub owner: usize,
-    /// In which queue.
+    /// The queue in which it waits.
     pub queue: usize,
-    /// At which place there.
+    /// Its position there.
     pub place: usize,
-    /// Behind which place, of the next one in the circle.
+    /// The position there of the next owner in the cycle.
     pub behind: usize,
 }
 
@@ -80,19 +81,19 @@ pub struct Step {
 #[derive(Debug, Clone, Default)]
 pub struct Graph {
     queues: Vec<Queue>,
-    /// The places of each owner, as queue and place.
+    /// The positions of each owner, as queue and position.
     places: Vec<Vec<(usize, usize)>>,
-    /// The number of each queue's first place, all places being numbered through.
+    /// The number of each queue's first position, if the positions of all queues are numbered in a row.
     base: Vec<usize>,
     count: usize,
 }
 
-/// From how many owners of a knot a shortest circle is looked for. A knot of more has ten thousand waiters in one
-/// queue, as a rule, and few who hold something; those are looked at first.
+/// Maximum number of owners from which a shortest cycle is searched. A larger deadlock usually has thousands of waiters in
+/// one queue, and few holders. The search starts with the holders.
 const STARTS: usize = 32;
 
 impl Graph {
-    /// A graph of these queues.
+    /// Creates the graph of these queues.
     pub fn of(queues: Vec<Queue>) -> Graph {
         let mut graph = Graph { queues, ..Graph::default() };
         for (at, queue) in graph.queues.iter().enumerate() {
@@ -108,17 +109,17 @@ impl Graph {
         graph
     }
 
-    /// Its queues.
+    /// Returns its queues.
     pub fn queues(&self) -> &[Queue] {
         &self.queues
     }
 
-    /// Where this owner stands, as queue and place.
+    /// Returns the positions of this owner, as queue and position.
     pub fn places(&self, owner: usize) -> &[(usize, usize)] {
         self.places.get(owner).map_or(&[], Vec::as_slice)
     }
 
-    /// The places before this one for which it waits.
+    /// Returns the positions before this one for which it waits.
     pub fn waits_for(&self, queue: usize, place: usize) -> impl Iterator<Item = usize> {
         let places = &self.queues[queue].places;
         let ours = &places[place];
@@ -126,12 +127,12 @@ impl Graph {
         before.filter(move |(at, other)| ours.waits_for(*at, other, other.holds)).map(|(at, _)| at)
     }
 
-    /// The owners who will never go on unless somebody takes something away.
+    /// Returns the owners that wait for ever, unless another client takes a lock away from an owner.
     pub fn stuck(&self) -> Vec<usize> {
         self.reduced(&self.everybody()).stuck
     }
 
-    /// The deadlocks.
+    /// Returns the deadlocks.
     pub fn knots(&self) -> Vec<Knot> {
         let all = self.reduced(&self.everybody());
         let edges = self.edges(&all);
@@ -165,7 +166,7 @@ impl Graph {
         self.places(owner).iter().copied().filter(move |&at| !self.place(at).holds)
     }
 
-    /// Lets everybody go who can, where nobody is there but `members`.
+    /// Removes every owner that can go on, in a graph of `members` alone.
     fn reduced(&self, members: &[usize]) -> Reduced {
         let mut gone = vec![true; self.places.len()];
         let mut lacks = vec![0; self.places.len()];
@@ -198,7 +199,8 @@ impl Graph {
                     }
                     if lacks[owner] == 0 {
                         gone[owner] = true;
-                        // Whoever stands behind it here is looked at below, but for those behind another place of it.
+                        // Contenders behind this position are visited below. The other queues need a visit, and so does this
+                        // one if the owner has an earlier position here.
                         for &(other, another) in self.places(owner) {
                             if (other != queue || another < at)
                                 && !std::mem::replace(&mut is_due[other], true)
@@ -216,8 +218,8 @@ impl Graph {
         Reduced { stuck, gone, has }
     }
 
-    /// For whom each of the stuck waits. Whoever waits for all that stands before it stands for them, so that a long
-    /// queue has few edges: from there on they are reached through it.
+    /// Returns for each owner the stuck owners that it waits for. A contender that waits for all earlier ones represents
+    /// them: later contenders have an edge to it, and not to them. So a long queue has few edges.
     fn edges(&self, reduced: &Reduced) -> Vec<Vec<usize>> {
         let Reduced { stuck, gone, has } = reduced;
         let mut edges = vec![Vec::new(); self.places.len()];
@@ -272,13 +274,13 @@ impl Graph {
         edges
     }
 
-    /// A shortest circle among those who are stuck; there is one.
+    /// Returns a shortest cycle among the stuck owners. There is at least one.
     fn circle(&self, reduced: &Reduced) -> Vec<Step> {
         let holds = |owner: usize| self.places(owner).iter().any(|&at| self.place(at).holds);
         let mut starts = reduced.stuck.clone();
         starts.sort_by_key(|&owner| !holds(owner));
         let circles = starts.iter().take(STARTS).filter_map(|&start| self.circle_from(start, reduced));
-        // The first of several: which one that is depends on nothing but the graph.
+        // Of several, the first one: the result depends only on the graph.
         circles.min_by_key(Vec::len).unwrap_or_default()
     }
 
@@ -317,16 +319,16 @@ impl Graph {
     }
 }
 
-/// What is left when nobody can go any more.
+/// The result of a reduction.
 struct Reduced {
     stuck: Vec<usize>,
-    /// By owner.
+    /// By owner: set if it can go on, or is not a member.
     gone: Vec<bool>,
-    /// By place: whether it has what it asks for, or would when the others are gone.
+    /// By position: set if it holds, or will hold when the removed owners have released.
     has: Vec<bool>,
 }
 
-/// Those who stand before a place, and stay.
+/// Counts of the contenders before a position that were not removed.
 #[derive(Default)]
 struct Before {
     all: usize,
@@ -345,7 +347,7 @@ impl Before {
         self.weight = self.weight.saturating_add(place.weight.into());
     }
 
-    /// `reads`: the reader that wants to write here is still there.
+    /// Returns whether the next contender is granted. `reads`: set if the reader that it upgrades was not removed.
     fn grants(&self, place: &Place, reads: bool, permits: Option<u64>) -> bool {
         match place.role {
             _ if place.upgrades.is_some() => self.holders <= usize::from(reads),
@@ -360,8 +362,8 @@ impl Before {
     }
 }
 
-/// Those of `vertices` that lie on circles, by strongly connected component (R. Tarjan, "Depth-First Search and Linear
-/// Graph Algorithms", SIAM Journal on Computing 1 (2), 1972), without recursion: queues are long.
+/// Returns the vertices on cycles, by strongly connected component (R. Tarjan, "Depth-First Search and Linear Graph
+/// Algorithms", SIAM Journal on Computing 1 (2), 1972). It does not recurse, because queues are long.
 fn components(vertices: &[usize], edges: &[Vec<usize>]) -> Vec<Vec<usize>> {
     const UNSEEN: usize = usize::MAX;
     let (mut number, mut low) = (vec![UNSEEN; edges.len()], vec![UNSEEN; edges.len()]);
@@ -410,7 +412,7 @@ fn components(vertices: &[usize], edges: &[Vec<usize>]) -> Vec<Vec<usize>> {
     found
 }
 
-/// How many wait for one of these, directly or not, themselves included.
+/// Returns the number of owners that wait for one of these, directly or not, themselves included.
 fn upstream(of: &[usize], edges: &[Vec<usize>]) -> usize {
     let mut waiting = vec![Vec::new(); edges.len()];
     for (owner, others) in edges.iter().enumerate() {

@@ -1,8 +1,8 @@
-//! Small numbers that must not be mixed up.
+//! Types of ids and numbers that must not be confused.
 
 use std::fmt;
 
-/// A ZooKeeper transaction id: the order in which the service changed.
+/// A ZooKeeper transaction id. It orders all changes of an ensemble.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Zxid(pub i64);
 
@@ -14,8 +14,8 @@ impl fmt::Display for Zxid {
 
 /// A ZooKeeper session id.
 ///
-/// It has no `Display`, and its `Debug` is redacted: on Apache ZooKeeper whoever knows an id can compute the
-/// password and take the session over.
+/// It has no `Display`, and its `Debug` is redacted. On Apache ZooKeeper a client that knows the id can
+/// compute the password and take the session over.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SessionId(pub i64);
 
@@ -25,7 +25,7 @@ impl fmt::Debug for SessionId {
     }
 }
 
-/// The UUID of one acquisition, written into the data of every node it creates.
+/// The UUID of one acquisition, written into the data of every znode that it creates.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ContenderId(pub u128);
 
@@ -35,21 +35,22 @@ impl fmt::Display for ContenderId {
     }
 }
 
-/// The number ZooKeeper appends to a sequential znode: a signed 32-bit count of the creates in its parent.
+/// The number that ZooKeeper appends to a sequential znode: a signed 32-bit count of the creates in its
+/// parent.
 ///
-/// It orders the contenders of one incarnation of a directory and nothing else: it starts again when the
-/// directory is made again, and it ends at [`Sequence::LAST`].
+/// It orders only the contenders of one incarnation of a directory. It starts again when the directory is
+/// created again, and it ends at [`Sequence::LAST`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Sequence(pub i32);
 
 impl Sequence {
-    /// The last number a directory can give.
+    /// The last number that a directory can give.
     pub const LAST: Sequence = Sequence(i32::MAX);
 
-    /// From this number on a directory is retired: 2^31 - 2^20.
+    /// The first number at which a directory is retired: 2^31 - 2^20.
     pub const RETIRE_FROM: Sequence = Sequence(i32::MAX - (1 << 20) + 1);
 
-    /// Parses what ZooKeeper's `%010d` prints: ten digits, or a minus and nine or ten digits.
+    /// Parses a number in ZooKeeper's format `%010d`: ten digits, or a minus and nine or ten digits.
     pub fn parse(text: &str) -> Option<Sequence> {
         let digits = text.strip_prefix('-');
         let well_formed = match digits {
@@ -62,7 +63,7 @@ impl Sequence {
         text.parse().ok().map(Sequence)
     }
 
-    /// The number before this one, where there is one.
+    /// Returns the number before this one, if there is one.
     pub fn before(self) -> Option<Sequence> {
         (self.0 > 0).then(|| Sequence(self.0 - 1))
     }

@@ -11,8 +11,8 @@ pub enum Layout {
     /// Curator's InterProcessSemaphoreV2: permits are `leases/_c_<uuid>-lease-S`, guarded by a mutex in
     /// `locks`. Its size is not stored.
     Curator,
-    /// kazoo's Semaphore: permits are `<hex32>`, guarded by a lock in a directory beside it. Its data is its
-    /// size.
+    /// kazoo's Semaphore: permits are `<hex32>`, guarded by a lock in a directory beside theirs. The data of
+    /// their directory is the size.
     Kazoo,
 }
 

@@ -4,11 +4,11 @@
 //! rely on its lock until `min(confirmed, told) + T - T/12`:
 //!
 //! * `confirmed` is the send time of the newest write that a quorum confirmed. A leader that was cut off still answers reads
-//!   and `sync`, while the other servers have elected a new leader, which counts the silence of the session. It cannot
-//!   confirm a write.
+//!   and `sync`. Meanwhile the other servers have elected a new leader, which counts the silence of the session. A leader
+//!   that was cut off cannot confirm a write.
 //! * `told` is the send time of the newest request of which the leader surely knows. The leader does not count the silence
-//!   from the requests that it confirms, but from the reports of the server that the client is connected to. That server
-//!   reports the sessions of which it has heard in its answers to the leader's pings.
+//!   from the requests that it confirms. It counts from the reports of the server that the client is connected to. That
+//!   server reports the sessions of which it has heard in its answers to the leader's pings.
 //! * T/12 is for the drift of the clocks.
 //!
 //! Three answered requests prove that the leader was told of the first one:
@@ -43,11 +43,12 @@ impl Instant {
 /// The time between two requests of a session that holds a lock, as a share of its timeout. Every second request is a write.
 pub const BEATS: u32 = 12;
 
-/// Returns how long before another request a request must have been answered, so that the leader has sent a ping in between:
-/// half a tick, and half of that because a ping may be late; a whole tick where the timeout has room for it.
+/// Returns the report interval. If a request is sent this long after the answer to an earlier one, the leader has sent a
+/// ping in between. It is half a tick, and half of that because a ping may be late. It is a whole tick if the timeout has
+/// room for it.
 ///
-/// The smallest timeout that a server grants is two ticks unless it is configured, so an unknown tick is at most half of the
-/// timeout, and half a tick at most a quarter.
+/// The smallest timeout that a server grants is two ticks, unless it is configured. So an unknown tick is at most half of
+/// the timeout, and half a tick at most a quarter.
 fn report_interval(timeout: Duration, tick: Option<Duration>) -> Duration {
     match tick {
         Some(tick) => (tick * 3 / 4).max(tick.min(timeout / BEATS)),
@@ -64,7 +65,7 @@ pub fn steady_length(timeout: Duration, tick: Option<Duration>) -> Duration {
     timeout.saturating_sub(timeout / BEATS).saturating_sub(beat.saturating_mul(beats))
 }
 
-/// Returns what is left of a steady lease when nothing has been answered for a third of the timeout.
+/// Returns the time that is left of a steady lease after a third of the timeout without an answer.
 pub fn spare(timeout: Duration, tick: Option<Duration>) -> Duration {
     steady_length(timeout, tick).saturating_sub(timeout / 3)
 }
@@ -144,14 +145,14 @@ impl Lease {
             self.answered.pop_front();
         }
         self.reported.extend(newest);
-        // No more of them than are needed.
+        // Keeps only as many as are needed.
         if self.answered.back().is_none_or(|(last, _)| sent >= last.after(wait / 4)) {
             self.answered.push_back((sent, now));
         }
         self.extend(now)
     }
 
-    /// Moves the end of the lease to what is known now.
+    /// Extends the lease as far as the answers prove. Returns whether its end has moved.
     fn extend(&mut self, now: Instant) -> bool {
         let Some(confirmed) = self.confirmed else { return false };
         let end = confirmed.min(self.told).after(self.after_told());
@@ -202,9 +203,9 @@ impl Lease {
 
     /// Returns whether a lease that ends soon can hardly be renewed on this connection, even if answers are prompt.
     ///
-    /// Either the connected server has no quorum and confirms nothing, or it has answered too little since an outage to prove
-    /// in time that the leader was told of the session. An attach helps in both cases: it tells the leader at once. To be asked
-    /// at a beat, just before a request is sent.
+    /// One cause is a connected server that has no quorum and confirms nothing. The other cause is too few answers since an
+    /// outage to prove in time that the leader was told of the session. An attach helps in both cases: it tells the leader
+    /// at once. To be asked at a beat, just before a request is sent.
     pub fn needs_attach(&self, now: Instant) -> bool {
         let Some(end) = self.end.filter(|_| self.ends_soon(now)) else { return false };
         let beat = self.timeout / BEATS;

@@ -1,20 +1,20 @@
-//! The pure heart of zoolock: the queue, one acquisition, the lease.
+//! The core of zoolock as pure state machines: the queue, one acquisition, the lease.
 //!
-//! Nothing in here opens a socket, reads a clock, spawns a task or rolls a die: time and answers are
-//! arguments, requests and grants are return values. The product, the model checker and the simulation
-//! drive the same machines, so what was searched is what runs.
+//! This crate opens no socket, reads no clock, spawns no task and draws no random numbers. Time and answers
+//! are arguments; requests and grants are return values. The product, the model checker and the simulation
+//! drive the same machines, so the code that was searched is the code that runs.
 //!
-//! * [`names`]: the names of contenders, in every known family.
-//! * [`census`]: who of them sees whom.
-//! * [`queue`]: their order, and who waits for whom.
-//! * [`graph`]: who waits for whom in several queues, and who for ever.
-//! * [`layout`]: semaphores of other makes, which are more than one directory.
-//! * [`record`]: the release marker that a lock directory carries in its own data.
+//! * [`names`]: the names of contenders, in the format of each known client library.
+//! * [`census`]: which contenders see each other.
+//! * [`queue`]: the order of contenders, and the predecessor of each.
+//! * [`graph`]: the waiting of owners in several queues, and deadlocks.
+//! * [`layout`]: semaphores of other client libraries, which use more than one directory.
+//! * [`record`]: the release marker, in the lock directory's own data.
 //! * [`contender`]: one acquisition as a state machine, from the create to the last clean-up.
 //! * [`multi`]: several locks at once, in one transaction.
-//! * [`lease`]: how long a holder may rely on its session.
-//! * [`pace`]: how often to renew that.
-//! * [`tenure`]: one place in the queue for all tasks of a process.
+//! * [`lease`]: the time until which a holder may rely on its session.
+//! * [`pace`]: the requests that renew the lease.
+//! * [`tenure`]: one queue position for all tasks of a process.
 //! * [`token`]: the fencing token.
 
 #![forbid(unsafe_code)]

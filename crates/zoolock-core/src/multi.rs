@@ -36,7 +36,7 @@ pub struct Multi {
     parts: Vec<Part>,
     phase: Phase,
     wanted: bool,
-    /// A create with a lost reply may have succeeded.
+    /// Set if a create with a lost reply may have succeeded.
     create_in_doubt: bool,
     refusal: Option<Failure>,
     /// The znodes of the last create, while others are searched for.
@@ -58,7 +58,7 @@ pub struct Multi {
 struct Part {
     contender: Contender,
     grant: Option<Grant>,
-    /// The znodes of ours that were found.
+    /// Our znodes that a search has found.
     found: Vec<Node>,
     released: bool,
 }
@@ -199,7 +199,7 @@ impl Multi {
         self.phase == Phase::Held && self.parts.iter().all(|part| part.contender.watches_own())
     }
 
-    /// Returns whether it waits in one of the queues, which the server has shown.
+    /// Returns whether it waits in one of the queues, with a watch that is set.
     pub fn is_waiting(&self) -> bool {
         self.phase == Phase::Queued && self.parts.iter().any(|part| part.contender.is_waiting())
     }

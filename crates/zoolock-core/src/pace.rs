@@ -1,8 +1,8 @@
 //! The requests that keep a session and its lease alive.
 //!
-//! A session sends a request every twelfth of its timeout T while a lock depends on it, so that the leader is told of it soon
-//! (see [`lease`](crate::lease)). Every second request is a write that only a quorum confirms. When answers are slow, each
-//! one is.
+//! While a lock depends on it, a session sends a request every twelfth of its timeout T. So the leader is told of the
+//! session soon (see [`lease`](crate::lease)). Every second request is a write that only a quorum confirms. When answers are
+//! slow, each one is.
 
 use std::time::Duration;
 
@@ -29,13 +29,13 @@ impl Pace {
         timeout / BEATS
     }
 
-    /// Returns whether the request of this beat is a write. `is_low`: little of the lease is left.
+    /// Counts a beat. Returns whether its request is a write. `is_low`: little of the lease is left.
     pub fn writes(&mut self, is_low: bool) -> bool {
         self.beat_for(if is_low { 1 } else { WRITES_EACH })
     }
 
-    /// Returns whether a session without locks sends a request at this beat. It sends one at each beat if the tick of the
-    /// servers is unknown, because then it takes longer until the leader has surely been told.
+    /// Counts a beat of a session without locks. Returns whether it sends a request. It sends one at each beat if the tick
+    /// of the servers is unknown: then it takes longer until the leader has surely been told.
     pub fn is_heard(&mut self, knows_tick: bool) -> bool {
         self.beat_for(if knows_tick { WRITES_EACH } else { 1 })
     }

@@ -34,7 +34,7 @@ pub enum Decision {
     Held,
     /// The contender waits for this child.
     WaitFor(String),
-    /// Permits are missing, and every predecessor has its permits: any of them may free what we need.
+    /// Permits are missing, and every predecessor holds its permits. Each of them may free the missing ones.
     Next,
     /// Our znode is not in the list.
     Gone,
@@ -178,7 +178,7 @@ fn upgrade<'a>(before: impl Iterator<Item = (Name, &'a str)>, prefix: Prefix, fr
         // that.
         return nearest(all.into_iter().filter(|(name, _)| name.position() == writer));
     }
-    // An upgradable reader behind ours waits for us while our reader's znode exists.
+    // A later upgradable reader waits for us while our reader's znode exists.
     let waits_for_us = |name: &Name| {
         prefix == Prefix::Upgradable && name.role == Role::Upgradable && name.position() > position(from)
     };
@@ -187,8 +187,8 @@ fn upgrade<'a>(before: impl Iterator<Item = (Name, &'a str)>, prefix: Prefix, fr
         .filter(|(name, child)| name.role != Role::Exclusive && *child != mine && !waits_for_us(name));
     let readers: Vec<_> = readers.collect();
     if readers.iter().any(|(name, _)| name.position() > writer) {
-        // They hold as soon as the writer before them gives up, since they do not wait for our writer's
-        // znode. We cannot wait for them: that writer waits for us.
+        // They hold as soon as the writer before them gives up, since they do not wait for our writer's znode. We cannot
+        // wait for them, because that writer waits for us.
         return Decision::Outranked;
     }
     let ranks_before_us = |name: &Name| {

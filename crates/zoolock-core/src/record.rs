@@ -40,7 +40,7 @@ pub enum Record {
 /// The size record of a semaphore.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Size {
-    /// Creation of the directory that the record was written for.
+    /// The transaction that created the directory for which the record was written.
     pub directory: Zxid,
     /// Number of permits.
     pub permits: u32,
@@ -50,7 +50,7 @@ pub struct Size {
 /// the holder also writes one when it begins.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Marker {
-    /// Creation of the directory that the marker was written for.
+    /// The transaction that created the directory for which the marker was written.
     pub directory: Zxid,
     /// The way in which the holder left.
     pub left: Left,
@@ -111,7 +111,7 @@ impl Marker {
 }
 
 impl Size {
-    /// Returns whether the record was written for the directory of this creation.
+    /// Returns whether the record was written for the directory with this czxid.
     pub fn is_of(&self, directory: Zxid) -> bool {
         self.directory == directory
     }
@@ -132,7 +132,7 @@ impl Record {
         text.and_then(|text| leases(text).or_else(|| parse_text(text))).unwrap_or(Record::Foreign)
     }
 
-    /// Returns whether a holder may overwrite this with its marker, in the directory of this creation.
+    /// Returns whether a holder may overwrite this with its marker, in the directory with this czxid.
     pub fn is_writable(&self, directory: Zxid) -> bool {
         match self {
             Record::Empty | Record::Marker(_) => true,
@@ -143,7 +143,7 @@ impl Record {
         }
     }
 
-    /// Returns the marker, if it was written for the directory of this creation.
+    /// Returns the marker, if it was written for the directory with this czxid.
     pub fn marker_of(&self, directory: Zxid) -> Option<Marker> {
         match self {
             Record::Marker(marker) if marker.directory == directory => Some(*marker),

@@ -10,14 +10,14 @@ pub enum Rule {
     /// A release marker counts only if it has the czxid of the directory from which it was read.
     /// Without it, a directory that was deleted and copied or created again grants to the wrong contender.
     MarkerOfThisDirectory = 1,
-    /// We are alone in the directory if it has one child *and* its last change of children was our own create.
-    /// Without it, the one child may be another contender's, and ours deleted in between.
+    /// A contender is alone in the directory if there is one child *and* the last change of the children was its own create.
+    /// Without it, the one child may be another contender's, and its own may have been deleted in between.
     AloneByPzxid = 1 << 1,
-    /// After a wait we read the directory first and our own znode after it.
+    /// After a wait a contender reads the directory first and its own znode after it.
     /// Without it, a marker grants to a contender whose znode is deleted.
     OwnNodeAfterDirectory = 1 << 2,
-    /// Our znode is identified by its czxid and owner, not by its name.
-    /// Without it, a directory that was created again gives our name to another contender.
+    /// A contender identifies its znode by czxid and owner, not by name.
+    /// Without it, in a directory that was created again, it takes another contender's znode of that name for its own.
     IdentityByCzxid = 1 << 3,
     /// Only an exclusive holder writes the marker. A waiter that gives up only deletes its znode.
     /// Without it, a waiter that cancels grants the lock while the holder still holds.
@@ -25,7 +25,7 @@ pub enum Rule {
     /// If the release transaction is refused, the znode is deleted alone.
     /// Without it, the znode of a holder that left blocks all others until its session ends.
     ReleaseWithoutRecord = 1 << 5,
-    /// A delete is never repeated without a sync and a read that returns our own czxid.
+    /// A delete is never repeated without a sync and a read that returns the contender's own czxid.
     /// Without it, the second delete takes the lock from the next owner of the name.
     NoBlindDelete = 1 << 6,
     /// A directory near the end of its sequence numbers is retired.
@@ -40,17 +40,17 @@ pub enum Rule {
     /// A holder that tracks crashes records its beginning in one transaction with a check of its own znode.
     /// Without it, a contender whose znode is deleted overwrites the record of the next holder.
     HeldWithOwnNode = 1 << 10,
-    /// A crash is concluded from a record that was read after the predecessors were seen to be gone.
-    /// Without it, a holder that releases between the two is taken for crashed.
+    /// A crash is concluded only from a record that was read after the deletion of the predecessors was seen.
+    /// Without it, a holder that releases in between is taken for crashed.
     CrashedAfterDeletion = 1 << 11,
     /// All znodes of a multi-lock are read again before it is granted.
-    /// Without it, one that was deleted while another was waited for goes unnoticed.
+    /// Without it, the deletion of one znode during the wait for another lock goes unnoticed.
     VerifyAll = 1 << 12,
     /// If one znode of a multi-lock is missing at its release, the others are deleted one by one.
     /// Without it, they stay until the end of the session.
     ReleaseTheRest = 1 << 13,
     /// A contender whose predecessor is younger reads whether its own znode still exists.
-    /// Without it, in a directory that was created again it waits for a stranger, which may wait for it in another
+    /// Without it, in a directory that was created again it waits for a newer contender, which may wait for it in another
     /// queue.
     WaitForOlder = 1 << 14,
     /// If the predecessor is deleted before it could be watched, the waiter reads the queue again.
@@ -63,35 +63,35 @@ pub enum Rule {
     /// Without it, a deletion during the disconnect wakes no waiter, unless the client sets its watches again.
     LookAfterReconnect = 1 << 17,
     /// After a create whose reply was lost, the znodes that it may have made are searched for.
-    /// Without it, an unknown znode blocks all contenders, us included, until the end of the session.
+    /// Without it, an unknown znode blocks all contenders, this one included, until the end of the session.
     SearchAfterLostReply = 1 << 18,
     /// Before that search another create is sent, after which no earlier request can still arrive.
     /// Without it, the first create arrives after the search.
     CreateBeforeSearch = 1 << 19,
     /// A grant needs a lease that is valid now.
-    /// Without it, a waiter may be granted whose session has expired meanwhile.
+    /// Without it, a waiter whose session has expired meanwhile may be granted the lock.
     GrantOnLease = 1 << 20,
     /// A contender that gives up undoes the record of its beginning only if that is still the record.
-    /// Without it, an upgrade that gives up after its reader was deleted overwrites how the next holder left.
+    /// Without it, an upgrade that gives up after its reader was deleted overwrites the next holder's marker.
     UndoWhatIsThere = 1 << 21,
     /// A waiter that is to be granted by the deletion of its predecessor watches its own znode.
     /// Without it, both znodes may be deleted, and it would hold another contender's lock.
     AheadWithOwnNode = 1 << 22,
     /// The deletion of the predecessor grants only if no contender can be before the predecessor.
-    /// Without it, the predecessor gave up, and others wait or hold before it.
+    /// Without it, a predecessor that gives up grants the lock, although others wait or hold before it.
     AheadByProof = 1 << 23,
     /// The deletion of the predecessor grants only if the predecessor has not recorded its beginning.
     /// Without it, the new holder does not record its beginning either, and its crash is taken for a clean release.
     AheadUntracked = 1 << 24,
-    /// Knowledge from one connection grants nothing over the next one.
-    /// Without it, watches that fire after a reconnect fire in any order, and our own znode may be deleted.
+    /// Look-ahead that was proven on one connection grants nothing after a reconnect.
+    /// Without it, watches fire in any order after a reconnect, and the waiter's own znode may already be deleted.
     AheadOnOneConnection = 1 << 25,
     /// A holder that leaves no marker writes to its znode before it deletes it, in the same transaction.
     /// Without it, a waiter that is granted by the deletion assumes the record of a release, and overwrites what a third
     /// party has written there.
     LeaveAloud = 1 << 26,
     /// The size of a semaphore belongs to a listing only if the children have not changed since.
-    /// Without it, it was made larger after our own znode had been deleted.
+    /// Without it, the semaphore may have been enlarged after the contender's own znode was deleted.
     SizeOfThatMoment = 1 << 27,
     /// A writer becomes a reader only in the directory in which it wrote.
     /// Without it, in a directory that was created again it takes the position of another writer with the same number,
@@ -104,7 +104,7 @@ pub enum Rule {
     /// Without it, a contender that waits in another queue and dies is taken for a holder that crashed.
     BeginTogether = 1 << 30,
     /// A contender that gives up after a wait reads its own znode before it deletes it.
-    /// Without it, its znode was deleted during the wait, and it deletes another contender's of the same name.
+    /// Without it, a contender whose znode was deleted during the wait deletes another contender's znode of that name.
     ReadAfterWait = 1 << 31,
 }
 

@@ -1,92 +1,93 @@
-//! One znode for all tasks of a process: they queue in memory, and the lock passes among them without the network.
+//! Local hand-off: one znode for all tasks of a process. They queue in memory, and the lock passes among them without the
+//! network.
 //!
-//! A tenure begins when the process is granted the lock and ends when it lets go. While nobody else stands in the queue
-//! it may go on as it likes; as soon as somebody might, so many passes or so much time are left. Each local grant is
-//! made on a valid lease, as any grant. The machine is told what happened ([`Input`]) and says what to do
-//! ([`Output`]); it knows no clock, no task and no service. Why it is safe: `docs/DESIGN.md`, "What is a tenure?".
+//! A tenure begins when the process is granted the lock, and ends when the process releases it. While no other contender is
+//! queued, the lock may pass on without limit. As soon as another contender may be queued, the [`Limits`] apply. Each local
+//! grant needs a valid lease, as any grant does. The machine takes inputs ([`Input`]) and returns outputs ([`Output`]). It
+//! has no clock, no task and no connection. For its safety see `docs/DESIGN.md`, "What is a tenure?".
 
 use std::collections::VecDeque;
 use std::time::Duration;
 
 use crate::lease::Instant;
 
-/// For how long a process may keep the lock to itself.
+/// The limits of a tenure.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Limits {
-    /// How often it may pass the lock on among its own tasks while somebody else waits.
+    /// Maximum number of local passes while another contender waits.
     pub max_passes: u32,
-    /// For how long it may do so.
+    /// Time after which the lock is not passed on locally, while another contender waits.
     pub max_hold: Duration,
-    /// For how long it keeps a lock that none of its tasks wants, while nobody else does either.
+    /// Time for which the process keeps a lock that none of its tasks wants, while no other contender waits.
     pub linger: Duration,
 }
 
-/// A task of this process that wants the lock, or holds it.
+/// Identifies a task of this process that waits for the lock, or holds it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct LocalId(pub u64);
 
-/// What happened.
+/// An input of the machine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Input {
-    /// A task asks.
+    /// A task requests the lock.
     Ask(LocalId),
-    /// A task that asked does not want it any more, or is too late. If it holds already, nothing was done under it.
+    /// A task gives up its request, or its deadline has passed. If it holds already, it has not worked under the lock.
     GiveUp(LocalId),
-    /// A holder lets go of what it worked under.
+    /// A holder has worked under the lock, and releases it.
     Done {
-        /// Which.
+        /// The task.
         who: LocalId,
-        /// It unwinds: whoever comes next must be told by the lock's record.
+        /// Set if the task unwinds from a panic. Then the record must say so to the next holder.
         panicked: bool,
     },
-    /// The process holds the lock.
+    /// The process was granted the lock.
     Granted,
-    /// The process will not get the lock, or not again; whoever waits has been told.
+    /// The process will not get the lock, or not again. All waiting tasks have been told.
     Failed,
-    /// The lease has run out, and the holder has been told. The node may still keep others out, and does so for as long
-    /// as the holder works.
+    /// The lease has ended, and the holder has been told. The znode stays until the holder releases, and may still keep
+    /// others out.
     Lost,
-    /// Nothing is left of the lock on the server, and the holder has been told.
+    /// The lock is lost, and no znode of it is left on the server. The holder has been told.
     Gone,
-    /// Somebody asks the process to let go.
+    /// Another client asks the process to release the lock.
     Revoked,
-    /// A listing under a watch, which is in force from it on, shows nobody but us.
+    /// A listing shows no other contender. It has set a watch, which is in force since.
     Alone,
-    /// That listing shows somebody else, or could not be had, or the watch has fired.
+    /// The listing shows another contender or failed, or the watch has fired.
     NotAlone,
-    /// The time that was asked for has come.
+    /// The time of [`Output::WakeAt`] has come.
     Alarm,
 }
 
-/// What to do.
+/// An output of the machine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Output {
     /// Queue for the lock.
     Acquire,
     /// Leave the queue.
     Cancel,
-    /// Let go. What is asked for after it may be sent right behind.
+    /// Release the lock. The next output may be sent directly after the release.
     LetGo(How),
-    /// Find out whether anybody else stands in the queue, and watch.
+    /// List the queue for other contenders, and watch it.
     Look,
-    /// This task holds the lock; its token has this pass.
+    /// Grant the lock to this task. Its token has this pass.
     Grant(LocalId, u32),
-    /// Say [`Input::Alarm`] at this time, and no longer at an earlier one.
+    /// Send [`Input::Alarm`] at this time, instead of at an earlier requested time.
     WakeAt(Instant),
 }
 
-/// How the process lets go.
+/// The way in which the process releases the lock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum How {
-    /// As a holder that is done.
+    /// A task has worked under the lock.
     Released,
-    /// As one that unwinds.
+    /// A task unwinds from a panic.
     Panicked,
-    /// As one that never began: whoever held before us is still the last.
+    /// No task has worked under the lock. The previous holder remains the last one.
     Untouched,
 }
 
-/// The tasks of one process that share one place in the queue of one lock.
+/// The tasks of one process that share one queue position for one lock.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Tenure {
     limits: Limits,
@@ -96,7 +97,7 @@ pub struct Tenure {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 enum Phase {
-    /// Nothing is on the server.
+    /// Neither queued nor holding.
     Away,
     /// Queued.
     Asking,
@@ -105,38 +106,39 @@ enum Phase {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 struct Holding {
-    /// The task that has it; nobody while it is kept for the next.
+    /// The task that holds the lock; `None` if no task does.
     holder: Option<LocalId>,
-    /// How many of our tasks had it.
+    /// Number of grants to tasks of this process.
     grants: u32,
-    /// One of them worked under it.
+    /// Set if a task has worked under the lock.
     worked: bool,
-    /// It is not passed on any more.
+    /// Set if the lock is lost. Then it is not passed on.
     lost: bool,
     company: Company,
     revoked: bool,
-    /// Since when it is kept for the next.
+    /// The time since which no task wants the lock.
     idle_since: Option<Instant>,
 }
 
-/// Whether somebody else waits; since when, and after how many grants of ours.
+/// Knowledge about other contenders in the queue. The fields are the time since which one may wait, and the number of grants
+/// by then.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 enum Company {
-    /// Nobody does, for sure.
+    /// No other contender is queued.
     Nobody,
-    /// It is being looked for; until then, somebody does.
+    /// A look is under way. Until its answer, another contender is assumed.
     Perhaps(Instant, u32),
-    /// Somebody does, or did.
+    /// Another contender is queued, or was.
     Somebody(Instant, u32),
 }
 
 impl Tenure {
-    /// A tenure that has not begun.
+    /// Creates a tenure that has not begun.
     pub fn new(limits: Limits) -> Tenure {
         Tenure { limits, phase: Phase::Away, waiting: VecDeque::new() }
     }
 
-    /// Takes one input and says what to do, in this order. `lease_valid`: whether the session's lease is valid *now*.
+    /// Handles one input and returns the outputs, in order. `lease_valid`: whether the session's lease is valid *now*.
     pub fn step(&mut self, input: Input, now: Instant, lease_valid: bool) -> Vec<Output> {
         let mut outputs = Vec::new();
         match (input, &mut self.phase) {
@@ -192,7 +194,8 @@ impl Tenure {
                 self.pass_on(now, lease_valid, &mut outputs);
             }
             (Input::NotAlone, Phase::Held(holding)) => {
-                // Who came once counts until we let go: to look again would cost a listing for each who comes.
+                // A contender that was seen once counts until the release. A new look would cost a listing for each new
+                // contender.
                 holding.company = match holding.company {
                     Company::Nobody => Company::Somebody(now, holding.grants),
                     Company::Perhaps(since, grants) | Company::Somebody(since, grants) => {
@@ -205,23 +208,23 @@ impl Tenure {
             (Input::Done { who, panicked }, _) => {
                 self.turn_ends(who, Some(panicked), now, lease_valid, &mut outputs);
             }
-            // Of a tenure that is over.
+            // An input of a tenure that has ended.
             _ => {}
         }
         outputs
     }
 
-    /// Whether nothing of it is on the server and nobody wants anything.
+    /// Returns whether the process is neither queued nor holds, and no task waits.
     pub fn is_idle(&self) -> bool {
         self.phase == Phase::Away && self.waiting.is_empty()
     }
 
-    /// Whether one of our tasks worked under what the process holds.
+    /// Returns whether a task has worked under the current hold.
     pub fn has_worked(&self) -> bool {
         matches!(self.phase, Phase::Held(Holding { worked: true, .. }))
     }
 
-    /// The task that has it.
+    /// Returns the task that holds the lock.
     pub fn holder(&self) -> Option<LocalId> {
         match self.phase {
             Phase::Held(holding) => holding.holder,
@@ -229,12 +232,12 @@ impl Tenure {
         }
     }
 
-    /// Whether the process holds the lock, and none of its tasks does.
+    /// Returns whether the process holds the lock, and none of its tasks does.
     pub fn is_kept(&self) -> bool {
         matches!(self.phase, Phase::Held(Holding { holder: None, .. }))
     }
 
-    /// The lock is free among us: to the next of ours, to the others, or kept.
+    /// Grants a lock that no task holds to the next task, releases it, or keeps it for later.
     fn pass_on(&mut self, now: Instant, lease_valid: bool, outputs: &mut Vec<Output>) {
         let Phase::Held(holding) = &mut self.phase else { return };
         if holding.holder.is_some() {
@@ -243,18 +246,18 @@ impl Tenure {
         if holding.lost || holding.revoked || holding.grants == u32::MAX {
             return self.let_go(outputs);
         }
-        // Whoever says that it is lost has not got round to us yet.
+        // The lease has ended, but `Input::Lost` has not arrived yet.
         if !lease_valid {
             return;
         }
         if let Company::Perhaps(since, grants) | Company::Somebody(since, grants) = holding.company {
-            // The grant that begins a tenure is none of its passes.
+            // The first grant of a tenure is not a pass.
             let passes = holding.grants.saturating_sub(grants.max(1));
             let had_enough = passes >= self.limits.max_passes || since.until(now) >= self.limits.max_hold;
             if holding.grants > 0 && had_enough {
                 match holding.company {
-                    // What is being looked for is answered before a release behind it: to wait for the answer costs the
-                    // others nothing but the way back, and to queue anew would cost us as much.
+                    // The pending look is answered before a release that is sent now. Waiting for the answer delays other
+                    // contenders only by its way back, and queueing again would delay this process as much.
                     Company::Perhaps(..) if !self.waiting.is_empty() || !self.limits.linger.is_zero() => {
                         return;
                     }
@@ -279,7 +282,8 @@ impl Tenure {
         outputs.push(Output::WakeAt(until));
     }
 
-    /// `panicked`: of one that worked under it. Said by one that held before the lock was gone it means nothing.
+    /// Ends the hold of a task. Ignores a task that held before the lock was lost. `panicked`: `None` if the task has not
+    /// worked under the lock.
     fn turn_ends(
         &mut self,
         who: LocalId,
@@ -296,7 +300,7 @@ impl Tenure {
         holding.worked |= panicked.is_some();
         match panicked {
             Some(true) => self.let_go_as(How::Panicked, outputs),
-            // Nobody can be granted it, and the node is kept for nobody.
+            // Without a valid lease no task can be granted the lock, so it is not kept.
             _ if !lease_valid => self.let_go(outputs),
             _ => self.pass_on(now, lease_valid, outputs),
         }
@@ -338,14 +342,14 @@ mod tests {
         Instant(0).after(Duration::from_millis(millis))
     }
 
-    /// Those who ask before it begins.
+    /// Returns a tenure that these tasks have requested, and whose first task was granted the lock.
     fn begun(limits: Limits, tasks: &[LocalId]) -> Tenure {
         let mut tenure = Tenure::new(limits);
         for (nth, task) in tasks.iter().enumerate() {
             let acquires = if nth == 0 { vec![Output::Acquire] } else { vec![] };
             assert_eq!(tenure.step(Input::Ask(*task), at(0), true), acquires);
         }
-        // Whatever the limits are, one of them is served.
+        // The first task is granted the lock, for any limits.
         let granted = tenure.step(Input::Granted, at(0), true);
         assert_eq!(granted, [Output::Grant(tasks[0], 0), Output::Look]);
         tenure
@@ -377,7 +381,7 @@ mod tests {
         let mut tenure = begun(LIMITS, &[ONE, TWO]);
         assert_eq!(tenure.step(Input::Revoked, at(0), true), []);
         assert_eq!(tenure.step(done(ONE), at(0), true), [Output::LetGo(How::Released), Output::Acquire]);
-        // What is kept is let go of at once.
+        // A lock that no task holds is released at once.
         let mut tenure = begun(LIMITS, &[ONE]);
         tenure.step(done(ONE), at(0), true);
         assert_eq!(tenure.step(Input::Revoked, at(0), true), [Output::LetGo(How::Released)]);

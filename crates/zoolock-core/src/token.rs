@@ -5,14 +5,14 @@ use std::str::FromStr;
 
 use crate::ids::Zxid;
 
-/// A number that rises with every grant, for the resource to check.
+/// A fencing token: a number that rises with every grant, for the resource to check.
 ///
-/// Ordered by epoch, then by the transaction that created the holder's znode, then by the hand-off within one
-/// tenure. The epoch is configuration: an operator raises it when the ensemble is wiped, restored from a backup,
-/// or replaces another one, since transaction ids start again there.
+/// Tokens are ordered by epoch, then by the transaction that created the holder's znode, then by the local hand-off within
+/// one tenure. The epoch is a setting. An operator raises it when the ensemble is wiped, restored from a backup, or replaced
+/// by another one: transaction ids start again there.
 ///
-/// The text form has a fixed width, so that tokens compare as text exactly as they compare as values (handy in
-/// SQL and in object names).
+/// The text form has a fixed width, so tokens compare as text exactly as they compare as values. This helps in SQL and in
+/// object names.
 ///
 /// ```
 /// use zoolock_core::{FencingToken, Zxid};
@@ -30,22 +30,22 @@ pub struct FencingToken {
 }
 
 impl FencingToken {
-    /// A token of the given epoch, creation transaction and local pass.
+    /// Creates a token from an epoch, a creation transaction and a local pass.
     pub fn new(epoch: u32, czxid: Zxid, pass: u32) -> FencingToken {
         FencingToken { epoch, czxid, pass }
     }
 
-    /// The configured epoch.
+    /// Returns the configured epoch.
     pub fn epoch(&self) -> u32 {
         self.epoch
     }
 
-    /// The transaction that created the holder's znode.
+    /// Returns the transaction that created the holder's znode.
     pub fn czxid(&self) -> Zxid {
         self.czxid
     }
 
-    /// How often the lock was passed on among the tasks of one process before, on the same znode.
+    /// Returns how often the lock was passed on before, among the tasks of one process and on the same znode.
     pub fn pass(&self) -> u32 {
         self.pass
     }
@@ -57,7 +57,7 @@ impl fmt::Display for FencingToken {
     }
 }
 
-/// A text that is no token.
+/// An error for a text that is not a token.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ParseTokenError(String);
 

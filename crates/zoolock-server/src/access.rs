@@ -1,4 +1,4 @@
-//! Who is let in.
+//! Access control: the secret, accounts and required authentication.
 
 use std::collections::HashSet;
 use std::fmt;
@@ -8,16 +8,16 @@ use zoolock_wire::Identity;
 use crate::acl;
 use crate::secret::Secret;
 
-/// Whom a server believes, and whether it serves anybody else.
+/// The settings of access control.
 #[derive(Debug, Clone, Default)]
 pub struct Access {
-    /// What every connection must present before anything else.
+    /// The secret that every connection must present before its requests are executed.
     pub secret: Option<Secret>,
-    /// The digest identity that may do anything, as `user:base64(sha1(user:password))`.
+    /// The digest identity that has all permissions, as `user:base64(sha1(user:password))`.
     pub super_digest: Option<Secret>,
-    /// Nothing is done for a connection that has not authenticated, as ZooKeeper's `enforce.auth.enabled` has it.
+    /// Set if requests before authentication are refused, like ZooKeeper's `enforce.auth.enabled`.
     pub required: bool,
-    /// The only accounts there are; without them whoever names himself and a password is that user, as in ZooKeeper.
+    /// The accounts of scheme `digest`. `None` accepts any user name and password, as ZooKeeper does.
     pub users: Option<Users>,
 }
 
@@ -26,10 +26,10 @@ pub struct Access {
 pub struct Users(HashSet<String>);
 
 impl Users {
-    /// Reads accounts, one a line; empty lines and those that start with `#` are none.
+    /// Parses accounts, one per line. Empty lines and lines that start with `#` are skipped.
     ///
     /// # Errors
-    /// The number of the first line that is no account; its text may be a password.
+    /// The number of the first line that is not an account. Its text may be a password and is not returned.
     pub fn parse(text: &str) -> Result<Self, usize> {
         let mut users = HashSet::new();
         for (index, line) in text.lines().enumerate() {
@@ -45,12 +45,12 @@ impl Users {
         Ok(Users(users))
     }
 
-    /// How many there are.
+    /// Returns the number of accounts.
     pub fn len(&self) -> usize {
         self.0.len()
     }
 
-    /// Whether there is none.
+    /// Returns whether there are no accounts.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
@@ -66,7 +66,7 @@ impl fmt::Debug for Users {
     }
 }
 
-/// Whether a text has the form `user:base64(sha1(user:password))`.
+/// Returns whether a text has the form `user:base64(sha1(user:password))`.
 pub(crate) fn is_digest(text: &str) -> bool {
     use base64::Engine as _;
     text.split_once(':').is_some_and(|(user, hash)| {
@@ -76,12 +76,12 @@ pub(crate) fn is_digest(text: &str) -> bool {
 }
 
 impl Access {
-    /// Whether a connection that has these identities needs no more to be let in.
+    /// Returns whether a connection with these identities is admitted without further authentication.
     pub(crate) fn lets_in(&self, identities: &[Identity]) -> bool {
         if self.secret.is_some() {
             return false;
         }
-        // Without accounts a digest proves nothing.
+        // Without accounts any password is accepted, so a digest proves nothing.
         let proven = |who: &Identity| match who.scheme.as_str() {
             "x509" | "super" => true,
             "digest" => self.users.is_some(),
@@ -90,7 +90,7 @@ impl Access {
         !self.required || identities.iter().any(proven)
     }
 
-    /// What `credentials` of scheme `digest` prove; `None` when they are wrong.
+    /// Returns the identities that `credentials` of scheme `digest` prove, or `None` if they are wrong.
     pub(crate) fn prove(&self, credentials: &[u8]) -> Option<Vec<Identity>> {
         let who = acl::digest(credentials);
         if self.super_digest.as_ref().is_some_and(|digest| digest.is(&who.id)) {
@@ -102,12 +102,12 @@ impl Access {
         }
     }
 
-    /// Whether these credentials are the secret.
+    /// Returns whether these credentials are the secret.
     pub(crate) fn is_secret(&self, credentials: &[u8]) -> bool {
         self.secret.as_ref().is_some_and(|secret| secret.admits(credentials))
     }
 
-    /// Whether strangers are to learn no more than that we are here.
+    /// Returns whether clients without credentials may learn only that the server runs.
     pub(crate) fn is_guarded(&self) -> bool {
         self.secret.is_some() || self.required
     }

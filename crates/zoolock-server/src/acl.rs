@@ -1,6 +1,6 @@
-//! Access lists: who may do what to a znode.
+//! Access lists: the permissions that identities have on a znode.
 //!
-//! The schemes are `world`, `auth`, `digest`, `ip` and `x509`, and `super` for the one identity that may do anything.
+//! The schemes are `world`, `auth`, `digest`, `ip` and `x509`, and `super` for the identity that has all permissions.
 
 use std::cell::LazyCell;
 use std::net::IpAddr;
@@ -36,20 +36,20 @@ pub fn open() -> AclList {
     Arc::clone(&OPEN)
 }
 
-/// The most entries of a list: each is compared with those before it.
+/// Maximum number of entries of a list. Each entry is compared with all entries before it.
 const MAX_ENTRIES: usize = 1024;
-/// The most subnets of a list: they are read again at each check, and a multi checks tens of thousands of times.
+/// Maximum number of subnets of a list. Each check parses them, and a multi makes tens of thousands of checks.
 const MAX_SUBNETS: usize = 256;
-/// The most bytes of a list as it is stored: `auth` makes much of little.
+/// Maximum size of a stored list in bytes. A short entry with `auth` may be stored as many long entries.
 const MAX_BYTES: usize = 1 << 20;
-/// The same for all lists of a multi together, which the log keeps one by one.
+/// Maximum size of all stored lists of a multi together, in bytes. The log stores each list separately.
 pub(crate) const MAX_MULTI_BYTES: usize = 4 << 20;
 
-/// Turns the list a client sent into the one to store: no duplicates, `auth` replaced by the client's identities.
+/// Converts a list from a client to the list to store: removes duplicates, and replaces `auth` by the client's identities.
 ///
 /// # Errors
-/// [`Code::InvalidAcl`] for an empty list, one that is too long, an unknown scheme, an id its scheme cannot have, or `auth` from a client
-/// that has authenticated as nobody.
+/// [`Code::InvalidAcl`] for an empty or too long list, an unknown scheme, an id that its scheme does not allow, or `auth`
+/// from a client that has not authenticated.
 pub fn resolve(sent: Vec<Acl>, client: &[Identity]) -> Result<AclList, Code> {
     if let [only] = sent.as_slice()
         && only == &OPEN[0]
@@ -90,20 +90,20 @@ pub fn resolve(sent: Vec<Acl>, client: &[Identity]) -> Result<AclList, Code> {
     }
 }
 
-/// What a list takes in the log, about.
+/// Returns the approximate size of a list in the log, in bytes.
 pub(crate) fn stored_bytes(list: &[Acl]) -> usize {
     list.iter().map(|acl| acl.who.scheme.len() + acl.who.id.len()).sum()
 }
 
-/// Whether Java's `split(":")`, which drops empty parts at the end, finds two.
+/// Returns whether Java's `split(":")`, which drops empty parts at the end, returns two parts.
 fn has_two_parts(id: &str) -> bool {
     id.trim_end_matches(':').split(':').count() == 2
 }
 
-/// Checks that `list` lets a client do what `perm` names; an empty list lets everybody.
+/// Checks that `list` gives a client the permission `perm`. An empty list gives every client all permissions.
 ///
 /// # Errors
-/// [`Code::NoAuth`].
+/// [`Code::NoAuth`] if the client does not have the permission.
 pub fn check(list: &[Acl], perm: i32, client: &[Identity]) -> Result<(), Code> {
     let addresses = LazyCell::new(|| {
         let mine = client.iter().filter(|who| who.scheme == "ip");
@@ -125,7 +125,7 @@ pub fn check(list: &[Acl], perm: i32, client: &[Identity]) -> Result<(), Code> {
     }
 }
 
-/// The list as somebody without ADMIN sees it: password hashes hidden.
+/// Returns the list with hidden password hashes, for clients without the ADMIN permission.
 pub fn masked(list: &[Acl]) -> Vec<Acl> {
     let mask = |acl: &Acl| match acl.who.scheme.as_str() {
         "digest" => Acl { perms: acl.perms, who: Identity::new("digest", format!("{}:x", acl.who.user())) },
@@ -134,7 +134,7 @@ pub fn masked(list: &[Acl]) -> Vec<Acl> {
     list.iter().map(mask).collect()
 }
 
-/// Without an allocation, since it is read so often.
+/// The bytes of an IP address. They are not allocated, because each check parses the subnets again.
 struct Octets {
     bytes: [u8; 16],
     len: usize,
@@ -167,7 +167,7 @@ impl Subnet {
     }
 }
 
-/// As Java's `parseInt` reads four numbers: "+127.00.0.1" is an address, too.
+/// Parses an IPv4 address as ZooKeeper does, with Java's `parseInt` for each number. "+127.00.0.1" is an address, too.
 fn octets_of_v4(addr: &str) -> Option<Octets> {
     let mut octets = Octets { bytes: [0; 16], len: 0 };
     for part in addr.split('.') {

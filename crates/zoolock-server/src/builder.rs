@@ -26,7 +26,7 @@ const MAX_MAX_FRAME: usize = 512 << 20;
 /// The address of a server that listens on a Unix socket alone.
 const NO_ADDRESS: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
 
-/// Configures a [`Server`].
+/// A builder of a [`Server`].
 #[derive(Debug, Clone)]
 #[must_use]
 pub struct Builder {
@@ -72,7 +72,7 @@ impl Builder {
         }
     }
 
-    /// Sets the address to listen on; port 0 takes any free one. Default: 127.0.0.1:2181.
+    /// Sets the address to listen on. Port 0 selects a free port. Default: 127.0.0.1:2181.
     pub fn listen(mut self, addr: SocketAddr) -> Self {
         self.listen = addr;
         self
@@ -148,8 +148,8 @@ impl Builder {
         self
     }
 
-    /// Listens on a Unix socket instead of plain TCP. It serves only processes of the user of this process, and of root. Such
-    /// a client has the identity `uid:` with the number of its user.
+    /// Listens on a Unix socket instead of plain TCP. The socket serves only processes of this process's user and of root.
+    /// Such a client has the identity `uid:` with the number of its user.
     pub fn unix(mut self, listener: UnixListener) -> Self {
         self.unix = Some(Arc::new(listener));
         self.plain = false;
@@ -238,7 +238,7 @@ impl Builder {
             });
         };
         let addr = first.addr().unwrap_or(NO_ADDRESS);
-        // Last, so that a failed start costs no epoch.
+        // Last, so that a failed start uses no epoch.
         let Storage { dir, log, state, epoch, repairs } = self.storage().await?;
         if let Some(listener) = &http {
             tracing::info!(addr = ?listener.local_addr().ok(), "answering HTTP");
@@ -308,7 +308,7 @@ impl Builder {
         };
         let (durability, options) = (self.durability.unwrap_or(Durability::Sync), self.limits.log.clone());
         let disk = self.limits.disk.clone().unwrap_or_else(|| Arc::new(log::RealDisk::new(&path)));
-        // Not on a thread of tokio, which panics if the system refuses the thread.
+        // Not on a thread of tokio, which panics if the system cannot create one.
         let (sender, opened) = oneshot::channel();
         let thread = std::thread::Builder::new()
             .name("zoolock-open".to_owned())

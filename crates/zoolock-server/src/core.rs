@@ -54,13 +54,14 @@ pub struct CoreConfig {
     /// Maximum number of watched paths of a connection; 0: no limit. A long path counts as several. Above it the
     /// connection is closed.
     pub max_watches: usize,
-    /// Maximum number of connections; 0: no limit. A new session gets no place of a holder that may reconnect.
+    /// Maximum number of connections; 0: no limit. A new session is refused if holders that may reconnect need the
+    /// rest.
     pub max_connections: usize,
     /// Maximum number of connections per client address; 0: no limit.
     pub max_connections_per_address: usize,
-    /// Allows znodes with a time to live.
+    /// Set if znodes may have a time to live.
     pub extended_types: bool,
-    /// Keeps decided transactions for [`Core::decided`].
+    /// Set if decided transactions are kept for [`Core::decided`].
     pub journal: bool,
 }
 

@@ -1,7 +1,7 @@
-//! The data directory: locked against a second server, and where the epoch of each start is kept.
+//! The data directory. It is locked against a second server, and contains the epoch of the last start.
 //!
-//! The epoch goes up by one, on disk, before anything is served, so a zxid of this run is above every zxid of every
-//! earlier run, also of those whose last transactions were never kept.
+//! The epoch increases by one, on disk, before the server serves clients. So each zxid of this run is above all zxids
+//! of earlier runs, including those of transactions that were never written.
 
 use std::fs::{DirBuilder, File, OpenOptions};
 use std::io::{self, Read as _, Seek as _, Write as _};
@@ -16,19 +16,20 @@ use crate::error::Error;
 /// The highest epoch whose zxids are positive.
 const MAX_EPOCH: u32 = i32::MAX as u32;
 
-/// Says, while there are sessions that a crash would forget, how long they may last without a server.
+/// Name of the file that exists while there are sessions that a crash would lose. It contains the number of
+/// milliseconds that they may last without a server.
 const OWED: &str = "owed";
 
-/// A data directory that is ours for as long as this lives.
+/// A data directory, locked until this value is dropped.
 #[derive(Debug)]
 pub(crate) struct DataDir {
     path: PathBuf,
-    /// Locked for as long as we live; says in its text which epoch was the last.
+    /// The lock file. It contains the last epoch.
     lock: File,
 }
 
 impl DataDir {
-    /// Creates the directory where it is missing, and locks it.
+    /// Creates the directory if it is missing, and locks it.
     pub(crate) fn open(path: &Path) -> Result<Self, Error> {
         let failed = |what, path: &Path| {
             let path = path.to_owned();
@@ -41,9 +42,9 @@ impl DataDir {
         let is_new = !path.exists();
         builder.create(path).map_err(failed("create the data directory", path))?;
         if is_new {
-            // Else a power cut could take the directory with its numbers, and they would start again.
+            // Otherwise a power failure could remove the directory with its epoch, and epochs would start again.
             for parent in path.ancestors().skip(1).filter(|parent| !parent.as_os_str().is_empty()) {
-                // What is not ours to open was there before.
+                // A directory that this user may not open existed before.
                 let _ = File::open(parent).and_then(|parent| parent.sync_all());
             }
         }
@@ -57,7 +58,7 @@ impl DataDir {
         }
     }
 
-    /// Notes that sessions of at most this timeout are alive; zero that none is.
+    /// Notes that there are sessions with at most this timeout. Zero means that there are none.
     pub(crate) fn owe(&self, timeout_ms: u32) -> io::Result<()> {
         let file = self.path.join(OWED);
         if timeout_ms == 0 {
@@ -69,8 +70,8 @@ impl DataDir {
         write_number(&self.path, &file, timeout_ms)
     }
 
-    /// How long the holders that an earlier server left behind may still believe that they hold. A note that cannot
-    /// be read is an error: it says that there are some.
+    /// Returns the time for which holders of an earlier server may still rely on their locks. An unreadable note is an
+    /// error, because a note means that there are sessions.
     pub(crate) fn owed(&self) -> Result<Duration, Error> {
         let path = self.path.join(OWED);
         let text = match std::fs::read_to_string(&path) {
@@ -81,14 +82,14 @@ impl DataDir {
         ms.map(Duration::from_millis).map_err(|source| Error::Owed { path, source })
     }
 
-    /// Whether there are znodes of an earlier server.
+    /// Returns whether there is a log or a snapshot of an earlier server.
     pub(crate) fn has_log(&self) -> bool {
         let ours = |name: &str| name.starts_with("log.") || name.starts_with("snapshot.");
         let names = std::fs::read_dir(&self.path).into_iter().flatten().flatten();
         names.into_iter().any(|entry| entry.file_name().to_str().is_some_and(ours))
     }
 
-    /// Advances the epoch on disk, and returns it. `logged` is that of the last transaction in the log.
+    /// Advances the epoch on disk, and returns it. `logged` is the epoch of the last transaction in the log.
     pub(crate) fn next_epoch(&self, logged: u32) -> Result<u32, Error> {
         let file = self.path.join("epoch");
         let mut noted = String::new();
@@ -129,7 +130,8 @@ fn read_epoch(file: &Path) -> Result<u32, Error> {
     }
 }
 
-/// A crash leaves the old file or the new one: the new one is complete on disk before it takes the name.
+/// Writes a number to a file. A crash leaves the old file or the new one: the new one is complete on disk before it
+/// gets the name.
 fn write_number(dir: &Path, file: &Path, number: u32) -> io::Result<()> {
     let tmp = file.with_extension("tmp");
     let mut out = File::create(&tmp)?;

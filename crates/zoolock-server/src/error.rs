@@ -6,32 +6,32 @@ use thiserror::Error;
 
 use crate::log::LogError;
 
-/// Why a server did not start.
+/// The reason why a server did not start.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// The configuration makes no sense.
+    /// The configuration is invalid.
     #[error("{what}")]
     Invalid {
-        /// What, and what to do about it.
+        /// The problem and the remedy.
         what: String,
     },
-    /// The address cannot be listened on.
+    /// The server cannot listen on the address.
     #[error("cannot listen on {addr}: {source}; {}", listen_hint(.source))]
     Listen {
         /// The address.
         addr: SocketAddr,
-        /// Why.
+        /// The error of the operating system.
         source: io::Error,
     },
     /// The data directory cannot be used.
     #[error("cannot {what} {}: {source}; {}", .path.display(), data_hint(.source))]
     DataDir {
-        /// What was tried.
+        /// The failed operation.
         what: &'static str,
-        /// On what.
+        /// The path.
         path: PathBuf,
-        /// Why it failed.
+        /// The error of the operating system.
         source: io::Error,
     },
     /// Another server uses the data directory.
@@ -49,10 +49,10 @@ pub enum Error {
     CorruptEpoch {
         /// The file.
         path: PathBuf,
-        /// What is wrong with it.
+        /// The kind of damage.
         found: String,
     },
-    /// The note of the sessions that an earlier server forgot is damaged.
+    /// The note about the lost sessions of an earlier server cannot be read.
     #[error(
         "cannot read how long sessions of an earlier server last from {}: {source}; wait for the longest session \
          timeout, delete the file, and start again",
@@ -61,35 +61,35 @@ pub enum Error {
     Owed {
         /// The file.
         path: PathBuf,
-        /// What is wrong with it.
+        /// The error.
         source: io::Error,
     },
-    /// What was kept cannot be brought back.
+    /// The log or its snapshots cannot be used.
     #[error("{source}")]
     Log {
-        /// Which file, what is wrong with it, and what to do.
+        /// The file, the problem and the remedy.
         source: LogError,
     },
     /// A thread of the server could not be started.
     #[error("cannot start a thread of the server: {source}")]
     Thread {
-        /// Why.
+        /// The error of the operating system.
         source: io::Error,
     },
     /// A certificate or a key cannot be used.
     #[error("cannot use {} as {what}: {why}", .path.display())]
     Certificate {
-        /// What it is to be.
+        /// The intended use of the file.
         what: &'static str,
         /// The file.
         path: PathBuf,
-        /// What is wrong with it, and what to do about it.
+        /// The problem and the remedy.
         why: String,
     },
     /// The operating system gives no random numbers.
     #[error("the operating system gives no random numbers for session passwords: {what}")]
     Random {
-        /// What it said.
+        /// The error of the operating system.
         what: String,
     },
 }

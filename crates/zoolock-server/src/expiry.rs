@@ -1,4 +1,4 @@
-//! When sessions expire: in buckets of one tick, as ZooKeeper does, so that a touch rarely moves anything.
+//! The expiry of sessions. Deadlines are in buckets of one tick, as in ZooKeeper, so a touch rarely moves a session.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -13,12 +13,12 @@ pub(crate) struct ExpiryQueue {
 }
 
 impl ExpiryQueue {
-    /// Makes a queue without sessions.
+    /// Creates a queue without sessions.
     pub(crate) fn new(tick_ms: u64) -> Self {
         ExpiryQueue { tick_ms: tick_ms.max(1), deadlines: HashMap::new(), buckets: BTreeMap::new() }
     }
 
-    /// Puts a session's deadline `timeout_ms` from now, rounded up to the next tick.
+    /// Sets a session's deadline to `timeout_ms` from now, rounded up to the next tick.
     pub(crate) fn touch(&mut self, session: SessionId, timeout_ms: u32, now_ms: u64) {
         let deadline = (now_ms.saturating_add(u64::from(timeout_ms)) / self.tick_ms + 1) * self.tick_ms;
         match self.deadlines.insert(session, deadline) {
@@ -29,14 +29,14 @@ impl ExpiryQueue {
         self.buckets.entry(deadline).or_default().insert(session);
     }
 
-    /// Forgets a session.
+    /// Removes a session.
     pub(crate) fn remove(&mut self, session: SessionId) {
         if let Some(deadline) = self.deadlines.remove(&session) {
             self.leave(session, deadline);
         }
     }
 
-    /// Takes out the sessions whose deadline has come.
+    /// Removes and returns the sessions whose deadline has passed.
     pub(crate) fn expired(&mut self, now_ms: u64) -> Vec<SessionId> {
         let later = self.buckets.split_off(&now_ms.saturating_add(1));
         let due = std::mem::replace(&mut self.buckets, later);
@@ -47,12 +47,12 @@ impl ExpiryQueue {
         due
     }
 
-    /// The sessions by their deadlines, the nearest first.
+    /// Returns the sessions by their deadlines, the nearest first.
     pub(crate) fn buckets(&self) -> &BTreeMap<u64, BTreeSet<SessionId>> {
         &self.buckets
     }
 
-    /// The nearest deadline.
+    /// Returns the nearest deadline.
     pub(crate) fn next(&self) -> Option<u64> {
         self.buckets.keys().next().copied()
     }
@@ -67,7 +67,7 @@ impl ExpiryQueue {
     }
 }
 
-/// When to look who has expired.
+/// The rounds in which sessions expire.
 #[derive(Debug, Default)]
 pub(crate) struct Rounds {
     last_ms: u64,
@@ -75,8 +75,8 @@ pub(crate) struct Rounds {
 }
 
 impl Rounds {
-    /// Tells whether to look now. After a pause of ours (we were stopped, or busy) what others have sent in time may not
-    /// have been read yet: one round is passed over, never two, so that it is read first.
+    /// Records a round, and returns whether sessions may expire in it. After a pause of the process, requests that came
+    /// in time may be unread. So one round is skipped to read them first, but never two in a row.
     pub(crate) fn is_due(&mut self, now_ms: u64, tick_ms: u64) -> bool {
         let late = now_ms.saturating_sub(self.last_ms) > tick_ms.saturating_mul(2);
         self.last_ms = now_ms;

@@ -1,7 +1,7 @@
 //! A single server for the ZooKeeper protocol, small enough to embed in a program or a test.
 //!
-//! It answers like a standalone Apache ZooKeeper 3.8.0, and works with any client. [`Server::builder`] starts it. It is
-//! not a cluster: to use more than one machine, point the clients at Apache ZooKeeper instead.
+//! It answers like a standalone Apache ZooKeeper 3.8.0, and works with any ZooKeeper client. [`Server::builder`] starts
+//! it. It is not a cluster: to use more than one machine, point the clients at Apache ZooKeeper instead.
 //!
 //! # Differences from Apache ZooKeeper
 //! - The zxids of each start are above those of all earlier ones. Without a data directory, or with
@@ -24,7 +24,8 @@
 //! - There are no quotas. `/zookeeper/quota` can be read, and a create, `setData` or delete below it is answered
 //!   "unimplemented". The answer is not "no authentication" because no credentials would help.
 //! - Znodes with a time to live are enabled unless [`Limits::extended_types`] disables them.
-//! - A part of a certificate's name that is not UTF-8 is written in hexadecimal. Java writes several such names alike.
+//! - A part of a certificate's name that is not UTF-8 is written in hexadecimal. Java writes several such names as the
+//!   same text.
 //! - An access list has at most 256 subnets and 1,024 entries.
 //! - The data of one `multiRead` answer is limited to 16 MiB.
 //!
@@ -36,8 +37,8 @@
 //! [`prepare()`] decides a write against the [`State`] and changes nothing. [`commit()`] applies the decided change and
 //! returns the reply and the events. Neither does input or output. [`core::Core`] adds sessions, watches and
 //! connections, still without a clock or a socket. The server around it does the rest. Everything but [`Server`],
-//! [`Builder`], [`Limits`], [`ServerHandle`], [`TlsConfig`], [`ClientCertificates`], [`Users`], [`Word`], [`Secret`]
-//! and [`Error`] is public only for tests and simulations, and may change in any release.
+//! [`Builder`], [`Limits`], [`Durability`], [`ServerHandle`], [`TlsConfig`], [`ClientCertificates`], [`Users`], [`Word`],
+//! [`Secret`] and [`Error`] is public only for tests and simulations, and may change in any release.
 
 #![forbid(unsafe_code)]
 

@@ -18,7 +18,7 @@ use crate::log;
 pub struct Limits {
     /// Shortest session timeout granted. Default: `None`, which means 2 ticks.
     pub min_session_timeout: Option<Duration>,
-    /// Largest frame accepted, in bytes, at most 512 MiB; ZooKeeper's `jute.maxbuffer`. Default: 1,048,575, as there.
+    /// Largest frame accepted, in bytes, at most 512 MiB; ZooKeeper's `jute.maxbuffer`. Default: that of ZooKeeper, 1,048,575.
     pub max_frame: usize,
     /// Bytes of replies and events that may wait for all connections together. Default: 512 MiB. 0 means no limit.
     ///

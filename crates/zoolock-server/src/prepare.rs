@@ -20,7 +20,7 @@ pub struct Asker<'a> {
     pub session: SessionId,
     /// Identities of the connection.
     pub identities: &'a [Identity],
-    /// Allows znodes with a time to live.
+    /// Set if znodes may have a time to live.
     pub extended_types: bool,
 }
 

@@ -8,16 +8,16 @@ use crate::prepare::Asker;
 use crate::state::State;
 use crate::tree::Znode;
 
-/// How much a multi of reads may answer: a few bytes ask for each megabyte, so something has to bound it.
+/// Maximum number of bytes in the answer to a multi of reads. A request needs only a few bytes to ask for a megabyte.
 const MAX_READ: usize = 16 << 20;
 
-/// The largest listing whose length still fits a frame with ease.
+/// Maximum size of a listing in bytes. Its length fits into a frame.
 const MAX_LISTING: usize = 1 << 30;
 
-/// Answers a request that changes nothing; watches are the caller's business.
+/// Answers a request that changes nothing. The caller sets watches.
 ///
 /// # Errors
-/// The code for the reply header.
+/// Returns the code for the reply header.
 pub fn query(request: &Request, state: &State, asker: Asker<'_>) -> Result<Reply, Code> {
     let readable = |path: &str| -> Result<Znode<'_>, Code> {
         let node = state.tree.get(path).ok_or(Code::NoNode)?;
@@ -41,7 +41,7 @@ pub fn query(request: &Request, state: &State, asker: Asker<'_>) -> Result<Reply
         Request::GetAllChildrenNumber { path } => {
             readable(path)?;
             let mut count = state.tree.descendants(path).ok_or(Code::NoNode)?;
-            // ZooKeeper knows the root by two names, and counts one of them as a child of the other.
+            // ZooKeeper stores the root under two names, and counts one as a child of the other.
             count += usize::from(path.is_empty());
             Ok(Reply::Number(i32::try_from(count).unwrap_or(i32::MAX)))
         }

@@ -1,6 +1,6 @@
 use std::fmt;
 
-/// What every client has to present before it may do anything; never shown.
+/// A secret that every client must present before its requests are executed. `Debug` hides it.
 #[derive(Clone)]
 pub struct Secret(String);
 
@@ -13,7 +13,7 @@ impl Secret {
         Secret(secret.into())
     }
 
-    /// Tells whether this is the secret itself.
+    /// Returns whether this text is the secret.
     pub(crate) fn is(&self, text: &str) -> bool {
         equal(self.0.as_bytes(), text.as_bytes())
     }
@@ -33,7 +33,7 @@ impl fmt::Debug for Secret {
     }
 }
 
-/// Compares in a time that depends on the lengths only.
+/// Compares byte strings in a time that depends only on their lengths.
 pub(crate) fn equal(ours: &[u8], theirs: &[u8]) -> bool {
     let differing = ours.iter().zip(theirs).fold(0, |acc, (a, b)| std::hint::black_box(acc | (a ^ b)));
     ours.len() == theirs.len() && differing == 0

@@ -126,11 +126,11 @@ pub(crate) struct Inner {
 
 /// Result of handling a connection's input.
 struct Fed {
-    /// The connection closes after the output.
+    /// Set if the connection closes after the output.
     closing: bool,
-    /// The input still has complete frames.
+    /// Set if the input still has complete frames.
     more: bool,
-    /// The connection has a session, and presented the secret if there is one.
+    /// Set if the connection has a session, and presented the secret if there is one.
     admitted: bool,
 }
 
@@ -296,7 +296,7 @@ impl Shared {
         self.with_core(|core, _| core.disconnect_all());
     }
 
-    /// Advances the clocks, and does what is due by then.
+    /// Advances the clocks, and removes the sessions and znodes that expire by then.
     pub(crate) fn advance(&self, by: Duration) {
         self.advanced.fetch_add(u64::try_from(by.as_millis()).unwrap_or(u64::MAX), Ordering::Relaxed);
         self.with_core(|core, now| {
@@ -447,7 +447,7 @@ impl Shared {
     }
 }
 
-/// Checks for a panic of the core when a task ends.
+/// A guard that checks for a panic of the core when a task ends.
 struct PanicCheck<'a>(&'a Shared);
 
 impl Drop for PanicCheck<'_> {
@@ -500,7 +500,7 @@ impl Inner {
     }
 }
 
-/// Returns the length of the frame at the start of `input` if the frame is complete, or an error for an invalid length.
+/// Returns the length of the frame at the start of `input`, if it is complete. An invalid length is an error.
 fn whole_frame(input: &BytesMut, max: usize) -> Option<Result<usize, i32>> {
     let len = i32::from_be_bytes(*input.first_chunk()?);
     match usize::try_from(len) {

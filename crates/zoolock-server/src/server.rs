@@ -12,7 +12,7 @@ use crate::core::Stats;
 use crate::serve::Shared;
 use crate::state::State;
 
-/// The server; see [`Server::builder`].
+/// The embedded server; see [`Server::builder`].
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct Server;
@@ -54,7 +54,8 @@ impl Server {
 }
 
 impl ServerHandle {
-    /// Returns messages about damaged files of the data directory that the server did without. No acknowledged write is lost.
+    /// Returns messages about damaged files of the data directory that the server did without. No acknowledged write is
+    /// lost.
     pub fn repairs(&self) -> &[String] {
         &self.repairs
     }
@@ -171,13 +172,13 @@ impl ServerHandle {
         let shared = Arc::clone(&self.shared);
         let stop = move || {
             shared.stop_journal();
-            // It has the lock of the data directory, which the next server may take when this one has stopped.
+            // `shared` has the lock of the data directory. The next server may take the lock when this one has stopped.
             drop(shared);
             drop(stopping);
         };
         match std::thread::Builder::new().name("zoolock-stop".to_owned()).spawn(stop) {
             Ok(_) => drop(stopped.await),
-            // The system refuses the thread. No task is left to be delayed.
+            // The system refuses the thread. Blocking here delays no task, because none is left.
             Err(_) => self.shared.stop_journal(),
         }
     }
@@ -223,7 +224,7 @@ mod tests {
             panic!("a bug");
         });
         assert!(panicked.join().is_err());
-        // Whoever comes first finds it.
+        // The first connection detects the panic.
         let _client = tokio::net::TcpStream::connect(server.local_addr()).await.expect("it listens");
         let patience = Duration::from_secs(20);
         let why = tokio::time::timeout(patience, server.failed()).await.expect("it is told");

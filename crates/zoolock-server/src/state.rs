@@ -1,4 +1,4 @@
-//! All that a restart has to bring back.
+//! The state that a restart restores.
 
 use std::collections::BTreeMap;
 
@@ -11,23 +11,23 @@ use crate::txn::Password;
 pub struct State {
     /// The znodes.
     pub tree: Tree,
-    /// The sessions that live.
+    /// The live sessions.
     pub sessions: BTreeMap<SessionId, Session>,
     /// The last transaction.
     pub zxid: Zxid,
 }
 
-/// What is kept of a session.
+/// The persistent data of a session.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Session {
-    /// Its timeout in milliseconds.
+    /// The timeout in milliseconds.
     pub timeout_ms: u32,
-    /// What re-attaches to it.
+    /// The password for attaching to the session again.
     pub password: Password,
 }
 
 impl State {
-    /// Starts empty, numbering from the start of `epoch`.
+    /// Creates the state of a fresh server. Its transaction numbers begin at the start of `epoch`.
     pub fn new(epoch: u32) -> Self {
         State { tree: Tree::new(), sessions: BTreeMap::new(), zxid: Zxid::start_of(epoch) }
     }

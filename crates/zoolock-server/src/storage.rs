@@ -100,7 +100,7 @@ impl Storage {
     }
 }
 
-/// Describes what recovery did without.
+/// Describes the files that recovery did without.
 fn repairs(recovered: &Recovered) -> Vec<String> {
     let snapshots = recovered.passed_over.iter().map(|error| {
         let cause = match error {

@@ -1,4 +1,4 @@
-//! What TLS needs from files.
+//! TLS settings, and the files that they name.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use tokio_rustls::rustls::{RootCertStore, ServerConfig};
 use crate::error::Error;
 use crate::serve::Tls;
 
-/// How to speak TLS: files in PEM, read when the server starts.
+/// TLS settings: PEM files, which are read when the server starts.
 #[derive(Debug, Clone)]
 #[must_use]
 pub struct TlsConfig {
@@ -25,21 +25,22 @@ pub struct TlsConfig {
     handshake_timeout: Duration,
 }
 
-/// Whether clients show certificates. The name in one that is shown is an identity of scheme `x509`.
+/// The policy for client certificates. The subject of a client's certificate is an identity of scheme `x509`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub enum ClientCertificates {
-    /// They are not asked for any.
+    /// Clients are not asked for certificates.
     #[default]
     None,
-    /// They may; one that is not signed by the client authority ends the connection.
+    /// Clients may send a certificate. A certificate that the client authority has not signed ends the connection.
     Optional,
-    /// They must.
+    /// Clients must send a certificate that the client authority has signed.
     Required,
 }
 
 impl TlsConfig {
-    /// Names the server's certificate, followed by those between it and the root, and its key.
+    /// Creates settings with the files of the server's certificate and key. In the certificate file, the intermediate
+    /// certificates follow the server's certificate.
     pub fn new(certificate: impl Into<PathBuf>, key: impl Into<PathBuf>) -> Self {
         TlsConfig {
             certificate: certificate.into(),
@@ -50,14 +51,14 @@ impl TlsConfig {
         }
     }
 
-    /// Asks clients for certificates that an authority in this file has signed.
+    /// Sets the file of the authorities that sign client certificates, and the policy for client certificates.
     pub fn client_ca(mut self, authorities: impl Into<PathBuf>, clients: ClientCertificates) -> Self {
         self.client_ca = Some(authorities.into());
         self.clients = clients;
         self
     }
 
-    /// Sets how long a handshake may take. Default: 10 s.
+    /// Sets the maximum time of a handshake. Default: 10 s.
     pub fn handshake_timeout(mut self, timeout: Duration) -> Self {
         self.handshake_timeout = timeout;
         self
@@ -114,7 +115,7 @@ fn why(error: &pem::Error, wanted: &str) -> String {
     match error {
         pem::Error::Io(error) => error.to_string(),
         pem::Error::NoItemsFound => format!("there is not {wanted} in it; give a file in PEM"),
-        // What is in it might be shown otherwise.
+        // Other errors may quote the contents of the file.
         _ => "it is not PEM".to_owned(),
     }
 }

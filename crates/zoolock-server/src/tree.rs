@@ -1,4 +1,4 @@
-//! The znodes.
+//! The tree of znodes.
 
 mod acls;
 mod arena;
@@ -24,7 +24,8 @@ pub use self::znode::{NodeRecord, Znode};
 use crate::acl::{self, AclList};
 use crate::ids::{SessionId, Zxid};
 
-/// How much data a chunk of a snapshot copies: a thousand large znodes would be the memory that they take, again.
+/// Number of copied data bytes at which a chunk of a snapshot ends. A chunk of a thousand large znodes would take as
+/// much memory as they do.
 const CHUNK_BYTES: usize = 4 << 20;
 
 /// All znodes, by path.
@@ -37,14 +38,14 @@ pub struct Tree {
     snapshot: Snapshot,
 }
 
-/// What a new znode is made of.
+/// The properties of a new znode.
 #[derive(Debug, Clone)]
 pub(crate) struct NewNode {
     pub(crate) path: Arc<str>,
     pub(crate) data: Option<Bytes>,
     pub(crate) acl: AclList,
     pub(crate) owner: i64,
-    /// What the parent's count of creations becomes.
+    /// The parent's new count of created children.
     pub(crate) parent_created: i32,
     pub(crate) zxid: Zxid,
     pub(crate) time: i64,
@@ -57,7 +58,7 @@ impl Default for Tree {
 }
 
 impl Tree {
-    /// Makes the tree of a fresh server: the root and ZooKeeper's own three znodes.
+    /// Creates the tree of a fresh server: the root and ZooKeeper's own three znodes.
     pub fn new() -> Self {
         let read_only: AclList = Arc::new([Acl::anyone(perms::READ)]);
         let nodes = [
@@ -89,7 +90,7 @@ impl Tree {
         Tree { arena, acls, owned, size: 0, snapshot }
     }
 
-    /// Looks a znode up; the empty path is the root.
+    /// Returns a znode. The empty path is the root.
     pub fn get(&self, path: &str) -> Option<Znode<'_>> {
         self.arena.find(path::normal(path)).map(|id| self.at(id))
     }
@@ -98,72 +99,72 @@ impl Tree {
         Znode { tree: self, id, node: self.arena.node(id) }
     }
 
-    /// How many znodes there are, the root included.
+    /// Returns the number of znodes, including the root.
     pub fn len(&self) -> usize {
         self.arena.len()
     }
 
-    /// Never: there is always a root.
+    /// Returns false, because there is always a root.
     pub fn is_empty(&self) -> bool {
         false
     }
 
-    /// The lengths of all paths and data, as `mntr` shows it.
+    /// Returns the total length of all paths and data, as `mntr` shows it.
     pub fn approximate_data_size(&self) -> usize {
         self.size
     }
 
-    /// How many ephemerals there are.
+    /// Returns the number of ephemerals.
     pub fn ephemerals_count(&self) -> usize {
         self.owned.ephemerals_count()
     }
 
-    /// The sessions that have ephemerals, in order of their ids.
+    /// Returns the sessions that own ephemerals, in order of their ids.
     pub fn owners(&self) -> impl Iterator<Item = SessionId> {
         self.owned.sessions()
     }
 
-    /// The ephemerals of a session, in order of their paths.
+    /// Returns the ephemerals of a session, in order of their paths.
     pub fn ephemerals(&self, session: SessionId) -> Vec<Arc<str>> {
         self.paths(self.owned.ephemerals(session))
     }
 
-    /// The containers that had a child and have none now, in order of their paths.
+    /// Returns the containers that had a child and have none now, in order of their paths.
     pub fn emptied_containers(&self) -> Vec<Arc<str>> {
         self.paths(self.owned.emptied())
     }
 
-    /// What is to be removed at this time: [`Tree::emptied_containers`], and what has had neither writes nor children
-    /// for longer than its time to live. In order of their paths.
+    /// Returns the znodes to remove at this time, in order of their paths. These are [`Tree::emptied_containers`], and
+    /// znodes without children whose last write is longer ago than their time to live.
     pub fn expired(&self, now_wall_ms: i64) -> Vec<Arc<str>> {
         self.paths(self.owned.expired(now_wall_ms))
     }
 
-    /// Sorted, since the slots are others after a restart.
+    /// Returns the paths of these slots. They are sorted because a restart changes the slots.
     fn paths(&self, ids: impl Iterator<Item = u32>) -> Vec<Arc<str>> {
         let mut paths: Vec<Arc<str>> = ids.map(|id| self.arena.path(id).into()).collect();
         paths.sort_unstable();
         paths
     }
 
-    /// How many znodes lie below this one, or `None` where it does not exist.
+    /// Returns the number of descendants of a znode, or `None` if there is no such znode.
     pub fn descendants(&self, path: &str) -> Option<usize> {
         self.arena.find(path::normal(path)).map(|id| self.arena.descendants(id))
     }
 
-    /// All znodes by themselves, in no particular order.
+    /// Returns the records of all znodes, in no particular order.
     pub fn records(&self) -> impl Iterator<Item = NodeRecord> {
         self.arena.iter().map(|(id, _)| self.at(id).record())
     }
 
-    /// Begins a snapshot, in no time: [`Tree::snapshot_chunk`] then gives the tree as it is now, whatever happens to it
-    /// meanwhile. One that was under way is abandoned.
+    /// Begins a snapshot, in constant time. [`Tree::snapshot_chunk`] then returns the tree as it is now, unaffected by
+    /// later changes. A snapshot in progress is abandoned.
     pub fn begin_snapshot(&mut self) {
         self.snapshot.begin(self.arena.end());
     }
 
-    /// Takes some more of the snapshot: `max` records at most, perhaps none, in a time that `max` bounds (but at least
-    /// one slot is looked at). `None` when it is complete, or there is none.
+    /// Returns the next records of the snapshot: at most `max`, possibly none. The time is bounded by `max`, but at
+    /// least one slot is visited. Returns `None` if the snapshot is complete, or none is in progress.
     pub fn snapshot_chunk(&mut self, max: usize) -> Option<Vec<NodeRecord>> {
         let max = max.max(1);
         let mut chunk = self.snapshot.take_aside(max)?;
@@ -182,20 +183,21 @@ impl Tree {
         Some(chunk)
     }
 
-    /// Gives a snapshot up.
+    /// Abandons the snapshot in progress.
     pub fn abandon_snapshot(&mut self) {
         self.snapshot.abandon();
     }
 
-    /// Adds a znode that [`crate::prepare`] allowed.
+    /// Adds a znode that [`crate::prepare()`] allowed.
     pub(crate) fn create(&mut self, new: NewNode) -> Stat {
         let NewNode { path, data, acl, owner, parent_created, zxid, time } = new;
         let (above, name) = path::split(&path);
         let parent = self.find(above);
         let id = self.change(parent, |tree| {
             let node = tree.arena.node_mut(parent);
-            // ZooKeeper sticks at the end of the numbers for this very comparison: the wrapped, negative count never
-            // is the larger one, so neither the count nor pzxid move again. -1 means "count for yourself" there.
+            // This comparison makes the count stop at its maximum, as in ZooKeeper: the wrapped, negative count is
+            // never larger. Then neither the count nor pzxid changes again. -1 means that the count is incremented
+            // here.
             let created =
                 if parent_created == -1 { node.meta.created.wrapping_add(1) } else { parent_created };
             if created > node.meta.created {
@@ -223,7 +225,7 @@ impl Tree {
         self.at(id).stat()
     }
 
-    /// Removes a znode that [`crate::prepare`] allowed to go.
+    /// Deletes a znode whose deletion [`crate::prepare()`] allowed.
     pub(crate) fn delete(&mut self, path: &str, zxid: Zxid) {
         let (above, name) = path::split(path);
         let parent = self.find(above);
@@ -239,7 +241,7 @@ impl Tree {
         self.size -= size(path, node.data());
     }
 
-    /// Writes a znode's data.
+    /// Sets a znode's data.
     pub(crate) fn set_data(
         &mut self,
         path: &str,
@@ -259,7 +261,7 @@ impl Tree {
         self.at(id).stat()
     }
 
-    /// Writes a znode's access list.
+    /// Sets a znode's access list.
     pub(crate) fn set_acl(&mut self, path: &str, acl: &AclList, version: i32) -> Stat {
         let id = self.find(path);
         self.change(id, |tree| {
@@ -272,7 +274,7 @@ impl Tree {
         self.at(id).stat()
     }
 
-    /// Sets a znode's count of creations; false where there is no such znode.
+    /// Sets a znode's count of created children. Returns false if there is no such znode.
     pub(crate) fn set_created(&mut self, path: &str, count: i32) -> bool {
         let id = self.arena.find(path::normal(path));
         id.map(|id| self.change(id, |tree| tree.arena.node_mut(id).meta.created = count)).is_some()
@@ -282,7 +284,7 @@ impl Tree {
         self.arena.find(path::normal(path)).expect("prepare saw the znode, and nothing came between")
     }
 
-    /// Changes a znode, or its children, and what the snapshot and the list of the due know of it.
+    /// Changes a znode or its children. Updates the snapshot before, and the index of due znodes after the change.
     fn change<T>(&mut self, id: u32, change: impl FnOnce(&mut Self) -> T) -> T {
         self.preserve(id);
         let before = due(self.arena.node(id));
@@ -291,7 +293,7 @@ impl Tree {
         done
     }
 
-    /// Lets the snapshot have a znode that is about to change, if it needs it.
+    /// Copies a znode that is about to change for the snapshot, if the snapshot still lacks it.
     fn preserve(&mut self, id: u32) {
         if self.snapshot.lacks(id, self.arena.node(id).meta.mark) {
             let record = self.at(id).record();
@@ -301,8 +303,8 @@ impl Tree {
     }
 }
 
-/// What a znode adds to [`Tree::approximate_data_size`]: Java counts its paths in UTF-16, where each character that a
-/// path may have is one.
+/// Returns the share of a znode in [`Tree::approximate_data_size`]. Java counts paths in UTF-16 units. Each character
+/// that a path may contain is one unit.
 fn size(path: &str, data: Option<&[u8]>) -> usize {
     path.chars().count() + data.map_or(0, <[u8]>::len)
 }

@@ -1,4 +1,4 @@
-//! Decided transactions: all that a log has to keep.
+//! Decided transactions: the contents of the log.
 
 use std::sync::Arc;
 
@@ -8,15 +8,15 @@ use zoolock_wire::Code;
 use crate::acl::AclList;
 use crate::ids::{SessionId, Zxid};
 
-/// A change that was decided, with everything that [`crate::commit()`] needs to make it.
+/// A decided change, with everything that [`crate::commit()`] needs to apply it.
 ///
-/// Nothing in it depends on the clock, on randomness or on who asks: committing the same transactions to the same
-/// state gives the same state.
+/// A transaction does not depend on the clock, on randomness or on the client. The same transactions on the same state
+/// give the same state.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Txn {
-    /// Its number.
+    /// The number of the transaction.
     pub zxid: Zxid,
-    /// The session that asked, or [`SessionId::SERVER`].
+    /// The session that sent the request, or [`SessionId::SERVER`].
     pub session: SessionId,
     /// The wall clock, in milliseconds since 1970.
     pub time: i64,
@@ -24,94 +24,94 @@ pub struct Txn {
     pub change: Change,
 }
 
-/// What a transaction changes.
+/// The change of a transaction.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Change {
-    /// A znode comes.
+    /// The creation of a znode.
     Create(Create),
-    /// A znode goes.
+    /// The deletion of a znode.
     Delete {
-        /// Where.
+        /// The path of the znode.
         path: Arc<str>,
     },
-    /// A znode's data changes.
+    /// A write of a znode's data.
     SetData {
-        /// Where.
+        /// The path of the znode.
         path: Arc<str>,
         /// The new data.
         data: Option<Bytes>,
         /// The new version.
         version: i32,
     },
-    /// A znode's access list changes.
+    /// A write of a znode's access list.
     SetAcl {
-        /// Where.
+        /// The path of the znode.
         path: Arc<str>,
         /// The new list.
         acl: AclList,
         /// The new version of the list.
         version: i32,
     },
-    /// Nothing changes; a version was as expected.
+    /// No change: a version check that succeeded.
     Check,
-    /// All of these, in this order.
+    /// Several changes, in this order.
     Multi(Vec<Change>),
-    /// A session begins.
+    /// The start of a session.
     CreateSession {
-        /// Its timeout in milliseconds.
+        /// The timeout in milliseconds.
         timeout_ms: u32,
-        /// What re-attaches to it.
+        /// The password for attaching to the session again.
         password: Password,
     },
-    /// A session ends, and these ephemerals go with it.
+    /// The end of a session. It deletes the session's ephemerals.
     CloseSession {
-        /// Their paths.
+        /// The paths of the ephemerals.
         ephemerals: Vec<Arc<str>>,
     },
-    /// Nothing changes; a write was refused, and took a number as ZooKeeper's do.
+    /// No change: a write that was refused. It takes a number, as in ZooKeeper.
     Refused(Refusal),
 }
 
 /// A znode to create.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Create {
-    /// Where; a sequence number is part of it by now.
+    /// The path, with the sequence number of a sequential znode.
     pub path: Arc<str>,
     /// The data.
     pub data: Option<Bytes>,
     /// The access list.
     pub acl: AclList,
-    /// 0, [`crate::tree::CONTAINER`], or the session.
+    /// 0, [`crate::tree::CONTAINER`], a number of [`crate::tree::ttl_owner`], or the session.
     pub owner: i64,
-    /// What the parent's count of creations becomes.
+    /// The parent's new count of created children.
     pub parent_created: i32,
-    /// Whether the client wants the stat back.
+    /// Set if the client requested the stat.
     pub with_stat: bool,
 }
 
-/// Why a write was refused.
+/// The reason why a write was refused.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Refusal {
-    /// For this reason.
+    /// The error of the whole request.
     One(Code),
-    /// The operation at `at` of a multi of `of` failed, for this reason.
+    /// The error of one operation of a multi.
     InMulti {
-        /// Which operation, from 0.
+        /// The index of the operation, from 0.
         at: usize,
-        /// How many there were.
+        /// The number of operations.
         of: usize,
-        /// Its error.
+        /// The error.
         code: Code,
     },
 }
 
-/// The password of a session; never shown, compared in constant time.
+/// The password of a session. It is never shown. It is compared in constant time.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Password(pub [u8; 16]);
 
 impl Password {
-    /// Tells whether these are the bytes, in a time that does not depend on how many are right.
+    /// Returns whether `bytes` are the password. The time does not depend on the number of correct bytes.
     pub fn matches(&self, bytes: &[u8]) -> bool {
         crate::secret::equal(&self.0, bytes)
     }

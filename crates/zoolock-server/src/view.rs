@@ -1,4 +1,4 @@
-//! The state as the later operations of a multi see it: with the earlier ones done, though nothing is.
+//! The state that an operation of a multi sees: the earlier operations have changed it, but none of them is applied yet.
 
 use std::collections::HashMap;
 
@@ -8,7 +8,7 @@ use crate::acl::AclList;
 use crate::state::State;
 use crate::tree::Tree;
 
-/// What deciding about a znode takes.
+/// The properties of a znode that a decision needs.
 #[derive(Debug, Clone)]
 pub(crate) struct Record {
     pub(crate) version: i32,
@@ -21,7 +21,8 @@ pub(crate) struct Record {
 
 pub(crate) struct View<'a> {
     tree: &'a Tree,
-    /// `None` where only one operation is decided, which nobody looks at afterwards.
+    /// The znodes that earlier operations have changed, `None` for deleted ones. Not recorded if there is only one
+    /// operation.
     changed: Option<HashMap<String, Option<Record>>>,
 }
 

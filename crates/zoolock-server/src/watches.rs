@@ -1,8 +1,8 @@
-//! Who wants to hear about which path.
+//! The watches of all connections.
 //!
-//! As in ZooKeeper there is a data side and a child side: `exists` and `getData` set watches on the first,
-//! `getChildren` on the second, persistent watches on both. A one-shot watch beside a persistent one on the same path
-//! is kept apart from it (ZOOKEEPER-4466), but a connection hears of each event once.
+//! As in ZooKeeper, there is a data side and a child side. `exists` and `getData` set watches on the data side,
+//! `getChildren` sets them on the child side, and persistent watches are on both. A one-shot watch and a persistent one
+//! on the same path are kept apart (ZOOKEEPER-4466), but a connection gets each event once.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use zoolock_wire::EventKind;
 
 use crate::core::ConnId;
 
-/// Kinds of watches; a set of them is kept for each path and connection.
+/// A set of kinds of watches, kept for each path and connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Kinds(u8);
 
@@ -29,7 +29,7 @@ impl Kinds {
     const CHILD_SIDE: Kinds = Kinds(2 | 8 | 32);
     const ONE_SHOT: Kinds = Kinds(1 | 2);
 
-    /// What `checkWatches` and `removeWatches` mean by this number.
+    /// Returns the kinds that `checkWatches` and `removeWatches` mean by this number.
     pub(crate) fn from_watcher_type(number: i32) -> Option<Kinds> {
         match number {
             1 => Some(Kinds::CHILD_SIDE),
@@ -39,7 +39,7 @@ impl Kinds {
         }
     }
 
-    /// What `addWatch` means by this number.
+    /// Returns the kinds that `addWatch` means by this number.
     pub(crate) fn from_add_mode(number: i32) -> Option<Kinds> {
         match number {
             0 => Some(Kinds::PERSISTENT),
@@ -56,7 +56,7 @@ impl Kinds {
         Kinds(self.0 & !other.0)
     }
 
-    /// How many watches this is for ZooKeeper.
+    /// Returns the number of watches as ZooKeeper counts them.
     fn sides(self) -> usize {
         usize::from(self.and(Kinds::DATA_SIDE).any()) + usize::from(self.and(Kinds::CHILD_SIDE).any())
     }
@@ -75,43 +75,44 @@ impl Kinds {
 pub(crate) struct Watches {
     paths: HashMap<Arc<str>, Watchers>,
     conns: HashMap<ConnId, Watched>,
-    /// How many (path, connection) pairs are recursive; while there are none, no ancestor is looked at.
+    /// Number of (path, connection) pairs with a recursive watch. If it is zero, no ancestor is looked up.
     recursive: usize,
-    /// How many watches there are as ZooKeeper counts them: those on data and those on children.
+    /// Number of watches as ZooKeeper counts them: data watches and child watches.
     sides: usize,
     on_data: OnData,
 }
 
-/// Who watches a path.
+/// The watches on one path.
 #[derive(Debug, Default)]
 struct Watchers {
     conns: BTreeMap<ConnId, Kinds>,
-    /// How many of them watch its data.
+    /// Number of connections that watch the data.
     on_data: usize,
 }
 
-/// How many watch data, counted all along: a stranger may ask for it, and a look at a million watches takes seconds.
+/// Counts of watches on data. They are always up to date: any client may ask for them, and counting a million watches
+/// takes seconds.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct OnData {
-    /// Connections that watch the data of anything.
+    /// Connections that watch the data of any path.
     pub connections: usize,
     /// Paths whose data is watched.
     pub paths: usize,
-    /// Pairs of them.
+    /// Pairs of such a connection and path.
     pub total: usize,
 }
 
-/// What a connection watches.
+/// The watches of one connection.
 #[derive(Debug, Default)]
 struct Watched {
     paths: HashSet<Arc<str>>,
-    /// Of how many it watches the data.
+    /// Number of paths whose data is watched.
     on_data: usize,
-    /// What they cost together.
+    /// Total cost of the paths.
     cost: usize,
 }
 
-/// A path that is long counts as several: a path may have a million bytes.
+/// Returns the cost of a path. A long path counts as several, because a path may have a million bytes.
 fn cost(path: &str) -> usize {
     1 + path.len() / 128
 }
@@ -146,7 +147,7 @@ impl Watches {
         }
     }
 
-    /// Tells whether the connection has a watch of any of these kinds.
+    /// Returns whether the connection has a watch of any of these kinds.
     pub(crate) fn contains(&self, path: &str, conn: ConnId, kinds: Kinds) -> bool {
         self.paths
             .get(path)
@@ -154,7 +155,7 @@ impl Watches {
             .is_some_and(|has| has.and(kinds).any())
     }
 
-    /// Removes the connection's watches of these kinds; false where there was none.
+    /// Removes the connection's watches of these kinds. Returns false if there was none.
     pub(crate) fn remove(&mut self, path: &str, conn: ConnId, kinds: Kinds) -> bool {
         let had = self.contains(path, conn, kinds);
         if had {
@@ -172,7 +173,7 @@ impl Watches {
         }
     }
 
-    /// Tells who has to hear of an event, and removes the one-shot watches that fire.
+    /// Returns the connections that get an event, and removes the one-shot watches that fire.
     pub(crate) fn fire(&mut self, kind: EventKind, path: &str) -> Vec<ConnId> {
         let wanted = match kind {
             EventKind::Created | EventKind::DataChanged => Kinds::DATA_SIDE,
@@ -200,12 +201,12 @@ impl Watches {
         heard
     }
 
-    /// How many paths a connection watches, a long one counted as several.
+    /// Returns the number of paths that a connection watches. A long path counts as several.
     pub(crate) fn cost(&self, conn: ConnId) -> usize {
         self.conns.get(&conn).map_or(0, |watched| watched.cost)
     }
 
-    /// The paths whose data is watched, and by whom.
+    /// Returns the paths whose data is watched, each with its connections.
     pub(crate) fn on_data(&self) -> impl Iterator<Item = (&Arc<str>, impl Iterator<Item = ConnId>)> {
         self.paths.iter().map(|(path, watchers)| {
             let mine = watchers.conns.iter().filter(|(_, kinds)| kinds.is_on_data());
@@ -213,17 +214,17 @@ impl Watches {
         })
     }
 
-    /// How many watch data.
+    /// Returns the counts of watches on data.
     pub(crate) fn count_on_data(&self) -> OnData {
         self.on_data
     }
 
-    /// How many watches there are, those on data and those on children.
+    /// Returns the number of watches as ZooKeeper counts them: data watches and child watches.
     pub(crate) fn sides(&self) -> usize {
         self.sides
     }
 
-    /// How many (path, connection) pairs are watched.
+    /// Returns the number of (path, connection) pairs that are watched.
     pub(crate) fn len(&self) -> usize {
         self.conns.values().map(|watched| watched.paths.len()).sum()
     }
@@ -265,7 +266,7 @@ impl Watches {
     }
 }
 
-/// All proper ancestors of a path, the root last.
+/// Returns all proper ancestors of a path, the root last.
 fn ancestors(path: &str) -> impl Iterator<Item = &str> {
     let mut rest = if path == "/" { None } else { Some(path) };
     std::iter::from_fn(move || {

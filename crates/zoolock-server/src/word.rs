@@ -1,7 +1,8 @@
 use std::fmt;
 use std::str::FromStr;
 
-/// A word that an administrator types into a bare connection, answered in the form of Apache ZooKeeper 3.8.0.
+/// A four-letter word, which an operator sends on a connection without a session. The answer has the format of Apache
+/// ZooKeeper 3.8.0.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[expect(missing_docs, reason = "the names are ZooKeeper's own")]
 #[non_exhaustive]
@@ -24,7 +25,7 @@ pub enum Word {
 }
 
 impl Word {
-    /// All that are known.
+    /// All supported words.
     pub const ALL: [Word; 15] = [
         Word::Conf,
         Word::Cons,
@@ -43,11 +44,11 @@ impl Word {
         Word::Wchs,
     ];
 
-    /// Those that are answered by default: they show counts, and change nothing. The others show addresses, paths and
-    /// session ids, or take the longer the more there is.
+    /// The words that are answered by default. They show counts, and change nothing. The other words reset counts, show
+    /// addresses, paths and session ids, or take longer the more there is to list.
     pub const DEFAULT: [Word; 6] = [Word::Envi, Word::Isro, Word::Mntr, Word::Ruok, Word::Srvr, Word::Wchs];
 
-    /// As it is typed.
+    /// Returns the word as text.
     pub fn name(self) -> &'static str {
         match self {
             Word::Conf => "conf",

@@ -1,11 +1,11 @@
-//! Names in certificates, written as Java's `X500Principal.getName()` does: access lists compare them as text.
+//! Names in certificates, in the format of Java's `X500Principal.getName()`. Access lists compare them as text.
 
 use std::fmt::Write as _;
 
 use der::asn1::{AnyRef, ObjectIdentifier};
 use der::{Decode as _, Encode as _, Reader as _, SliceReader, Tag, Tagged as _};
 
-/// Java's words for the types that RFC 2253 names; the others are written as numbers.
+/// Java's keywords of the attribute types that RFC 2253 names. Other types are written as object identifiers.
 const RFC_2253: [(&str, &str); 9] = [
     ("2.5.4.3", "CN"),
     ("2.5.4.6", "C"),
@@ -18,7 +18,7 @@ const RFC_2253: [(&str, &str); 9] = [
     ("0.9.2342.19200300.100.1.25", "DC"),
 ];
 
-/// What Java understands beyond those.
+/// Further keywords that Java accepts.
 const MORE: [&str; 12] = [
     "S",
     "T",
@@ -34,15 +34,15 @@ const MORE: [&str; 12] = [
     "SERIALNUMBER",
 ];
 
-/// The subject of a certificate, or `None` for bytes that are none.
+/// Returns the subject of a certificate, or `None` if it cannot be read.
 pub(crate) fn subject(certificate: &[u8]) -> Option<String> {
     let mut names = rdns(certificate).ok()?;
-    // The order of RFC 2253 is that of reading a host name: the most special first.
+    // RFC 2253 begins with the most specific part, like a host name.
     names.reverse();
     Some(names.join(","))
 }
 
-/// Tells whether Java takes this for a name, as an access list entry of scheme `x509` must be.
+/// Returns whether Java accepts this text as a name. An access list entry of scheme `x509` must be a name.
 pub(crate) fn is_name(text: &str) -> bool {
     text.is_empty() || split(text, &[',', ';', '+']).is_some_and(|parts| parts.into_iter().all(is_ava))
 }
@@ -50,7 +50,7 @@ pub(crate) fn is_name(text: &str) -> bool {
 fn rdns(certificate: &[u8]) -> der::Result<Vec<String>> {
     let mut certificate = SliceReader::new(AnyRef::from_der(certificate)?.value())?;
     let mut tbs = SliceReader::new(AnyRef::decode(&mut certificate)?.value())?;
-    // The version is left out in the first one; then the serial number is first.
+    // A certificate of version 1 has no version field and begins with the serial number.
     if matches!(AnyRef::decode(&mut tbs)?.tag(), Tag::ContextSpecific { .. }) {
         AnyRef::decode(&mut tbs)?;
     }
@@ -68,7 +68,7 @@ fn rdns(certificate: &[u8]) -> der::Result<Vec<String>> {
             parts.push(ava(&oid, &AnyRef::decode(&mut part)?)?);
         }
         if parts.is_empty() {
-            // RFC 5280 allows none such, and nothing that is written for it is a name.
+            // RFC 5280 forbids an empty set, and no text for it would be a name.
             return Err(Tag::Set.length_error());
         }
         names.push(parts.join("+"));
@@ -93,7 +93,8 @@ fn text(value: &AnyRef<'_>) -> Option<String> {
         value.tag(),
         Tag::Utf8String | Tag::PrintableString | Tag::Ia5String | Tag::TeletexString | Tag::BmpString
     );
-    // Java takes them all for UTF-8, wrong as that is for the last two, and for two of the same name what is not.
+    // Java decodes all of these types as UTF-8, which is wrong for the last two. It writes different values that are not
+    // UTF-8 as the same text, so such values are not text here.
     std::str::from_utf8(value.value()).ok().filter(|_| is_text).map(str::to_owned)
 }
 
@@ -115,7 +116,7 @@ fn escaped(text: &str) -> String {
     out
 }
 
-/// Splits where one of `at` stands outside quotes and is not escaped; `None` where a quote or an escape is open.
+/// Splits at each character of `at` that is neither quoted nor escaped. Returns `None` if a quote or an escape is left open.
 fn split<'a>(text: &'a str, at: &[char]) -> Option<Vec<&'a str>> {
     let (mut parts, mut begin, mut quoted, mut escape) = (Vec::new(), 0, false, false);
     for (index, c) in text.char_indices() {
@@ -142,7 +143,7 @@ fn is_ava(text: &str) -> bool {
     (known || is_oid(number)) && is_value(trimmed(value))
 }
 
-/// Blanks around a value mean nothing, but for one at the end that is escaped.
+/// Removes the blanks around a value, except an escaped blank at its end.
 fn trimmed(value: &str) -> &str {
     let value = value.trim_start();
     let bare = value.trim_end();
@@ -204,7 +205,7 @@ mod tests {
 
     #[test]
     fn a_name_with_an_empty_part_is_none() {
-        // A certificate down to its subject: three sets, and none of them has anything in it.
+        // A certificate up to its subject, whose three parts are empty.
         let certificate = b"\x30\x1f\x30\x1d\xa0\x03\x02\x01\x02\x02\x01\x01\x30\x00\x30\x00\x30\x00\
             \x30\x06\x30\x00\x02\x00\x01\x00\x00\x00\x00\x00\x00\x00\x00";
         assert_eq!(subject(certificate), None);
@@ -212,7 +213,7 @@ mod tests {
 
     #[test]
     fn names_are_written_as_java_writes_them() {
-        // What Java 17 prints for the same certificates, but for what is not UTF-8.
+        // Java 17 prints these names for the same certificates, except for values that are not UTF-8.
         let email = DnType::CustomDnType(vec![1, 2, 840, 113_549, 1, 9, 1]);
         let ia5 = DnValue::Ia5String(Ia5String::try_from("me@example.com").expect("ASCII"));
         assert_eq!(
@@ -258,7 +259,7 @@ mod tests {
 
     #[test]
     fn only_names_are_names() {
-        // As `new X500Principal(text)` of Java 17 accepts or refuses them.
+        // `new X500Principal(text)` of Java 17 accepts the good names and refuses the bad ones.
         for good in [
             "CN=a",
             "cn=a,O=b",

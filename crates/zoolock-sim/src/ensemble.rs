@@ -214,7 +214,7 @@ pub(crate) struct Server {
     watches: BTreeMap<(String, Side), BTreeSet<u64>>,
     /// The longest session timeout that it grants.
     pub(crate) longest_timeout: u64,
-    /// Sessions that were heard since the last report to the leader, with the timeout of their connection.
+    /// Sessions that sent a request since the last report to the leader, with the timeout of their connection.
     pub(crate) touched: BTreeMap<i64, u64>,
     /// It is cut off from the leader until then.
     pub(crate) cut_until: u64,
@@ -226,15 +226,15 @@ pub(crate) struct Server {
     pub(crate) refuses_until: u64,
     /// It does nothing until then. Its system still accepts connections.
     pub(crate) silent_until: u64,
-    /// Its replies are late until then, by at most so much.
+    /// Its replies are late until then, by at most `late_by`.
     pub(crate) late_until: u64,
     pub(crate) late_by: u64,
-    /// It learns of decisions late until then, by at most so much.
+    /// It learns of decisions late until then, by at most `slow_by`.
     pub(crate) slow_until: u64,
     pub(crate) slow_by: u64,
     /// The number of its restarts. Messages of an earlier life are lost.
     pub(crate) life: u64,
-    /// The syncs that wait until so many entries of the log are applied.
+    /// The syncs that wait, each with the number of log entries that must be applied first.
     pub(crate) syncs: Vec<(usize, u64, i32)>,
     identities: Vec<Identity>,
 }

@@ -1,7 +1,7 @@
 //! Runs the tasks of all hosts on one thread, in an order that follows from the seed.
 //!
-//! Whoever is woken is put into a set, and the next one to run is drawn from it. So the order in which wakers are called
-//! does not matter, and every order in which a runtime with one thread could run them is tried sooner or later.
+//! A task that is woken is put into a set, and the next task to run is drawn from it. So the order in which wakers are
+//! called does not matter. Every order in which a runtime with one thread could run the tasks is tried sooner or later.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
@@ -25,15 +25,15 @@ struct Inner {
     /// Hosts that do not run at present.
     stopped: BTreeSet<usize>,
     dead: BTreeSet<usize>,
-    /// Wakes the one that drives all this, while it sleeps.
+    /// Wakes the loop that drives the run, while it sleeps.
     driver: Option<Waker>,
 }
 
 struct Slot {
     host: usize,
-    /// Of the lock code, not of the simulation.
+    /// Set for a task of the library, unset for a task of the simulation.
     product: bool,
-    /// Taken while it runs.
+    /// `None` while the task runs.
     future: Option<Later<()>>,
     waker: Waker,
     aborted: bool,
@@ -77,7 +77,7 @@ impl Executor {
         let inner = &mut *lock(&self.inner);
         let id = inner.next;
         inner.next += 1;
-        // On a dead host it is dropped by the caller's own scope, without having run.
+        // On a dead host the caller's own scope drops the task before it has run.
         if !inner.dead.contains(&host) {
             let waker = Waker::from(Arc::new(Bell { id, executor: self.clone() }));
             inner.tasks.insert(id, Slot { host, product, future: Some(future), waker, aborted: false });
@@ -96,7 +96,7 @@ impl Executor {
         }
     }
 
-    /// The one that drives all this is about to sleep.
+    /// Sets the waker of the loop that drives the run. The loop is about to sleep.
     pub(crate) fn wake_with(&self, driver: &Waker) {
         lock(&self.inner).driver = Some(driver.clone());
     }
@@ -109,7 +109,7 @@ impl Executor {
         lock(&self.inner).stopped.remove(&host);
     }
 
-    /// How many tasks could run now.
+    /// Returns the number of tasks that could run now.
     pub(crate) fn ready(&self) -> usize {
         let inner = &*lock(&self.inner);
         if inner.stopped.is_empty() {
@@ -118,19 +118,19 @@ impl Executor {
         inner.ready.iter().filter(|id| inner.may_run(**id)).count()
     }
 
-    /// Whether a task of this host could run now.
+    /// Returns whether a task of this host is ready, even if the host is stopped.
     pub(crate) fn is_busy(&self, host: usize) -> bool {
         let inner = &*lock(&self.inner);
         inner.ready.iter().any(|id| inner.tasks.get(id).is_some_and(|slot| slot.host == host))
     }
 
-    /// How many tasks of the lock code there are on this host.
+    /// Returns the number of tasks of the library on this host.
     pub(crate) fn count(&self, host: usize) -> usize {
         let inner = &*lock(&self.inner);
         inner.tasks.values().filter(|slot| slot.host == host && slot.product).count()
     }
 
-    /// Runs the one that is `nth` among those that could run; its id.
+    /// Runs the `nth` of the tasks that could run. Returns its id.
     pub(crate) fn run(&self, nth: usize, hosts: &[Arc<dyn Host>]) -> Option<u64> {
         let (id, host, waker, future, aborted) = {
             let inner = &mut *lock(&self.inner);
@@ -152,7 +152,7 @@ impl Executor {
                 Poll::Pending => false,
             };
         if over {
-            // Before it counts as finished, and outside of our mutex: what is dropped may send.
+            // Dropped before the task counts as finished, and outside of the mutex: the drop may send.
             future = None;
         }
         let rest = {
@@ -173,7 +173,7 @@ impl Executor {
         Some(id)
     }
 
-    /// Ends all tasks of a host where they stand.
+    /// Drops all tasks of a host, wherever they are.
     pub(crate) fn kill(&self, host: usize, hosts: &[Arc<dyn Host>]) {
         let _inside = enter(&hosts[host]);
         let gone: Vec<Slot> = {

@@ -1,4 +1,4 @@
-//! Who held what when, and whether that could be.
+//! The record of all holders, and the checks of each grant and each loss.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -66,12 +66,12 @@ impl AnyGuard {
         each!(self, guard => guard.node_path())
     }
 
-    /// Of the node that stands for the most that is held.
+    /// Returns the path of the znode of the strongest lock that is held.
     fn check_path(&self) -> String {
         each!(self, guard => guard.check().path)
     }
 
-    /// The transaction that created its node.
+    /// Returns the transaction that created its znode.
     pub(crate) fn created(&self) -> i64 {
         let ticket = each!(self, guard => guard.ticket());
         ticket.to_string().parse::<FencingToken>().map_or(0, |ticket| ticket.czxid().0)
@@ -96,7 +96,7 @@ impl AnyGuard {
     }
 }
 
-/// What excludes what.
+/// A mode of holding, which decides what it excludes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Mode {
     Alone,
@@ -105,7 +105,7 @@ enum Mode {
     Permits(u32),
 }
 
-/// How a guard came to be.
+/// The origin of a guard.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum By {
     Asking,
@@ -117,13 +117,13 @@ struct Holding {
     host: usize,
     locks: Vec<usize>,
     guard: Arc<AnyGuard>,
-    /// Somebody else was granted it while this host was paused.
+    /// Set if another contender was granted the lock while this host was paused.
     overtaken: bool,
-    /// Since when its node has been gone.
+    /// The time at which its znode was first seen to be deleted.
     gone: Option<u64>,
 }
 
-/// What has happened so far.
+/// The record of the run so far.
 pub(crate) struct History {
     holdings: BTreeMap<u64, Holding>,
     next: u64,
@@ -131,18 +131,18 @@ pub(crate) struct History {
     /// The time of the restore after which `newest` counts.
     restored_at: Option<u64>,
     pub(crate) grants: Grants,
-    /// How many tasks of ours there are on each host that are not done.
+    /// The number of unfinished tasks of the simulation on each host.
     pub(crate) working: BTreeMap<usize, usize>,
     pub(crate) stage: Stage,
 }
 
-/// How far the run has come.
+/// The stage of the run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Stage {
     Working,
-    /// Nobody wants anything any more; what is left has to go, since then.
+    /// Since this time no task wants a lock. The remaining contenders must leave the queues.
     Settling(u64),
-    /// The clients are closed; their sessions and tasks have to go, since then.
+    /// Since this time the clients close. Their sessions and tasks must end.
     Closing(u64),
     Over,
 }
@@ -164,9 +164,9 @@ impl History {
         self.stage == Stage::Over
     }
 
-    /// A host is gone: whoever held on it believes nothing any more.
+    /// Forgets a crashed host: its guards do not count.
     pub(crate) fn forget_host(&mut self, host: usize) {
-        // The guards go with their tasks, after this.
+        // The tasks are dropped after this, and the guards with them.
         self.holdings.retain(|_, holding| holding.host != host);
         self.working.remove(&host);
     }
@@ -177,7 +177,7 @@ impl History {
 }
 
 impl Sim {
-    /// A guard was handed out on this host just now; the name of its entry.
+    /// Checks and records a guard that was granted on this host just now. Returns the number of its entry.
     pub(crate) fn acquired(&self, host: usize, locks: &[usize], guard: &Arc<AnyGuard>, by: By) -> u64 {
         let mut wrong = Vec::new();
         let created = guard.created();
@@ -188,7 +188,7 @@ impl Sim {
         }
         let history = &mut *lock(&self.history);
         history.count(guard, by);
-        // Whoever was broken before it even held has to be told yet; until then the token is what keeps it apart.
+        // A holder that was broken before its grant has not noticed yet. Until then only the token tells it apart.
         let broken = self.is_broken(locks, guard);
         for &lock in locks.iter().filter(|_| !broken) {
             let mut permits = 0;
@@ -198,7 +198,7 @@ impl Sim {
                     continue;
                 }
                 if self.world(|world| world.hosts[holding.host].paused_until > world.now) {
-                    // Permits exclude each other only where there are too few.
+                    // Permits exclude each other only if there are too few.
                     let alone = !matches!(theirs, Mode::Permits(_));
                     holding.overtaken |= alone && !self.is_broken(&holding.locks, &holding.guard);
                     continue;
@@ -230,7 +230,7 @@ impl Sim {
                 ));
             }
             if let Some(token) = guard.token() {
-                // The epoch of the servers may have gone back, too (`Builder::token_epoch` is for that).
+                // The epoch of the servers may have gone back, too. `Builder::token_epoch` is the remedy for that.
                 let restored = self.world(|world| world.restored_at);
                 if history.restored_at != restored {
                     history.restored_at = restored;
@@ -256,18 +256,18 @@ impl Sim {
         id
     }
 
-    /// Whether its node was taken away by an operator, or may have been.
+    /// Returns whether an operator took its znode away, or may have done so.
     fn is_broken(&self, locks: &[usize], guard: &AnyGuard) -> bool {
         self.world(|world| world.acts_on(locks) > 0 && !holds(world, locks, guard))
     }
 
-    /// It is about to be let go, or turned into something else.
+    /// Removes the entry of a guard that is about to be released, upgraded or downgraded.
     pub(crate) fn leaves(&self, id: u64) {
         let holding = lock(&self.history).holdings.remove(&id);
         drop(holding);
     }
 
-    /// Somebody was told that it has lost its lock.
+    /// Checks a reported loss.
     pub(crate) async fn check_loss(
         &self,
         host: usize,
@@ -294,8 +294,8 @@ impl Sim {
             let stands = holds(world, locks, guard);
             match reason {
                 LossReason::SessionExpired => !stands || world.any_expired(host),
-                // A reader that writes does not know any more which node it wrote by. And the place of those who
-                // take turns may have been taken away before one of them came.
+                // An upgraded reader does not tell any more by which znode it wrote. And the queue position of tasks
+                // that share a lock may have been taken away before one of them asked.
                 LossReason::Broken if stands && !matches!(guard, AnyGuard::Write(_)) => false,
                 LossReason::Broken => {
                     world.acts_on(locks) > if turns { 0 } else { acts } || world.was_removed(locks)
@@ -332,7 +332,7 @@ impl Sim {
         }
     }
 
-    /// The release was confirmed: the node must be gone.
+    /// Checks that the znode is deleted after a confirmed release.
     pub(crate) fn check_release(&self, path: &str, created: i64) {
         let stands = |world: &mut World| world.restored_at.is_none() && world.stands(path, created);
         if self.world(stands) {
@@ -340,7 +340,7 @@ impl Sim {
         }
     }
 
-    /// Looks at all who hold, now and then.
+    /// Checks all holders.
     pub(crate) fn look_at_holders(&self) {
         let mut wrong = Vec::new();
         let history = &mut *lock(&self.history);
@@ -351,7 +351,7 @@ impl Sim {
                 let stands = holds(world, &holding.locks, &holding.guard);
                 (world.now, machine.paused_until > world.now, fresh, stands)
             });
-            // Its tasks may not have had their turn.
+            // Its tasks may not have run yet.
             if paused || self.executor.is_busy(holding.host) {
                 continue;
             }
@@ -397,7 +397,7 @@ impl History {
     }
 }
 
-/// Whether all the nodes of a guard are there, as far as the leader knows.
+/// Returns whether all znodes of a guard exist at the leader.
 fn holds(world: &World, locks: &[usize], guard: &AnyGuard) -> bool {
     let tree = &world.leader.state.tree;
     let created = guard.created();
@@ -411,7 +411,7 @@ fn holds(world: &World, locks: &[usize], guard: &AnyGuard) -> bool {
     locks.iter().all(stands) && tree.get(&guard.check_path()).is_some()
 }
 
-/// By then its watch, or the end of its lease, has told it.
+/// Returns whether the znode was deleted so long ago that its watch, or the end of its lease, must have reported it.
 fn is_long_ago(gone: &u64, now: u64, timeout: u64) -> bool {
     now > gone + 3 * timeout
 }
@@ -419,13 +419,13 @@ fn is_long_ago(gone: &u64, now: u64, timeout: u64) -> bool {
 fn excludes(theirs: Mode, ours: Mode) -> bool {
     match (theirs, ours) {
         (Mode::Alone, _) | (_, Mode::Alone) | (Mode::Upgradable, Mode::Upgradable) => true,
-        // They are counted.
+        // The caller counts the permits.
         (Mode::Permits(_), Mode::Permits(_)) => true,
         _ => false,
     }
 }
 
-/// Who stands before a new holder in the service's own queue, though it should not.
+/// Returns a contender that is before a new holder in the queue of the leader, and should not be.
 fn stands_behind(world: &World, lock: usize, guard: &AnyGuard, family: Family) -> Option<String> {
     let directory = directory(lock);
     let node = world.leader.state.tree.get(&directory)?;
@@ -440,7 +440,7 @@ fn stands_behind(world: &World, lock: usize, guard: &AnyGuard, family: Family) -
         };
         nodes.push((number, name, child.czxid().get()));
     }
-    // It may be gone by now: lost, and not told yet.
+    // The own znode may be deleted by now: the lock is lost, and the holder has not noticed yet.
     let own = nodes.iter().find(|(.., czxid)| *czxid == created)?.0;
     let before = nodes.iter().filter(|(number, ..)| *number < own).map(|(_, name, _)| *name);
     let stranger = |name: &str| Some(format!("{directory}: granted number {own} before {name}"));
@@ -462,7 +462,7 @@ fn stands_behind(world: &World, lock: usize, guard: &AnyGuard, family: Family) -
     }
 }
 
-/// What a node's name asks for.
+/// Returns the mode that a znode's name asks for.
 fn kind(name: &str) -> Mode {
     if name.starts_with("__READ__") {
         Mode::Shared

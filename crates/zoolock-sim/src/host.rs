@@ -1,4 +1,4 @@
-//! A simulated machine: what the lock code takes from the operating system elsewhere.
+//! A simulated machine. It replaces what the library takes from the operating system.
 
 use std::io;
 use std::pin::Pin;
@@ -17,9 +17,9 @@ use crate::{Sim, lock};
 pub(crate) struct SimHost {
     index: usize,
     sim: Weak<Sim>,
-    /// The time since its start when the run began, in nanoseconds.
+    /// The time between its start and the beginning of the run, in nanoseconds.
     uptime: u64,
-    /// By how many millionths its clock is faster than that of the servers.
+    /// The millionths by which its clock is faster than that of the servers.
     drift: i64,
     rng: Mutex<Rng>,
 }
@@ -78,7 +78,7 @@ impl Host for SimHost {
         let sim = self.sim();
         let shown = i128::from(at.0.saturating_sub(self.uptime));
         let passed = shown * MILLION / (MILLION + i128::from(self.drift));
-        // One more millisecond, since a division rounds down.
+        // One more millisecond, because the divisions round down.
         let ms = u64::try_from(passed / MILLION).unwrap_or(u64::MAX).saturating_add(1);
         Box::pin(tokio::time::sleep_until(sim.at(ms)))
     }

@@ -1,35 +1,35 @@
 //! The real lock code and the real session client, on simulated machines, a simulated network and a simulated ensemble.
 //!
-//! A run follows from its seed alone: hosts, locks, faults, the time of each message, and the order of the tasks. It takes
-//! milliseconds for minutes of virtual time. When a check fails, the same seed fails again, with a story:
+//! A run follows from its seed alone: hosts, locks, faults, the time of each message, and the order of the tasks. It
+//! takes milliseconds for minutes of virtual time. When a check fails, the same seed fails again, with a story:
 //!
 //! ```sh
 //! ZOOLOCK_SEED=4711 cargo nextest run -p zoolock-sim --no-capture replay
 //! ```
 //!
-//! # What is real
+//! # The real parts
 //! Everything above the socket: locks, leases, the session machine, its driver and the wire format. A host
 //! (`host.rs`) replaces what these take from the operating system:
 //! * *The network.* A connection carries bytes, some of which are late or lost (`world.rs`).
 //! * *The clock.* Each host's clock drifts by at most three hundredths. Timers are tokio's, whose clock jumps to the next
 //!   event.
-//! * *Tasks.* `executor.rs` draws the next task to run. The tasks of a paused host are not drawn, while its clock goes on.
-//!   Attempts to connect are tasks of tokio, which go on in a pause, as in a kernel.
+//! * *Tasks.* `executor.rs` draws the next task to run. The tasks of a paused host are not drawn, while its clock
+//!   continues. Attempts to connect are tasks of tokio, which continue in a pause, as in a kernel.
 //! * *Random numbers.*
 //!
-//! The ensemble (`ensemble.rs`) is a leader that decides by the server's own pure `prepare` and `commit`, and servers that
-//! learn of its decisions late. They answer reads, fire watches, and report to the leader each half tick which sessions
-//! they have heard. The leader expires sessions in buckets of ticks. Servers are cut off, restart with other session
-//! timeouts, fall silent, close connections at once, answer late, and answer an unknown session with a new one. A leader is
-//! deposed, and then still answers `sync`, or stalls. All servers go back to an older state. What a lost connection had sent may arrive later, until the session
-//! writes by a newer one.
+//! The ensemble (`ensemble.rs`) is a leader and some servers. The leader decides by the server's own pure `prepare` and
+//! `commit`. The servers learn of its decisions late. They answer reads, fire watches, and report to the leader each
+//! half tick which sessions they have heard. The leader expires sessions in buckets of ticks. Servers are cut off,
+//! restart with other session timeouts, fall silent, close connections at once, and answer late. They may answer an
+//! unknown session with a new one. A leader is deposed, and then still answers `sync`, or it stalls. All servers go
+//! back to an older state. Requests of a lost connection may arrive later, until the session writes by a newer one.
 //!
-//! # What is checked
-//! `history.rs` sees all hosts at once. At each grant, no other host holds a valid guard (by its own clock) that excludes the new
-//! one. The znode is the first in the queue, tokens rise, and permits suffice. A loss is reported in time,
-//! once, for a true reason. A released znode is gone. On a fast network, and unless an operator acted, a holder loses its lock
-//! only if no server could be used all the time of the last sixth of the session timeout. After the last fault all tasks get their locks in bounded time, and no contender,
-//! task or session remains.
+//! # The checks
+//! `history.rs` sees all hosts at once. At each grant, no other host holds a valid guard (by its own clock) that
+//! excludes the new one. The znode is the first in the queue, tokens rise, and permits suffice. A loss is reported in
+//! time, once, for a true reason. A released znode is deleted. A holder keeps its lock if a server was usable for all
+//! of the last sixth of the session timeout. This does not hold on a slow network, or after an operator acted. After
+//! the last fault all tasks get their locks in bounded time, and no contender, task or session remains.
 
 #![forbid(unsafe_code)]
 
@@ -63,7 +63,7 @@ pub struct Report {
     pub seed: u64,
     /// The hash of all events.
     pub hash: u64,
-    /// Its length, by the clock of the servers.
+    /// The length of the run, by the clock of the servers.
     pub virtual_time: Duration,
     /// The number of grants of each kind of lock.
     pub grants: Grants,
@@ -101,7 +101,7 @@ impl Grants {
     }
 }
 
-/// Runs a seed. `story`: with the text of all events.
+/// Runs a seed. `story`: record the text of all events.
 pub fn run(seed: u64, story: bool) -> Report {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_time()
@@ -122,7 +122,7 @@ pub(crate) struct Sim {
     violation: Mutex<Option<String>>,
 }
 
-/// The maximum number of steps of a run. Most runs take some ten thousand.
+/// The maximum number of steps of a run. Most runs take some ten thousand steps.
 const MOST_STEPS: u64 = 3_000_000;
 
 impl Sim {
@@ -144,7 +144,7 @@ impl Sim {
             work::boot(&sim, host, seed);
         }
         sim.drive(seed).await;
-        // Nothing that happens from now on is checked.
+        // Nothing is checked from now on.
         for host in 0..sim.plan.drifts.len() {
             sim.world(|world| world.hosts[host].dead = true);
             sim.executor.kill(host, sim.hosts());
@@ -224,7 +224,7 @@ impl Sim {
         self.hosts.get().map_or(&[], Vec::as_slice)
     }
 
-    /// Calls `what` with the world. It must not be called within itself.
+    /// Calls `what` with the world. `what` must not call this method.
     pub(crate) fn world<T>(&self, what: impl FnOnce(&mut World) -> T) -> T {
         let world = &mut *lock(&self.world);
         world.now = u64::try_from(self.start.elapsed().as_millis()).unwrap_or(u64::MAX);

@@ -7,18 +7,18 @@ use crate::ensemble::{SYNC_LIMIT, TICK};
 /// A run.
 #[derive(Debug, Clone)]
 pub(crate) struct Plan {
-    /// For each host: by how many millionths its clock is faster than that of the servers.
+    /// For each host, the millionths by which its clock is faster than that of the servers.
     pub(crate) drifts: Vec<i64>,
     pub(crate) servers: usize,
     /// The session timeout in milliseconds.
     pub(crate) timeout: u64,
-    /// The hosts know the tick of the servers. Otherwise they learn it.
+    /// Set if the hosts know the tick of the servers. Otherwise they learn it.
     pub(crate) knows_tick: bool,
     /// The longest session timeout that the servers grant at the beginning, in milliseconds.
     pub(crate) longest_timeout: u64,
-    /// Servers answer the attach of an unknown session with a new one.
+    /// Set if servers answer the attach of an unknown session with a new one.
     pub(crate) replaces: bool,
-    /// The servers return the Stat of znodes that a transaction created.
+    /// Set if the servers return the Stat of znodes that a transaction created.
     pub(crate) tells: bool,
     /// The usual maximum time of a message, in milliseconds.
     pub(crate) latency: u64,
@@ -29,7 +29,7 @@ pub(crate) struct Plan {
     /// The maximum time for which a task holds a lock, or pauses, in milliseconds.
     pub(crate) hold: u64,
     pub(crate) idle: u64,
-    /// Tasks revoke and break locks, and operators end sessions and remove directories.
+    /// Set if tasks revoke and break locks, and operators end sessions and remove directories.
     pub(crate) operators: bool,
     pub(crate) faults: Vec<(u64, Fault)>,
     /// The end of the last fault.
@@ -99,7 +99,7 @@ impl Plan {
         let count = rng.usize(1..=2);
         let locks: Vec<Lock> = (0..count).map(|_| Lock::of(&mut rng)).collect();
         let (workers, rounds) = (rng.usize(1..=3), rng.usize(2..=5));
-        // Half of them are long enough for a session to end meanwhile.
+        // Half of these are long enough for a session to end meanwhile.
         let hold = [0, 20, 400, timeout / 2, 2 * timeout, 4 * timeout][rng.usize(..6)];
         let idle = [20, 400, 3000, 8000][rng.usize(..4)];
         // About the time that the work takes.
@@ -111,12 +111,12 @@ impl Plan {
         times.sort_unstable();
         let mut fault = |at| Fault::of(&mut rng, at, timeout, hosts, servers, count, operators);
         let mut faults: Vec<(u64, Fault)> = times.into_iter().map(|at| (at, fault(at))).collect();
-        // From random numbers of its own, so that the other plans stay as they are.
+        // Drawn from a generator of its own, so that the other plans do not change.
         let mut other = Rng::with_seed(seed ^ 0x0bac_ca00_0000_0001);
         if trouble > 0 && other.u8(..8) == 0 {
             let at = other.u64(50..horizon);
-            // Long enough for the clients to give their sessions up. If a session went on, the znodes that it has deleted since
-            // would be back (docs/DESIGN.md, limits). After a short time the servers have no sessions: they kept nothing.
+            // Long enough for the clients to give their sessions up. If a session continued, the znodes that it has deleted
+            // since would be back (docs/DESIGN.md, limits). After a short time the servers have no sessions: they kept nothing.
             let is_long = other.bool();
             let until = at + if is_long { 2 * timeout } else { 0 } + other.u64(50..timeout);
             faults.push((at, Fault::Restore { back: if is_long { other.u64(..=at) } else { at }, until }));
@@ -180,7 +180,7 @@ impl Fault {
         operators: bool,
     ) -> Fault {
         let (host, server) = (rng.usize(..hosts), rng.usize(..servers));
-        // From a moment to longer than a session lives.
+        // From a moment to longer than a session lives without requests.
         let long = [timeout / 20, timeout / 4, timeout * 2 / 3, timeout, timeout * 3 / 2, timeout * 5 / 2];
         let until = at + long[rng.usize(..long.len())] + rng.u64(..timeout / 4);
         match rng.u8(..28) {
@@ -193,7 +193,7 @@ impl Fault {
             11 => Fault::Crash(host),
             12 | 13 => Fault::CutOff { server, until },
             14 | 15 => {
-                // It gives up by itself. Meanwhile the others elect another leader.
+                // The deposed leader gives up by itself. Meanwhile the other servers elect another leader.
                 let until = at + SYNC_LIMIT * TICK + rng.u64(..2000);
                 Fault::Depose { server, until, election: rng.u64(100..3000) }
             }

@@ -1,6 +1,6 @@
-//! What happened, as a hash, and as text where somebody wants to read it.
+//! The events of a run, as a hash, and as text on request.
 
-/// The story of one run.
+/// The trace of one run.
 #[derive(Debug)]
 pub(crate) struct Trace {
     hash: u64,
@@ -12,7 +12,7 @@ impl Trace {
         Trace { hash: 0xcbf2_9ce4_8422_2325, lines: verbose.then(Vec::new) }
     }
 
-    /// Notes what happened, and writes it down only if it is to be read.
+    /// Adds an event to the hash, and to the lines if they are wanted.
     pub(crate) fn note(&mut self, now: u64, what: &'static str, numbers: &[u64], text: &str) {
         self.mix(now);
         self.mix_text(what);
@@ -24,7 +24,7 @@ impl Trace {
         }
     }
 
-    /// A task had its turn.
+    /// Adds a run of a task to the hash.
     pub(crate) fn ran(&mut self, task: u64) {
         self.mix(task);
     }

@@ -1,4 +1,4 @@
-//! What the tasks of a run do: take locks in every way there is, hold them for a while, and let go.
+//! The tasks of a run: they take locks in every way, hold them for a while, and release them.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,23 +12,24 @@ use crate::plan::{Family, Lock};
 use crate::world::{name, slowest};
 use crate::{Sim, lock};
 
-/// How long everybody may take to be served once nothing goes wrong any more, and to be gone.
+/// Maximum time until all tasks are served after the last fault, in milliseconds. `SETTLED`: the same until
+/// contenders, sessions and tasks have ended.
 const PATIENCE: u64 = 900_000;
 const SETTLED: u64 = 120_000;
 
-/// The longest time for the answers to a call that does not wait: a client gives a server 1 s for each of them.
+/// The longest time for the answers to a call that does not wait. A client gives a server 1 s for each answer.
 const ANSWERS: Duration = Duration::from_secs(8);
 
 /// The latency in milliseconds from which an answer may take 1 s: it passes a follower and the leader.
 const SLOW: u64 = 250;
 
-/// How to ask.
+/// A way to acquire a lock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Way {
     ForEver,
     Try,
     Within(Duration),
-    /// The future is dropped.
+    /// The future is dropped after this time.
     Cancel(Duration),
 }
 
@@ -71,7 +72,7 @@ async fn start(sim: Arc<Sim>, host: usize, mut rng: Rng) {
         sim.executor.spawn(host, false, Box::pin(worker));
     }
     done(&sim, host);
-    // The end: whoever is still there closes.
+    // At the end of the run, each host that has not crashed closes its client.
     loop {
         if matches!(lock(&sim.history).stage, Stage::Closing(_)) {
             break;
@@ -140,7 +141,7 @@ struct Worker {
     handles: Vec<Handles>,
 }
 
-/// Asks in one of the ways.
+/// Acquires a lock in one of these ways.
 macro_rules! ask {
     ($way:expr, $lock:expr, $try:expr, $within:expr) => {
         match $way {
@@ -228,7 +229,7 @@ impl Worker {
                 guard.map(|guard| guard.map(AnyGuard::Mutex))
             }
             Family::Tenure { .. } => {
-                // Somebody may stand beside the others with a place of its own.
+                // A handle without batching queues beside the shared queue position.
                 let alone = rng.u8(..6) == 0;
                 let mutex = if alone { &handles.mutex } else { &handles.tenure };
                 let guard: Result<_, Error> =
@@ -279,7 +280,7 @@ impl Worker {
         outcome
     }
 
-    /// A reader may want to write, and a writer to read on.
+    /// Upgrades some readers, and downgrades some writers.
     async fn change(
         &self,
         locks: &[usize],
@@ -308,7 +309,7 @@ impl Worker {
             other => (Ok(other), By::Asking),
         };
         match changed {
-            // It may be lost by now, and say so.
+            // The lock may be lost by now. The guard reports that.
             Ok(guard) if !guard.is_valid() => None,
             Ok(guard) => {
                 let guard = Arc::new(guard);
@@ -351,7 +352,7 @@ impl Worker {
         }
     }
 
-    /// Asks somebody to let go, or takes its place away.
+    /// Asks a random contender to release, or breaks it.
     async fn operate(&self, lock: usize, rng: &mut Rng) {
         let mutex = &self.handles[lock].mutex;
         let Ok(snapshot) = mutex.snapshot().await else { return };
@@ -380,7 +381,7 @@ impl Worker {
         self.sim.world(|world| world.acts_on(locks))
     }
 
-    /// A waiter that gives up is told soon.
+    /// Checks that a waiter that gives up returns soon.
     fn check_lateness(&self, asked: Duration, patience: Duration) {
         let waited = self.sim.elapsed() - asked;
         let resumed = self.sim.world(|world| world.hosts[self.host].resumed_at);
@@ -404,7 +405,7 @@ impl Worker {
                 self.sim.world(|world| world.any_expired(self.host))
             }
             Error::Lost { reason: LossReason::Unreachable, .. } | Error::Unavailable { .. } => {
-                // An answer in time is all that a lease needs.
+                // A lease needs nothing but answers in time.
                 let slowest = slowest(self.sim.plan.latency);
                 let network_is_slow = slowest > self.sim.plan.timeout / 8 || slowest > SLOW;
                 network_is_slow
@@ -422,7 +423,7 @@ impl Worker {
     }
 }
 
-/// Looks whether all is well, and how far the run has come.
+/// Runs all checks, and moves the run to its next stage.
 pub(crate) fn audit(sim: &Sim) {
     sim.look_at_holders();
     let (stage, working) = {

@@ -101,7 +101,7 @@ pub(crate) enum Event {
     Apply(usize),
     /// A server reports to the leader which sessions it has heard, as it does each half tick.
     Touches(usize),
-    /// The same, once.
+    /// A single report of this kind.
     Flush(usize),
     /// A server that is cut off gives up.
     GiveUp(usize, u64),
@@ -145,7 +145,7 @@ struct Conn {
     timeout: u64,
     /// Set until the client gives the connection up.
     client_open: bool,
-    /// The time at which it did.
+    /// The time at which the client gave the connection up.
     given_up_at: u64,
     server_open: bool,
     up: VecDeque<Up>,
@@ -291,7 +291,7 @@ impl World {
         )
     }
 
-    /// Returns whether the servers went back to an older state so lately that a host may act on what it had heard before.
+    /// Returns whether the servers went back to an older state so recently that a host may still act on older replies.
     pub(crate) fn was_just_restored(&self) -> bool {
         self.restored_at.is_some_and(|at| self.now < at + 3 * self.plan.timeout)
     }

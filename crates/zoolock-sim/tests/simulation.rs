@@ -6,14 +6,14 @@ use std::time::{Duration, Instant};
 use rustix::time::{ClockId, clock_gettime};
 use zoolock_sim::{Report, run};
 
-/// How many tests share the seeds, so that they run side by side.
+/// The number of tests that share the seeds, so that they run in parallel.
 const PARTS: u64 = 8;
 
 fn seeds() -> u64 {
     if std::env::var_os("ZOOLOCK_LONG").is_some() { 100_000 } else { 1_000 }
 }
 
-/// A run that found nothing wrong.
+/// Returns the report of a run without a violation.
 fn good(seed: u64) -> Option<Report> {
     let report = catch_unwind(|| run(seed, false)).ok();
     report.filter(|report| report.violation.is_none())
@@ -127,7 +127,7 @@ fn every_kind_of_lock_and_of_loss_appears() {
 
 #[test]
 fn virtual_time_is_a_thousand_times_real_time() {
-    // By the clock of this thread: others may want the processor, too.
+    // The CPU time of this thread: other processes may run, too.
     let clock = || Duration::try_from(clock_gettime(ClockId::ThreadCPUTime)).expect("it goes forward");
     let (began, mut passed) = (clock(), Duration::ZERO);
     for seed in 0..50 {
@@ -138,7 +138,7 @@ fn virtual_time_is_a_thousand_times_real_time() {
     assert!(ratio >= 1000.0, "only {ratio:.0} times");
 }
 
-/// With `ZOOLOCK_SEED=n` and `--no-capture`.
+/// Runs one seed. Set `ZOOLOCK_SEED=n`, and use `--no-capture`.
 #[test]
 fn replay() {
     let Some(seed) = std::env::var("ZOOLOCK_SEED").ok().and_then(|seed| seed.parse().ok()) else { return };

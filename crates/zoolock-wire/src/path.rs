@@ -1,4 +1,4 @@
-//! Paths: which texts ZooKeeper accepts (`PathUtils.validatePath`), and the parts of a path.
+//! Paths: validation by ZooKeeper's rules (`PathUtils.validatePath`), and the parts of a path.
 
 use crate::Code;
 

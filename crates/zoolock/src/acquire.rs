@@ -38,7 +38,7 @@ pub(crate) struct Lock {
     /// The directories of these names, or the reason why they cannot be acquired.
     pub(crate) directories: Result<Arc<[LockPath]>, Error>,
     pub(crate) options: Options,
-    /// The limits of a handle that shares its place among tasks.
+    /// The tenures of a handle whose tasks share one queue position.
     pub(crate) tenure: Option<Known>,
     /// For a semaphore: set once its directory was found to be no foreign semaphore. `None` for other kinds.
     pub(crate) layout_checked: Option<Arc<AtomicBool>>,
@@ -58,7 +58,7 @@ impl Patience {
         Patience::Until(Zoolock::deadline_after(timeout))
     }
 
-    /// Returns the patience for a server that does not answer.
+    /// Returns the time to wait for a server that does not answer: until `answer_by` at least.
     fn at_least(self, answer_by: Instant) -> Patience {
         match self {
             Patience::Try => Patience::Until(answer_by),
@@ -93,7 +93,7 @@ impl Lock {
 
     pub(crate) fn listen(&self, mut listener: impl FnMut(LockEvent) + Send + 'static) {
         let mut events = self.options.listeners.subscribe();
-        // Not on the thread that renews the leases: the listener may block, and may call us.
+        // Not on the thread that renews the leases: the listener may block, and may call this library.
         let listen = move || {
             while let Some(event) = futures_lite::future::block_on(events.next()) {
                 listener(event);
@@ -113,7 +113,7 @@ impl Lock {
     /// Waits until a deadline.
     pub(crate) async fn lock_until(&self, kind: Kind, deadline: Instant) -> Result<Held, Error> {
         let began = clock::monotonic();
-        // Tasks that share their place wait in this process, where a wait without time is no attempt.
+        // Tasks that share a queue position wait in this process. There, a wait of zero time would not try the lock.
         let patience = match self.options.tenure {
             Some(_) if deadline <= began => Patience::Try,
             _ => Patience::Until(deadline),
@@ -178,10 +178,10 @@ impl Lock {
         acquired.instrument(span)
     }
 
-    /// Acquires the lock with a queue position of its own. If the session expires meanwhile, queues again.
+    /// Acquires the lock with a queue position of its own. If the session expires, queues again.
     ///
-    /// Fails if the patience ends, and the server has not told that the lock is busy, or does not answer. It has at least
-    /// [`Builder::answer_timeout`](crate::Builder::answer_timeout) for a session, and for each answer.
+    /// Fails if the patience ends before the server has shown that the lock is busy, or if the server does not answer then.
+    /// The server has at least [`Builder::answer_timeout`](crate::Builder::answer_timeout) for a session, and for each answer.
     pub(crate) async fn acquire_alone(&self, kind: Kind, patience: Patience) -> Result<Option<Held>, Error> {
         self.names_for(kind)?;
         let directories = self.directories()?;
@@ -217,7 +217,7 @@ impl Lock {
         }
     }
 
-    /// Returns the error of an acquisition that ended in an outage: whether the lock is busy is not known.
+    /// Returns the error of an acquisition that ended in an outage. The lock may be busy or free.
     pub(crate) fn no_answer(&self) -> Error {
         let message =
             format!("no answer in the time to wait for lock {}; check that the service runs", self.path());
@@ -253,7 +253,7 @@ impl Lock {
     /// Refuses a semaphore of another client library before this handle creates its first znode there. kazoo
     /// counts every child of the directory as a permit.
     ///
-    /// If the directory cannot be read the acquisition goes on: it checks again after its create.
+    /// If the directory cannot be read, the acquisition continues: it checks again after its create.
     async fn check_layout(&self, session: &Session, checked: &AtomicBool) -> Result<(), Error> {
         let Some(keeper) = session.keeper() else { return Ok(()) };
         match self.foreign_layout(&keeper).await {
@@ -286,7 +286,7 @@ impl Lock {
         match patience {
             Patience::ForEver | Patience::Try => Some(what.await),
             Patience::Until(deadline) => {
-                // Uses our own runtime's clock: the caller's runtime may have none.
+                // Uses the clock of the client's own runtime: the caller's runtime may have none.
                 let alarm = self.zoolock.alarm(deadline);
                 tokio::select! {
                     biased;
@@ -350,7 +350,7 @@ impl Lock {
             tracks_crashes: self.options.crash_detection,
             delay: self.delay_ms(kind),
             watch_own_after: WATCH_OWN_AFTER,
-            // A tenure acquires so seldom that it prefers to know how the previous holder left.
+            // A tenure acquires seldom. So it can afford to read how the previous holder left.
             looks_ahead: !self.options.tells_previous && self.options.tenure.is_none(),
             retire_from: Sequence::RETIRE_FROM,
             rules: Rules::all(),
@@ -426,7 +426,7 @@ impl Lock {
         self.explain(reason, kind, path, acquisition.refusal_message())
     }
 
-    /// Returns the error for a reason. `refusal_message`: the message of the server's last refusal.
+    /// Returns the error for a reason, or `Ok` for a busy lock. `refusal_message`: the message of the server's last refusal.
     fn explain(
         &self,
         reason: Reason,
@@ -437,7 +437,7 @@ impl Lock {
         let subject = || format!("lock {path}");
         match reason {
             Reason::TimedOut | Reason::Busy => Ok(()),
-            // The guard of the reader is still there, and must not look valid.
+            // The reader's guard still exists, and must not look valid.
             Reason::Broken if matches!(kind, Kind::Upgrade { .. }) => {
                 Err(Error::Lost { path, reason: LossReason::Broken })
             }
@@ -530,23 +530,22 @@ enum Attempt {
     Held(Held),
     /// The lock is busy, and the patience has ended.
     Busy,
-    /// The patience has ended, and whether the lock is busy is not known.
+    /// The patience has ended before the server has shown whether the lock is busy.
     Unanswered,
     /// The session has expired; another session may work.
     Again,
 }
 
-/// The pause before a waiter whose session has expired asks for another one again.
+/// The pause between two requests for a new session, after the session of a waiter has expired.
 const REJOIN_PAUSE: Duration = Duration::from_millis(500);
 
-/// Milliseconds that a lock is held before its node is watched.
+/// Milliseconds that a lock is held before the holder's znode is watched.
 const WATCH_OWN_AFTER: u32 = 5;
 
 /// Bytes reserved for the name of a predecessor that cannot be computed.
 const LONG_NAME: usize = 64;
 
-/// Returns the size of the paths that an acquisition watches: the predecessor or the directory, and our own
-/// znode.
+/// Returns the size of the paths that an acquisition watches: the predecessor or the directory, and its own znode.
 pub(crate) fn watched_bytes(kind: Kind, naming: Naming, directories: &[LockPath]) -> usize {
     let short = kind == Kind::Mutex && naming == Naming::Native;
     let name = if short { "/lock-0000000000".len() } else { LONG_NAME };
@@ -588,7 +587,7 @@ impl std::fmt::Debug for Lock {
 /// A pending acquisition. Dropping it leaves the queue.
 struct Waiting {
     acquisition: Arc<Acquisition>,
-    /// Set until the outcome was taken.
+    /// Set until the caller has taken the outcome.
     gives_up: bool,
     alarm: Option<Task>,
     process: Process,

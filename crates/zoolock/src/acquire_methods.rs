@@ -9,16 +9,16 @@ macro_rules! acquire {
         impl $handle {
             #[doc = concat!("Waits until it acquires ", $what, ".")]
             ///
-            /// If the session expires in an outage, it queues again, at the end, and waits on.
+            /// If the session expires in an outage, it queues again at the end, and continues to wait.
             ///
             /// # Cancel safety
-            /// Dropping the future leaves the queue. The znode is deleted in the background, also after a lost connection,
-            /// until it is gone or the session has ended.
+            /// Dropping the future leaves the queue. The znode is deleted in the background. After a lost connection the
+            /// deletion is repeated, until it succeeds or the session has ended.
             ///
             /// # Errors
             /// [`Error::Invalid`](crate::Error::Invalid) for a bad name, a lock of another kind, or a client that was
-            /// closed or belongs to another process; [`Error::Removed`](crate::Error::Removed) if another client deleted our
-            /// znode in the queue; [`Error::Lost`](crate::Error::Lost) if the lock was granted and lost before this future
+            /// closed or belongs to another process; [`Error::Removed`](crate::Error::Removed) if another client deleted the
+            /// znode of this acquisition; [`Error::Lost`](crate::Error::Lost) if the lock was granted and lost before this future
             /// was polled; [`Error::Unavailable`](crate::Error::Unavailable) if no session can be opened;
             /// [`Error::Denied`](crate::Error::Denied) if the server refuses.
             pub async fn $lock(&self) -> Result<$guard, crate::Error> {
@@ -45,7 +45,7 @@ macro_rules! acquire {
             #[doc = concat!("As [`Self::", stringify!($lock), "`].")]
             ///
             /// # Errors
-            /// [`Error::Timeout`](crate::Error::Timeout) if the server has told that the lock is busy, and still answers at
+            /// [`Error::Timeout`](crate::Error::Timeout) if the server has shown that the lock is busy, and still answers at
             /// the end of the wait; [`Error::Unavailable`](crate::Error::Unavailable) if it does not, within
             /// [`Builder::answer_timeout`](crate::Builder::answer_timeout); else
             #[doc = concat!("as [`Self::", stringify!($lock), "`].")]
@@ -71,7 +71,7 @@ macro_rules! acquire {
 macro_rules! operate {
     ($handle:ident) => {
         impl $handle {
-            /// Returns the name that it was made with.
+            /// Returns the name of the lock, as it was given.
             pub fn name(&self) -> &str {
                 self.lock.name()
             }
@@ -81,8 +81,8 @@ macro_rules! operate {
                 self.lock.path()
             }
 
-            /// Returns the holders and the waiters of the lock. Znodes of other libraries that we may not read are in
-            /// [`unread`](crate::Snapshot::unread).
+            /// Returns the holders and the waiters of the lock. Znodes of other libraries that this client may not read are
+            /// in [`unread`](crate::Snapshot::unread).
             ///
             /// # Errors
             /// [`Error::Invalid`](crate::Error::Invalid), [`Error::Unavailable`](crate::Error::Unavailable),
@@ -106,28 +106,28 @@ macro_rules! operate {
             }
 
             /// Asks a holder or waiter to release: its [`revoked`](crate::Guard::revoked) resolves. A revocable lock of
-            /// Curator is asked as Curator does it. Other libraries have no such request, and nothing is written for them.
+            /// Curator gets Curator's request. Other libraries have no such request, and nothing is written for them.
             ///
             /// # Errors
             /// [`Error::NoSuchHolder`](crate::Error::NoSuchHolder) if no contender in the queue has this ticket;
-            /// [`Error::Denied`](crate::Error::Denied) if it may be a contender that we may not read;
-            /// [`Error::Invalid`](crate::Error::Invalid) if it cannot be asked; else as [`Self::snapshot`].
+            /// [`Error::Denied`](crate::Error::Denied) if it may belong to a contender that this client may not read;
+            /// [`Error::Invalid`](crate::Error::Invalid) if that contender cannot be asked; else as [`Self::snapshot`].
             pub async fn revoke(&self, ticket: impl Into<crate::Ticket>) -> Result<(), crate::Error> {
                 self.lock.revoke(ticket.into()).await
             }
 
             /// Deletes the znode of the contender with this ticket. A holder's `lost()` resolves with
-            /// [`LossReason::Broken`](crate::LossReason::Broken). The same transaction writes to the directory `.audit` of
-            /// the root who did it.
+            /// [`LossReason::Broken`](crate::LossReason::Broken). The same transaction records this client in the directory
+            /// `.audit` of the root. Returns the contender as it was last seen.
             ///
             /// The holder may not have noticed yet: wait until its work must have ended, or let the resource check tokens.
-            /// Returns the contender as it was last seen. A client of another library does not watch its own znode while it
-            /// holds (it has another `family`, except .NET's mutex, and no `pid`), and continues until it is ended.
+            /// A client of another library does not watch its own znode while it holds, and continues until it is ended. Its
+            /// entry has no `pid`. The `family` is another one, except for .NET's mutex.
             ///
             /// # Errors
             /// [`Error::NoSuchHolder`](crate::Error::NoSuchHolder) if no contender in the queue has this ticket;
-            /// [`Error::Denied`](crate::Error::Denied) if it may be a contender that we may not read; else as
-            /// [`Self::snapshot`].
+            /// [`Error::Denied`](crate::Error::Denied) if it may belong to a contender that this client may not read; else
+            /// as [`Self::snapshot`].
             pub async fn break_lock(
                 &self,
                 ticket: impl Into<crate::Ticket>,

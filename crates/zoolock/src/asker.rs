@@ -1,7 +1,7 @@
-//! Who asks for a lock, so that it can be told who waits for whom.
+//! The owners of acquisitions, which show which owner waits for which.
 //!
-//! Several locks belong to one owner where one job holds some and waits for others. Nobody but the caller knows what a
-//! job is; where he does not say, it is taken to be the task of tokio that asks, or the thread where there is none.
+//! An owner is one job, which may hold several locks and wait for others. The caller may name the owner. Otherwise it is the
+//! tokio task that acquires, or the thread outside of a task.
 
 use std::io::Write as _;
 use std::sync::Arc;
@@ -10,31 +10,31 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use crate::chance;
 use crate::error::Error;
 
-/// As whom a handle asks.
+/// The kind of owner that a handle's acquisitions have.
 #[derive(Debug, Clone, Default)]
 pub(crate) enum AskAs {
-    /// The task or thread that asks, unless the client belongs to somebody.
+    /// The owner of the client if the caller named one, or else the task or thread that acquires.
     #[default]
     Caller,
-    /// Somebody whom the caller named.
+    /// A named owner.
     Owner(Arc<str>),
-    /// One place for all tasks of the process: it holds and waits for nothing else.
+    /// A queue position that all tasks of the process share. It holds or waits for this lock only.
     Place(u64),
 }
 
-/// What is written into the data of a node; one of the two at most.
+/// The owner in the data of a znode. At most one of the two fields is set.
 #[derive(Debug, Default)]
 pub(crate) struct Asker {
     pub(crate) owner: Option<Box<str>>,
     pub(crate) task: Option<Box<str>>,
 }
 
-/// How a client names those who ask.
+/// The owner names of one client.
 #[derive(Debug)]
 pub(crate) struct Askers {
-    /// Drawn once, and no part of the session's id.
+    /// The random name of the client. It does not depend on the session id.
     client: String,
-    /// To whom everything of this client belongs, if somebody said so.
+    /// The owner of all acquisitions of this client, if the caller named one.
     owner: Option<Arc<str>>,
     places: AtomicU64,
 }
@@ -44,12 +44,12 @@ impl Askers {
         Askers { client: drawn(), owner, places: AtomicU64::new(0) }
     }
 
-    /// A place that tasks share.
+    /// Returns a new queue position that tasks share.
     pub(crate) fn new_place(&self) -> AskAs {
         AskAs::Place(self.places.fetch_add(1, Ordering::Relaxed))
     }
 
-    /// Who it is that asks here and now.
+    /// Returns the owner of an acquisition that the current task or thread starts.
     pub(crate) fn asker(&self, ask_as: &AskAs) -> Asker {
         let owner = match ask_as {
             AskAs::Owner(owner) => Some(owner),
@@ -58,7 +58,7 @@ impl Askers {
         if let Some(owner) = owner {
             return Asker { owner: Some(owner.as_ref().into()), task: None };
         }
-        // Written beside it first, so that it is one allocation of the right size.
+        // Written to a buffer first, so that there is one allocation of the right size.
         let (client, mut text) = (&self.client, [0; LONGEST]);
         let mut rest = &mut text[..];
         let written = match (ask_as, tokio::task::try_id()) {
@@ -73,25 +73,25 @@ impl Askers {
     }
 }
 
-/// A name that nobody else has: 48 bits, which two of ten thousand clients share once in five million fleets.
+/// Returns a random name of 48 bits. Two of ten thousand clients have the same name in one of five million fleets.
 pub(crate) fn drawn() -> String {
     format!("{:012x}", chance::uuid().as_u128() >> 80)
 }
 
-/// The number of this thread; those of the system come again, and may be told to nobody.
+/// Returns a number of this thread that no other thread of the process gets. The system reuses its own numbers.
 fn thread() -> u64 {
     static NEXT: AtomicU64 = AtomicU64::new(0);
     thread_local! {
         static NUMBER: u64 = NEXT.fetch_add(1, Ordering::Relaxed);
     }
-    // A thread that ends asks as nobody in particular.
+    // A thread that is ending has lost its number. All such threads count as one.
     NUMBER.try_with(|number| *number).unwrap_or(u64::MAX)
 }
 
-/// The longest name of an owner: everybody who lists reads it.
+/// The maximum length of an owner's name in bytes. Every client that lists the lock reads it.
 const LONGEST: usize = 64;
 
-/// Checks the name of an owner, ours or another's.
+/// Checks the name of an owner, of this client or of another one.
 pub(crate) fn check(owner: &str) -> Result<(), Error> {
     let wrong = |message: String| Err(Error::invalid(format!("owner {owner:?}"), message));
     if owner.is_empty() {

@@ -95,9 +95,9 @@ impl Builder {
         self
     }
 
-    /// Sets the time within which a server must answer each request of a call that does not wait, such as
-    /// [`Mutex::try_lock`](crate::Mutex::try_lock), or whose time to wait is over; 1 s unless set. If nothing is answered for this
-    /// time, such a call fails with [`Error::Unavailable`].
+    /// Sets the time within which a server must answer each request; 1 s unless set. It applies to calls that do not wait,
+    /// such as [`Mutex::try_lock`](crate::Mutex::try_lock), and to waits after their deadline. If the server answers nothing
+    /// for this time, the call fails with [`Error::Unavailable`].
     pub fn answer_timeout(mut self, timeout: Duration) -> Self {
         self.answer_timeout = timeout;
         self
@@ -122,8 +122,8 @@ impl Builder {
     /// New znodes then belong to the holder of these credentials: no other client may read, change or delete
     /// them, nor queue in a lock directory that this client created. That includes the root and its `.audit`,
     /// without which no lock can be broken. So all clients of a root need the same credentials, unless
-    /// [`Builder::world_writable`] is set. Without credentials every client that reaches the server may do
-    /// everything with our locks.
+    /// [`Builder::world_writable`] is set. Without credentials, every client that reaches the server may do
+    /// everything with the locks of this client.
     ///
     /// The credentials do not appear in `Debug` output or in logs. They are wiped from memory when the last
     /// client that has them is dropped.
@@ -164,10 +164,10 @@ impl Builder {
     /// Uses TLS for the connections to all hosts.
     ///
     /// With a client certificate, new znodes belong to the name in it, and the rules of [`Builder::auth`] on
-    /// access apply. A server that does not ask for client certificates knows no such name, and refuses our
+    /// access apply. A server that does not ask for client certificates knows no such name. It refuses the
     /// creates with [`Error::Denied`], unless there are other credentials, too.
     ///
-    /// With both credentials and a certificate, either of them is enough to do everything with our znodes.
+    /// With both credentials and a certificate, either of them is enough to do everything with the znodes.
     /// Hosts that share locks and have one certificate each need [`Builder::auth`] in common, or
     /// [`Builder::world_writable`].
     #[cfg(feature = "tls")]
@@ -176,7 +176,7 @@ impl Builder {
         self
     }
 
-    /// Lets another identity read our znodes, and do nothing else: `("digest", "ops:…")` with the digest that
+    /// Lets another identity read the znodes of this client, and do nothing else: `("digest", "ops:…")` with the digest that
     /// the server knows, `("x509", "CN=ops")`, or `("world", "anyone")`. Needs credentials, see
     /// [`Builder::auth`]. May be called several times.
     pub fn reader(mut self, scheme: &str, id: &str) -> Self {
@@ -184,8 +184,8 @@ impl Builder {
         self
     }
 
-    /// Creates znodes that anyone may modify although we have credentials, for queues that we share with
-    /// clients without credentials.
+    /// Creates znodes that anyone may modify, although this client has credentials. Use it for queues with
+    /// clients that have no credentials.
     pub fn world_writable(mut self) -> Self {
         self.world_writable = true;
         self
@@ -199,21 +199,21 @@ impl Builder {
         self
     }
 
-    /// Sets the naming scheme of our contenders in all locks, unless a handle sets another one;
+    /// Sets the naming scheme of this client's contenders in all locks, unless a handle sets another one;
     /// [`Naming::Native`] unless set.
     pub fn naming(mut self, naming: Naming) -> Self {
         self.naming = naming;
         self
     }
 
-    /// Declares that every kazoo client of our locks was created with `extra_lock_patterns=["lock-"]`; see
+    /// Declares that every kazoo client of these locks was created with `extra_lock_patterns=["lock-"]`; see
     /// [`Mutex::kazoo_pattern`](crate::Mutex::kazoo_pattern).
     pub fn kazoo_pattern(mut self) -> Self {
         self.kazoo_pattern = true;
         self
     }
 
-    /// Sets a note, a free text that operators see beside our locks.
+    /// Sets a note, a free text that operators see beside the locks of this client.
     pub fn note(mut self, note: &str) -> Self {
         self.owner.note = Some(note.to_owned());
         self
@@ -239,10 +239,10 @@ impl Builder {
         Ok(self)
     }
 
-    /// Sets the ensemble's `tickTime`. Unless set, it is taken to be half of the shortest session timeout that a server
-    /// grants, which is right unless `minSessionTimeout` is configured. A lock that is held for longer than a third of the
-    /// session timeout makes the client ask for that, with a session of its own. Set the tick if `minSessionTimeout` is below
-    /// two ticks: otherwise the client may rely on a lock for too long.
+    /// Sets the ensemble's `tickTime`. Unless set, the client assumes half of the shortest session timeout that a server
+    /// grants, which is right unless `minSessionTimeout` is configured. It learns that timeout with a session of its own, once
+    /// it has held or awaited locks for a third of the session timeout. Set the tick if `minSessionTimeout` is below two ticks:
+    /// otherwise the client may rely on a lock for too long.
     ///
     /// A known tick makes leases longer: 22.5 s of a session timeout of 30 s for a tick of 2 s, and 15 s for an unknown one.
     pub fn tick_time(mut self, tick: Duration) -> Self {
@@ -307,7 +307,7 @@ impl Builder {
         self.open_on(address, server, SessionThread::start).await
     }
 
-    /// Like `open`, and runs the sessions on `thread`.
+    /// Connects as `open` does, and runs the sessions on `thread`.
     pub(crate) async fn open_on(
         self,
         address: &str,
@@ -339,7 +339,7 @@ impl Builder {
         let transport = self.transport(&connect)?;
         crate::metrics::describe();
         let thread = thread()?;
-        // We add the chroot to the paths ourselves: a client that adds it cannot create the chroot.
+        // The library adds the chroot to each path: a session client that added it could not create the chroot.
         let root = match (connect.chroot(), self.root.as_str()) {
             ("", root) => root.to_owned(),
             (chroot, "/") => chroot.to_owned(),
@@ -417,7 +417,7 @@ impl Builder {
         })
     }
 
-    /// Returns whether the server knows us by an identity.
+    /// Returns whether the client has an identity to present to the server.
     fn has_credentials(&self) -> bool {
         #[cfg(feature = "tls")]
         if self.tls.as_ref().is_some_and(crate::tls::Tls::has_identity) {

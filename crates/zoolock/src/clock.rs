@@ -1,8 +1,8 @@
 //! The clock that continues while the machine is suspended.
 //!
-//! `std::time::Instant` and tokio's timers count CLOCK_MONOTONIC, which stops while a laptop or a virtual machine is
-//! suspended: a lock whose session died in the meantime would still look valid. CLOCK_BOOTTIME counts on, and a
-//! timer on it fires at once after resume.
+//! `std::time::Instant` and tokio's timers use CLOCK_MONOTONIC, which stops while a laptop or a virtual machine is suspended.
+//! A lock whose session expired in the meantime would still look valid. CLOCK_BOOTTIME continues, and a timer on it fires at
+//! once after resume.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -27,7 +27,7 @@ pub(crate) fn now() -> Instant {
     Instant((t.tv_sec as u64).saturating_mul(1_000_000_000).saturating_add(t.tv_nsec as u64))
 }
 
-/// Reads the clock of the deadlines that callers give us, which is that of the timers.
+/// Reads the clock of the callers' deadlines, which is also that of the timers.
 pub(crate) fn monotonic() -> std::time::Instant {
     #[cfg(feature = "simulation")]
     if crate::sim::on_host(|_| ()).is_some() {
@@ -41,7 +41,7 @@ pub(crate) fn monotonic() -> std::time::Instant {
 pub struct Deadline(pub(crate) Instant);
 
 impl Deadline {
-    /// The beginning of time.
+    /// A deadline that has passed.
     pub(crate) const PASSED: Deadline = Deadline(Instant(0));
 
     /// Returns the remaining time, zero if it has passed. Reads the clock.
@@ -58,7 +58,7 @@ impl Deadline {
 /// A timer on that clock.
 pub(crate) enum Alarm {
     Timer(Async<OwnedFd>),
-    /// Looks at the clock again and again. For a forked process: the thread that waits for timers is the parent's.
+    /// Reads the clock repeatedly. For a forked process, which does not have the thread that waits for timers.
     Polled,
     #[cfg(feature = "simulation")]
     Simulated(std::sync::Arc<dyn crate::sim::Host>),
@@ -67,7 +67,7 @@ pub(crate) enum Alarm {
 /// The process that made the first timer.
 static FIRST_PROCESS: OnceLock<u32> = OnceLock::new();
 
-/// The time between two looks at the clock.
+/// The time between two reads of the clock.
 const POLL: Duration = Duration::from_millis(50);
 
 impl Alarm {
@@ -97,10 +97,10 @@ impl Alarm {
     }
 }
 
-/// Starts the thread that wakes the timers of this process, unless it runs. Otherwise the first timer starts it.
+/// Starts the thread that wakes the timers of this process, unless it runs. Without this call, the first timer starts it.
 ///
 /// # Errors
-/// The system refuses the thread, and the cause is printed as a panic, or it refuses a file.
+/// The system refuses a file, or the thread. In the second case the cause is printed as a panic.
 #[doc(hidden)]
 pub fn start_timers() -> io::Result<()> {
     #[cfg(feature = "simulation")]
@@ -116,7 +116,7 @@ pub fn start_timers() -> io::Result<()> {
 }
 
 async fn ring(fd: &Async<OwnedFd>, at: Instant) -> io::Result<()> {
-    // A zero would disarm it.
+    // A zero would disarm the timer.
     let at = Timespec { tv_sec: (at.0 / 1_000_000_000) as i64, tv_nsec: (at.0 % 1_000_000_000).max(1) as _ };
     let once = Itimerspec { it_interval: Timespec { tv_sec: 0, tv_nsec: 0 }, it_value: at };
     timerfd_settime(fd.get_ref(), TimerfdTimerFlags::ABSTIME, &once)?;

@@ -14,15 +14,15 @@ use crate::transport::Transport;
 
 /// Maximum time to diagnose one host.
 const LOOK: Duration = Duration::from_secs(2);
-/// Maximum time of that to connect.
+/// Maximum part of that time to connect.
 const CONNECT: Duration = Duration::from_secs(1);
 
 /// The diagnosis of one host.
 struct Finding {
     what: String,
-    /// Set if it refuses our identity.
+    /// Set if the host refuses the client's identity.
     refuses: bool,
-    /// Set if a server runs there that may speak ZooKeeper.
+    /// Set if a server runs there that may speak ZooKeeper's protocol.
     runs: bool,
 }
 
@@ -206,7 +206,7 @@ async fn look(host: &str, port: u16, transport: &Transport) -> Finding {
     of_answer(answer, hang_up)
 }
 
-/// Asks to resume a session that cannot exist: a ZooKeeper refuses and creates nothing.
+/// Asks to resume a session that cannot exist: a ZooKeeper server refuses it and creates nothing.
 pub(crate) async fn shake_hands(
     stream: &mut (impl AsyncRead + AsyncWrite + Unpin),
 ) -> std::io::Result<Hello> {

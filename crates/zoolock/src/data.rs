@@ -1,4 +1,4 @@
-//! What a contender's node says about it, for people and tools. Nothing secret.
+//! The data of a contender's znode, for people and tools. It contains no secret.
 
 use std::borrow::Cow;
 
@@ -8,10 +8,10 @@ use zoolock_core::contender::Says;
 
 use crate::asker::Asker;
 
-/// The data of a contender's node: small JSON.
+/// The data of a contender's znode, as small JSON.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct NodeData {
-    /// The UUID of the acquisition, by which it finds its node again after a lost reply.
+    /// The UUID of the acquisition, by which it finds its znode again after a lost reply.
     pub(crate) id: String,
     pub(crate) kind: String,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -22,33 +22,33 @@ pub(crate) struct NodeData {
     pub(crate) program: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) note: Option<String>,
-    /// When it queued, in milliseconds of Unix time by its own clock. For display only.
+    /// Time at which it queued, in milliseconds of Unix time by its own clock. For display only.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) since_ms: Option<u64>,
-    /// To whom it belongs, where somebody said so; see `asker.rs`.
+    /// The owner, if the caller named one; see `asker.rs`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) owner: Option<Box<str>>,
-    /// The task or thread that asks, where nobody did.
+    /// The task or thread that acquires, if there is no named owner.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) task: Option<Box<str>>,
     /// The acquisition of the reader that wants to write.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) of: Option<String>,
-    /// It waited for permits, and has them.
+    /// Set if it waited for permits, and has them.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub(crate) granted: bool,
-    /// Somebody asks it to let go.
+    /// Set if another client asks it to release.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub(crate) revoked: bool,
-    /// It says in the record that it has begun, even if nobody else does.
+    /// Set if it tracks crashes: it writes to the record when it begins to hold, even if no other contender does.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub(crate) tracks: bool,
 }
 
-/// What asks a holder to let go: ZooKeeper's recipe, and Curator.
+/// The data with which ZooKeeper's recipe and Curator ask a holder to release.
 pub(crate) const REVOCATIONS: [&[u8]; 2] = [b"unlock", b"__REVOKE__"];
 
-/// What the data of a contender's node says to those in its queue, whoever wrote it.
+/// Returns the flags in the data of a contender's znode. Any client may have written that data.
 pub(crate) fn says(data: &[u8]) -> Says {
     if REVOCATIONS.contains(&data) {
         return Says { revoked: true, ..Says::default() };
@@ -60,10 +60,10 @@ pub(crate) fn says(data: &[u8]) -> Says {
     })
 }
 
-/// What of [`NodeData`] is for the others in the queue, who read it at every hand-over.
+/// The part of [`NodeData`] that other contenders use. They read it at every hand-over.
 #[derive(Deserialize)]
 struct Signs<'a> {
-    /// These tell that it is one of ours.
+    /// Only data that this library has written has an id and a kind.
     #[serde(borrow, rename = "id")]
     _id: Cow<'a, str>,
     #[serde(borrow, rename = "kind")]
@@ -76,7 +76,7 @@ struct Signs<'a> {
     tracks: bool,
 }
 
-/// Who we are, as told to operators.
+/// The identity of this client, as operators see it.
 #[derive(Debug, Clone)]
 pub(crate) struct Owner {
     pub(crate) host: Option<String>,
@@ -95,7 +95,7 @@ impl Owner {
     }
 }
 
-/// The longest text of a note in a node's data: it is read by everybody who lists.
+/// The maximum length of a note in characters. Every client that lists the lock reads it.
 const MAX_NOTE: usize = 512;
 
 impl NodeData {
@@ -128,22 +128,22 @@ impl NodeData {
         text
     }
 
-    /// Who asks, for another node of the same.
+    /// Returns the owner, for another znode of the same owner.
     pub(crate) fn asker(&self) -> Asker {
         Asker { owner: self.owner.clone(), task: self.task.clone() }
     }
 
-    /// The same with the word that it was granted.
+    /// Returns the same data, with the flag that it was granted.
     pub(crate) fn granted(&self, revoked: bool) -> NodeData {
         NodeData { granted: true, revoked, ..self.clone() }
     }
 
-    /// The same for a node of another kind.
+    /// Returns the same data for a znode of another kind.
     pub(crate) fn of_kind(&self, kind: &str) -> NodeData {
         NodeData { kind: kind.to_owned(), ..self.clone() }
     }
 
-    /// Whether this acquisition wrote it.
+    /// Returns whether this acquisition wrote it.
     pub(crate) fn is_of(&self, id: ContenderId) -> bool {
         self.id == id.to_string()
     }

@@ -6,14 +6,14 @@ use zoolock_core::contender::{Failure, Refusal};
 
 use crate::keeper::{Keeper, KeeperError};
 
-/// Maximum number of creates, besides two for each part of the path, before a directory that is removed again and again is an
-/// error.
+/// Maximum number of creates, besides two for each part of the path. After that, a directory that is always removed again is
+/// an error.
 const PATIENCE: usize = 100;
 
 /// Creates `path` and its missing parents as containers, so that the server removes them after they have been
 /// empty for a while. Creates persistent znodes if the server does not support containers (before 3.5.3). The
-/// last znode is also persistent if it is `lasting`, since a removed directory loses how its last holder
-/// left.
+/// last znode is also persistent if it is `lasting`, because a removed directory loses the record of how its
+/// last holder left.
 pub(crate) async fn make(keeper: Arc<Keeper>, path: String, lasting: bool) -> Result<(), KeeperError> {
     let parts = path.matches('/').count();
     let mut missing = vec![path];

@@ -29,13 +29,13 @@ pub enum Error {
         /// The reason.
         reason: LossReason,
     },
-    /// Another client deleted our znode in the queue. The lock was not acquired.
+    /// Another client deleted the znode of the acquisition in the queue. The lock was not acquired.
     #[error("lock {path}: another client removed us from the queue; ask again")]
     Removed {
         /// The lock.
         path: String,
     },
-    /// No server can be reached, or none answers. It may come back.
+    /// No server can be reached, or none answers. A later attempt may succeed.
     #[error("{address}: {message}")]
     Unavailable {
         /// The addresses of the servers.
@@ -62,15 +62,15 @@ pub enum Error {
         /// The mistake, and what to do.
         message: String,
     },
-    /// Another contender goes first, and waiting would not help.
+    /// The lock cannot be acquired in this way, and waiting would not help: for example, another contender has precedence.
     #[error("lock {path}: {message}")]
     Conflict {
         /// The lock.
         path: String,
-        /// The other contender, and what to do.
+        /// The obstacle, and what to do.
         message: String,
     },
-    /// Clients of other libraries are in the queue that ignore our znodes, or each other's. Two could hold at once.
+    /// The queue has clients of other libraries that ignore this client's znodes, or each other's. Two could hold at once.
     #[error("lock {path}: {message}")]
     Neighbour {
         /// The lock.
@@ -102,7 +102,7 @@ pub enum Error {
 pub enum LossReason {
     /// The session expired, or the server ended it.
     SessionExpired,
-    /// Another client deleted our znode, for example with `zoolock break`, or removed the directory.
+    /// Another client deleted the holder's znode, for example with `zoolock break`, or removed the directory.
     Broken,
     /// No server confirmed the session in time. Another client may hold the lock soon.
     Unreachable,
@@ -135,7 +135,7 @@ impl From<Loss> for LossReason {
     }
 }
 
-/// Returns what to do about a lock that is busy.
+/// Returns the advice for a lock that is busy.
 fn next_step(held_here: bool) -> &'static str {
     match held_here {
         true => {

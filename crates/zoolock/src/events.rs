@@ -18,7 +18,7 @@ const CAPACITY: usize = 256;
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum LockEvent {
-    /// The acquisition has a place in the queue.
+    /// The acquisition has a position in the queue.
     Queued {
         /// Number of contenders ahead of it when it queued. Later changes are not reported.
         ahead: u32,
@@ -32,7 +32,7 @@ pub enum LockEvent {
     Confirmed(Ticket),
     /// Another client asks the holder to release the lock.
     Revoked(Ticket),
-    /// A contender of another client library is in the queue, and it ignores our znode, or another contender
+    /// A contender of another client library is in the queue. It ignores the holder's znode, or another contender
     /// ignores its znode: there may be two holders now. The text names the contenders and the remedy. Holders
     /// check for this after one second, if there was a listener when they acquired the lock.
     Neighbour(Ticket, String),
@@ -85,7 +85,7 @@ pub(crate) struct Listeners {
     filter: EventFilter,
 }
 
-/// The listeners of the task that currently has a lock which passes among the tasks of a process.
+/// The listeners of the task that currently holds a lock that the tasks of a process share.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct ListenerSlot(Arc<Mutex<Listeners>>);
 
@@ -111,7 +111,7 @@ enum EventFilter {
 }
 
 impl Listeners {
-    /// Returns the same listeners, told only of loss and revocation.
+    /// Returns the same listeners, which then get only loss and revocation.
     pub(crate) fn quietly(&self) -> Listeners {
         Listeners { filter: EventFilter::LossAndRevocation, ..self.clone() }
     }
@@ -135,12 +135,12 @@ impl Listeners {
 
     fn send(&self, event: LockEvent) {
         if let Some(sender) = self.sender.get() {
-            // Fails if all listeners are gone.
+            // Fails if all listeners were dropped.
             let _ = sender.send(event);
         }
     }
 
-    /// Returns whether there is a listener, or the next task to have the lock may bring one.
+    /// Returns whether there is a listener, or the next task that gets the lock may have one.
     pub(crate) fn may_have_listeners(&self) -> bool {
         matches!(self.filter, EventFilter::Slot(_)) || self.has_listeners()
     }

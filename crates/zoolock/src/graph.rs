@@ -1,7 +1,7 @@
-//! Who waits for whom, over all locks: what `zoolock why` and `deadlocks` tell.
+//! The wait graph over all locks, for `zoolock why` and `zoolock deadlocks`.
 //!
-//! The search is in [`zoolock_core::graph`]. Here its vertices get names, and what was seen while everything moved is
-//! confirmed.
+//! [`zoolock_core::graph`] has the search. This module names the vertices. It also confirms results, because the
+//! locks change while they are read.
 
 use std::collections::{HashMap, HashSet};
 
@@ -15,125 +15,127 @@ use crate::snapshot::reader::Reader;
 use crate::snapshot::{self, Entry, Snapshot};
 use crate::zoolock::Zoolock;
 
-/// Owners and locks, as some snapshots show them.
+/// The owners and the locks of some snapshots.
 ///
-/// An owner holds some locks and waits for others, and lets go of all some time after it has all. It waits at a lock
-/// for every contender before it that excludes it: for those who hold, and for those who wait and came first.
+/// An owner holds some locks and waits for others. It releases all of them some time after it has them all. In a
+/// queue it waits for every earlier contender that excludes it: for holders, and for earlier waiters.
 #[derive(Debug, Clone, Serialize)]
 #[non_exhaustive]
 pub struct WaitGraph {
-    /// Those who wait, and those for whom somebody waits.
+    /// The owners that wait, and those for which an owner waits.
     pub owners: Vec<Party>,
     #[serde(skip)]
     graph: Graph,
-    /// The path of each queue, and the entry at each of its places.
+    /// The path of each queue, and its entries in queue order.
     #[serde(skip)]
     queues: Vec<(String, Vec<Entry>)>,
 }
 
-/// An owner, with all that it holds and waits for.
+/// An owner, with the locks that it holds and waits for.
 #[derive(Debug, Clone, Serialize)]
 #[non_exhaustive]
 pub struct Party {
-    /// Who it is; see [`Entry::owner`]. Of those who could not be read each is another one.
+    /// The owner; see [`Entry::owner`]. Each contender that could not be read counts as an owner of its own.
     pub owner: Option<String>,
-    /// How that is known; see [`Entry::owner_kind`].
+    /// The origin of `owner`; see [`Entry::owner_kind`].
     pub owner_kind: &'static str,
-    /// Whether it will never go on unless somebody takes a lock away: in a deadlock, or behind one.
+    /// Set if it waits for ever unless a lock is taken away: it is in a deadlock, or behind one.
     pub stuck: bool,
-    /// What it holds.
+    /// The locks that it holds.
     pub holds: Vec<Place>,
-    /// What it waits for.
+    /// The locks that it waits for.
     pub waits: Vec<Place>,
 }
 
-/// A place in the queue of a lock.
+/// A position in the queue of a lock.
 #[derive(Debug, Clone, Serialize)]
 #[non_exhaustive]
 pub struct Place {
-    /// The lock's directory.
+    /// Path of the lock directory.
     pub lock: String,
-    /// Whether it holds there; else it waits.
+    /// Set if it holds the lock; else it waits.
     pub granted: bool,
-    /// Whose place it is.
+    /// The contender at this position.
     #[serde(flatten)]
     pub entry: Entry,
 }
 
-/// Owners who wait for each other, for ever.
+/// Owners that wait for each other, for ever.
 #[derive(Debug, Clone, Serialize)]
 #[non_exhaustive]
 pub struct Deadlock {
-    /// A shortest circle: each waits for the next one, the last for the first.
+    /// A shortest cycle: each owner waits for the next one, the last for the first.
     pub edges: Vec<Edge>,
-    /// How many owners wait for each other, in all.
+    /// Number of all owners that wait for each other.
     pub owners: usize,
-    /// How many more wait behind them.
+    /// Number of owners that wait behind them.
     pub behind: usize,
-    /// Which place to break, so that this circle is none any more: the last one that was taken, if possible of one who
-    /// notices.
+    /// The queue position to break so that this cycle ends. Prefers a contender that notices the loss, then a holder,
+    /// then the newest one.
     pub to_break: Option<Cut>,
 }
 
-/// One owner of a circle.
+/// One owner of a cycle.
 #[derive(Debug, Clone, Serialize)]
 #[non_exhaustive]
 pub struct Edge {
-    /// Who it is; see [`Entry::owner`].
+    /// The owner; see [`Entry::owner`].
     pub owner: Option<String>,
-    /// How that is known; see [`Entry::owner_kind`].
+    /// The origin of `owner`; see [`Entry::owner_kind`].
     pub owner_kind: &'static str,
-    /// What it has and the one before it in the circle waits for: a lock, or a place before the other one.
+    /// The position for which the previous owner of the cycle waits: a held lock, or an earlier place in the same queue.
     pub holds: Place,
-    /// What it waits for.
+    /// The lock that it waits for.
     pub waits_for: Place,
 }
 
-/// What [`Mutex::break_lock`](crate::Mutex::break_lock) asks for.
+/// The arguments for [`Mutex::break_lock`](crate::Mutex::break_lock).
 #[derive(Debug, Clone, Serialize)]
 #[non_exhaustive]
 pub struct Cut {
-    /// The lock's directory.
+    /// Path of the lock directory.
     pub lock: String,
-    /// The token of whom it is to be taken from.
+    /// The token of the contender to break.
     pub token: String,
 }
 
-/// Why a lock is not free.
+/// The reason why a lock is not free.
 #[derive(Debug, Clone, Serialize)]
 #[non_exhaustive]
 pub struct Why {
-    /// The lock's directory.
+    /// Path of the lock directory.
     pub lock: String,
-    /// Who holds it, for what that one waits, who has that, and so on. Where several stand in the way it is one who is
-    /// stuck or waits, if there is one.
+    /// The holder, the owner that the holder waits for, the owner that this owner waits for, and so on. If there are
+    /// several, an owner that is stuck or waits is preferred.
     pub chain: Vec<Link>,
-    /// How the chain ends: `free`, nobody holds the lock; `working`, the last one waits for nothing that we see;
-    /// `circle`, the last one waits for one who is in the chain already, and so for ever; `permits`, it asks for more
-    /// permits than there are; `unsure`, it would be one of these two if the semaphore in between said how many permits it
-    /// has; `unknown`, who the last one is could not be read.
+    /// The end of the chain.
+    /// - `free`: the lock has no holder.
+    /// - `working`: the last owner waits for nothing that this client sees.
+    /// - `circle`: the last owner is in the chain already, so the wait lasts for ever.
+    /// - `permits`: the last owner asks for more permits than there are.
+    /// - `unsure`: it would be `circle` or `permits` if the semaphore in between recorded its size.
+    /// - `unknown`: the last owner could not be read.
     pub end: &'static str,
 }
 
-/// One in a chain of those who wait.
+/// One owner in a chain of waits.
 #[derive(Debug, Clone, Serialize)]
 #[non_exhaustive]
 pub struct Link {
-    /// Who it is; see [`Entry::owner`].
+    /// The owner; see [`Entry::owner`].
     pub owner: Option<String>,
-    /// How that is known; see [`Entry::owner_kind`].
+    /// The origin of `owner`; see [`Entry::owner_kind`].
     pub owner_kind: &'static str,
-    /// What it has and the one before it waits for.
+    /// The position for which the previous owner of the chain waits.
     pub holds: Place,
-    /// How many others the one before it waits for there.
+    /// Number of other contenders for which the previous owner waits there.
     pub beside: usize,
-    /// What it waits for itself, where it does.
+    /// The lock that it waits for itself, if there is one.
     pub waits_for: Option<Place>,
 }
 
 impl WaitGraph {
-    /// Makes the graph of these locks. Owners hold and wait for others than these, too, perhaps: what is not in the
-    /// snapshots is not in the graph.
+    /// Makes the graph of these locks. Owners may also hold and wait for other locks. These are not in the graph.
     pub fn of(locks: &[Snapshot]) -> WaitGraph {
         let mut numbers = HashMap::new();
         let mut count = 0;
@@ -157,7 +159,8 @@ impl WaitGraph {
                 let reader = entry.of.as_ref()?;
                 entries.clone().position(|other| other.id.as_ref() == Some(reader) && other.of.is_none())
             };
-            // Of a client of another make only the session is known: two of one lock are two threads, and no circle.
+            // Another client library shows only its session: two contenders of one session at one lock are two
+            // threads, and no cycle.
             let mut of_session: HashMap<&str, usize> = HashMap::new();
             for owner in entries.clone().filter_map(|entry| entry.owner.as_deref()) {
                 *of_session.entry(owner).or_default() += 1;
@@ -182,19 +185,19 @@ impl WaitGraph {
         made
     }
 
-    /// The deadlocks.
+    /// Returns the deadlocks.
     pub fn deadlocks(&self) -> Vec<Deadlock> {
         self.graph.knots().into_iter().map(|knot| self.deadlock(&knot)).collect()
     }
 
-    /// Follows who holds the lock at `path`, for what that one waits, and who has that, to one who waits for nothing,
-    /// or to one who came before.
+    /// Follows the waits from the holder of the lock at `path`. Ends at an owner that waits for nothing, or that is
+    /// in the chain already.
     pub fn why(&self, path: &str) -> Why {
         let mut why = Why { lock: path.to_owned(), chain: Vec::new(), end: "free" };
         let Some(lock) = self.queues.iter().position(|(other, _)| other == path) else { return why };
         let stuck: HashSet<usize> = self.graph.stuck().into_iter().collect();
         let places = |queue: usize| &self.graph.queues()[queue].places;
-        // Those of the chain, and whether each waits for one of nobody knows how many permits.
+        // The owners of the chain, and whether each waits for a semaphore of unknown size.
         let (mut queue, mut seen) = (lock, Vec::<(usize, bool)>::new());
         let mut in_the_way: Vec<usize> =
             (0..places(lock).len()).filter(|at| places(lock)[*at].holds).collect();
@@ -217,7 +220,7 @@ impl WaitGraph {
             };
             let owner = places(queue)[at].owner;
             let holds = self.place(queue, at);
-            // Of one who is stuck, where it is so.
+            // For a stuck owner, prefer a position at which it is stuck.
             let hopeless = |&(queue, at): &(usize, usize)| {
                 let mut before = self.graph.waits_for(queue, at).peekable();
                 before.peek().is_none() || before.any(|at| stuck.contains(&places(queue)[at].owner))
@@ -301,7 +304,7 @@ impl WaitGraph {
         Deadlock { edges, owners: knot.owners.len(), behind: knot.behind, to_break }
     }
 
-    /// The locks at which those stand who are in a deadlock.
+    /// Returns the paths of the locks in whose queues the owners of the deadlocks are.
     fn suspects(&self) -> HashSet<String> {
         let knots = self.graph.knots();
         let owners = knots.iter().flat_map(|knot| &knot.owners);
@@ -320,11 +323,12 @@ fn role(entry: &Entry) -> Role {
 }
 
 impl Zoolock {
-    /// The deadlocks among the owners of the locks under the root, or under `prefix`: who waits for whom in a circle.
+    /// Returns the deadlocks among the owners of the locks under the root, or under `prefix`: owners that wait for
+    /// each other in a cycle.
     ///
-    /// Locks are read one after the other, and meanwhile they change hands: a circle that was only seen so is not told.
-    /// What is told was so at one moment, and so is still, unless somebody gave up or was broken. Who belongs together
-    /// is what [`Entry::owner_kind`] says, no more.
+    /// Locks are read one after the other, and change meanwhile. A cycle that appeared only because of this is not
+    /// returned. A returned cycle existed at one moment. It still exists, unless a contender has given up or was
+    /// broken. Owners are only as certain as [`Entry::owner_kind`] says.
     ///
     /// # Errors
     /// As [`Zoolock::locks`].
@@ -332,7 +336,7 @@ impl Zoolock {
         Ok(self.confirmed(self.locks(prefix).await?).await?.deadlocks())
     }
 
-    /// The graph of these locks, those that seem to be in a circle looked at once more.
+    /// Returns the graph of these locks. Reads each lock that seems to be in a cycle once more.
     async fn confirmed(&self, mut locks: Vec<Snapshot>) -> Result<WaitGraph, Error> {
         let graph = WaitGraph::of(&locks);
         let suspects = graph.suspects();
@@ -349,8 +353,8 @@ impl Zoolock {
         Ok(WaitGraph::of(&locks))
     }
 
-    /// Why the lock `name` is not free: who holds it, for what under the root that one waits itself, who has that, and
-    /// so on.
+    /// Returns why the lock `name` is not free: its holder, the lock under the root for which the holder waits, the
+    /// holder of that lock, and so on.
     ///
     /// # Errors
     /// As [`Zoolock::locks`]; [`Error::Invalid`] for a bad name.
@@ -365,8 +369,8 @@ impl Zoolock {
     }
 }
 
-/// The lock as it is now, with those alone who were there before. Whoever is in the first look at one lock and in the
-/// second look at another was there between the two; if all are, all were there at the same time.
+/// Returns the lock as it is now, with only the contenders that were there before. A contender that is in the first read of
+/// its lock and in the second one was there between the two passes. So all these contenders were there at the same time.
 fn in_both(before: &Snapshot, now: Snapshot) -> Snapshot {
     let everybody = before.holder.iter().chain(&before.beside).chain(&before.waiters);
     let there: HashSet<(&str, Option<&str>)> =

@@ -1,18 +1,19 @@
-//! What a holder holds.
+//! The guards, and the record of the previous holder.
 
 use crate::held::Departure;
 
-/// How the last holder left.
+/// The way in which the last holder left.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Previous {
-    /// It released the lock: what it wrote is complete.
+    /// It released the lock: its writes are complete.
     Clean,
-    /// It is gone without a word, or let go while it unwound from a panic: what it wrote may be half done. Known only
-    /// with [`crash_detection`](crate::Mutex::crash_detection), but for the panic.
+    /// It ended without a release, or released while it unwound from a panic: its writes may be incomplete. Without
+    /// [`crash_detection`](crate::Mutex::crash_detection), only the panic is known.
     Crashed,
-    /// It is not known: a crash, a contender that gave up, a client of another make, a directory that was removed in
-    /// between, or no last holder at all; or it was not read yet, see [`tell_previous`](crate::Mutex::tell_previous).
+    /// Not known: after a crash, after a contender that gave up or that uses another client library, after the
+    /// directory was removed, or without a last holder. Also if it was not read yet, see
+    /// [`tell_previous`](crate::Mutex::tell_previous).
     Unknown,
 }
 
@@ -26,13 +27,12 @@ impl std::fmt::Display for Previous {
     }
 }
 
-/// The check that a caller puts into its own ZooKeeper transaction, so that it is carried out only while the lock is
-/// held: a check of this path and version.
+/// A check for the caller's own ZooKeeper transaction: the server carries the transaction out only while the lock is held.
 ///
-/// ZooKeeper compares versions, not who created a znode. Should the whole directory of the lock be deleted and made
-/// again, the same name can come back with another holder; a resource that keeps the token is safe from that, too. Where
-/// the tasks of a process share a place ([`Mutex::batching`](crate::Mutex::batching)) it tells processes apart and not tasks:
-/// a transaction that is still on its way when the next task has the lock is carried out.
+/// ZooKeeper compares versions, not creators of znodes. If the whole lock directory is deleted and created again, the
+/// same name can belong to another holder. A resource that keeps the fencing token is safe from that, too. If the
+/// tasks of a process share a queue position ([`Mutex::batching`](crate::Mutex::batching)), the check tells processes
+/// apart, not tasks: a transaction that is under way when the next task gets the lock is carried out.
 ///
 /// ```no_run
 /// # async fn example(zl: zoolock::Zoolock, client: zookeeper_client::Client) -> Result<(), Box<dyn std::error::Error>> {
@@ -46,9 +46,9 @@ impl std::fmt::Display for Previous {
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub struct Check {
-    /// The znode that has to be there, with the chroot of the connect string.
+    /// Path of the znode that must exist, including the chroot of the connect string.
     pub path: String,
-    /// The version to check: -1, which is any.
+    /// Version to check: -1, which matches any version.
     pub version: i32,
 }
 
@@ -58,13 +58,13 @@ impl Check {
     }
 }
 
-/// Makes a guard: what all of them offer.
+/// Defines a guard with the methods that all guards have.
 macro_rules! guard {
     ($(#[$doc:meta])* $guard:ident) => {
         $(#[$doc])*
         ///
-        /// Dropping it releases the lock in the background: the request goes out at once, and before anything else that
-        /// its session sends; it is repeated after a lost connection until the node is gone or the session is over.
+        /// Dropping it releases the lock in the background. The request is sent at once, before all other requests of
+        /// its session. It is repeated after a lost connection until the znode is deleted or the session has ended.
         #[must_use = "the lock is released when the guard is dropped"]
         pub struct $guard {
             held: crate::held::Held,
@@ -75,7 +75,7 @@ macro_rules! guard {
                 $guard { held }
             }
 
-            /// Calls `tell` on our own thread when the lock is lost, unless the handle is aborted first.
+            /// Calls `tell` on this client's thread when the lock is lost, unless the returned task is aborted first.
             pub(crate) fn when_lost(
                 &self,
                 tell: impl FnOnce(crate::LossReason) + Send + 'static,
@@ -83,19 +83,19 @@ macro_rules! guard {
                 self.held.when_lost(tell)
             }
 
-            /// Until when the lock may be believed to be ours. Moves on with each renewal; reads no clock and sends
-            /// nothing. Once the lock is lost it has passed.
+            /// Returns the lease deadline, until which the holder may rely on the lock. Each renewal extends it.
+            /// Reads no clock and sends nothing. After a loss the deadline has passed.
             pub fn valid_until(&self) -> crate::Deadline {
                 self.held.valid_until()
             }
 
-            /// Whether the lock may be believed to be ours now. Reads the clock and sends nothing. Once it said no,
-            /// it always says no.
+            /// Returns whether the holder may rely on the lock now. Reads the clock and sends nothing. Once it has
+            /// returned false, it always returns false.
             pub fn is_valid(&self) -> bool {
                 self.held.is_valid()
             }
 
-            /// Waits until the lock is lost. Resolves at once, and always the same, if it has been.
+            /// Waits until the lock is lost. Resolves at once if it is lost already, and always to the same reason.
             ///
             /// # Cancel safety
             /// Can be dropped and called again at any time.
@@ -103,13 +103,13 @@ macro_rules! guard {
                 self.held.lost().await
             }
 
-            /// Why the lock was lost, if that is known already. Waits for nothing.
+            /// Returns the reason of the loss, if it is known already. Does not wait.
             pub fn loss(&self) -> Option<crate::LossReason> {
                 self.held.loss()
             }
 
-            /// Waits until somebody asks us to let go: `zoolock revoke`, Curator, or whoever follows ZooKeeper's
-            /// recipe. It is a request, nothing more: the lock is ours until we release it.
+            /// Waits until this holder is asked to release the lock: by `zoolock revoke`, by Curator, or by another
+            /// client that follows ZooKeeper's recipe. It is only a request: the lock is held until it is released.
             ///
             /// # Cancel safety
             /// Can be dropped and called again at any time.
@@ -117,13 +117,13 @@ macro_rules! guard {
                 self.held.revoked().await;
             }
 
-            /// Whether somebody has asked us to let go.
+            /// Returns whether this holder has been asked to release the lock.
             pub fn is_revoked(&self) -> bool {
                 self.held.is_revoked()
             }
 
-            /// Whether somebody has asked us to let go by now, if only while we stood in the queue. Asks the service, if
-            /// that is not known yet; false if the lock is lost.
+            /// Returns whether this holder has been asked to release the lock by now, also while it was a waiter.
+            /// Asks the server if that is not known yet. Returns false if the lock is lost.
             ///
             /// # Cancel safety
             /// Can be dropped and called again at any time.
@@ -131,8 +131,8 @@ macro_rules! guard {
                 self.held.revoked_by_now().await
             }
 
-            /// What names this holder to [`revoke`](crate::Mutex::revoke) and
-            /// [`break_lock`](crate::Mutex::break_lock). No fence.
+            /// Returns the ticket, by which [`revoke`](crate::Mutex::revoke) and
+            /// [`break_lock`](crate::Mutex::break_lock) identify this holder. It is no fencing token.
             pub fn ticket(&self) -> crate::Ticket {
                 self.held.ticket()
             }
@@ -142,33 +142,33 @@ macro_rules! guard {
                 self.held.acquisition_id()
             }
 
-            /// The check that a caller puts into its own ZooKeeper transaction.
+            /// Returns the check for the caller's own ZooKeeper transaction.
             pub fn check(&self) -> crate::Check {
                 self.held.check()
             }
 
-            /// The node that holds the lock; the first one of a multi-lock.
+            /// Returns the path of the znode that holds the lock; the first one of a multi-lock.
             pub fn node_path(&self) -> String {
                 self.held.node_path()
             }
 
-            /// The id of the session that holds the lock.
+            /// Returns the id of the session that holds the lock.
             #[doc(hidden)]
             pub fn session_id(&self) -> i64 {
                 self.held.session_id()
             }
 
-            /// What the session is doing: for a word to the user, not for deciding anything.
+            /// Returns the state of the session's connection: for messages to the user, not for decisions.
             pub fn connection(&self) -> tokio::sync::watch::Receiver<crate::Connection> {
                 self.held.connection()
             }
 
-            /// Releases the lock and waits until the service has confirmed it.
+            /// Releases the lock and waits until the server has confirmed it.
             ///
             /// # Errors
-            /// [`Error::Lost`](crate::Error::Lost) where the lock had been lost before;
-            /// [`Error::Denied`](crate::Error::Denied) where the service refuses the delete, which is then tried
-            /// again in the background until the session ends.
+            /// [`Error::Lost`](crate::Error::Lost) if the lock was lost before;
+            /// [`Error::Denied`](crate::Error::Denied) if the server refuses the delete. The delete is then repeated
+            /// in the background until the session ends.
             ///
             /// # Cancel safety
             /// Dropping the future releases the lock in the background.
@@ -188,11 +188,11 @@ macro_rules! guard {
     };
 }
 
-/// The path of a guard on one lock.
+/// Implements the path of a guard of one lock.
 macro_rules! guard_of_one {
     ($guard:ident) => {
         impl $guard {
-            /// The directory of the lock.
+            /// Returns the path of the lock directory.
             pub fn path(&self) -> &str {
                 self.held.path()
             }
@@ -200,15 +200,14 @@ macro_rules! guard_of_one {
     };
 }
 
-/// How the last holder left.
+/// Implements the method that tells how the last holder left.
 macro_rules! guard_after_another {
     ($guard:ident) => {
         impl $guard {
-            /// How the last one that held the lock alone left, as far as it is known now: with
-            /// [`crash_detection`](crate::Mutex::crash_detection) and
-            /// [`tell_previous`](crate::Mutex::tell_previous) from the grant on. Without, whoever had to wait for a
-            /// [`Mutex`](crate::Mutex) may be told [`Unknown`](crate::Previous::Unknown) in its first milliseconds;
-            /// what is told otherwise stays so.
+            /// Returns how the last exclusive holder left, as far as it is known now. With
+            /// [`crash_detection`](crate::Mutex::crash_detection) or [`tell_previous`](crate::Mutex::tell_previous)
+            /// it is known from the grant on. Without them, a holder that had to wait for a [`Mutex`](crate::Mutex)
+            /// may get [`Unknown`](crate::Previous::Unknown) in its first milliseconds. Any other result is final.
             pub fn previous(&self) -> crate::Previous {
                 self.held.previous()
             }
@@ -216,11 +215,11 @@ macro_rules! guard_after_another {
     };
 }
 
-/// What only those who hold alone have.
+/// Implements the fencing token of exclusive holders.
 macro_rules! exclusive_guard {
     ($guard:ident) => {
         impl $guard {
-            /// A number that rises with every grant, for the resource to check.
+            /// Returns the fencing token, which rises with every grant. The resource checks it.
             pub fn token(&self) -> crate::FencingToken {
                 self.held.token()
             }
@@ -231,7 +230,7 @@ macro_rules! exclusive_guard {
 pub(crate) use {exclusive_guard, guard, guard_after_another, guard_of_one};
 
 guard! {
-    /// Proof that the lock is ours, and the knowledge of how long it may be believed.
+    /// A guard that holds the lock and exposes its lease deadline.
     Guard
 }
 guard_of_one!(Guard);
@@ -243,12 +242,12 @@ impl Guard {
         self.held.departure()
     }
 
-    /// Lets go of what nobody has worked under; to be dropped after that.
+    /// Releases a lock under which no work was done. Drop the guard after that.
     pub(crate) fn give_back(&self) {
         self.held.give_back();
     }
 
-    /// Lets go as a holder does that panics; to be dropped after that.
+    /// Releases the lock like a holder that panics. Drop the guard after that.
     pub(crate) fn release_as_panicked(&self) {
         self.held.release_as_panicked();
     }

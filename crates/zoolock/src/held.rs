@@ -47,8 +47,8 @@ impl Held {
         Held { zoolock, acquisition, grant, upgrade: None, released_elsewhere: false, share: None, options }
     }
 
-    /// Returns the lock for the next task that shares it. `worked`: one of these tasks was the last to work
-    /// under it.
+    /// Returns the lock for the next task that shares it. `worked`: set if one of these tasks was the last to
+    /// work under it.
     pub(crate) fn shared(&self, share: Share, worked: bool, options: Options) -> Held {
         let grant = match worked {
             false => self.grant,
@@ -94,8 +94,8 @@ impl Held {
         &self.acquisition
     }
 
-    /// The token does not change when a writer becomes a reader or a reader a writer: no other holder in
-    /// between can have a higher one.
+    /// Returns the token. It does not change when a writer becomes a reader or a reader a writer: no other
+    /// holder in between can have a higher one.
     pub(crate) fn token(&self) -> FencingToken {
         let pass = self.share.as_ref().map_or(0, Share::pass);
         FencingToken::new(self.zoolock.epoch(), self.grant.node.czxid, pass)
@@ -123,7 +123,7 @@ impl Held {
         if self.acquisition.session().lease_valid() {
             return true;
         }
-        // We see the end of the lease before the alarm does: a stopped process may resume anywhere.
+        // This call may see the end of the lease before the alarm does: a stopped process may resume anywhere.
         for acquisition in self.all() {
             acquisition.handle_event(Event::LeaseLost);
         }
@@ -195,11 +195,11 @@ impl Held {
         self.zoolock.shown(&path).to_owned()
     }
 
-    /// Returns the check of the znode of the strongest lock that is held.
+    /// Returns the check of the holder's znode, for an upgraded reader that of the writer.
     pub(crate) fn check(&self) -> Check {
         let acquisition = self.upgrade.as_ref().unwrap_or(&self.acquisition);
         let node = self.node_of(acquisition);
-        // The full path: the caller's client does not know our chroot.
+        // The full path: the caller's own ZooKeeper client does not know the chroot.
         Check::of(acquisition.directories()[0].child(&node.name()))
     }
 
@@ -214,8 +214,8 @@ impl Held {
         self.acquisition.session().connection()
     }
 
-    /// Calls `tell` on our own thread when the lock is lost, unless the task is aborted first. In a forked process it is called
-    /// here and now.
+    /// Calls `tell` on the session thread when the lock is lost, unless the task is aborted first. In a forked process, calls it
+    /// at once on this thread.
     pub(crate) fn when_lost(&self, tell: impl FnOnce(LossReason) + Send + 'static) -> Task {
         if self.is_forked() {
             tell(LossReason::Forked);
@@ -292,7 +292,7 @@ impl Held {
             return Err(Error::Lost { path: self.path().to_owned(), reason: LossReason::Forked });
         }
         if let Some(upgrade) = self.upgrade.take() {
-            // The lock was a reader all the time.
+            // The acquisition has stayed a reader.
             self.release_upgrade(&upgrade);
             return match self.loss() {
                 None => Ok(()),
@@ -309,7 +309,7 @@ impl Held {
         self.acquisition.node()
     }
 
-    /// Adds the acquisition of `other`.
+    /// Adds the write acquisition `other`, which this guard then releases.
     pub(crate) fn upgrade_with(&mut self, mut other: Held) {
         other.released_elsewhere = true;
         self.upgrade = Some(other.acquisition.clone());
@@ -360,7 +360,7 @@ impl From<zoolock_core::contender::Previous> for Previous {
     }
 }
 
-/// A release in progress.
+/// The release of a lock, to wait for. It may not have begun.
 pub(crate) struct Departure {
     acquisition: Arc<Acquisition>,
     /// The write acquisition of an upgraded reader.

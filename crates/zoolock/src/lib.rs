@@ -83,9 +83,9 @@
 //! zl.close().await;
 //! # Ok(()) }
 //! ```
-//! [`blocking`] has the same without async.
+//! [`blocking`] has the same locks without async.
 //!
-//! # What a guard promises
+//! # The promise of a guard
 //! While [`Guard::is_valid`] returns `true`, no other client holds the lock. This assumes that clocks drift
 //! by less than a sixth, and that the program is not stopped between the check and the work. For a stopped
 //! program there is [`Guard::token`]: the resource itself refuses an older one.
@@ -132,7 +132,7 @@ mod sharded;
 #[doc(hidden)]
 pub mod sim;
 mod snapshot;
-/// A type that a test replaces, to run many orders of the threads.
+/// The mutex that a test replaces, to run the threads in many orders.
 mod sync {
     pub(crate) use std::sync::Mutex;
 }

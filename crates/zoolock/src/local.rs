@@ -15,11 +15,10 @@ use crate::session::lock;
 
 /// A [`Locker`] in memory: no server, no thread, and as fair as the real one. Clones share their locks.
 ///
-/// Keys are checked as [`Zoolock`](crate::Zoolock) checks them, and `nightly` is `/locks/nightly`. It needs no runtime;
-/// time is the machine's, also where a runtime's is paused.
+/// It checks keys as [`Zoolock`](crate::Zoolock) does, and `nightly` is `/locks/nightly`. It needs no runtime. It uses the
+/// clock of the machine, even if the clock of a runtime is paused.
 ///
-/// A lock is never lost by itself: [`LocalLocker::expire`] takes it away, since what your code does then is what you
-/// want to know.
+/// A lock is never lost by itself. [`LocalLocker::expire`] takes it away, to test the reaction of your code.
 ///
 /// # Examples
 /// ```
@@ -47,9 +46,9 @@ pub struct LocalLocker {
 
 #[derive(Default)]
 struct World {
-    /// How many ever queued.
+    /// The number of contenders that have ever queued.
     joined: u64,
-    /// Those who hold and wait, by lock; the first holds. A lock that nobody uses is not there.
+    /// The contenders of each lock, the holder first. A lock without contenders has no entry.
     queues: HashMap<LockPath, VecDeque<Contender>>,
 }
 
@@ -67,14 +66,13 @@ enum Standing {
 }
 
 impl LocalLocker {
-    /// Makes a locker with no lock held.
+    /// Creates a locker without contenders.
     pub fn new() -> LocalLocker {
         LocalLocker::default()
     }
 
-    /// Takes the lock away from its holder, as an expired session would: the holder's
-    /// [`lost`](Hold::lost) resolves with [`LossReason::SessionExpired`], and the next waiter is granted. False where
-    /// nobody holds it.
+    /// Takes the lock away from its holder, as an expired session would. The holder's [`lost`](Hold::lost) resolves with
+    /// [`LossReason::SessionExpired`], and the next waiter gets the lock. Returns false if the lock has no holder.
     pub fn expire(&self, key: &str) -> bool {
         let Ok(path) = parse(key) else { return false };
         let world = &mut *lock(&self.world);
@@ -85,7 +83,7 @@ impl LocalLocker {
         true
     }
 
-    /// How many hold the lock or wait for it.
+    /// Returns the number of contenders: the holder and the waiters.
     pub fn queued(&self, key: &str) -> usize {
         let Ok(path) = parse(key) else { return 0 };
         lock(&self.world).queues.get(&path).map_or(0, VecDeque::len)
@@ -124,7 +122,7 @@ impl Locker for LocalLocker {
             }
         }
         if let Standing::Lost(reason) = guard.standing() {
-            // Taken away before its future was polled.
+            // The lock was taken away before this future was polled.
             return Err(Error::Lost { path: path.to_string(), reason });
         }
         let (standing, kept) = (guard.standing.clone(), Arc::downgrade(&guard.kept));
@@ -134,7 +132,7 @@ impl Locker for LocalLocker {
         }
         let value = work.await;
         match *standing.borrow() {
-            // A guard that the work handed out with its value is the caller's to drop.
+            // A guard that the work returned with its value belongs to the caller.
             Standing::Lost(reason) if kept.strong_count() == 0 => {
                 Err(Error::Lost { path: path.to_string(), reason })
             }
@@ -145,26 +143,26 @@ impl Locker for LocalLocker {
 
 impl std::fmt::Debug for LocalLocker {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        // Held, or waited for.
+        // The locks that have a holder.
         let locks = lock(&self.world).queues.len();
         f.debug_struct("LocalLocker").field("locks", &locks).finish_non_exhaustive()
     }
 }
 
-/// Proof that a lock of a [`LocalLocker`] is ours. Dropping it releases the lock.
+/// A guard of a lock of a [`LocalLocker`]. Dropping it releases the lock.
 #[must_use = "the lock is released when the guard is dropped"]
 pub struct LocalGuard {
     locker: LocalLocker,
     path: LockPath,
     number: u64,
     standing: watch::Receiver<Standing>,
-    /// For whoever has to know whether the guard is still there.
+    /// Dropped with the guard, so that `with_lock` sees whether the guard still exists.
     kept: Arc<()>,
 }
 
 impl LocalGuard {
     async fn granted(&mut self) {
-        // The sender lives as long as we stand in the queue, and what it said last is kept.
+        // The sender lives as long as the contender is in the queue. The receiver keeps the last value.
         let _ = self.standing.wait_for(|standing| *standing != Standing::Waiting).await;
     }
 
@@ -208,7 +206,7 @@ impl std::fmt::Debug for LocalGuard {
 }
 
 impl World {
-    /// Takes a contender out of the queue, if it is still there, and grants to whoever is first then.
+    /// Removes a contender from the queue, if it is there. Then the first remaining contender holds the lock.
     fn leave(&mut self, path: &LockPath, number: u64, last: Standing) {
         let Some(queue) = self.queues.get_mut(path) else { return };
         let Ok(place) = queue.binary_search_by_key(&number, |contender| contender.number) else { return };

@@ -1,4 +1,4 @@
-//! What code that works under a lock asks for, so that it can be tested without a server.
+//! Traits for code that works under a lock, so that it can be tested without a server.
 
 use std::time::Duration;
 
@@ -40,15 +40,15 @@ use crate::zoolock::Zoolock;
 /// # Ok(()) }
 /// ```
 pub trait Locker: Send + Sync {
-    /// What the work holds.
+    /// The guard that the work gets.
     type Guard: Hold;
 
-    /// Runs `work` under the lock `key`, and releases it when the work drops the guard, at its end at the latest.
+    /// Runs `work` under the lock `key`. Releases the lock when the work drops the guard, at its end at the latest.
     ///
     /// # Errors
-    /// [`Error::Timeout`] where the lock was not had within `timeout`; [`Error::Invalid`] for a bad key, and for work
-    /// that leaves its guard behind; [`Error::Lost`] where the lock was lost before it was released: the work may then have overlapped with
-    /// somebody else's. What else may go wrong depends on the locker.
+    /// [`Error::Timeout`] if the lock was not acquired within `timeout`. [`Error::Invalid`] for a bad key, and for work that
+    /// drops its guard before it begins. [`Error::Lost`] if the lock was lost before it was released: the work may then have
+    /// overlapped with the next holder's. A locker may have other errors, too.
     ///
     /// # Cancel safety
     /// Dropping the future drops the work, releases the lock, and leaves nothing in the queue.
@@ -64,15 +64,15 @@ pub trait Locker: Send + Sync {
         Fut: Future<Output = T> + Send;
 }
 
-/// What every guard of a lock knows.
+/// The common methods of guards.
 pub trait Hold: Send + Sync + 'static {
-    /// A number that rises with every grant, for the resource to check.
+    /// Returns a number that rises with every grant, for the resource to check.
     fn token(&self) -> FencingToken;
 
-    /// Whether the lock may be believed to be ours now. Once it said no, it always says no.
+    /// Returns whether the guard surely holds the lock now. After it has returned false once, it always does.
     fn is_valid(&self) -> bool;
 
-    /// Waits until the lock is lost. Resolves at once, and always the same, if it has been.
+    /// Waits until the lock is lost. Once it is lost, resolves at once, and always with the same reason.
     ///
     /// # Cancel safety
     /// Can be dropped and called again at any time.
@@ -92,7 +92,7 @@ impl Locker for Zoolock {
     }
 }
 
-/// Makes a [`Hold`] of a guard that has the same methods by itself.
+/// Implements [`Hold`] for a guard that has the same methods.
 macro_rules! hold {
     ($($guard:ty),+) => {$(
         impl Hold for $guard {
@@ -113,7 +113,8 @@ macro_rules! hold {
 
 hold!(Guard, ReentrantGuard, WriteGuard, MultiGuard);
 
-/// `|_guard| async { … }` drops the guard when the closure returns: the future would run without the lock.
+/// Returns the error for work that drops its guard too early. The closure `|_guard| async { … }` drops it when it returns, and
+/// the future would run without the lock.
 pub(crate) fn not_taken_along(path: &str) -> Error {
     Error::invalid(
         format!("lock {path}"),

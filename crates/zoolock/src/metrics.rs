@@ -2,15 +2,15 @@
 //! that installs a recorder gets them under these names. `docs/METRICS.md` lists them with their labels.
 //!
 //! Install the recorder before [`connect`](crate::Zoolock::connect). Earlier events are not counted later,
-//! and a gauge that missed increments goes below zero. Without a recorder each metric costs a check for one:
-//! a few nanoseconds, beside the milliseconds of a round trip.
+//! and a gauge that missed increments falls below zero. Without a recorder, each metric costs a check for one:
+//! a few nanoseconds. A round trip takes milliseconds.
 //!
-//! There is no label with the name of a lock: names are unbounded, and so would be the series. A program with
+//! There is no label with the name of a lock, because the number of names, and so of series, has no limit. A program with
 //! few locks can enable it ([`Builder::metrics_by_lock`](crate::Builder::metrics_by_lock)). The metrics of
 //! `zoolock ui` name the locks with many waiters. Spans (`lock`, `release`) and events of the crate
 //! `tracing`, at the level debug, have the path.
 //!
-//! Tasks that share a place in the queue ([`Mutex::batching`](crate::Mutex::batching),
+//! Tasks that share a queue position ([`Mutex::batching`](crate::Mutex::batching),
 //! [`Mutex::linger`](crate::Mutex::linger)) count as one acquisition: passing the lock among them costs the
 //! server nothing.
 
@@ -32,7 +32,7 @@ pub const HOLD_SECONDS: &str = "zoolock_hold_seconds";
 /// Histogram: time from the watch event that announced a possible grant to the grant, for waiters. Label
 /// `kind`.
 pub const HANDOVER_SECONDS: &str = "zoolock_handover_seconds";
-/// Histogram: number of other contenders in the queue when ours queued. Label `kind`.
+/// Histogram: number of other contenders in the queue when this one queued. Label `kind`.
 pub const QUEUE_AHEAD: &str = "zoolock_queue_ahead";
 /// Gauge: number of locks held now. Label `kind`.
 pub const HOLDING: &str = "zoolock_holding";
@@ -42,7 +42,7 @@ pub const WAITING: &str = "zoolock_waiting";
 pub const LOSSES: &str = "zoolock_losses_total";
 /// Counter: holders that were asked to release their lock. Label `kind`.
 pub const REVOCATIONS: &str = "zoolock_revocations_total";
-/// Counter: deletes of our znodes that were refused or had no answer, and are retried.
+/// Counter: deletes of this client's znodes that were refused or had no answer, and are retried.
 pub const CLEANUPS_RETRIED: &str = "zoolock_cleanups_retried_total";
 /// Counter: sessions that were opened.
 pub const SESSIONS_OPENED: &str = "zoolock_sessions_opened_total";
@@ -200,7 +200,7 @@ pub(crate) fn renewed(confirmed: bool) {
     RENEWAL.counter(usize::from(!confirmed), &None).increment(1);
 }
 
-/// Counts an answer to a delete after which our znode still exists, or may exist.
+/// Counts an answer to a delete after which the znode still exists, or may exist.
 pub(crate) fn cleanup_failed(failure: Failure) {
     // The other failures mean that the znode is deleted, or that only the record beside it has another
     // version.
@@ -308,7 +308,7 @@ impl AcquireMetrics {
         self.stage = Stage::Holding(now);
     }
 
-    /// Records a failure. `was_busy`: the server has told that the lock is busy.
+    /// Records a failure. `was_busy`: set if the server has shown that the lock is busy.
     pub(crate) fn failed(&mut self, reason: Reason, was_busy: bool) {
         let outcome = match reason {
             Reason::TimedOut if !was_busy => Outcome::Unavailable,
@@ -440,7 +440,7 @@ mod tests {
         assert_eq!(OUTCOMES[Outcome::Unavailable as usize], "unavailable");
     }
 
-    /// Without a recorder: what a lock pays for all of it. A round trip takes a hundred thousand and more.
+    /// Measures all metrics of one acquisition without a recorder. A round trip takes a hundred microseconds or more.
     #[test]
     fn without_a_recorder_a_whole_course_takes_next_to_nothing() {
         let turns: u32 = 10_000;
@@ -459,7 +459,7 @@ mod tests {
             .min();
         let best = best.expect("there were some");
         println!("a course without a recorder takes {best:?}");
-        // A development build on a busy machine; optimised it is a tenth of that.
+        // The limit is for a development build on a busy machine. An optimised build takes a tenth of the time.
         assert!(best < Duration::from_micros(5), "{best:?}");
     }
 }

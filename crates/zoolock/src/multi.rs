@@ -9,11 +9,11 @@ use crate::options::{crash_settings, settings};
 use crate::zoolock::Zoolock;
 
 /// Several locks that are taken together, in one transaction. Callers may name them in any order and never wait for
-/// each other in a circle: one transaction gives a place in all queues at once, so whoever waits waits for somebody who
-/// came earlier everywhere.
+/// each other in a cycle. One transaction gives a position in all queues at once, so a waiter waits only for
+/// contenders that came earlier in every queue.
 ///
-/// That holds for multi-locks and single locks beside each other, as long as nobody takes a second lock while it holds
-/// a first.
+/// This holds for multi-locks and single locks beside each other, as long as no caller takes a second lock while it
+/// holds a first.
 ///
 /// ```no_run
 /// # async fn example(zl: zoolock::Zoolock) -> Result<(), zoolock::Error> {
@@ -40,34 +40,34 @@ settings!(MultiLock);
 crash_settings!(MultiLock);
 
 guard! {
-    /// We hold every lock. If one is lost, all count as lost.
+    /// A guard that holds every lock. If one is lost, all count as lost.
     MultiGuard
 }
 exclusive_guard!(MultiGuard);
 guard_after_another!(MultiGuard);
 
 guard! {
-    /// We read under every lock. If one is lost, all count as lost.
+    /// A guard that holds every lock for reading. If one is lost, all count as lost.
     MultiReadGuard
 }
 guard_after_another!(MultiReadGuard);
 
 impl MultiGuard {
-    /// The directories of the locks, each once.
+    /// Returns the paths of the lock directories, each once.
     pub fn paths(&self) -> Vec<&str> {
         self.held.paths()
     }
 }
 
 impl MultiReadGuard {
-    /// The directories of the locks, each once.
+    /// Returns the paths of the lock directories, each once.
     pub fn paths(&self) -> Vec<&str> {
         self.held.paths()
     }
 }
 
 impl MultiLock {
-    /// The names it was made with.
+    /// Returns the names that it was made with.
     pub fn names(&self) -> &[String] {
         &self.lock.names
     }
@@ -80,8 +80,8 @@ impl std::fmt::Debug for MultiLock {
 }
 
 impl Zoolock {
-    /// Several mutexes by name, to be taken together. A name that comes twice counts once. Nothing is sent; bad names
-    /// are reported by the first call that would use them.
+    /// Returns a lock of several mutexes, by their names. A repeated name counts once. Nothing is sent; the first
+    /// call that would use a bad name reports it.
     pub fn multi<N: AsRef<str>>(&self, names: impl IntoIterator<Item = N>) -> MultiLock {
         let names = names.into_iter().map(|name| name.as_ref().to_owned()).collect();
         MultiLock { lock: Lock::new(self.clone(), names) }

@@ -11,7 +11,7 @@ use crate::guard::Guard;
 use crate::options::{crash_settings, settings};
 use crate::tenure;
 
-/// A lock that one holder has at a time, across processes and hosts. Fair: first come, first served.
+/// A lock with one holder at a time, across processes and hosts. Fair: first come, first served.
 ///
 /// Not reentrant: a second `lock()` waits until the first guard is released, so for ever if the same task has it.
 /// [`lock_as`](Mutex::lock_as) returns at once. [`Error::Timeout`](crate::Error::Timeout) tells whether this client holds
@@ -32,18 +32,18 @@ impl Mutex {
 }
 
 impl Mutex {
-    /// Lets the tasks of this process that wait for the lock share one place in its queue: they queue in memory, and
-    /// the lock passes from one to the next without a word to the service. While somebody else waits, it is passed on
-    /// so at most `max_passes` times and no more after `max_hold`, and then goes to the others; while nobody does, as
-    /// long as we like. Handles of one client with the same name and settings share; others stand in the queue on their
-    /// own.
+    /// Shares one queue position among the tasks of this process that wait for the lock. The tasks queue in memory,
+    /// and the lock passes from one to the next without a request to the server. While another contender waits, the
+    /// lock passes at most `max_passes` times, and not after `max_hold`. Then the other contender gets it. While no
+    /// other contender waits, there is no limit. Handles of one client with the same name and settings share a
+    /// position. Other handles queue by themselves.
     ///
-    /// Each task has a token of its own, higher than the one before. What is asked of the holder (to let go, say) is
-    /// asked of the task that has it. In the queue they show as one, and as an owner that holds and waits for nothing
-    /// else ([`Entry::owner_kind`](crate::Entry::owner_kind)). [`Guard::release`] waits for the service only where the
-    /// process lets go of the lock; so a lock that somebody takes away just then may be passed on once more until that
-    /// is known. [`Mutex::try_lock`] may say no for a round trip or two after the process got the lock, until it knows
-    /// whether somebody else waits.
+    /// Each task has a fencing token of its own, higher than the token before. A request to the holder, for example
+    /// to release, reaches the task that holds the lock. The queue shows these tasks as one contender, and as an
+    /// owner that holds and waits for nothing else ([`Entry::owner_kind`](crate::Entry::owner_kind)).
+    /// [`Guard::release`] waits for the server only if the process releases the lock. So a lock that is taken away at
+    /// that moment may pass on once more, until this is known. [`Mutex::try_lock`] may return `None` for a round trip
+    /// or two after the process got the lock, until it knows whether another contender waits.
     ///
     /// ```no_run
     /// # async fn example(zl: zoolock::Zoolock) -> Result<(), zoolock::Error> {
@@ -62,10 +62,10 @@ impl Mutex {
         self
     }
 
-    /// Keeps the lock for so long after a task let go of it, in case one of this process wants it back: while nobody
-    /// else waits, and while a handle is there that it was taken with, or a clone. To take it back costs no round trip. As
-    /// soon as somebody else comes, it is let go. Not together with [`crash_detection`](Mutex::crash_detection): a
-    /// lock that is kept while nobody works would look like a crash.
+    /// Keeps the lock for this time after a task has released it, in case a task of this process wants it again. Keeps
+    /// it only while no other contender waits, and while a handle with which it was taken, or a clone, exists. To take
+    /// it again costs no round trip. The lock is released as soon as another contender queues. Cannot be combined with
+    /// [`crash_detection`](Mutex::crash_detection): a lock that is kept while no task works would look like a crash.
     #[must_use = "it is the handle that it returns which does so"]
     pub fn linger(mut self, keep: Duration) -> Self {
         let limits = self.lock.options.tenure.unwrap_or(tenure::ALONE);

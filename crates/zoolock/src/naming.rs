@@ -11,12 +11,12 @@ use zoolock_core::{ContenderId, SessionId};
 
 use crate::error::Error;
 
-/// The naming scheme of our contenders' znodes, which determines the client libraries that can share a lock
-/// with them. The combinations are in `docs/INTEROP.md`.
+/// The naming scheme of this client's znodes, which determines the client libraries that can share a lock with it.
+/// The combinations are in `docs/INTEROP.md`.
 ///
-/// We read the names of all schemes, and count any other name that ends in a sequence number as an exclusive
-/// contender. The other libraries must read ours. If another contender in the queue would ignore our znode,
-/// the acquisition fails with [`Error::Neighbour`].
+/// zoolock reads the names of all schemes, and counts any other name that ends in a sequence number as an exclusive
+/// contender. The other libraries must read zoolock's names. If another contender in the queue would ignore this
+/// client's znode, the acquisition fails with [`Error::Neighbour`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 #[non_exhaustive]
 pub enum Naming {
@@ -30,8 +30,8 @@ pub enum Naming {
     Curator,
     /// `<hex32>__lock__S`, `<hex32>__rlock__S`: kazoo's Lock, ReadLock and WriteLock.
     Kazoo,
-    /// `x-<session>-S`: the recipe WriteLock of ZooKeeper, in Java and C. Every client that may list the lock
-    /// reads our session id there, which on Apache ZooKeeper is enough to take the session over.
+    /// `x-<session>-S`: the recipe WriteLock of ZooKeeper, in Java and C. Every client that may list the lock reads
+    /// the session id there. On Apache ZooKeeper this id is enough to take the session over.
     WriteLock,
 }
 
@@ -149,7 +149,7 @@ pub(crate) fn two_layouts(lock: &Name, semaphore: Layout) -> String {
     )
 }
 
-/// Returns the remedy for two contenders that are not ours.
+/// Returns the remedy for two contenders of which none belongs to this client.
 fn remedy_for_others(blind: &Name, unseen: &Name) -> &'static str {
     let has_lock = matches!(unseen.spelling, Spelling::Lock | Spelling::CuratorLock | Spelling::UnknownLock);
     if blind.family() == Family::Kazoo && has_lock {

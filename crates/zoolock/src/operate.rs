@@ -268,7 +268,7 @@ impl Found {
 /// Returns how the contender can be asked. Data that its client library does not read as a request is not
 /// written: to kazoo the data is the name of a client.
 fn revoke_request(found: &Found) -> RevokeRequest {
-    // Our contenders keep their own data in every naming scheme.
+    // zoolock's contenders have their own data in every naming scheme.
     if let Some(data) = NodeData::parse(&found.data) {
         return RevokeRequest::Write(NodeData { revoked: true, ..data }.encode());
     }

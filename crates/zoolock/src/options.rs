@@ -17,7 +17,7 @@ pub(crate) struct Options {
     pub(crate) naming: Naming,
     pub(crate) kazoo_pattern: bool,
     pub(crate) ask_as: AskAs,
-    /// Set if the tasks of this process share one place in the queue.
+    /// Set if the tasks of this process share one queue position.
     pub(crate) tenure: Option<Limits>,
     pub(crate) listeners: Listeners,
 }
@@ -26,19 +26,17 @@ pub(crate) struct Options {
 macro_rules! settings {
     ($handle:ident) => {
         impl $handle {
-            /// Sets the naming scheme of its contenders; that of the [`Builder`](crate::Builder::naming)
-            /// unless set. If a naming does not have this kind of lock, the first call that would use it
-            /// fails.
+            /// Sets the naming scheme of its contenders. The default is that of the [`Builder`](crate::Builder::naming).
+            /// If a naming does not have this kind of lock, the first call that would use it fails.
             #[must_use = "it is the handle that it returns which does so"]
             pub fn naming(mut self, naming: crate::Naming) -> Self {
                 self.lock.options.naming = naming;
                 self
             }
 
-            /// Declares that every kazoo client of this lock was created with
-            /// `extra_lock_patterns=["lock-"]`, and so sees our native names. The names of kazoo's znodes do
-            /// not tell. Without this option a kazoo client in the queue of a native lock is assumed to
-            /// ignore our znodes, and the acquisition fails.
+            /// Declares that every kazoo client of this lock was created with `extra_lock_patterns=["lock-"]`, and so
+            /// sees zoolock's native names. The names of kazoo's znodes do not tell. Without this option a kazoo client
+            /// in the queue of a native lock is assumed to ignore this client's znodes, and the acquisition fails.
             #[must_use = "it is the handle that it returns which does so"]
             pub fn kazoo_pattern(mut self) -> Self {
                 self.lock.options.kazoo_pattern = true;
@@ -91,12 +89,11 @@ macro_rules! crash_settings {
 
             /// Reads before each grant how the last holder left.
             ///
-            /// Without it, the deletion of the predecessor's znode grants a [`Mutex`](crate::Mutex) to a
-            /// waiter, one round trip earlier. The waiter then reads how the predecessor left some
-            /// milliseconds later. Until then [`previous`](crate::Guard::previous) is
-            /// [`Unknown`](crate::Previous::Unknown) if the predecessor released the lock. If any holder uses
-            /// [`crash_detection`](Self::crash_detection) or this one [`lock_delay`](Self::lock_delay), it is
-            /// read before the grant anyway.
+            /// Without it, the deletion of the predecessor's znode grants a [`Mutex`](crate::Mutex) to a waiter, one
+            /// round trip earlier. The waiter then reads how the predecessor left some milliseconds later. Until then
+            /// [`previous`](crate::Guard::previous) is [`Unknown`](crate::Previous::Unknown) if the predecessor
+            /// released the lock. If any holder uses [`crash_detection`](Self::crash_detection), or this handle uses
+            /// [`lock_delay`](Self::lock_delay), it is read before the grant anyway.
             #[must_use = "it is the handle that it returns which does so"]
             pub fn tell_previous(mut self) -> Self {
                 self.lock.options.tells_previous = true;

@@ -8,7 +8,7 @@ use crate::error::Error;
 /// The root of relative lock names.
 pub const DEFAULT_ROOT: &str = "/locks";
 
-/// The directory of the audit log: acts of operators on locks, with a znode for each.
+/// The directory of the audit log: operator actions on locks, with a znode for each.
 pub(crate) const AUDIT: &str = ".audit";
 
 /// The longest path of a lock, in bytes. It is far below the limit of servers, and keeps watches and listings small.
@@ -77,7 +77,7 @@ impl LockPath {
         }
     }
 
-    /// The path as text.
+    /// Returns the path as text.
     pub fn as_str(&self) -> &str {
         &self.0
     }
@@ -102,7 +102,7 @@ impl std::fmt::Display for LockPath {
     }
 }
 
-/// Checks the root under which relative names live.
+/// Checks the root of relative names.
 pub(crate) fn check_root(root: &str) -> Result<(), Error> {
     let shown = || format!("root {root:?}");
     let Some(relative) = root.strip_prefix('/') else {
@@ -148,7 +148,7 @@ fn check_components(relative: &str) -> Result<(), String> {
     Ok(())
 }
 
-/// The characters that ZooKeeper's own path check refuses.
+/// Returns whether ZooKeeper's own path check refuses the character.
 fn is_forbidden(c: char) -> bool {
     matches!(c, '\u{0}'..='\u{1f}' | '\u{7f}'..='\u{9f}' | '\u{e000}'..='\u{f8ff}' | '\u{fff0}'..)
 }

@@ -73,15 +73,14 @@ settings!(RwLock);
 crash_settings!(RwLock);
 
 guard! {
-    /// Holds the lock for reading, perhaps with other readers. It has no fencing token, since readers have no
-    /// order.
+    /// A guard that holds the lock for reading, perhaps with other readers. It has no fencing token, since readers have no order.
     ReadGuard
 }
 guard_of_one!(ReadGuard);
 guard_after_another!(ReadGuard);
 
 guard! {
-    /// Holds the lock for writing, alone.
+    /// A guard that holds the lock for writing, alone.
     WriteGuard
 }
 guard_of_one!(WriteGuard);
@@ -89,7 +88,7 @@ guard_after_another!(WriteGuard);
 exclusive_guard!(WriteGuard);
 
 guard! {
-    /// Holds the lock for reading, perhaps with plain readers, but with no other upgradable reader.
+    /// A guard that holds the lock for reading, perhaps with plain readers, but with no other upgradable reader.
     UpgradableReadGuard
 }
 guard_of_one!(UpgradableReadGuard);
@@ -139,9 +138,8 @@ macro_rules! upgrade {
             /// the token of the reader: there was no writer in between.
             ///
             /// # Errors
-            /// With the guard, which is still a reader except after [`Error::Lost`]: [`Error::Conflict`] if
-            /// another reader goes first, or if readers are queued behind a writer that waits for us; else as
-            /// [`RwLock::write`].
+            /// With the guard, which is still a reader except after [`Error::Lost`]: [`Error::Conflict`] if another reader
+            /// goes first, or if readers are queued behind a writer that waits for this reader; else as [`RwLock::write`].
             ///
             /// # Cancel safety
             /// Dropping the future releases the lock, including the reader's.

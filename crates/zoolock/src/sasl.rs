@@ -39,7 +39,7 @@ pub trait Authenticator: Send + Sync + 'static {
     /// Returns the mechanism that authenticates each connection.
     fn mechanism(self: Arc<Self>) -> Arc<dyn zoolock_client::sasl::Mechanism>;
 
-    /// Fetches the credentials for a new session, so that an error can say what is missing.
+    /// Fetches the credentials for a new session, so that an error can name the problem.
     fn fetch(&self) -> BoxFuture<'_, Result<(), Missing>>;
 
     /// Returns the reason why there are no credentials, if the last fetch found one or has not ended.

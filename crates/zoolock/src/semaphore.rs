@@ -44,8 +44,8 @@ operate!(Semaphore);
 settings!(Semaphore);
 
 guard! {
-    /// Some permits of a semaphore. It has no fencing token, since concurrent holders have no order; see
-    /// [`ticket`](PermitGuard::ticket).
+    /// A guard that holds some permits of a semaphore. It has no fencing token, since concurrent holders have no
+    /// order; see [`ticket`](PermitGuard::ticket).
     PermitGuard
 }
 guard_of_one!(PermitGuard);

@@ -25,7 +25,7 @@ use crate::tick::Tick;
 pub enum Connection {
     /// The server confirms the session.
     Connected,
-    /// The connection is lost, or a confirmation by the server is late. The lock is not lost: it is ours
+    /// The connection is lost, or a confirmation by the server is late. The lock is not lost: it is held
     /// until its `valid_until`.
     Suspect,
     /// The session has ended.
@@ -36,7 +36,7 @@ pub enum Connection {
 /// has their paths and must stay below 1 MB.
 pub(crate) const WATCHED_BYTES: usize = 100 * 1024;
 
-/// Value of [`Session::watched`] while a spare session is being closed: no reservation fits any more.
+/// Value of [`Session::watched`] while a spare session is being closed. No reservation fits on top of it.
 const CLOSING: usize = usize::MAX / 2;
 
 pub(crate) struct Session {
@@ -99,7 +99,7 @@ pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Session {
-    /// Starts a session that was opened. Call it on one of these tasks.
+    /// Starts the tasks of a session that was opened. Call it from one of `tasks`.
     pub(crate) fn start(
         tasks: &Tasks,
         Opened { keeper, arrivals, link, requested }: Opened,
@@ -246,8 +246,8 @@ impl Session {
         !self.is_idle() && self.is_up() && lock(&self.lease).ends_soon(clock::now())
     }
 
-    /// Attaches the session on a new connection if the lease ends soon, and the server does not answer, confirms nothing, or
-    /// cannot prove in time that the leader knows of the session.
+    /// Attaches the session on a new connection if the lease ends soon, and this connection can hardly renew it. That is so if
+    /// the server does not answer, confirms nothing, or cannot prove in time that the leader knows of the session.
     fn attach_again_if_needed(&self) {
         let now = clock::now();
         let (ends_soon, is_hopeless, server_works) = {
@@ -289,12 +289,12 @@ impl Session {
         self.end().is_none() && self.watched.fetch_update(Ordering::AcqRel, Ordering::Acquire, fits).is_ok()
     }
 
-    /// Like `reserve`, but without a limit, for an acquisition that needs this session.
+    /// Reserves capacity without a limit, for an acquisition that needs this session.
     pub(crate) fn reserve_anyway(&self, bytes: usize) {
         self.watched.fetch_add(bytes, Ordering::AcqRel);
     }
 
-    /// Returns a reservation that no acquisition has taken over.
+    /// Gives back a reservation that no acquisition has taken over.
     fn unreserve(&self, bytes: usize) {
         self.watched.fetch_sub(bytes, Ordering::AcqRel);
     }
@@ -348,7 +348,7 @@ impl Session {
         acquisitions.values().map(|registration| &registration.acquisition).filter(is_in).cloned().collect()
     }
 
-    /// Closes an unused spare session. New acquisitions get another session.
+    /// Closes an unused spare session, and returns whether it did. New acquisitions get another session.
     fn retire_if_unused(&self) -> bool {
         let unused = self.is_spare
             && self.is_idle()
@@ -366,8 +366,8 @@ impl Session {
     /// Returns the znode that a renewal checks: the directory of one of the acquisitions, or the root of the tree. `turn` counts
     /// the znodes that could not be checked.
     ///
-    /// The root is there if an operator has removed all these directories. Without it no renewal would succeed any more, and
-    /// an acquisition that waits for the lease would wait for ever.
+    /// The root exists even if an operator has removed all these directories. Without the root, no renewal would succeed then,
+    /// and an acquisition that waits for the lease would never get it.
     fn checked_znode(&self, turn: usize) -> Option<String> {
         if turn % 2 == 1 {
             return Some("/".to_owned());
@@ -410,7 +410,7 @@ impl Session {
 
     /// Closes the session: the server deletes all its znodes. Waits for the answer, at most for `patience`.
     pub(crate) async fn close(&self, patience: Duration) {
-        // First, because the holders would take the deletion of their znodes for a break by another client.
+        // First, because otherwise the holders would report the deletion of their znodes as a break by another client.
         self.finish(SessionEnd::Closed);
         let mut link = self.link.clone();
         let closed =
@@ -441,7 +441,7 @@ impl Session {
     }
 }
 
-/// Reports to the holders that the lease has ended, also right after the machine woke up.
+/// Reports to the holders that the lease has ended, also right after the machine resumes.
 async fn watch_lease(session: Arc<Session>, alarm: Alarm, mut link: watch::Receiver<Link>) {
     let mut told = 0;
     let mut timeout = session.timeout();
@@ -562,7 +562,7 @@ const MAX_IDLE_BEATS: u32 = 4;
 /// Maximum number of pending requests. A late answer does not delay the next renewal.
 const MAX_PENDING: usize = 6;
 
-/// Number of renewals after which the tick of the servers is asked for: short commands do not ask.
+/// Number of renewals after which the client asks for the tick of the servers. Short commands do not ask.
 const RENEWALS_BEFORE_TICK: u32 = 4;
 
 /// Sends the requests that keep the lease and the session alive.
@@ -584,11 +584,11 @@ impl Renewer {
         }
     }
 
-    /// Sends a request, of which the server reports to the leader: a `sync`, or with `writes` the check of a lock directory,
-    /// which changes nothing, and which only a quorum can confirm.
+    /// Sends a request that the server reports to the leader: a `sync`, or with `writes` the check of a lock directory. The
+    /// check changes nothing, and only a quorum can confirm it.
     ///
-    /// Both are answered through the connection of the server to the leader, so they come behind a ping of the leader and
-    /// behind the server's report. A read would prove neither: the server answers it by itself.
+    /// Both answers come through the server's connection to the leader, so they follow a ping of the leader and the server's
+    /// report. A read would prove neither: the server answers it by itself.
     fn renew(&mut self, writes: bool) {
         self.renewals = self.renewals.saturating_add(1);
         // Again after a failure, at growing intervals.
@@ -610,9 +610,9 @@ impl Renewer {
             match outcome {
                 Ok(()) => session.confirm(sent),
                 Err(error) => {
-                    // The next renewal checks another znode.
+                    // Makes the next renewal check another znode.
                     if matches!(error.failure, Failure::NoNode | Failure::Refused(_)) {
-                        // Once for several checks of this znode.
+                        // Counts several checks of this znode once.
                         let _ =
                             missing.compare_exchange(turn, turn + 1, Ordering::Relaxed, Ordering::Relaxed);
                     }

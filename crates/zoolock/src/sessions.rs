@@ -87,7 +87,7 @@ impl Sessions {
         }
     }
 
-    /// Like `checkout`, but returns `None` instead of waiting.
+    /// Returns a live session as `checkout` does, or `None` instead of waiting.
     pub(crate) fn checkout_now(&self, bytes: usize) -> Option<Arc<Session>> {
         let pool = &mut *lock(&self.pool);
         if *self.is_closed.borrow() { None } else { pool.checkout(bytes) }
@@ -103,14 +103,14 @@ impl Sessions {
         lock(&self.pool).live.iter().filter(|session| session.end().is_none()).cloned().collect()
     }
 
-    /// Refuses new sessions, for ever. A session that is being opened closes as soon as it is open.
+    /// Refuses new sessions for good. A session that is being opened closes as soon as it is open.
     pub(crate) fn refuse_new(&self) {
         let pool = &mut *lock(&self.pool);
         self.is_closed.send_replace(true);
         pool.opening = None;
     }
 
-    /// Starts to open a session on our own runtime, where its tasks run.
+    /// Starts to open a session on the client's own runtime, which then runs its tasks.
     fn begin_opening(self: &Arc<Self>, is_spare: bool) -> watch::Receiver<Option<Result<(), Error>>> {
         let (sender, receiver) = watch::channel(None);
         let sessions = self.clone();
@@ -189,7 +189,7 @@ impl Pool {
     }
 }
 
-/// The tick of a stock ZooKeeper.
+/// The default tick of a ZooKeeper server.
 const USUAL_TICK: Duration = Duration::from_secs(2);
 
 /// Returns the shortest session timeout that leaves room for the server's rounding.

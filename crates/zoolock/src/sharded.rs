@@ -1,8 +1,8 @@
 //! Locks spread over several ensembles.
 //!
-//! Each lock lives on one of them, which everybody computes from its name: rendezvous hashing (Thaler and Ravishankar,
-//! 1998). The shard with the highest weight for a name has it, so a shard that is added takes its share from all the
-//! others, and nothing else moves.
+//! Each lock belongs to one of them. All clients compute it from the lock's name by rendezvous hashing (Thaler and
+//! Ravishankar, 1998): the shard with the highest weight for a name has the lock. So a new shard takes its share from
+//! all other shards, and no other lock moves.
 
 use std::hash::Hasher;
 use std::sync::Arc;
@@ -21,18 +21,21 @@ use crate::semaphore::Semaphore;
 use crate::snapshot::Snapshot;
 use crate::zoolock::Zoolock;
 
-/// Several ensembles that have the locks among them, each lock on one. Cheap to clone.
+/// Several ensembles that share the locks among them, each lock on one. Cheap to clone.
 ///
-/// One ensemble commits so many writes a second and no more, however many servers it has; locks that have nothing to do
-/// with each other need no common order. Everybody has to name the same shards, by the same names, in any order: whoever
-/// computes another shard for a lock does not exclude the others.
+/// The write rate of one ensemble has a limit, and more servers do not raise it. Independent locks need no common
+/// order. All clients must name the same shards, by the same names, in any order. A client that computes another
+/// shard for a lock does not exclude the others.
 ///
 /// # Adding a shard
-/// Of `n + 1` shards the new one takes one lock in `n + 1`, and no lock moves between the others
-/// ([`Sharded::shard_of`] tells for each). Who holds such a lock on its old shard does not exclude who asks on the new one,
-/// and the tokens of two ensembles do not compare. So: stop everybody who takes locks, wait until what they held is free
-/// (a session timeout at most), raise the token epoch on all of them
-/// ([`Builder::token_epoch`](crate::Builder::token_epoch)), start everybody with the new list.
+/// Of `n + 1` shards, the new one takes one lock in `n + 1`. No lock moves between the others ([`Sharded::shard_of`]
+/// tells for each). A holder of such a lock on its old shard does not exclude a contender on the new shard. The
+/// fencing tokens of two ensembles do not compare. So proceed in this order:
+///
+/// 1. Stop all programs that take locks.
+/// 2. Wait until their locks are free (a session timeout at most).
+/// 3. Raise the token epoch of all shards ([`Builder::token_epoch`](crate::Builder::token_epoch)).
+/// 4. Start all programs with the new list.
 ///
 /// # Examples
 /// ```no_run
@@ -53,11 +56,11 @@ struct Shard {
 }
 
 impl Zoolock {
-    /// Connects to several ensembles with the default settings: the name of each, and its address. The names decide which
-    /// lock lives where, so that servers may change their addresses.
+    /// Connects to several ensembles with the default settings, given as pairs of name and address. The names decide
+    /// which shard has a lock, so servers may change their addresses.
     ///
     /// # Errors
-    /// As [`Builder::connect`](crate::Builder::connect) of the first that fails, and as [`Sharded::new`].
+    /// As [`Builder::connect`](crate::Builder::connect) of the first ensemble that fails, and as [`Sharded::new`].
     pub async fn sharded<N, A>(shards: impl IntoIterator<Item = (N, A)>) -> Result<Sharded, Error>
     where
         N: Into<String>,
@@ -72,11 +75,11 @@ impl Zoolock {
 }
 
 impl Sharded {
-    /// Makes one of clients with settings of their own.
+    /// Makes a sharded client of clients with their own settings.
     ///
     /// # Errors
-    /// [`Error::Invalid`] where there is no shard, where two have the same name, and where their roots differ: a name would
-    /// mean one path on this shard and another on that one.
+    /// [`Error::Invalid`] if there is no shard, if two have the same name, or if their roots differ: a name would
+    /// mean different paths on different shards.
     pub fn new<N: Into<String>>(shards: impl IntoIterator<Item = (N, Zoolock)>) -> Result<Sharded, Error> {
         let shards: Arc<[Shard]> =
             shards.into_iter().map(|(name, zoolock)| Shard { name: name.into(), zoolock }).collect();
@@ -104,12 +107,12 @@ impl Sharded {
         Ok(Sharded { shards })
     }
 
-    /// The client of the shard that has this lock. For a bad name that of any: its calls report what is wrong.
+    /// Returns the client of the shard that has this lock. For a bad name, returns any client: its calls report the error.
     pub fn of(&self, name: impl AsRef<str>) -> &Zoolock {
         &self.shard(name.as_ref()).zoolock
     }
 
-    /// The name of the shard that has this lock.
+    /// Returns the name of the shard that has this lock.
     ///
     /// # Errors
     /// [`Error::Invalid`] for a bad name.
@@ -118,8 +121,8 @@ impl Sharded {
         Ok(&self.shard(name.as_ref()).name)
     }
 
-    /// Which of these shards has the lock at a path, as `zoolock ls` shows paths; none of none. By the names alone, so that
-    /// what moves can be known before a shard is added.
+    /// Returns the shard that has the lock at a path, written as in `zoolock ls`; `None` if there are no shards. It
+    /// uses the names alone, so the moves can be computed before a shard is added.
     ///
     /// # Examples
     /// ```
@@ -130,31 +133,31 @@ impl Sharded {
         shards.into_iter().max_by_key(|shard| (weight(shard, path), *shard))
     }
 
-    /// The names of the shards and their clients.
+    /// Returns the names of the shards and their clients.
     pub fn shards(&self) -> impl Iterator<Item = (&str, &Zoolock)> {
         self.shards.iter().map(|shard| (shard.name.as_str(), &shard.zoolock))
     }
 
-    /// As [`Zoolock::mutex`], on the shard that has it.
+    /// Calls [`Zoolock::mutex`] on the shard that has the lock.
     pub fn mutex(&self, name: impl AsRef<str>) -> Mutex {
         self.of(name.as_ref()).mutex(name)
     }
 
-    /// As [`Zoolock::rwlock`], on the shard that has it.
+    /// Calls [`Zoolock::rwlock`] on the shard that has the lock.
     pub fn rwlock(&self, name: impl AsRef<str>) -> RwLock {
         self.of(name.as_ref()).rwlock(name)
     }
 
-    /// As [`Zoolock::semaphore`], on the shard that has it.
+    /// Calls [`Zoolock::semaphore`] on the shard that has the lock.
     pub fn semaphore(&self, name: impl AsRef<str>, permits: u32) -> Semaphore {
         self.of(name.as_ref()).semaphore(name, permits)
     }
 
-    /// As [`Zoolock::multi`], where one shard has them all: no transaction spans two ensembles, and without one, two
-    /// callers could wait for each other for ever.
+    /// Calls [`Zoolock::multi`] on the shard that has all these locks. No transaction spans two ensembles. Without a
+    /// transaction, two callers could wait for each other for ever.
     ///
     /// # Errors
-    /// [`Error::Invalid`] where they are on several shards, or a name is bad.
+    /// [`Error::Invalid`] if the locks are on several shards, or a name is bad.
     pub fn multi<N: AsRef<str>>(&self, names: impl IntoIterator<Item = N>) -> Result<MultiLock, Error> {
         let names: Vec<String> = names.into_iter().map(|name| name.as_ref().to_owned()).collect();
         let Some(first) = names.first() else { return Ok(self.shards[0].zoolock.multi(names)) };
@@ -174,13 +177,13 @@ impl Sharded {
         Ok(self.of(first).multi(names))
     }
 
-    /// As [`Zoolock::with_lock`], on the shard that has it.
+    /// Calls [`Zoolock::with_lock`] on the shard that has the lock.
     ///
     /// # Errors
-    /// As there.
+    /// As [`Zoolock::with_lock`].
     ///
     /// # Cancel safety
-    /// As there.
+    /// As [`Zoolock::with_lock`].
     pub async fn with_lock<T, F, Fut>(&self, name: &str, timeout: Duration, work: F) -> Result<T, Error>
     where
         F: FnOnce(Guard) -> Fut,
@@ -189,11 +192,11 @@ impl Sharded {
         self.of(name).with_lock(name, timeout, work).await
     }
 
-    /// The locks of all shards, with their queues, by path. What stands on a shard that does not have it (any more) is
-    /// listed, too.
+    /// Returns the locks of all shards, with their queues, in the order of their paths. Includes locks on shards to
+    /// which they do not belong, for example after a shard was added.
     ///
     /// # Errors
-    /// As [`Zoolock::locks`] of the first that fails.
+    /// As [`Zoolock::locks`] of the first shard that fails.
     pub async fn locks(&self, prefix: Option<&str>) -> Result<Vec<Snapshot>, Error> {
         let locks = self.shards.iter().map(|shard| shard.zoolock.locks(prefix));
         let mut locks: Vec<Snapshot> = try_join_all(locks).await?.into_iter().flatten().collect();
@@ -201,7 +204,7 @@ impl Sharded {
         Ok(locks)
     }
 
-    /// Closes all of them; see [`Zoolock::close`].
+    /// Closes all clients; see [`Zoolock::close`].
     pub async fn close(&self) {
         join_all(self.shards.iter().map(|shard| shard.zoolock.close())).await;
     }
@@ -234,8 +237,8 @@ impl std::fmt::Debug for Sharded {
     }
 }
 
-/// How much a shard wants a lock: SipHash-2-4 with a key of zeros over `shard NUL path`. It may never change, since clients
-/// of all versions have to agree.
+/// Returns the weight of a shard for a lock: SipHash-2-4 with a key of zeros over `shard NUL path`. It must never
+/// change, since clients of all versions must agree.
 fn weight(shard: &str, path: &str) -> u64 {
     let mut hasher = SipHasher24::new();
     hasher.write(shard.as_bytes());

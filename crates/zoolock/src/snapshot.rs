@@ -132,10 +132,10 @@ pub struct Entry {
     /// The origin of `owner`.
     /// - `owner`: the program named it, see [`Owner`](crate::Owner) and
     ///   [`Builder::owner_id`](crate::Builder::owner_id).
-    /// - `task`: the tokio task that acquired, or the thread outside of a task. This is wrong if several
-    ///   futures of one task acquire, or if a guard moves to another task. If the tasks of a process [share a
-    ///   place](crate::Mutex::batching), the place is an owner of its own. The lock then passes from task to
-    ///   task without a request to the server, so deadlocks through such a lock are not seen.
+    /// - `task`: the tokio task that acquired, or the thread outside of a task. This is wrong if several futures of
+    ///   one task acquire, or if a guard moves to another task. If the tasks of a process
+    ///   [share a queue position](crate::Mutex::batching), that position is an owner of its own. The lock then passes
+    ///   from task to task without a request to the server, so deadlocks through such a lock are not seen.
     /// - `session`: a session of another client library, whose threads cannot be told apart. The text differs
     ///   between the processes that read it.
     /// - `unknown`: it could not be read.
@@ -184,8 +184,8 @@ struct Known {
     own: HashSet<String>,
 }
 
-/// Describes what was gathered. With a cache, also returns the position of the first of our own znodes among
-/// the waiters. The cache keeps what is read even if the call fails or is dropped.
+/// Describes what was gathered. With a cache, also returns the position of the first znode of this client among the
+/// waiters. The cache keeps what is read even if the call fails or is dropped.
 async fn describe(
     reader: &Reader<'_>,
     here: Gathered,
@@ -206,7 +206,7 @@ async fn describe(
             }
         }
     }
-    // Repeat after a contender has left meanwhile: then another one holds.
+    // Repeat if a contender has left meanwhile: then another one may hold.
     loop {
         let needed = turns::needed(&readings, permits, view.waiters);
         if needed.is_empty() {
@@ -231,7 +231,7 @@ async fn describe(
             };
             let reading = &mut readings[at];
             (reading.read, reading.asked) = (read, true);
-            // Cache each answer at once, so that a call that is dropped was not in vain.
+            // Cache each answer at once, so that a dropped call loses none.
             if let Some(known) = &mut known {
                 known.read.insert(node, reading.read.clone());
             }
@@ -280,7 +280,7 @@ async fn describe(
     Ok((lock, place))
 }
 
-/// Returns the paths of cached znodes that no longer exist.
+/// Returns the paths of cached znodes that were deleted.
 fn left(known: &Known, readings: &[Reading], path: &LockPath) -> Vec<String> {
     let here: HashSet<String> = readings.iter().map(|reading| reading.contender.path(path)).collect();
     known.read.keys().filter(|node| !here.contains(*node)).cloned().collect()

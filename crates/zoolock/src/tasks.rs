@@ -17,7 +17,7 @@ pub(crate) enum Tasks {
     Simulated(Arc<dyn Host>),
 }
 
-/// A running task. It goes on when this is dropped.
+/// A task. It continues when this is dropped.
 pub(crate) enum Task {
     Spawned(AbortHandle),
     Ended,
@@ -43,7 +43,7 @@ impl Tasks {
         }
     }
 
-    /// Makes timers belong to the runtime, until the returned guard is dropped.
+    /// Makes new timers belong to the runtime, until the returned guard is dropped.
     pub(crate) fn enter(&self) -> Option<EnterGuard<'_>> {
         match self {
             Tasks::Runtime(handle) => Some(handle.enter()),

@@ -1,7 +1,7 @@
-//! The tick of the servers, which says how soon a leader hears of a session.
+//! The tick of the servers, which determines how soon a leader hears of a session.
 //!
-//! A client cannot read it. But a session that is opened with a timeout of one millisecond is granted the shortest timeout
-//! that the server grants, which is two ticks unless `minSessionTimeout` is configured.
+//! A client cannot read it. So it opens a session with a timeout of one millisecond. The server grants its shortest timeout
+//! instead, which is two ticks unless `minSessionTimeout` is configured.
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -21,7 +21,8 @@ pub(crate) struct Tick {
 }
 
 impl Tick {
-    /// `configured` is the tick that the caller has set. It is asked for with this opening.
+    /// Creates the tick of a client. `configured`: the tick that the caller has set. `opening`: the parameters of the client's
+    /// sessions, with which it asks for the tick.
     pub(crate) fn new(configured: Option<Duration>, opening: &Opening) -> Tick {
         let opening = Opening { timeout: Duration::from_millis(1), ..opening.clone() };
         Tick { configured, learned: OnceLock::new(), is_asked: AtomicBool::new(false), opening }
@@ -33,8 +34,8 @@ impl Tick {
     }
 
     /// Returns the tick for a session with this timeout, if it is known. A learned tick is an upper bound: `minSessionTimeout`
-    /// may be longer than two ticks. No bound is of use if it is longer than a third of the timeout, because then an unknown
-    /// tick allows the same lease.
+    /// may be longer than two ticks. It counts as at most a third of the timeout: with that, the lease is as long as with an
+    /// unknown tick.
     pub(crate) fn of(&self, timeout: Duration) -> Option<Duration> {
         self.configured.or_else(|| self.learned.get().map(|learned| (*learned).min(timeout / 3)))
     }

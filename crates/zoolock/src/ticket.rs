@@ -1,4 +1,4 @@
-//! Which holder or waiter is meant.
+//! The identifier of a holder or a waiter.
 
 use std::fmt;
 use std::str::FromStr;
@@ -6,12 +6,12 @@ use std::str::FromStr;
 use zoolock_core::token::ParseTokenError;
 use zoolock_core::{FencingToken, Zxid};
 
-/// Names one holder or waiter, as `zoolock show` prints it: for [`revoke`](crate::Mutex::revoke) and
+/// An identifier of one holder or waiter, as `zoolock show` prints it, for [`revoke`](crate::Mutex::revoke) and
 /// [`break_lock`](crate::Mutex::break_lock).
 ///
-/// A ticket is no fence. Readers and holders of permits hold beside others, so nothing orders what they write; they
-/// have a ticket and no [`FencingToken`]. The token of somebody who holds alone is a ticket, too, but for a reader that has
-/// become a writer or the other way round: it keeps its token, and its ticket is that of its znode.
+/// A ticket is no fencing token. Readers and permit holders hold at the same time as others, so nothing orders their writes.
+/// They have a ticket and no [`FencingToken`]. The token of an exclusive holder is also its ticket, with one exception: a
+/// writer that became a reader keeps its token, but has the ticket of its new znode.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Ticket(FencingToken);
 

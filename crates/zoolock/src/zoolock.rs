@@ -142,7 +142,7 @@ impl Zoolock {
         self.survey(prefix, usize::MAX).await
     }
 
-    /// Like [`Zoolock::locks`], but describes only the holders and the next `waiters` waiters of each lock.
+    /// Returns the same as [`Zoolock::locks`], but with only the holders and the next `waiters` waiters of each lock.
     /// The other waiters are counted, not read ([`Snapshot::waiting`]). This costs two requests per directory
     /// and one per contender that is read, at most 64 of them at a time.
     ///
@@ -166,16 +166,15 @@ impl Zoolock {
         self.inner.sessions.all().iter().map(|session| session.timeout()).min()
     }
 
-    /// Closes this client and its clones, for good: later calls fail with [`Error::Invalid`]. Waits for the server's answer, but
-    /// not for ever. Guards that are still held lose
-    /// their lock ([`LossReason::Closed`](crate::LossReason::Closed)); releases in progress get time to
-    /// finish first.
+    /// Closes this client and its clones, for good: later calls fail with [`Error::Invalid`]. Waits for the server's answer,
+    /// for a limited time. Guards that are still held lose their lock ([`LossReason::Closed`](crate::LossReason::Closed)).
+    /// Before that, releases in progress get time to finish.
     pub async fn close(&self) {
         if self.process().is_forked() {
             return;
         }
         let sessions = self.inner.sessions.clone();
-        // On our own runtime: the caller's may have no clock, and the caller may drop this future.
+        // On the client's own runtime: the caller's may have no clock, and the caller may drop this future.
         let (done, closed) = oneshot::channel::<()>();
         self.inner.thread.tasks().spawn(async move {
             close(&sessions, false).await;
@@ -206,7 +205,7 @@ impl Zoolock {
         Ok(LockPath::from_server(format!("{}{inside}", self.inner.chroot)))
     }
 
-    /// Like [`Zoolock::path`], and refuses a lock that another lock would take for a contender.
+    /// Returns the path as [`Zoolock::path`] does. Refuses a lock that would look like a contender of another lock.
     pub(crate) fn path_to_acquire(&self, name: &str) -> Result<LockPath, Error> {
         let path = self.path(name)?;
         LockPath::check_new(name, &self.inner.root)?;
@@ -367,7 +366,7 @@ enum Where {
     Runtime(RuntimeThread),
     #[cfg(feature = "simulation")]
     Simulated(Arc<dyn crate::sim::Host>),
-    /// It has ended, or its new owner ends it.
+    /// The thread has ended, or its new owner ends it.
     Gone,
 }
 

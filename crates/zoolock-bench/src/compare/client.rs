@@ -1,4 +1,4 @@
-//! Who is measured.
+//! The measured clients.
 
 use clap::ValueEnum as _;
 use serde::{Deserialize, Serialize};
@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use crate::servers::Kind;
 use crate::worker;
 
-/// A client, which a worker plays.
+/// A client, run by a worker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 #[allow(clippy::enum_variant_names, reason = "zookeeper-client is a name")]
@@ -24,9 +24,9 @@ pub(super) enum Client {
     Redis,
 }
 
-/// The program that plays a client.
+/// The program that runs a client.
 pub(super) enum Program {
-    /// This one.
+    /// This program.
     Rust(String),
     /// `peers/Peers.java`.
     Java(&'static str),
@@ -35,7 +35,7 @@ pub(super) enum Program {
 }
 
 impl Client {
-    /// How tables call it.
+    /// Returns its name in tables.
     pub(super) fn name(self) -> &'static str {
         match self {
             Client::Zoolock => "zoolock",
@@ -72,7 +72,7 @@ impl Client {
         }
     }
 
-    /// Whether it is a lock on ZooKeeper of another make.
+    /// Returns whether it is a ZooKeeper lock of another library.
     pub(super) fn is_zookeeper_peer(self) -> bool {
         matches!(self, Client::Curator | Client::WriteLock | Client::ZookeeperClient | Client::Kazoo)
     }
@@ -88,7 +88,7 @@ pub(super) struct Who {
 impl Who {
     pub(super) fn name(self) -> String {
         match self.client {
-            // They have one kind of server each.
+            // Each of them has one kind of server.
             Client::Etcd => self.client.name().to_owned(),
             Client::Redis => self.server.name().to_owned(),
             client => format!("{}, {}", client.name(), self.server.name()),

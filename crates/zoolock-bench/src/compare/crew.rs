@@ -1,4 +1,4 @@
-//! The workers: a process for each client, for the whole run, so that a virtual machine stays warm.
+//! The workers: one process for each client during the whole run, so that a virtual machine stays warm.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -24,17 +24,17 @@ const JARS: [&str; 4] = [
 ];
 const JAVA: &str = include_str!("../../peers/Peers.java");
 const PYTHON: &str = include_str!("../../peers/peers.py");
-/// Debian's, which has Debian's kazoo.
+/// Debian's interpreter, which has Debian's kazoo.
 const INTERPRETER: &str = "/usr/bin/python3";
 
-/// Which worker: a client may have a second one.
+/// A worker: the client, and its number. A client may have a second worker.
 type Place = (Client, usize);
 
-/// Workers, started when they are first wanted and killed when dropped.
+/// Workers. They are started on first use and killed when dropped.
 pub(super) struct Crew {
     workers: BTreeMap<Place, Worker>,
     dir: TempDir,
-    /// The classes, or why there are none.
+    /// The compiled Java classes, or the error of the compiler.
     classes: Option<Result<PathBuf, String>>,
 }
 
@@ -43,12 +43,12 @@ impl Crew {
         Ok(Self { workers: BTreeMap::new(), dir: TempDir::with_prefix("zoolock-bench-")?, classes: None })
     }
 
-    /// Where a file may be put that workers see.
+    /// Returns a directory that workers can read.
     pub(super) fn dir(&self) -> &Path {
         self.dir.path()
     }
 
-    /// Gives a job, without waiting for its end.
+    /// Sends a job to a worker. Does not wait for its end.
     pub(super) fn begin(&mut self, client: Client, number: usize, job: &Job) -> Outcome<()> {
         let place = (client, number);
         if !self.workers.contains_key(&place) {
@@ -60,7 +60,7 @@ impl Crew {
         sent.map_err(|error| self.lose(place, &format!("cannot be told anything: {error}")))
     }
 
-    /// What the job took. Whoever does not end in time is killed.
+    /// Waits for the result of the job. Kills a worker that does not end in time.
     pub(super) async fn end(&mut self, client: Client, number: usize, limit: Duration) -> Outcome<Taken> {
         let place = (client, number);
         let Some(worker) = self.workers.get_mut(&place) else { return Err("it was given no job".into()) };
@@ -78,7 +78,7 @@ impl Crew {
         }
     }
 
-    /// Ends a worker, whatever it does.
+    /// Kills a worker.
     pub(super) fn stop(&mut self, client: Client, number: usize) {
         self.workers.remove(&(client, number));
     }
@@ -159,7 +159,7 @@ struct Worker {
 
 impl Worker {
     fn start(mut command: Command, errors: PathBuf) -> Outcome<Self> {
-        // An interrupt at the terminal is for the harness.
+        // An interrupt at the terminal goes to the harness only.
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(File::create(errors)?).process_group(0);
         let mut child = command.spawn().map_err(|error| format!("{command:?}: {error}"))?;
         let input = child.stdin.take().expect("it is piped");

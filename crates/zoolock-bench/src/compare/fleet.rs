@@ -1,4 +1,4 @@
-//! The servers that are up, and the delaying proxies before them.
+//! The running servers, and their delaying proxies.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -12,12 +12,12 @@ use crate::servers::{Kind, Running};
 
 const PAUSE: Duration = Duration::from_millis(20);
 
-/// Servers, started when they are first wanted.
+/// Servers, started on first use.
 pub(super) struct Fleet {
     zoolock: PathBuf,
     dir: PathBuf,
     rtt: Duration,
-    // Before the servers, so that they end first.
+    // Declared before the servers, so that the proxies are dropped first.
     delays: BTreeMap<Kind, Delay>,
     servers: BTreeMap<Kind, Running>,
 }
@@ -27,7 +27,7 @@ impl Fleet {
         Self { zoolock, dir, rtt, delays: BTreeMap::new(), servers: BTreeMap::new() }
     }
 
-    /// Where to connect to.
+    /// Returns the address to connect to.
     pub(super) async fn address(&mut self, kind: Kind, network: Network) -> Outcome<SocketAddr> {
         let addr = match self.servers.get(&kind) {
             Some(server) => server.addr,
@@ -42,20 +42,20 @@ impl Fleet {
         Ok(self.delays[&kind].addr)
     }
 
-    /// What has happened to a server, if anything; such a one is replaced.
+    /// Returns the trouble of a server, if there is any. Stops such a server, so that it is started anew.
     pub(super) fn trouble(&mut self, kind: Kind) -> Option<String> {
         let trouble = self.servers.get_mut(&kind)?.trouble()?;
         self.stop(kind);
         Some(trouble)
     }
 
-    /// Ends a server.
+    /// Kills a server and its proxy.
     pub(super) fn stop(&mut self, kind: Kind) {
         self.delays.remove(&kind);
         self.servers.remove(&kind);
     }
 
-    /// Ends them all.
+    /// Kills all servers and proxies.
     pub(super) fn stop_all(&mut self) {
         self.delays.clear();
         self.servers.clear();

@@ -1,4 +1,4 @@
-//! The works, who does them, and what they must show.
+//! The works, the clients that do them, and the targets.
 
 use std::time::Duration;
 
@@ -16,36 +16,36 @@ pub(super) struct Work {
     pub(super) who: Vec<Who>,
     pub(super) figure: Figure,
     pub(super) network: Network,
-    /// Whether a second process wants the lock, too.
+    /// Set if a second process also acquires the lock.
     pub(super) visited: bool,
-    /// Whether each starts with a server of its own, since it may not survive.
+    /// Set if each client starts with a server of its own, which may not survive.
     pub(super) fresh: bool,
     rounds: Rounds,
     pub(super) limit: Duration,
     compiling: usize,
 }
 
-/// What of its samples stands for a round.
+/// The number that represents the samples of a round.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Figure {
     /// The median of the latencies.
     Median,
     /// The mean of the hand-overs.
     Mean,
-    /// The whole time, shared out among the turns.
+    /// The whole time, divided by the turns.
     Share,
 }
 
-/// How many of those that were asked for.
+/// The number of rounds of a work, from the number that was asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Rounds {
-    /// So many times as many: they are short, and what must be shown is within what one round differs from the next.
+    /// This multiple: such rounds are short, and the target lies within the difference between two rounds.
     Times(usize),
-    /// No more than so many: they are long.
+    /// At most this number: such rounds are long.
     AtMost(usize),
 }
 
-/// What is between client and server.
+/// The network between client and server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Network {
     Loopback,
@@ -97,7 +97,7 @@ impl Work {
         }
     }
 
-    /// How many jobs that is, the warming up included.
+    /// Returns the number of jobs, including those to warm up.
     pub(super) fn jobs(&self, rounds: usize) -> usize {
         self.who.len() * (self.rounds(rounds) + self.warm_ups())
     }
@@ -106,18 +106,18 @@ impl Work {
         usize::from(!self.fresh)
     }
 
-    /// The job of one of them.
+    /// Returns the job of one client.
     pub(super) fn job_of(&self, who: Who) -> Job {
         match (who.client, self.job.work) {
-            // Those of one session would take each other's znode for their own.
+            // Tasks of one session would take each other's znode for their own.
             (Client::WriteLock | Client::Etcd, "crowd") => self.job.clone().with("sessions", FEW_TASKS),
-            // The limit for two writes of which each is awaited.
+            // The bound for two writes, each of which is awaited.
             (Client::Raw | Client::Floor, "solo") => self.job.clone().with("release", "await"),
             _ => self.job.clone(),
         }
     }
 
-    /// What is done before anything is counted: as often as it takes a virtual machine to compile what it runs.
+    /// Returns the uncounted first job. It is long enough for a virtual machine to compile the code.
     pub(super) fn warming_job(&self, who: Who) -> Job {
         match (self.name, who.client) {
             ("alone", Client::Curator | Client::WriteLock) => self.job_of(who).with("warm", self.compiling),
@@ -130,7 +130,7 @@ const FEW_TASKS: usize = 8;
 
 const ZOOKEEPERS: [Kind; 2] = [Kind::Apache, Kind::Ours];
 
-/// All works.
+/// Returns all works.
 pub(super) fn works(sizes: &Sizes, rtt: Duration) -> Vec<Work> {
     use Client::{
         Curator, Etcd, Floor, Kazoo, Raw, Redis, Same, SameAtOnce, WriteLock, ZookeeperClient, Zoolock,
@@ -155,7 +155,7 @@ pub(super) fn works(sizes: &Sizes, rtt: Duration) -> Vec<Work> {
             Figure::Median,
             sizes,
         ))
-        // The time of the requests alone.
+        // These measure the requests alone.
         .by(&[Floor, SameAtOnce], &ZOOKEEPERS)
         .oftener(3, sizes),
         Work {
@@ -265,7 +265,7 @@ pub(super) fn works(sizes: &Sizes, rtt: Duration) -> Vec<Work> {
     ]
 }
 
-/// What must be shown.
+/// Returns the targets of all works.
 pub(super) fn targets() -> Vec<Target> {
     use Client::{Curator, Floor, Raw, Same, ZookeeperClient};
     let at = |client: Client| Of::One("", client, Kind::Apache);
@@ -287,7 +287,7 @@ pub(super) fn targets() -> Vec<Target> {
         Target::new("locks", 1.0 / 0.9, at(Same)),
         Target::new("locks", 1.0 / 0.6, at(Raw)),
         Target::new("process", 1.0 / 50.0, at(Curator)),
-        // A fifth of the 3 ms that were published.
+        // A fifth of the published 3 ms.
         Target::new("articles", 1.0, Of::Micros(600.0)),
     ];
     for work in ["alone", "far", "loop", "few", "many", "most", "locks", "process", "articles"] {

@@ -1,4 +1,4 @@
-//! What came out, as it is kept.
+//! The results, as they are stored.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -15,7 +15,7 @@ use crate::process::machine;
 use crate::stats::{median, percentile, spread};
 use crate::{Outcome, page};
 
-/// Everything.
+/// All results.
 #[derive(Debug, Default, Serialize, Deserialize)]
 pub(super) struct Results {
     pub(super) machine: String,
@@ -24,26 +24,26 @@ pub(super) struct Results {
     pub(super) works: Vec<Measured>,
 }
 
-/// A work, of which all figures come from one run.
+/// The results of a work. All its figures come from one run.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct Measured {
     pub(super) name: String,
     pub(super) title: String,
-    /// What of its samples stands for a round.
+    /// The number that represents the samples of a round.
     pub(super) figure: String,
     pub(super) settings: BTreeMap<String, String>,
-    /// Whether the run ended before all rounds were done.
+    /// Set if the run ended before all rounds.
     pub(super) cut_short: bool,
     pub(super) quick: bool,
     pub(super) entries: Vec<Entry>,
 }
 
-/// One of those who did it.
+/// The results of one client.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct Entry {
     #[serde(flatten)]
     pub(super) who: Who,
-    /// Why it could not, or did not to the end.
+    /// The reason why the client failed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) failed: Option<String>,
     pub(super) rounds: Vec<Round>,
@@ -52,25 +52,25 @@ pub(super) struct Entry {
 /// The samples of a round in a few figures, in microseconds.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct Round {
-    /// What stands for it: median, mean, or share.
+    /// The number that represents the round: median, mean, or share.
     pub(super) figure: f64,
     pub(super) least: f64,
     pub(super) median: f64,
-    /// None where the figure is a share: a latency among thousands is nothing to compare it with.
+    /// `None` if the figure is a share: then a single latency has nothing to compare it with.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) p99: Option<f64>,
     pub(super) most: f64,
     pub(super) turns: u64,
     pub(super) elapsed: f64,
-    /// Until all were queued.
+    /// The time until all contenders were queued.
     pub(super) joined: f64,
-    /// The client's processor time for each turn.
+    /// The client's processor time per turn.
     pub(super) cpu: f64,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) second: Option<Second>,
 }
 
-/// How a second process fared beside.
+/// The results of a second process beside the client.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct Second {
     pub(super) turns: u64,
@@ -78,7 +78,7 @@ pub(super) struct Second {
 }
 
 impl Results {
-    /// What an earlier run left; nothing where there was none.
+    /// Loads the results of an earlier run. Without a file they are empty.
     pub(super) fn load(file: &Path) -> Outcome<Self> {
         match fs::read_to_string(file) {
             Ok(text) => Ok(serde_json::from_str(&text)
@@ -101,7 +101,7 @@ impl Results {
         self.rtt_ms = rtt.as_secs_f64() * 1e3;
     }
 
-    /// Begins a work, in the place that it had.
+    /// Begins a work. Replaces its old results, and keeps the order.
     pub(super) fn begin(&mut self, work: &Work, quick: bool, order: &[&str]) -> &mut Measured {
         self.works.retain(|old| old.name != work.name);
         let entry = |&who: &Who| Entry { who, failed: None, rounds: Vec::new() };
@@ -131,7 +131,7 @@ impl Measured {
 }
 
 impl Entry {
-    /// The median of the rounds, where there is one.
+    /// Returns the median of the rounds, if there are any.
     pub(super) fn median(&self) -> Option<f64> {
         self.middle(|round| round.figure)
     }
@@ -145,7 +145,7 @@ impl Entry {
         self.middle(|round| round.cpu)
     }
 
-    /// The least and the most of the rounds.
+    /// Returns the smallest and the largest figure of the rounds.
     pub(super) fn spread(&self) -> (f64, f64) {
         spread(&self.all(|round| round.figure))
     }

@@ -1,4 +1,4 @@
-//! The run: work after work, round after round, in turns.
+//! The run: work after work, round after round, with the clients in turns.
 
 use std::time::Duration;
 
@@ -13,10 +13,10 @@ use super::results::{Results, Round};
 use crate::Outcome;
 use crate::job::{Job, Taken};
 
-/// How long the second process may take to have its last turn.
+/// The time in which the second process must end its last turn.
 const LEAVING: Duration = Duration::from_secs(60);
 
-/// Measures, and puts what it has into `results` as it goes along.
+/// Measures, and adds each result to `results` at once.
 pub(super) async fn run(
     settings: &Settings,
     works: &[Work],
@@ -34,7 +34,7 @@ pub(super) async fn run(
     for work in works {
         let measured = results.begin(work, settings.quick, &order);
         if work.fresh {
-            // Idle servers of other works would only be in the way.
+            // Idle servers of other works would disturb the measurement.
             stage.fleet.stop_all();
         }
         for _ in 0..work.warm_ups() {
@@ -49,7 +49,7 @@ pub(super) async fn run(
         for round in 0..rounds {
             let count = measured.entries.len();
             for turn in 0..count {
-                // Who comes first changes, so that nobody always comes after the same one.
+                // The order rotates, so that the first client changes.
                 let entry = &mut measured.entries[(turn + round) % count];
                 stage.say(work, entry.who, &format!("round {} of {rounds}", round + 1));
                 if entry.failed.is_some() {
@@ -70,7 +70,7 @@ pub(super) async fn run(
 }
 
 struct Stage {
-    // Before the servers, so that the clients end first.
+    // Declared before the servers, so that the clients are dropped first.
     crew: Crew,
     fleet: Fleet,
     jobs: usize,
@@ -87,7 +87,7 @@ impl Stage {
         self.progress.inc(1);
     }
 
-    /// Has one of them do the work once, and a second process of its kind beside where there is to be one.
+    /// Runs one job of a client. Runs a second process of the same client beside it if the work asks for one.
     async fn job(&mut self, work: &Work, who: Who, job: Job) -> Outcome<(Taken, Option<Taken>)> {
         let taken = self.attempt(work, who, job).await;
         let trouble = self.fleet.trouble(who.server);
@@ -103,7 +103,7 @@ impl Stage {
 
     async fn attempt(&mut self, work: &Work, who: Who, job: Job) -> Outcome<(Taken, Option<Taken>)> {
         self.jobs += 1;
-        // Short: what a session can watch is counted in bytes of paths.
+        // Short, because the bytes of watched paths are limited per session.
         let path = format!("/b/{}", self.jobs);
         let address = self.fleet.address(who.server, work.network).await?;
         let job = job.with("connect", address).with("path", &path);
@@ -116,7 +116,7 @@ impl Stage {
         self.crew.begin(who.client, 1, &visit.with("stop", stop.display()))?;
         self.crew.begin(who.client, 0, &job.with("stop", stop.display()))?;
         let taken = self.crew.end(who.client, 0, work.limit).await;
-        // Who failed did not leave it.
+        // A client that failed has not written the file.
         std::fs::write(&stop, "")?;
         let second = self.crew.end(who.client, 1, LEAVING).await;
         Ok((taken?, Some(second?)))

@@ -1,20 +1,20 @@
-//! How much work there is.
+//! The sizes of the works.
 
 use std::time::Duration;
 
-/// What can be made smaller.
+/// The sizes that a quick run reduces.
 pub(super) struct Sizes {
-    /// Acquisitions of one who is alone.
+    /// Acquisitions of a client without competitors.
     pub(super) solo: usize,
-    /// The same before anything is counted.
+    /// Uncounted acquisitions before those.
     pub(super) warm: usize,
-    /// The same before that, in Java.
+    /// Acquisitions before those, in Java, for the compiler.
     pub(super) compiling: usize,
-    /// The same behind the delay.
+    /// Acquisitions behind the delaying proxy.
     pub(super) far: usize,
-    /// Turns of each of a few.
+    /// Turns of each task of a small crowd.
     pub(super) turns: usize,
-    /// Waiters of two sizes.
+    /// Waiters of a large crowd, and of the largest.
     pub(super) many: usize,
     pub(super) most: usize,
     /// Different locks.
@@ -22,12 +22,12 @@ pub(super) struct Sizes {
     /// Tasks of one process, and the turns of each.
     pub(super) local: usize,
     pub(super) local_turns: usize,
-    /// How long a turn lasts in the articles' test.
+    /// The duration of a turn in the test of the articles.
     pub(super) hold: Duration,
-    /// When a work is given up.
+    /// The time after which a job fails; the second one for long works.
     pub(super) limit: Duration,
     pub(super) long_limit: Duration,
-    /// Whether short works have more rounds.
+    /// Set if short works have more rounds.
     pub(super) oftener: bool,
 }
 

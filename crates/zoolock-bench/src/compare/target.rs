@@ -1,4 +1,4 @@
-//! What the figures must show.
+//! The targets, and whether the figures reach them.
 
 use super::client::{Client, Who};
 use super::results::{Entry, Results};
@@ -14,19 +14,19 @@ pub(super) struct Target {
     cpu: bool,
 }
 
-/// What it is a bound against.
+/// The reference of a bound.
 #[derive(Clone, Copy)]
 pub(super) enum Of {
-    /// The figure of somebody in this work (`""`) or another one.
+    /// The figure of a client in this work (`""`) or another one.
     One(&'static str, Client, Kind),
-    /// The best lock on ZooKeeper of another make.
+    /// The best ZooKeeper lock of another library.
     BestPeer,
     Micros(f64),
-    /// No peer gets to the end.
+    /// All peers fail.
     NobodyElse,
 }
 
-/// How it came out.
+/// The result of a comparison with a target.
 pub(super) struct Verdict {
     pub(super) work: &'static str,
     pub(super) what: String,
@@ -40,17 +40,17 @@ impl Target {
         Self { work, ours: Kind::Apache, at_most, of, cpu: false }
     }
 
-    /// Judges zoolock's figure on our server.
+    /// Uses zoolock's figure on zoolock's server.
     pub(super) fn with_our_server(self) -> Self {
         Self { ours: Kind::Ours, ..self }
     }
 
-    /// Processor time rather than time.
+    /// Returns a target for processor time, against the best peer.
     pub(super) fn cpu(work: &'static str, at_most: f64) -> Self {
         Self { cpu: true, ..Self::new(work, at_most, Of::BestPeer) }
     }
 
-    /// On our server in place of ZooKeeper.
+    /// Returns the target that zoolock is not slower on its own server than on ZooKeeper.
     pub(super) fn on_ours(work: &'static str) -> Self {
         Self { ours: Kind::Ours, ..Self::new(work, 1.0, Of::One("", Client::Zoolock, Kind::Apache)) }
     }
@@ -68,7 +68,7 @@ impl Target {
             .iter()
             .flat_map(|work| &work.entries)
             .filter(|entry| entry.who.client.is_zookeeper_peer() && entry.who.server == Kind::Apache);
-        // The best is the one that we come off worst against.
+        // The best peer is the one with the highest ratio.
         let best = peers
             .clone()
             .filter(|entry| entry.failed.is_none())
@@ -115,20 +115,20 @@ impl Target {
         }
     }
 
-    /// Of each round.
+    /// Returns the figures of the rounds.
     fn figures(&self, entry: &Entry) -> Vec<f64> {
         entry.rounds.iter().map(|round| if self.cpu { round.cpu } else { round.figure }).collect()
     }
 }
 
-/// The middle of the ratios of the rounds: both had the machine at nearly the same time in each, so that what changes
-/// from one minute to the next, as a disk does, is the same for both.
+/// Returns the median of the ratios of the rounds. Both clients ran in each round at nearly the same time. So what
+/// changes from one minute to the next, such as a disk, is the same for both.
 fn in_turns(ours: &[f64], theirs: &[f64]) -> Option<f64> {
     let ratios: Vec<f64> = ours.iter().zip(theirs).map(|(ours, theirs)| ours / theirs).collect();
     Some(median(&ratios)).filter(|ratio| ratio.is_finite())
 }
 
-/// The ratio of the middles, of what was measured one after the other.
+/// Returns the ratio of the medians, for works that were measured one after the other.
 fn apart(ours: &[f64], theirs: &[f64]) -> Option<f64> {
     Some(median(ours) / median(theirs)).filter(|ratio| ratio.is_finite())
 }
@@ -151,7 +151,7 @@ mod tests {
         let (ours, theirs) = ([10.0, 11.0, 20.0, 22.0], [9.0, 10.0, 20.0, 20.0]);
         assert_eq!(in_turns(&ours, &theirs), Some(1.1));
         assert_eq!(apart(&ours, &theirs), Some(15.5 / 15.0));
-        // A round that was cut short counts for nobody.
+        // A round that only one client finished does not count.
         assert_eq!(in_turns(&ours, &theirs[..2]), Some(f64::midpoint(1.1, 10.0 / 9.0)));
         assert_eq!(in_turns(&[], &theirs), None);
     }

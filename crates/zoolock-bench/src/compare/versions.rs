@@ -1,4 +1,4 @@
-//! Which versions were measured.
+//! The measured versions.
 
 use std::collections::BTreeMap;
 use std::process::{Command, Stdio};
@@ -15,7 +15,7 @@ const PACKAGES: [&str; 7] = [
 const CRATES: [&str; 4] = ["zoolock", "zookeeper-client", "redis", "tonic"];
 const LOCK: &str = include_str!("../../../../Cargo.lock");
 
-/// Of Debian's packages, as far as they are installed, and of crates.
+/// Returns the versions of the installed Debian packages, and of the crates.
 pub(super) fn versions() -> BTreeMap<String, String> {
     let mut query = Command::new("dpkg-query");
     query.args(["-W", "-f", "${Package}\t${Version}\n"]).args(PACKAGES).stderr(Stdio::null());

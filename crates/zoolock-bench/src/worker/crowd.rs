@@ -1,7 +1,7 @@
-//! Many who want the same lock, or the same few.
+//! Many tasks that want the same lock, or the same few locks.
 //!
-//! All queue up behind a gate; then it opens. A sample is a hand-over: from the moment in which a holder begins to let
-//! go to the moment in which the next one may begin.
+//! All tasks queue behind a holder, the gate. Then the gate releases. A sample is a hand-over: the time from the
+//! moment in which a holder begins its release to the moment in which the next holder may begin.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -24,7 +24,7 @@ pub(super) async fn run<P: Peer>(fields: &Fields<'_>) -> Outcome<Taken> {
         peers.push(P::open(address).await?);
     }
     let halls: Vec<Arc<Hall>> = paths.iter().map(|_| Arc::default()).collect();
-    // A session of its own: etcd takes one lease for one holder, however often it asks.
+    // A session of its own: etcd takes one lease for one holder, however often it acquires.
     let keeper = P::open(address).await?;
     let mut gates = Vec::new();
     for path in &paths {
@@ -62,7 +62,7 @@ pub(super) async fn run<P: Peer>(fields: &Fields<'_>) -> Outcome<Taken> {
     }
     let (elapsed_ns, cpu_ns) = (ns(opened.elapsed()), cpu_ns() - cpu);
     if let Ok(stop) = fields.text("stop") {
-        // For the second process, which would go on alone.
+        // Ends the second process, which would continue alone.
         std::fs::write(stop, "")?;
     }
     for peer in peers.into_iter().chain([keeper]) {
@@ -88,7 +88,7 @@ async fn member<P: Peer>(lock: P::Lock, hall: Arc<Hall>, turns: usize, hold: Dur
     Ok(())
 }
 
-/// Who was inside when.
+/// The log of all entries and exits.
 #[derive(Default)]
 struct Hall(Mutex<Vec<(Step, Instant)>>);
 

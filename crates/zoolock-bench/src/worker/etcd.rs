@@ -1,5 +1,5 @@
-//! etcd's own lock service over gRPC. Its few messages are written here by hand: the crate etcd-client needs protoc to
-//! build, and the JSON gateway would cost etcd a hop more than its users pay.
+//! etcd's own lock service over gRPC. Its few messages are written by hand. The crate etcd-client needs protoc to
+//! build. The JSON gateway would cost one hop more than etcd's users pay.
 
 use tonic::Request;
 use tonic::client::Grpc;
@@ -23,7 +23,7 @@ pub(super) struct Lock {
     name: Vec<u8>,
 }
 
-/// Longer than any work, so that nothing needs to be renewed.
+/// The lease in seconds. It is longer than any work, so no renewal is needed.
 const TTL: i64 = 600;
 
 impl Peer for Etcd {
@@ -66,7 +66,7 @@ impl Peer for Etcd {
     async fn await_contenders(address: &str, paths: &[String], count: usize) -> Outcome<()> {
         let channel = channel(address).await?;
         for path in paths {
-            // All keys below `path/`: up to the byte after the slash.
+            // The range of all keys below `path/`: up to the byte after the slash.
             let (key, end) = (format!("{path}/").into_bytes(), format!("{path}0").into_bytes());
             loop {
                 let range = Range { key: key.clone(), end: end.clone(), count_only: true };
@@ -153,6 +153,6 @@ struct Counted {
     count: i64,
 }
 
-/// An answer of which nothing is wanted.
+/// An answer whose fields are not needed.
 #[derive(Clone, PartialEq, prost::Message)]
 struct Nothing {}

@@ -1,5 +1,5 @@
-//! A client in a process of its own, so that its processor time is counted alone. It does what it is told line by
-//! line; `peers/Peers.java` and `peers/peers.py` understand the same lines.
+//! A client in a process of its own, so that its processor time is counted alone. It reads one job per line;
+//! `peers/Peers.java` and `peers/peers.py` read the same lines.
 
 mod crowd;
 mod etcd;
@@ -21,32 +21,32 @@ use crate::Outcome;
 use crate::job::{Fields, Taken};
 use session::Session;
 
-/// The same for all, so that all keep their sessions alive as often.
+/// The session timeout, the same for all clients, so that all keep their sessions alive equally often.
 const SESSION_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Which client.
+/// A client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 #[allow(clippy::enum_variant_names, reason = "zookeeper-client is a name")]
 pub(crate) enum Client {
-    /// Our own.
+    /// The lock of zoolock.
     Zoolock,
     /// A create and a delete over one blocking socket, and no lock.
     Floor,
     /// A create and a delete, each awaited, with the client of zoolock, and no lock.
     Raw,
-    /// The requests that zoolock sends where nobody else is, and no lock.
+    /// The requests that zoolock sends for a lock without other contenders, and no lock.
     Same,
-    /// Those of a lock that is let go at once.
+    /// The requests for a lock that is released at once, and no lock.
     SameAtOnce,
     /// The lock of the crate zookeeper-client.
     ZookeeperClient,
     /// etcd's lock.
     Etcd,
-    /// `SET NX PX`, and a script that deletes what is ours.
+    /// `SET NX PX`, and a script that deletes the key if it is still ours.
     Redis,
 }
 
-/// Answers the lines of standard input until there are no more.
+/// Answers each line of standard input, until its end.
 pub(crate) fn run(client: Client) -> Outcome<()> {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
     for line in std::io::stdin().lock().lines() {
@@ -83,28 +83,28 @@ async fn work<P: Peer>(line: &str) -> Outcome<Taken> {
     }
 }
 
-/// A session that locks can be taken by.
+/// A session with which locks can be acquired.
 trait Peer: Clone + Sized + Send + Sync + 'static {
-    /// One lock, for as often as it is wanted.
+    /// A handle of one lock, for many acquisitions.
     type Lock: Clone + Send + Sync + 'static;
-    /// What a release needs.
+    /// The data that a release needs.
     type Held: Send + 'static;
 
     fn open(address: &str) -> impl Future<Output = Outcome<Self>> + Send;
 
     fn lock(&self, path: &str) -> Self::Lock;
 
-    /// The same for tasks that share one place in the queue, where the client has such a thing.
+    /// Returns a lock whose tasks share one queue position, if the client has one.
     fn shared_lock(&self, _path: &str) -> Option<Self::Lock> {
         None
     }
 
     fn acquire(lock: &Self::Lock) -> impl Future<Output = Outcome<Self::Held>> + Send;
 
-    /// Lets go and waits for the server's word.
+    /// Releases the lock and waits for the server's confirmation.
     fn release(lock: &Self::Lock, held: Self::Held) -> impl Future<Output = Outcome<()>> + Send;
 
-    /// Lets go without waiting, as a guard does that is dropped.
+    /// Releases the lock without waiting, as the drop of a guard does.
     fn let_go(_lock: &Self::Lock, _held: Self::Held) -> Outcome<()> {
         waits_always()
     }
@@ -113,12 +113,12 @@ trait Peer: Clone + Sized + Send + Sync + 'static {
         async { Ok(()) }
     }
 
-    /// Makes the directories of locks.
+    /// Creates the directories of the locks.
     fn prepare(address: &str, paths: &[String]) -> impl Future<Output = Outcome<()>> + Send {
         make_directories(address, paths)
     }
 
-    /// Waits until so many are in the queue of each lock.
+    /// Waits until the queue of each lock has this number of contenders.
     fn await_contenders(
         address: &str,
         paths: &[String],
@@ -132,7 +132,7 @@ fn waits_always() -> Outcome<()> {
     Err("this client always waits for its releases".into())
 }
 
-/// The lock that the job asks for, and whether the tasks share a place.
+/// Returns the lock that the job asks for, and whether its tasks share a queue position.
 fn lock_of<P: Peer>(peer: &P, path: &str, fields: &Fields<'_>) -> (P::Lock, bool) {
     match fields.text("tenure").ok().and_then(|_| peer.shared_lock(path)) {
         Some(lock) => (lock, true),
@@ -179,7 +179,7 @@ async fn connect(address: &str) -> Outcome<zookeeper_client::Client> {
     Ok(connector.connect(address).await?)
 }
 
-/// The processor time of this process so far, in nanoseconds.
+/// Returns the processor time of this process so far, in nanoseconds.
 fn cpu_ns() -> u64 {
     let time = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
     u64::try_from(time.tv_sec).unwrap_or(0) * 1_000_000_000 + u64::try_from(time.tv_nsec).unwrap_or(0)

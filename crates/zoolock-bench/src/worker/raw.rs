@@ -1,4 +1,4 @@
-//! Requests without a lock, through the session client that zoolock uses: the least that a lock can cost.
+//! Requests without a lock, through the session client that zoolock uses: the minimum cost of a lock.
 
 use std::sync::Arc;
 
@@ -10,9 +10,9 @@ use super::SESSION_TIMEOUT;
 use super::session::Requests;
 use crate::Outcome;
 
-/// As long as the data of zoolock's contenders.
+/// Data as long as that of zoolock's contenders.
 const DATA: [u8; 160] = [b'x'; 160];
-/// As long as zoolock's record of a release.
+/// Data as long as zoolock's release marker.
 const RECORD: [u8; 40] = [b'x'; 40];
 
 const EPHEMERAL_SEQUENTIAL: i32 = 3;
@@ -46,7 +46,7 @@ pub(super) fn created(reply: Reply) -> Outcome<String> {
     }
 }
 
-/// One create, one delete.
+/// One create and one delete.
 #[derive(Clone)]
 pub(super) struct Raw;
 
@@ -98,7 +98,7 @@ impl<const WATCHED: bool> Requests for Same<WATCHED> {
         ]);
         let watch = Request::GetData { path: node, watch: true };
         let watched = async {
-            // zoolock sends it earlier, and does not wait for it.
+            // zoolock sends the watch earlier, and does not wait for it.
             if WATCHED { client.call(&watch).await.map(drop) } else { Ok(()) }
         };
         tokio::try_join!(watched, client.call(&released))

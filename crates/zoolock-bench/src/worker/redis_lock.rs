@@ -1,5 +1,5 @@
-//! Redis as its documentation tells to lock with one server: a key that expires, and a script that deletes it only if
-//! it is still ours. There is no queue, and no promise once it has expired.
+//! The lock on one server as in the documentation of Redis: a key that expires, and a script that deletes the key
+//! only if it is still ours. There is no queue, and no guarantee after the key has expired.
 
 use redis::aio::MultiplexedConnection;
 use redis::{Client, Script};
@@ -20,7 +20,7 @@ pub(super) struct Lock {
 const UNLOCK: &str =
     "if redis.call('get', KEYS[1]) == ARGV[1] then return redis.call('del', KEYS[1]) else return 0 end";
 
-/// It would be random; nobody else is here.
+/// The token. It would be random if there were other clients.
 const TOKEN: &str = "0123456789abcdef0123456789abcdef";
 
 impl Peer for Redis {

@@ -9,7 +9,7 @@ use crate::Outcome;
 pub(super) trait Requests: Clone + Send + Sync + 'static {
     /// The session that sends them.
     type Client: Clone + Send + Sync + 'static;
-    /// What a release needs.
+    /// The data that a release needs.
     type Held: Send + 'static;
 
     fn open(address: &str) -> impl Future<Output = Outcome<Self::Client>> + Send;

@@ -1,4 +1,4 @@
-//! One who takes a lock again and again.
+//! One client that acquires a lock again and again.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -7,8 +7,8 @@ use super::{Peer, cpu_ns, lock_of, ns};
 use crate::Outcome;
 use crate::job::{Fields, Taken};
 
-/// Nobody else wants it. `release=drop` does not wait for the server's word; with `rest_us=` there is a rest before
-/// each request, and acquiring and letting go are a sample each.
+/// Measures a client without other contenders. `release=drop` does not wait for the server's confirmation. With
+/// `rest_us=` there is a rest before each request, and the acquisition and the release are a sample each.
 pub(super) async fn run<P: Peer>(fields: &Fields<'_>) -> Outcome<Taken> {
     let (address, path) = (fields.text("connect")?, fields.text("path")?);
     let (count, warm): (usize, usize) = (fields.number("count")?, fields.number("warm")?);
@@ -49,7 +49,7 @@ async fn turn<P: Peer>(lock: &P::Lock, dropped: bool) -> Outcome<()> {
     if dropped { P::let_go(lock, held) } else { P::release(lock, held).await }
 }
 
-/// Waits beside a crowd, turn after turn, until the file `stop` is there; the samples are how long it waited.
+/// Acquires beside a crowd, turn after turn, until the file `stop` exists. The samples are the waiting times.
 pub(super) async fn visit<P: Peer>(fields: &Fields<'_>) -> Outcome<Taken> {
     let (address, path, stop) = (fields.text("connect")?, fields.text("path")?, fields.text("stop")?);
     P::prepare(address, &[path.to_owned()]).await?;

@@ -1,4 +1,4 @@
-//! Many locks, all at once.
+//! Many locks, acquired all at once.
 
 use std::time::{Duration, Instant};
 
@@ -9,8 +9,8 @@ use super::{Peer, cpu_ns, ns};
 use crate::Outcome;
 use crate::job::{Fields, Taken};
 
-/// Takes them all, keeps them for `hold_us=` where that is said, then lets go of them all; their directories are there
-/// already. A sample is an acquisition, among all the others.
+/// Acquires all locks, holds them for `hold_us=` if given, then releases them all. Their directories exist already. A
+/// sample is one acquisition beside all the others.
 pub(super) async fn run<P: Peer>(fields: &Fields<'_>) -> Outcome<Taken> {
     let (address, path) = (fields.text("connect")?, fields.text("path")?);
     let (locks, sessions): (usize, usize) = (fields.number("locks")?, fields.number("sessions")?);

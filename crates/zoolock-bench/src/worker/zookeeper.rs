@@ -1,4 +1,4 @@
-//! The lock that the crate zookeeper-client brings.
+//! The lock of the crate zookeeper-client.
 
 use std::sync::Arc;
 
@@ -14,7 +14,7 @@ pub(super) struct Recipe;
 
 impl Requests for Recipe {
     type Client = Arc<Client>;
-    /// The znode.
+    /// Path of the znode.
     type Held = String;
 
     async fn open(address: &str) -> Outcome<Arc<Client>> {
@@ -25,7 +25,7 @@ impl Requests for Recipe {
         let prefix = LockPrefix::new_curator(path, "lock-")?;
         let held = client.lock(prefix, b"", Acls::anyone_all()).await?;
         let node = held.lock_path().to_owned();
-        // What it would do when dropped is done below, where it can be awaited.
+        // `release` and `let_go` do the work of the drop, where it can be awaited.
         std::mem::forget(held);
         Ok(node)
     }
@@ -35,7 +35,7 @@ impl Requests for Recipe {
     }
 
     fn let_go(client: &Arc<Client>, held: String) -> Outcome<()> {
-        // As its guard does: the request is sent, and nobody waits for the answer.
+        // As its guard does: the request is sent, and the answer is not awaited.
         match client.delete(&held, None).now_or_never() {
             None | Some(Ok(())) => Ok(()),
             Some(Err(error)) => Err(error.into()),

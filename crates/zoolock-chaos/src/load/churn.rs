@@ -1,4 +1,4 @@
-//! A process of the crowd: some pairs of sessions, which it opens, lets work, and closes as it is told.
+//! A process of the crowd. It opens pairs of sessions, lets them work, and closes them, as ordered.
 
 use std::collections::BTreeMap;
 use std::io::Write as _;
@@ -17,9 +17,9 @@ use crate::Outcome;
 use crate::orders::Orders;
 use crate::process::allow_files;
 
-/// How many sessions are opened at once.
+/// Number of pairs that are opened at once.
 const AT_ONCE: usize = 16;
-/// How often it says how far it is.
+/// Pause between two reports.
 const TELL: Duration = Duration::from_millis(200);
 
 /// The settings of a process.
@@ -43,7 +43,7 @@ pub(crate) struct Settings {
     pub(crate) broken: Option<Break>,
 }
 
-/// How far a process is.
+/// The progress of a process.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub(crate) enum Phase {
     #[default]
@@ -52,23 +52,23 @@ pub(crate) enum Phase {
     /// All sessions are open.
     Open,
     Churning,
-    /// Nobody has a lock any more or waits for one.
+    /// No task holds a lock or waits for one.
     Idle,
     /// All sessions are closed.
     Closed,
 }
 
-/// What a process has done, a line of JSON.
+/// The record of a process, reported as a line of JSON.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub(crate) struct Tally {
     pub(crate) phase: Phase,
-    /// How often which turn was taken.
+    /// Number of turns of each kind.
     pub(crate) turns: BTreeMap<String, u64>,
-    /// What went wrong, and how often.
+    /// Number of errors of each kind.
     pub(crate) errors: BTreeMap<String, u64>,
-    /// How many different locks were held.
+    /// Number of different locks that were held.
     pub(crate) locks: usize,
-    /// How many sessions were opened, the first ones included.
+    /// Number of sessions that were opened, including the first ones.
     pub(crate) opened: u64,
 }
 
@@ -77,7 +77,7 @@ impl Tally {
         self.turns.values().sum()
     }
 
-    /// That of both together, as far as the slower one.
+    /// Adds another tally. The phase is that of the slower process.
     pub(crate) fn add(&mut self, other: &Tally) {
         self.phase = self.phase.min(other.phase);
         self.locks += other.locks;
@@ -90,7 +90,7 @@ impl Tally {
     }
 }
 
-/// What the pairs of a process share.
+/// The tally that the pairs of a process share.
 pub(super) struct Board(Mutex<Tally>);
 
 impl Board {
@@ -109,7 +109,7 @@ impl Board {
     }
 }
 
-/// Does what it is told until it is told to end.
+/// Carries out orders until the order to end.
 pub(crate) async fn churn(settings: Settings) -> Outcome<()> {
     allow_files();
     let mut orders = Orders::listen();

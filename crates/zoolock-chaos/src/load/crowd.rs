@@ -1,4 +1,4 @@
-//! All clients: some processes, which are told what to do, and say how far they are.
+//! All clients: some processes that carry out orders and report their progress.
 
 use std::process::Stdio;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -14,7 +14,7 @@ use super::{ARENAS, LOOK, SETTLED, Settings};
 use crate::Outcome;
 use crate::process::Having;
 
-/// The processes; they end with this value.
+/// The processes. They end when this value is dropped.
 pub(super) struct Crowd {
     processes: Vec<Process>,
 }
@@ -30,7 +30,7 @@ impl Crowd {
     pub(super) fn start(settings: &Settings, server: &std::net::SocketAddr, seed: u64) -> Outcome<Crowd> {
         let pairs = settings.sessions / 2;
         let share = |all: usize, number: usize| all * number / settings.processes;
-        // All together take so many turns a second.
+        // All processes together take `rate` turns per second.
         let pause = pairs as u64 * 1000 / settings.rate.max(1);
         let mut processes = Vec::new();
         for number in 0..settings.processes {
@@ -75,7 +75,7 @@ impl Crowd {
         Ok(())
     }
 
-    /// Waits until all are that far.
+    /// Waits until all processes have reached this phase.
     pub(super) async fn all_say(&mut self, phase: Phase, patience: Duration) -> Outcome<()> {
         let deadline = Instant::now() + patience;
         loop {
@@ -105,7 +105,7 @@ impl Crowd {
         Having::of_all(&pids)
     }
 
-    /// Lets all end.
+    /// Ends all processes.
     pub(super) async fn end(mut self) -> Outcome<()> {
         self.tell("end").await?;
         for process in &mut self.processes {

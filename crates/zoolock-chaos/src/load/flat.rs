@@ -1,7 +1,7 @@
-//! Whether a figure grows.
+//! The growth of a figure.
 
-/// How much a figure grew over its second half by the line that fits it best (least squares), as a part of its mean there.
-/// `None`: there is too little to say.
+/// Returns the growth of a figure over its second half, relative to its mean there, by the line that fits best (least
+/// squares). `None` if there is too little data.
 pub(crate) fn growth(points: &[(f64, f64)]) -> Option<f64> {
     let (first, last) = (points.first()?.0, points.last()?.0);
     let half: Vec<_> = points.iter().filter(|(at, _)| *at >= f64::midpoint(first, last)).collect();
@@ -24,7 +24,7 @@ pub(crate) fn growth(points: &[(f64, f64)]) -> Option<f64> {
 mod tests {
     use super::growth;
 
-    /// As a run has it unless it is told otherwise.
+    /// The default tolerance of a run.
     const TOLERANCE: f64 = 0.05;
 
     fn points(value: impl Fn(f64) -> f64) -> Vec<(f64, f64)> {

@@ -1,4 +1,4 @@
-//! Two sessions and one task that takes locks by them, in all the ways in which locks and sessions come and go.
+//! Two sessions, and one task that takes locks by them. Together they use all ways to open and close locks and sessions.
 
 use std::ops::Range;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -12,20 +12,20 @@ use zoolock::{Error, Guard, Zoolock};
 use super::Break;
 use super::churn::Board;
 
-/// Long enough for an ensemble that is slow, and no longer: a lock that is never had is an error.
+/// Long enough for a slow ensemble. A lock that is not acquired in this time is an error.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// What is kept of each turn where memory is to leak.
+/// Bytes that a seeded leak keeps of each turn.
 const LEAK: usize = 16 << 10;
 
 static LEAKED: Mutex<Vec<Vec<u8>>> = Mutex::new(Vec::new());
 
-/// Two sessions, whose locks nobody else asks for.
+/// Two sessions. No other client takes their locks.
 pub(super) struct Pair {
     connect: String,
     one: Zoolock,
     other: Zoolock,
     locks: Range<usize>,
-    /// How many of them were held.
+    /// Number of these locks that were held so far.
     held: usize,
     next: usize,
     pause: Duration,
@@ -34,24 +34,24 @@ pub(super) struct Pair {
     board: Arc<Board>,
 }
 
-/// What a turn is.
+/// A kind of turn.
 #[derive(Clone, Copy, Debug)]
 enum Turn {
-    /// Acquired, held, released.
+    /// The lock is acquired, held and released.
     Plain,
-    /// The same, and nobody waits for the release.
+    /// As `Plain`, but the release is not awaited.
     Dropped,
-    /// The other one waits and has it next.
+    /// The other session waits, and gets the lock next.
     HandedOver,
-    /// The other one waits, and not for long enough.
+    /// The other session waits, but not long enough.
     TimedOut,
-    /// Whoever asks for it does not wait for the answer.
+    /// The acquisition is dropped after a short time.
     Cancelled,
-    /// The other one does so while it is held.
+    /// The acquisition of the other session is dropped while the lock is held.
     CancelledInQueue,
     /// A session is closed and another one opened.
     Reopened,
-    /// The session of the holder is closed, and the other one has the lock next.
+    /// The session of the holder is closed, and the other session gets the lock next.
     ClosedInHold,
 }
 
@@ -102,12 +102,12 @@ impl Pair {
         Ok(Pair { connect: address, one, other, locks, held: 0, next, pause, rng, broken, board })
     }
 
-    /// Turn after turn, until it is told to stop.
+    /// Takes turn after turn, until the order to stop.
     pub(super) async fn work(mut self, mut stopped: watch::Receiver<bool>) -> Pair {
         let most = u64::try_from(2 * self.pause.as_millis()).unwrap_or(u64::MAX).max(1);
         loop {
             let pause = Duration::from_millis(self.rng.u64(..most));
-            // Whoever could tell is gone, or tells.
+            // Ends on the order to stop, and also if the sender is dropped.
             if timeout(pause, stopped.wait_for(|stopped| *stopped)).await.is_ok() {
                 return self;
             }
@@ -126,7 +126,7 @@ impl Pair {
         }
     }
 
-    /// Closes both and waits until they are closed.
+    /// Closes both sessions and waits until they are closed.
     pub(super) async fn close(self) {
         self.one.close().await;
         self.other.close().await;
@@ -139,7 +139,7 @@ impl Pair {
         let soon = Duration::from_micros(self.rng.u64(..10_000));
         match turn {
             Turn::Cancelled => {
-                // It may be had before that.
+                // The lock may be granted before that.
                 if let Ok(guard) = timeout(soon, mutex.lock()).await {
                     release(guard.map_err(|error| brief(&error))?).await?;
                 }
@@ -199,7 +199,7 @@ impl Pair {
         }
     }
 
-    /// The next lock next time.
+    /// Counts the lock as held, and moves on to the next lock.
     fn is_held(&mut self) {
         if self.held < self.locks.len() {
             self.held += 1;
@@ -213,7 +213,7 @@ impl Pair {
         let fresh = connect(&self.connect).await.map_err(|error| brief(&error))?;
         self.board.tally().opened += 1;
         drop(std::mem::replace(&mut self.one, fresh));
-        // Neither of them grows older than the other.
+        // The sessions change roles, so that each is replaced in turn.
         std::mem::swap(&mut self.one, &mut self.other);
         Ok(())
     }
@@ -223,7 +223,7 @@ async fn release(guard: Guard) -> Result<(), String> {
     guard.release().await.map_err(|error| brief(&error))
 }
 
-/// Without the names in it.
+/// Describes an error without the names in it.
 fn brief(error: &Error) -> String {
     match error {
         Error::Lost { reason, .. } => format!("lost, {reason}"),

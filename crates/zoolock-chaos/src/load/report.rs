@@ -1,4 +1,4 @@
-//! What came out: a table, and what must not be.
+//! The report of a run: a table, and the violations.
 
 use std::fmt::Write as _;
 
@@ -6,7 +6,7 @@ use super::flat::growth;
 use super::{OTHER_FILES, Sample, Settings, Story};
 use crate::report::SHOWN;
 
-/// What is to stay as it is.
+/// The figures that must not grow.
 const FIGURES: [(&str, Figure); 4] = [
     ("memory of the server", |sample| sample.server.memory),
     ("memory of the clients", |sample| sample.clients.memory),
@@ -14,7 +14,7 @@ const FIGURES: [(&str, Figure); 4] = [
     ("files of the clients", |sample| sample.clients.files),
 ];
 
-/// What a virtual machine may put on its heap for itself, classes and buffers, once.
+/// Bytes that a virtual machine may use once on its heap for its own classes and buffers.
 const OF_ITSELF: u64 = 4 << 20;
 
 type Figure = fn(&Sample) -> u64;
@@ -23,7 +23,7 @@ fn points(story: &Story, figure: Figure) -> Vec<(f64, f64)> {
     story.samples.iter().map(|sample| (sample.at, figure(sample) as f64)).collect()
 }
 
-/// What must not be.
+/// Returns the violations of a run.
 pub(super) fn violations(settings: &Settings, story: &Story) -> Vec<String> {
     let mut found = Vec::new();
     for (what, figure) in FIGURES {
@@ -67,7 +67,7 @@ pub(super) fn violations(settings: &Settings, story: &Story) -> Vec<String> {
     found.into_iter().map(|what| format!("{:?}: {what}", story.kind)).collect()
 }
 
-/// The table.
+/// Returns the table.
 pub(super) fn text(settings: &Settings, seed: u64, stories: &[Story], violations: &[String]) -> String {
     let mut text = String::new();
     let Settings { sessions, locks, time, processes, tolerance, .. } = settings;

@@ -1,4 +1,4 @@
-//! The server under load, and what it says of itself.
+//! The server under load, and its counts.
 
 use std::net::SocketAddr;
 use std::path::Path;
@@ -15,18 +15,18 @@ use crate::Outcome;
 use crate::binary;
 use crate::tree::{self, ROOT};
 
-/// ZooKeeper's own default, and that of the command.
+/// The tick: ZooKeeper's own default, and that of the command.
 const TICK: Duration = Duration::from_secs(2);
-/// How many answers are waited for at once.
+/// Number of requests in flight.
 const FLIGHT: usize = 500;
 
-/// One of both.
+/// One of the two servers.
 pub(super) enum Server {
     Serve(Box<Serving>),
     Apache(Box<Apache>),
 }
 
-/// What a server counts.
+/// The counts that a server reports.
 #[derive(Clone, Copy, Debug, Default, Serialize)]
 pub(super) struct Counts {
     pub(super) sessions: u64,
@@ -36,7 +36,7 @@ pub(super) struct Counts {
 }
 
 impl Counts {
-    /// Nobody has a lock, waits for one, or looks at one.
+    /// Returns whether no client holds a lock, waits for one, or watches one.
     pub(super) fn is_free(&self) -> bool {
         self.ephemerals == 0 && self.watches == 0
     }
@@ -52,7 +52,7 @@ impl Server {
                 Ok(Server::Serve(Box::new(Serving::start(command).await?)))
             }
             Kind::Apache => {
-                // Any number of clients from one address, as the harness has it.
+                // The harness already allows any number of clients from one address.
                 let options = ServerOptions {
                     tick: TICK,
                     heap: "512m".to_owned(),
@@ -78,15 +78,15 @@ impl Server {
         }
     }
 
-    /// Bytes on the heap of the virtual machine that something can still reach, when it has thrown away the others. Its
-    /// process has the heap whole from the start, and would not show them.
+    /// Returns the live bytes on the heap of the virtual machine, after it has collected its garbage. The memory of
+    /// the process does not show them, because it has the whole heap from the start.
     pub(super) async fn alive(&self) -> Outcome<Option<u64>> {
         let Server::Apache(_) = self else { return Ok(None) };
         let mut jcmd = Command::new("jcmd");
         jcmd.arg(self.pid()?.to_string()).arg("GC.class_histogram").kill_on_drop(true);
         let output = timeout(SETTLED, jcmd.output()).await??;
         let said = String::from_utf8_lossy(&output.stdout);
-        // `Total`, how many objects, and their bytes.
+        // `Total`, the number of objects, and their bytes.
         let total = said.lines().rev().find_map(|line| line.strip_prefix("Total"));
         let bytes = total.and_then(|figures| figures.split_whitespace().nth(1)?.parse().ok());
         bytes.map(Some).ok_or_else(|| format!("jcmd does not say what is on the heap: {said}").into())
@@ -107,7 +107,7 @@ impl Server {
         })
     }
 
-    /// What it counts when it is so, or after a while.
+    /// Waits until the counts satisfy `is_so`, at most for [`SETTLED`]. Returns the counts.
     pub(super) async fn settles(&self, is_so: impl Fn(&Counts) -> bool) -> Outcome<Counts> {
         let deadline = Instant::now() + SETTLED;
         loop {
@@ -119,7 +119,7 @@ impl Server {
         }
     }
 
-    /// How many directories of locks there are, and what is in them.
+    /// Returns the number of lock directories, and the znodes that are left in them.
     pub(super) async fn left(&self) -> Outcome<(usize, Vec<String>)> {
         let client = tree::connect(&self.addr().to_string()).await?;
         client.sync(ROOT).await?;
@@ -129,7 +129,7 @@ impl Server {
             let paths: Vec<String> = some.iter().map(|name| format!("{ROOT}/{name}")).collect();
             let asked: Vec<_> = paths.iter().map(|path| client.check_stat(path)).collect();
             for (path, stat) in paths.iter().zip(asked) {
-                // One that is gone by now was empty.
+                // A directory that was deleted meanwhile was empty.
                 match stat.await? {
                     Some(stat) if stat.num_children > 0 => {
                         left.push(format!("{path}, with {} in it", stat.num_children));
@@ -142,7 +142,7 @@ impl Server {
         Ok((directories.len(), left))
     }
 
-    /// Ends it in good order.
+    /// Stops the server cleanly.
     pub(super) async fn end(self) -> Outcome<()> {
         match self {
             Server::Serve(serving) => {

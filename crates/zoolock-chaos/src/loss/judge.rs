@@ -142,7 +142,7 @@ mod tests {
 
     const SECOND: i64 = 1_000_000_000;
 
-    /// Fault at 100 s, valid until 103.9 s, rival's grant at 106.5 s.
+    /// Returns a case without violations: fault at 100 s, valid until 103.9 s, rival's grant at 106.5 s.
     fn good(fault: Fault) -> Case {
         let looks = [(990, true), (1000, true), (1039, true), (1041, false)];
         let looks = looks.map(|(tenths, valid)| (tenths * SECOND / 10, valid)).to_vec();

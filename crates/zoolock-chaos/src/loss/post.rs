@@ -131,7 +131,7 @@ impl Post {
         if let Ok(None) = self.child.try_wait()
             && let Some(pid) = self.child.id().and_then(|pid| Pid::from_raw(pid as i32))
         {
-            // The pid is that of our child until it is waited for.
+            // Until the child is waited for, the pid is its own.
             let _ = kill_process(pid, signal);
         }
     }

@@ -64,8 +64,8 @@ impl Args {
     }
 }
 
-/// Replaces the tip of clap to put `--` before an unknown flag: behind `--` `run` has its command, and most subcommands have
-/// no argument.
+/// Replaces clap's tip to put `--` before an unknown flag. After `--`, `run` expects its command, and
+/// most subcommands have no argument.
 fn with_working_tip(mut error: clap::Error) -> clap::Error {
     let is_wrong = |tip: &StyledStr| tip.to_string().contains(" as a value, use ");
     let Some(ContextValue::StyledStrs(tips)) = error.get(ContextKind::Suggested) else { return error };

@@ -15,7 +15,7 @@ const SHOWN: [(&str, &[&str]); 3] = [
     ("serve", &["listen", "data", "tls_listen", "require_auth", "users", "metrics", "status", "stop"]),
 ];
 
-/// Hides the other flags of each command from `-h`, and moves the notes to `--help`.
+/// Hides all flags but the listed ones from the `-h` of each command, and moves the notes to `--help`.
 pub(super) fn shorten(mut command: Command) -> Command {
     // Adds the global flags to the subcommands.
     command.build();
@@ -24,7 +24,7 @@ pub(super) fn shorten(mut command: Command) -> Command {
     short(command).mut_subcommands(commands)
 }
 
-/// Hides the other flags of one command.
+/// Hides all flags but the listed ones from the `-h` of one command, and moves its notes to `--help`.
 fn short(command: Command) -> Command {
     let chosen = SHOWN.iter().find(|(name, _)| *name == command.get_name()).map(|(_, flags)| *flags);
     let notes = command.get_after_help().cloned().unwrap_or_default();

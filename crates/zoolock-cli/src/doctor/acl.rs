@@ -1,4 +1,4 @@
-//! Who may come, and what everybody may do.
+//! Checks which clients the servers admit, and which changes the access control lists allow to everyone.
 
 use std::time::Duration;
 
@@ -78,7 +78,7 @@ pub(super) async fn judge_access(service: &Service, known: &Known, place: &str, 
     open
 }
 
-/// Whether a session without credentials can look at anything, as far as that can be told.
+/// Returns whether a session without credentials may read. `None` if that is not known.
 async fn gets_in(hosts: &str, tls: Option<&Tls>, service: &Service, place: &str) -> Option<bool> {
     let look = async {
         let anonymous = tls.map(Tls::anonymous);
@@ -90,7 +90,8 @@ async fn gets_in(hosts: &str, tls: Option<&Tls>, service: &Service, place: &str)
     timeout(PATIENCE, look).await.ok().and_then(|looked| admitted(&looked))
 }
 
-/// Who is not answered may be let in another time: only a refusal is one.
+/// Returns whether the client was admitted. Only a refusal means that it was not: after another
+/// error, a later attempt may succeed.
 fn admitted(looked: &Result<(), Failure>) -> Option<bool> {
     match looked {
         Ok(()) => Some(true),
@@ -99,16 +100,16 @@ fn admitted(looked: &Result<(), Failure>) -> Option<bool> {
     }
 }
 
-/// Whom an access control list means that names everybody.
+/// The clients to which an access control list entry for everyone applies.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Everybody {
     AtAll,
     WithCredentials,
-    /// Nobody else has credentials.
+    /// Only processes of this user can connect.
     OfThisUser,
 }
 
-/// Tells which directories everybody may change.
+/// Reports the directories that everyone may change.
 pub(super) fn judge(tree: &Tree, chroot: &str, root: &str, everybody: Everybody, report: &mut Report) {
     let (everybody, level) = match everybody {
         Everybody::AtAll => ("anybody", Level::Warning),
@@ -170,14 +171,14 @@ pub(super) fn judge(tree: &Tree, chroot: &str, root: &str, everybody: Everybody,
     }
 }
 
-/// What an access control list lets everybody do.
+/// The rights that an access control list gives to everyone.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Open {
-    /// Nothing that matters.
+    /// None that changes anything.
     No,
-    /// Queue.
+    /// The right to create znodes, and so to queue.
     Creatable,
-    /// Delete the nodes of others, or write over them.
+    /// The right to delete or overwrite znodes, or to change the list.
     Writable,
 }
 

@@ -1,4 +1,4 @@
-//! Finds locks of clients whose connect string has another chroot: those clients do not exclude ours.
+//! Finds locks of clients whose connect string has another chroot: those clients do not exclude clients of this chroot.
 
 use std::cmp::Reverse;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -90,7 +90,7 @@ async fn age_if_new(client: &Requests, chroot: &str, root: &str, clock_ms: i64) 
 
 /// Returns other chroots in which locks have contenders, with the number of those locks.
 async fn others(client: &Requests, chroot: &str, root: &str, report: &mut Report) -> Vec<String> {
-    // The locks of a chroot and of those below it would be the same.
+    // With this root, the locks of a chroot include the locks of all chroots below it.
     if root == "/" {
         return Vec::new();
     }
@@ -121,7 +121,8 @@ async fn others(client: &Requests, chroot: &str, root: &str, report: &mut Report
     others
 }
 
-/// Returns possible chroots: those above this one, and all children of these and of this one. Similar names come first.
+/// Returns possible chroots: the parents of this one, and all children of the parents and of this
+/// one. Similar names come first.
 async fn candidates(client: &Requests, chroot: &str, root: &str) -> Vec<String> {
     let first = root.trim_start_matches('/').split('/').next().unwrap_or_default();
     let mut candidates = Vec::new();

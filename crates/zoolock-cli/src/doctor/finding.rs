@@ -1,4 +1,4 @@
-//! What was found, how bad it is, and what to do about it.
+//! The findings, each with a level and a remedy, and the report about all of them.
 
 use serde::Serialize;
 
@@ -8,20 +8,20 @@ use crate::exit::Exit;
 use crate::list::{Look, to_json};
 use crate::talk::printable;
 
-/// What `--json` promises to be, here and elsewhere.
+/// Schema name of the report, the same as in `list.rs`.
 const SCHEMA: &str = "zoolock/1";
 
-/// How bad something is; the worst comes last.
+/// The severity of a finding, in rising order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub(super) enum Level {
-    /// As it should be.
+    /// No problem.
     Ok,
-    /// Worth knowing, or not to be known.
+    /// Information, or a fact that could not be determined.
     Note,
-    /// Locks work, but less well than they could, or not for long.
+    /// Locks work with a limitation, or not for long.
     Warning,
-    /// Locks fail, or more than one may hold.
+    /// Locks fail, or two clients may hold a lock at once.
     Error,
 }
 
@@ -48,31 +48,32 @@ impl Level {
 /// One finding.
 #[derive(Debug, Clone, Serialize)]
 pub(super) struct Finding {
-    /// Which check found it; the same word in every version.
+    /// The name of the check, the same in every version.
     pub(super) check: &'static str,
     pub(super) level: Level,
     pub(super) what: String,
-    /// The next step, where there is one.
+    /// The next step, if there is one.
     pub(super) remedy: Option<String>,
 }
 
-/// Everything that was found, as `doctor --json` prints it.
+/// The report, as `doctor --json` prints it.
 #[derive(Debug, Serialize)]
 pub(super) struct Report {
     schema: &'static str,
-    /// As it was named; `local` for this user's server.
+    /// The connect string, or `local` for this user's server.
     service: String,
     root: String,
     /// The worst level among the findings.
     worst: Level,
     /// Set if everything was examined.
     pub(super) complete: bool,
-    /// How many directories at and below the root were looked at, and how many of them had contenders.
+    /// The number of directories at and below the root that were examined.
     pub(super) directories: usize,
+    /// The number of directories with contenders.
     pub(super) queues: usize,
     pub(super) session: Option<Granted>,
     pub(super) latency: Option<Latency>,
-    /// Milliseconds by which the service's clock is ahead of ours.
+    /// Milliseconds by which the server's clock is ahead of this machine's.
     pub(super) clock_ms: Option<i64>,
     pub(super) findings: Vec<Finding>,
 }
@@ -121,7 +122,7 @@ impl Report {
         self.note(check, why, remedy);
     }
 
-    /// Records that the examination failed, so that the report cannot be taken for that of a healthy service.
+    /// Records that the examination failed. Without this, the report would look like that of a healthy server.
     pub(super) fn failed(&mut self, why: String) {
         self.complete = false;
         self.error("service", why, "mend this first, then run zoolock doctor again");
@@ -153,7 +154,7 @@ impl Report {
         to_json(self)
     }
 
-    /// A line for each finding and one for its remedy; on a terminal they are folded at its edge.
+    /// Returns the report as a table: a line for each finding and one for its remedy, folded to the width of the terminal.
     pub(super) fn table(&self, look: &Look) -> String {
         let check = self.findings.iter().map(|finding| finding.check.len()).max().unwrap_or(0).max(5);
         let indent = "warning".len() + 2 + check + 2;
@@ -172,9 +173,9 @@ impl Report {
     }
 }
 
-/// Text that begins in column `indent`, in lines that end before the edge of the terminal.
+/// Folds text that begins in column `indent` into lines of at most `width` columns.
 fn folded(text: &str, indent: usize, width: Option<usize>) -> String {
-    // So narrow a column would be harder to read than lines that the terminal breaks.
+    // In a narrower column, folded lines are harder to read than lines that the terminal breaks.
     let Some(width) = width.filter(|width| *width >= indent + 20) else { return text.to_owned() };
     let mut lines = String::new();
     let mut column = indent;

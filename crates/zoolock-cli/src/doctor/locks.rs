@@ -200,7 +200,7 @@ fn judge(locks: &[Snapshot], unknown: &[String], report: &mut Report) {
     }
 }
 
-/// The directories of a foreign semaphore besides the lock's own.
+/// Returns the directories of a foreign semaphore other than the lock's own.
 fn parts(lock: &Snapshot) -> impl Iterator<Item = &String> {
     let directories = lock
         .foreign_semaphore

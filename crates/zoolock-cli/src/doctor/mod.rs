@@ -1,15 +1,15 @@
-//! `zoolock doctor`: is this a service on which locks can be relied, and is all well with those that are there.
+//! `zoolock doctor`: checks whether locks work on the servers, and whether the existing locks are in order.
 //!
-//! * `servers.rs`, `words.rs`: what each server says of itself, without a session.
-//! * `session.rs`: what a session is granted, beside what a lease needs.
-//! * `timing.rs`: how long requests take, and the clock.
-//! * `acl.rs`: who gets in, and what everybody may do.
+//! * `servers.rs`, `words.rs`: the answers of each server to four-letter words, without a session.
+//! * `session.rs`: the granted session timeout, compared with the needs of a lease.
+//! * `timing.rs`: the latency of requests, and the clock.
+//! * `acl.rs`: access without credentials, and access control lists.
 //! * `chroots.rs`: locks of clients with another chroot.
-//! * `tree.rs`, `locks.rs`: the directories, their numbers and their queues.
-//! * `orphans.rs`: nodes that nobody owns.
-//! * `finding.rs`: how all of that is told.
+//! * `tree.rs`, `locks.rs`: the lock directories, their sequence numbers and their queues.
+//! * `orphans.rs`: znodes of contenders whose session has ended.
+//! * `finding.rs`: the report.
 //!
-//! It writes one ephemeral node, and deletes it.
+//! The command creates one ephemeral znode, and deletes it.
 
 mod acl;
 mod chroots;
@@ -42,10 +42,10 @@ use crate::plan::{Doctor, Endpoint, Service};
 use crate::signals::Signals;
 use crate::talk::Talk;
 
-/// The time in which the session must close.
+/// Maximum time to close the session.
 const FAREWELL: Duration = Duration::from_secs(5);
 
-/// Examines the service and prints the findings. With `--strict` the worst finding decides the exit code.
+/// Examines the servers and the locks, and prints the findings. With `--strict`, the worst finding decides the exit code.
 pub(crate) async fn doctor(plan: Doctor, color: ColorWhen, talk: &Arc<Talk>) -> Result<Exit, Failure> {
     let mut signals = Signals::listen().map_err(|error| Failure::unavailable(error.to_string()))?;
     let (named, chroot) = match &plan.service.endpoint {
@@ -72,7 +72,7 @@ pub(crate) async fn doctor(plan: Doctor, color: ColorWhen, talk: &Arc<Talk>) -> 
     Ok(report.exit(plan.strict))
 }
 
-/// Adds its findings to the report, also if it fails later.
+/// Runs the checks and adds their findings to the report. The findings stay if a later check fails.
 async fn examine(plan: &Doctor, chroot: &str, report: &mut Report, talk: &Talk) -> Result<(), Failure> {
     let service = &plan.service;
     talk.status("asking the servers");
@@ -135,17 +135,17 @@ async fn examine_with(
             locks::look(&zoolock, &tree, chroot, report).await;
             connect::close(zoolock).await;
         }
-        // The session was judged already; here somebody tries to use it.
+        // The session was checked above. Here the library opens another one, for locks.
         Err(failure) => report.error("locks", failure.to_string(), "see what was found about the session"),
     }
-    // `zoolock serve` ends a session and what belongs to it in one transaction.
+    // `zoolock serve` ends a session and deletes its ephemeral znodes in one transaction, so it leaves no orphans.
     if !known.own {
         orphans::judge(known, &root, chroot, report).await;
     }
     Ok(())
 }
 
-/// The servers of the connect string, each with its port, and how to speak to them.
+/// Returns the servers of the connect string, each with its port, and the TLS settings.
 async fn servers_of(service: &Service) -> Result<(Vec<String>, Option<Tls>), Failure> {
     match &service.endpoint {
         Endpoint::Local => {
@@ -160,14 +160,14 @@ async fn servers_of(service: &Service) -> Result<(Vec<String>, Option<Tls>), Fai
     }
 }
 
-/// An address in brackets has colons of its own.
+/// Adds the default port if there is none. An IPv6 address in brackets contains colons.
 fn with_port(host: &str) -> String {
     let has_port =
         host.rsplit_once(':').is_some_and(|(_, port)| port.parse::<u16>().is_ok() && !host.ends_with(']'));
     if has_port { host.to_owned() } else { format!("{host}:2181") }
 }
 
-/// The deepest node of the way to the root that is there.
+/// Returns the deepest existing znode on the path to the root. Reports a missing chroot or root.
 async fn standing(
     client: &Requests,
     chroot: &str,

@@ -1,7 +1,9 @@
-//! Lock nodes that belong to no live session: they would never go, and their locks never be free.
+//! Finds orphans: ephemeral znodes of contenders whose session has ended. They are never deleted,
+//! so their locks are never free.
 //!
-//! A client cannot see who is alive, but servers tell it to those whom they let ask `dump`. It says what it says at several
-//! moments, so only what two of them say is believed. What it says must not be printed: ids of sessions are in it.
+//! Only a server knows its live sessions. It lists them in the answer to `dump`, if it allows that word. The
+//! answer is not one consistent state, so a znode is an orphan only if two answers agree. The answer contains
+//! session ids, so it must not be printed.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 
@@ -11,10 +13,10 @@ use super::servers::Known;
 use super::words::{Silence, ask};
 
 const CHECK: &str = "orphans";
-/// A hundred thousand sessions with an ephemeral each.
+/// Maximum size of the answer to `dump`: enough for 100,000 sessions with one ephemeral znode each.
 const MOST: usize = 32 << 20;
 
-/// Asks twice, and tells which locks have nodes that nobody owns.
+/// Asks a server twice, and reports the locks with orphans.
 pub(super) async fn judge(known: &Known, root: &str, chroot: &str, report: &mut Report) {
     let mut asked = None;
     for address in &known.there {
@@ -56,7 +58,7 @@ pub(super) async fn judge(known: &Known, root: &str, chroot: &str, report: &mut 
         let count = second.owned.keys().filter(|path| is_below(path, root)).count();
         return report.ok(CHECK, format!("all {count} nodes of contenders belong to live sessions"));
     }
-    // Not the nodes: some makes write the id of the session into their names.
+    // Names the locks and not the znodes: some client libraries write the session id into the names of their znodes.
     let locks: BTreeSet<&str> =
         orphans.iter().filter_map(|path| path.rsplit_once('/')).map(|(lock, _)| lock).collect();
     let locks: Vec<String> = locks.into_iter().map(|lock| shown(lock, chroot).to_owned()).collect();
@@ -71,10 +73,10 @@ async fn dump(address: &str, known: &Known) -> Result<Dump, Silence> {
     Dump::parse(&ask(address, known.tls.as_ref(), "dump", MOST).await?).ok_or(Silence::Refused)
 }
 
-/// What is wanted of the answer to `dump`. No `Debug`: it is not to be printed.
+/// The used parts of the answer to `dump`. It has no `Debug`, because it must not be printed.
 struct Dump {
     live: HashSet<u64>,
-    /// Ephemeral nodes, and whose they are.
+    /// The paths of the ephemeral znodes, with the ids of their sessions.
     owned: BTreeMap<String, u64>,
 }
 
@@ -82,7 +84,7 @@ impl Dump {
     fn parse(text: &str) -> Option<Self> {
         let (sessions, rest) = text.split_once("ephemeral nodes dump:")?;
         let (nodes, _) = rest.split_once("Connections dump:").unwrap_or((rest, ""));
-        // A leader has a line for each, a follower one with the timeout behind it.
+        // A leader prints each session id on a line of its own. A follower prints the timeout after it.
         let live = sessions.lines().filter_map(|line| id(line.split_whitespace().next()?)).collect();
         let mut owner = None;
         let mut owned = BTreeMap::new();
@@ -101,7 +103,7 @@ fn id(text: &str) -> Option<u64> {
     u64::from_str_radix(text.strip_prefix("0x")?, 16).ok()
 }
 
-/// Which nodes belonged to the same session twice, and it was not alive either time.
+/// Returns the znodes that belonged to the same session in both answers, if the session was live in neither.
 fn orphans<'a>(first: &'a Dump, second: &Dump, root: &str) -> Vec<&'a str> {
     let is_dead = |dump: &Dump, owner: &u64| !dump.live.contains(owner);
     let dead = first.owned.iter().filter(|(path, owner)| {
@@ -121,13 +123,13 @@ fn is_below(path: &str, root: &str) -> bool {
 mod tests {
     use super::*;
 
-    /// As a standalone Apache ZooKeeper 3.8.0 says it.
+    /// The answer of a standalone Apache ZooKeeper 3.8.0.
     const LEADER: &str = "SessionTracker dump:\nSession Sets (3)/(2):\n0 expire at Sun Nov 22 13:00:00 UTC 2026:\n\
         2 expire at Sun Nov 22 13:00:10 UTC 2026:\n\t0x100000000000001\n\t0x100000000000002\nephemeral nodes dump:\n\
         Sessions with Ephemerals (3):\n0x100000000000001:\n\t/locks/a/lock-0000000000\n0x1000000000000ff:\n\
         \t/locks/b/lock-0000000004\n\t/elsewhere/x\n0x100000000000002:\n\t/locks/a/lock-0000000001\nConnections dump:\n\
         Connections Sets (1)/(1):\n1 expire at Sun Nov 22 13:00:10 UTC 2026:\n\tip: /127.0.0.1:1 sessionId: 0x1\n";
-    /// As a follower does.
+    /// The answer of a follower.
     const FOLLOWER: &str = "SessionTracker dump:\nGlobal Sessions(1):\n0x100000000000001\t30000ms\n\
         ephemeral nodes dump:\nSessions with Ephemerals (0):\nConnections dump:\n";
 

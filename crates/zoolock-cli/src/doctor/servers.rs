@@ -1,4 +1,4 @@
-//! The servers of the connect string, one by one.
+//! Asks each server of the connect string for its settings and its state.
 
 use std::net::IpAddr;
 use std::time::Duration;
@@ -12,14 +12,14 @@ use super::words::{Identity, Silence, ask, configuration};
 
 const CHECK: &str = "server";
 const CONNECTIONS: &str = "connections";
-/// Whoever names more than this is not told of all of them.
+/// Maximum number of servers that are asked.
 const MOST: usize = 16;
-/// Far more than any of these answers has.
+/// Maximum size of an answer in bytes. The expected answers are much shorter.
 const ANSWER: usize = 1 << 20;
-/// Before this there are no containers: free locks stay behind as empty directories.
+/// The first release with container znodes. On older servers, empty directories of free locks stay.
 const CONTAINERS: (u32, u32, u32) = (3, 5, 3);
 
-/// What the servers told of themselves.
+/// The facts from the answers of all servers.
 #[derive(Debug, Default)]
 pub(super) struct Known {
     /// Addresses of servers that accept connections.
@@ -27,19 +27,19 @@ pub(super) struct Known {
     /// Servers that accept connections and answer no four-letter word.
     pub(super) silent: Vec<String>,
     pub(super) tick: Option<Duration>,
-    /// The shortest and the longest session timeout that is granted.
+    /// The shortest and the longest session timeout that all servers grant.
     pub(super) limits: (Option<Duration>, Option<Duration>),
-    /// Whether all of them are `zoolock serve`, where they say what they are.
+    /// True if all servers with a known version are `zoolock serve`. `None` if no version is known.
     pub(super) zoolock: Option<bool>,
-    /// Whether all are on this machine.
+    /// True if all servers are on this machine.
     pub(super) loopback: bool,
-    /// How they are spoken to.
+    /// The TLS settings with which the servers are asked.
     pub(super) tls: Option<Tls>,
-    /// It is the server of local mode, to whose socket only processes of this user can connect.
+    /// Set for the server of local mode. Only processes of this user can connect to its socket.
     pub(super) own: bool,
 }
 
-/// One server.
+/// The answers of one server.
 struct Answers {
     host: String,
     identity: Result<Option<Identity>, Silence>,
@@ -47,7 +47,7 @@ struct Answers {
     read_only: bool,
 }
 
-/// Returns what is known of the server of local mode, which is not asked.
+/// Returns the facts about the server of local mode, which is not asked.
 pub(super) fn our_own(there: Vec<String>) -> Known {
     Known {
         there,
@@ -59,7 +59,7 @@ pub(super) fn our_own(there: Vec<String>) -> Known {
     }
 }
 
-/// Asks every server what it is.
+/// Asks the servers for their settings and their state, and reports findings about each.
 pub(super) async fn look(hosts: &[String], tls: Option<&Tls>, report: &mut Report) -> Known {
     let answers =
         join_all(hosts.iter().filter(|host| !is_socket(host)).take(MOST).map(|host| interview(host, tls)))
@@ -161,7 +161,7 @@ async fn interview(host: &str, tls: Option<&Tls>) -> Answers {
     let identity = match ask("srvr").await {
         Ok(text) => Ok(Identity::of_srvr(&text)),
         Err(silence @ (Silence::Unreachable(_) | Silence::Tls(_))) => Err(silence),
-        // Some answer only the one, some only the other.
+        // A server may allow only one of the two words.
         Err(silence) => match ask("mntr").await {
             Ok(text) => Ok(Identity::of_mntr(&text)),
             Err(_) => Err(silence),
@@ -196,7 +196,7 @@ fn judge_connections(host: &str, conf: &str, open: u32, report: &mut Report) {
 const RAISE: &str = "maxClientCnxns (`zoolock serve --max-connections-per-address`)";
 
 impl Known {
-    /// Reports servers that accept connections, and answer neither a word nor a session.
+    /// Reports servers that accept connections, but answer no word and open no session.
     pub(super) fn judge_silent(&self, report: &mut Report) {
         for host in &self.silent {
             report.error(
@@ -210,7 +210,7 @@ impl Known {
         }
     }
 
-    /// Reports that a session was opened with a server of this user.
+    /// Reports that a session was opened, if the server is this user's server.
     pub(super) fn is_there(&self, report: &mut Report) {
         if self.own {
             let there = self.there.join(", ");
@@ -218,7 +218,8 @@ impl Known {
         }
     }
 
-    /// The longest ticks count: a lease has to last on whichever server is the leader.
+    /// Adds an answer to `conf`. The longest tick and the narrowest limits count, because any of the
+    /// servers may become the leader.
     fn learn(&mut self, conf: &str) {
         let conf = configuration(conf);
         let number = |name: &str| conf.get(name).and_then(|text| text.parse::<u64>().ok());
@@ -237,7 +238,7 @@ pub(super) fn is_socket(hosts: &str) -> bool {
     hosts.starts_with("unix:/")
 }
 
-/// Whether nobody but this machine reaches it.
+/// Returns whether an address is on this machine.
 fn is_loopback(host: &str) -> bool {
     if is_socket(host) {
         return true;

@@ -12,7 +12,7 @@ use crate::duration::humane;
 
 const CHECK: &str = "session";
 
-/// The tick of a stock ZooKeeper.
+/// The default tick of Apache ZooKeeper.
 const USUAL_TICK: Duration = Duration::from_secs(2);
 
 /// The session that the server grants, and its lease.

@@ -1,4 +1,5 @@
-//! How long the service takes, and what its clock says. The one thing that is written, and it goes again.
+//! Measures the latency of requests, and compares the server's clock with this machine's. Creates one
+//! ephemeral znode, and deletes it.
 
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
@@ -11,18 +12,18 @@ use super::finding::Report;
 use crate::duration::{humane, in_two_units};
 
 const CHECK: &str = "latency";
-/// How many of each.
+/// Number of requests of each kind.
 const TURNS: usize = 10;
-/// How long all of one kind may take.
+/// Maximum time for all requests of one kind.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// So far clocks may differ without anybody's noticing.
+/// Difference of the clocks above which a note is reported.
 const CLOCK_NOTICED: Duration = Duration::from_secs(1);
-/// And so far they make nonsense of every time that is shown.
+/// Difference of the clocks above which a warning is reported. The times that zoolock shows are then wrong.
 const CLOCK_WRONG: Duration = Duration::from_secs(10);
-/// The difference of clocks from which on it is shown in days.
+/// Difference of the clocks from which on it is shown in days.
 const DAY: Duration = Duration::from_secs(86_400);
 
-/// How long requests took.
+/// Latency of each kind of request.
 #[derive(Debug, Clone, Serialize)]
 pub(super) struct Latency {
     read: Option<Times>,
@@ -30,7 +31,7 @@ pub(super) struct Latency {
     write: Option<Times>,
 }
 
-/// Of one kind of request.
+/// Latency of one kind of request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 struct Times {
     turns: usize,
@@ -38,7 +39,7 @@ struct Times {
     worst_us: u64,
 }
 
-/// Measures below `place`, a node that exists.
+/// Measures requests to `place`, an existing znode, and to an ephemeral znode below it.
 pub(super) async fn measure(client: &Requests, place: &str, granted: Duration, report: &mut Report) {
     let read = turns(async || client.exists(place).await.map(drop)).await;
     let sync = turns(async || client.sync(place).await).await;
@@ -49,7 +50,7 @@ pub(super) async fn measure(client: &Requests, place: &str, granted: Duration, r
     let write = match clock(client, &probe, report).await {
         Ok(()) => {
             let write = turns(async || client.write(&probe, b"").await).await;
-            // It would go with our session; sooner is better.
+            // The server would delete the znode at the end of the session. This is earlier.
             let _ = timeout(PATIENCE, client.delete(&probe)).await;
             write
         }
@@ -83,7 +84,7 @@ pub(super) async fn measure(client: &Requests, place: &str, granted: Duration, r
     report.latency = Some(Latency { read, sync, write });
 }
 
-/// Runs it some times, one after the other; `None` where it fails.
+/// Repeats a request until an error or a timeout, and measures each. `None` if the first request fails.
 async fn turns(mut turn: impl AsyncFnMut() -> Result<(), RequestError>) -> Option<Times> {
     let mut took = Vec::with_capacity(TURNS);
     let all = async {
@@ -95,7 +96,7 @@ async fn turns(mut turn: impl AsyncFnMut() -> Result<(), RequestError>) -> Optio
             took.push(begun.elapsed());
         }
     };
-    // What was measured by then is worth telling.
+    // The times measured before a timeout count.
     let in_time = timeout(PATIENCE, all).await;
     if in_time.is_err() {
         took.push(PATIENCE);
@@ -110,7 +111,7 @@ fn times(mut took: Vec<Duration>) -> Option<Times> {
     Some(Times { turns: took.len(), median_us: median, worst_us: took.last().map(us)? })
 }
 
-/// Beside the renewals of a lease: an answer may take an eighth of the session timeout (`docs/DESIGN.md`).
+/// Compares the latencies with the longest one that the lease allows, an eighth of the session timeout (`docs/DESIGN.md`).
 fn judge(all: [(&str, Option<Times>); 3], granted: Duration, report: &mut Report) {
     let longest = granted / 8;
     let mut fine = Vec::new();
@@ -144,7 +145,7 @@ fn judge(all: [(&str, Option<Times>); 3], granted: Duration, report: &mut Report
     }
 }
 
-/// Creates the znode, and compares the server's time of that with ours. `None` as error: no reply in time.
+/// Creates the znode, and compares its creation time with this machine's clock. The error `None` means no reply in time.
 async fn clock(client: &Requests, probe: &str, report: &mut Report) -> Result<(), Option<RequestError>> {
     let before = SystemTime::now();
     let made = timeout(PATIENCE, client.create_ephemeral(probe, b"", &[Acl::anyone(perms::ALL)])).await;
@@ -154,13 +155,13 @@ async fn clock(client: &Requests, probe: &str, report: &mut Report) -> Result<()
         Ok(Err(error)) => return Err(Some(error)),
         Err(_) => return Err(None),
     }
-    // Not the answer's: some releases do not tell it there (ZOOKEEPER-4026).
+    // Read with `exists`, because some releases leave the time out of the reply to the create (ZOOKEEPER-4026).
     let Ok(Ok(Some(stat))) = timeout(PATIENCE, client.exists(probe)).await else { return Ok(()) };
     judge_clock(before, stat.ctime, after, report);
     Ok(())
 }
 
-/// Compares a time of the service's clock with the times before and after it of ours.
+/// Compares a time of the server's clock with times of this machine before and after it.
 fn judge_clock(before: SystemTime, there: i64, after: SystemTime, report: &mut Report) {
     let (Some(before), Some(after)) = (unix_ms(before), unix_ms(after)) else {
         return report.error(
@@ -188,8 +189,8 @@ fn judge_clock(before: SystemTime, there: i64, after: SystemTime, report: &mut R
     }
 }
 
-/// Returns by how much a clock is ahead of ours that said `there` between `before` and `after`, and the uncertainty of that.
-/// The difference is 0 if the clock may have been right.
+/// Returns the difference and its uncertainty, if the server's clock showed `there` between the local times `before` and
+/// `after`. A positive difference means that the server is ahead. The difference is 0 if its clock may have been right.
 fn offset(before: i64, there: i64, after: i64) -> (i64, u32) {
     let uncertain = u32::try_from(after.saturating_sub(before)).unwrap_or(0);
     (there - there.clamp(before, after.max(before)), uncertain)
@@ -199,7 +200,7 @@ fn unix_ms(time: SystemTime) -> Option<i64> {
     i64::try_from(time.duration_since(UNIX_EPOCH).ok()?.as_millis()).ok()
 }
 
-/// Short times as they are; nobody needs the digits of long ones.
+/// Formats a time: a short one exactly, a long one rounded.
 fn exact(time: Duration) -> String {
     let us = time.as_micros();
     if us < 1000 {
@@ -238,7 +239,7 @@ mod tests {
         assert_eq!(offset(1000, 5010, 1010), (4000, 10));
     }
 
-    /// Returns the finding for a clock of the service that is ahead of ours by this many milliseconds.
+    /// Returns the finding for a server clock that is ahead of this machine's by this many milliseconds.
     fn clock_finding(ours: SystemTime, ahead_ms: i64) -> (Level, String) {
         let mut report = Report::new("h", "/locks");
         judge_clock(ours, unix_ms(ours).unwrap_or(0) + ahead_ms, ours, &mut report);

@@ -1,4 +1,4 @@
-//! The directories at and below the root: how far they have counted, who may write there, who stands in them.
+//! Reads the directories at and below the root: sequence numbers, access control lists and contenders.
 
 use std::time::{Duration, Instant};
 
@@ -8,35 +8,35 @@ use zoolock_core::layout::is_kazoo_lease;
 use zoolock_core::names::{Family, Name};
 use zoolock_wire::{Acl, Code, Stat};
 
-/// What is under way at once: each directory takes two requests, and one more where it has children.
+/// Number of directories read in parallel. Each takes two requests, and a third one if it has children.
 const AT_ONCE: usize = 32;
-/// A listing of more than this may be larger than a client takes (`jute.maxbuffer`, 1 MB), and is left alone.
+/// Maximum number of children that are listed. A longer listing may exceed a client's limit (`jute.maxbuffer`, 1 MB).
 pub(super) const MOST_CHILDREN: i32 = 10_000;
-/// How long all of it may take.
+/// Maximum time to read all directories.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// What ZooKeeper writes for the owner of a container, which has none.
+/// The ephemeral owner that ZooKeeper writes for a container, which no session owns.
 const CONTAINER: i64 = i64::MIN;
-/// And what those begin with that live for a while.
+/// The first byte of the ephemeral owner of a TTL znode, which no session owns either.
 const TTL: u8 = 0xff;
 
-/// The directories of zoolock itself in the root.
+/// The directories in the root that zoolock uses itself.
 pub(super) const OWN: [&str; 1] = [".audit"];
 
-/// One directory.
+/// A directory at or below the root.
 #[derive(Debug)]
 pub(super) struct Directory {
-    /// With the chroot.
+    /// The path, with the chroot.
     pub(super) path: String,
     pub(super) children: u32,
-    /// How many children it has ever had: the number of the next contender.
+    /// The number of children created so far, which is the sequence number of the next contender.
     pub(super) counted: u32,
-    /// Those of its children that stand in a queue.
+    /// The children that are contenders.
     pub(super) contenders: Vec<Name>,
-    /// Whether somebody holds permits here as kazoo and Curator do, in a directory of their own.
+    /// Set if the children show a semaphore of kazoo or Curator: znodes of kazoo's permits, or the directory `leases`.
     pub(super) leases: bool,
-    /// `None` where we may not read it.
+    /// `None` if this client may not read it.
     pub(super) acl: Option<Vec<Acl>>,
-    /// Whether its children were too many to be listed, or may not be.
+    /// The reason why the children were not listed, if they were not.
     pub(super) unlisted: Option<&'static str>,
 }
 
@@ -46,7 +46,7 @@ impl Directory {
         self.leases || !self.contenders.is_empty()
     }
 
-    /// The makes of those who stand there.
+    /// Returns the families of the contenders' names, each once.
     pub(super) fn families(&self) -> Vec<Family> {
         let mut families = Vec::new();
         for name in &self.contenders {
@@ -58,11 +58,11 @@ impl Directory {
     }
 }
 
-/// What there is.
+/// The directories that were read.
 #[derive(Debug, Default)]
 pub(super) struct Tree {
     pub(super) directories: Vec<Directory>,
-    /// Why not all of it was looked at.
+    /// The reason why some directories were not read, if so.
     pub(super) stopped: Option<String>,
 }
 
@@ -73,11 +73,11 @@ impl Tree {
     }
 }
 
-/// Looks at `top` and what is below it, at so many directories at most.
+/// Reads `top` and the directories below it, at most `most` of them.
 pub(super) async fn walk(client: &Requests, top: String, most: usize) -> Result<Tree, RequestError> {
     let until = Instant::now() + PATIENCE;
     let mut tree = Tree::default();
-    // Level by level: whoever is stopped early has seen what is near the top.
+    // Level by level, so that a walk that stops early has read the directories near the top.
     let mut level = vec![top];
     while !level.is_empty() {
         let room = most.saturating_sub(tree.directories.len());
@@ -102,7 +102,8 @@ pub(super) async fn walk(client: &Requests, top: String, most: usize) -> Result<
     Ok(tree)
 }
 
-/// Looks at one node: what it is, and which of its children may be directories. `None` where there is none.
+/// Reads one directory. Returns it with the children that may be directories, or `None` if it
+/// does not exist or is ephemeral.
 async fn look(client: &Requests, path: String) -> Result<Option<(Directory, Vec<String>)>, RequestError> {
     let (stat, acl) = (client.exists(&path), client.acl(&path));
     let (stat, acl) = futures_util::future::join(stat, acl).await;
@@ -170,7 +171,7 @@ async fn look(client: &Requests, path: String) -> Result<Option<(Directory, Vec<
     Ok(Some((directory, below)))
 }
 
-/// Of a node that only a session has.
+/// Returns whether a session owns the znode.
 fn is_ephemeral(stat: &Stat) -> bool {
     let owner = stat.ephemeral_owner;
     owner != 0 && owner != CONTAINER && owner.to_be_bytes()[0] != TTL
@@ -181,7 +182,7 @@ mod tests {
     use super::*;
 
     fn stat(created: i64, children: i32) -> Stat {
-        // As both servers make it.
+        // Both servers compute it like this.
         let cversion = (created as i32).wrapping_mul(2).wrapping_sub(children);
         Stat {
             czxid: 1,

@@ -1,4 +1,4 @@
-//! Four-letter words: what a server says to whoever asks it without a session.
+//! Four-letter words, which a server answers without a session.
 
 use std::collections::HashMap;
 use std::io;
@@ -10,19 +10,19 @@ use tokio::time::timeout;
 use zoolock::Tls;
 use zoolock_client::resolve;
 
-/// How long a server may take for a word.
+/// Maximum time to connect, and maximum time for the answer.
 const PATIENCE: Duration = Duration::from_secs(3);
 
-/// Why there is no answer.
+/// The reason why there is no answer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Silence {
-    /// Nobody is there.
+    /// No connection can be opened, for this reason.
     Unreachable(String),
     /// TLS fails, for this reason.
     Tls(String),
     /// The server does not answer this word.
     Refused,
-    /// Its answer is longer than we read.
+    /// The answer is longer than the limit.
     TooLong,
 }
 
@@ -34,7 +34,7 @@ async fn connect(address: &str) -> io::Result<TcpStream> {
     TcpStream::connect(&*addresses).await
 }
 
-/// Asks one word, and reads so many bytes of the answer at most.
+/// Asks one word, and reads at most `most` bytes of the answer.
 pub(super) async fn ask(
     address: &str,
     tls: Option<&Tls>,
@@ -57,13 +57,13 @@ pub(super) async fn ask(
             Some(tls) => converse(tls.wrap(host, stream).await?, word, most, &mut answer).await,
         }
     };
-    // Whoever hangs up in the middle, or says nothing, does not answer this word.
+    // A server that closes the connection early, or sends nothing, does not answer this word.
     let ended = timeout(PATIENCE, asked).await;
     if answer.len() > most {
         return Err(Silence::TooLong);
     }
     match ended {
-        // Some end TLS as if it were cut off.
+        // Some servers close a TLS connection without `close_notify`.
         Ok(Ok(())) if !answer.is_empty() => {}
         Ok(Err(_)) if !answer.is_empty() && tls.is_some() => {}
         Ok(Err(error)) => {
@@ -88,12 +88,12 @@ async fn converse(
     stream.take(most as u64 + 1).read_to_end(answer).await.map(|_| ())
 }
 
-/// What a server says about itself.
+/// A server's version and state.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Identity {
-    /// As it says it, without the date.
+    /// The version as the server prints it, without the date.
     version: String,
-    /// `standalone`, `leader`, `follower`, `observer`, `read-only`; where it says so.
+    /// `standalone`, `leader`, `follower`, `observer` or `read-only`, if the answer contains it.
     pub(super) mode: Option<String>,
     /// Number of open connections, this one included.
     pub(super) connections: Option<u32>,
@@ -119,23 +119,23 @@ impl Identity {
         (!version.is_empty()).then(|| Self { version: version.to_owned(), mode, connections })
     }
 
-    /// The version of `zoolock serve`, if it is one.
+    /// Returns the version of `zoolock serve`, if the server is one.
     pub(super) fn zoolock(&self) -> Option<&str> {
         self.version.split_once("-zoolock-").map(|(_, version)| version)
     }
 
-    /// The release of ZooKeeper whose behaviour it has.
+    /// Returns the release of ZooKeeper whose behaviour the server has.
     pub(super) fn release(&self) -> &str {
         self.version.split('-').next().unwrap_or_default()
     }
 
-    /// The same as numbers.
+    /// Returns that release as numbers.
     pub(super) fn numbers(&self) -> Option<(u32, u32, u32)> {
         let mut numbers = self.release().split('.').map(str::parse);
         Some((numbers.next()?.ok()?, numbers.next()?.ok()?, numbers.next()?.ok()?))
     }
 
-    /// For people.
+    /// Returns a description for messages.
     pub(super) fn described(&self) -> String {
         let mode = self.mode.as_deref().map_or_else(String::new, |mode| format!(", {mode}"));
         match self.zoolock() {

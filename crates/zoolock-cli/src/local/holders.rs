@@ -32,7 +32,7 @@ pub(crate) struct HolderFile {
 }
 
 impl HolderFile {
-    /// Creates the file in local mode. Without it, the session only has to wait for its timeout.
+    /// Creates the file in local mode. Without it, the lock of a dead command is freed only at the session timeout.
     pub(crate) fn of(service: &Service, session: i64) -> Option<Self> {
         match service.endpoint {
             Endpoint::Local => Self::create(&StateDir::open().ok()?, session).ok(),

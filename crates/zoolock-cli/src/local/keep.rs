@@ -14,7 +14,7 @@ use crate::exit::Failure;
 use crate::plan::{Endpoint, Service};
 use crate::talk::Talk;
 
-/// Time between two looks. Sessions survive a crash of the server, and a lease lasts much longer.
+/// Interval between checks of the server. Sessions survive a crash of the server, and a lease lasts much longer.
 const LOOK: Duration = Duration::from_secs(1);
 
 /// The file that exists until `serve --stop`. Its deletion needs no space on the disk.
@@ -74,7 +74,7 @@ async fn keep(patience: Duration, talk: Arc<Talk>) {
     }
 }
 
-/// Tells when to print the note about a stopped server: once for each stop.
+/// The state for the note about a stopped server. The note is printed once for each stop.
 #[derive(Default)]
 struct StopNote {
     /// Set if the server was wanted or ran since the last note.
@@ -82,8 +82,8 @@ struct StopNote {
 }
 
 impl StopNote {
-    /// Records a look at the server. Returns whether the server was stopped since the last note. The first server of a command
-    /// is neither wanted nor there until that command has started it.
+    /// Records a check of the server. Returns whether the server was stopped since the last note. Before a command has
+    /// started its first server, the server is neither wanted nor running.
     fn record(&mut self, is_wanted: bool, is_absent: bool) -> bool {
         if is_wanted || !is_absent {
             self.is_armed = true;

@@ -48,8 +48,8 @@ impl Machine {
         self.is_same_boot(other) || (&self.id, &self.host) == (&other.id, &other.host)
     }
 
-    /// Returns whether this machine has booted since it was `earlier`, so that all processes of that time are gone. Without a
-    /// machine id there is no proof: another machine may have the same name.
+    /// Returns whether this machine has booted since it was `earlier`, so that all processes of that time have ended.
+    /// Without a machine id there is no proof: another machine may have the same name.
     pub(super) fn has_rebooted_since(&self, earlier: &Self) -> bool {
         let both_known = self.id.is_some() && self.boot.is_some() && earlier.boot.is_some();
         both_known && self.boot != earlier.boot && self.is_same_machine(earlier)
@@ -100,7 +100,7 @@ fn read(dir: &StateDir) -> Result<Option<Result<Machine, ()>>, Failure> {
     }
 }
 
-/// Remembers this machine. `known` is what the file says.
+/// Records this machine. `known` is the content of the file.
 pub(super) fn remember(dir: &StateDir, known: Option<&Machine>) -> Result<(), Failure> {
     let ours = Machine::current();
     // A container without an id does not replace the name of its machine.
@@ -112,7 +112,7 @@ pub(super) fn remember(dir: &StateDir, known: Option<&Machine>) -> Result<(), Fa
     }
 }
 
-/// Creates the file. Of two machines whose file locks do not meet, one succeeds.
+/// Creates the file. If the file locks of two machines do not exclude each other, only one of them succeeds.
 fn create(dir: &StateDir, machine: &Machine) -> Result<(), Failure> {
     let draft = format!("{MACHINE}.{}", machine.boot.as_deref().unwrap_or(&machine.host));
     replace(dir, &draft, &machine.to_string(), true)?;
@@ -177,7 +177,7 @@ mod tests {
     #[test]
     fn reboot_is_told_from_another_machine() {
         let ours = machine("m", "b2", "host");
-        // Each with whether it is the same machine, and whether this machine has booted since.
+        // Each with the expected results: the same machine, and a reboot since.
         for (other, same, rebooted) in [
             (machine("m", "b2", "host"), true, false),
             (machine("m", "b1", "host"), true, true),
@@ -211,7 +211,7 @@ mod tests {
         replace(&state, MACHINE, &other.to_string(), true).expect("file written");
         let error = of(&state).expect_err("another machine").to_string();
         assert!(error.contains("build7") && error.contains("serve --adopt"), "{error}");
-        // A machine that finds no file, and then that of another.
+        // A machine that finds no file at first, and then the file of another machine.
         assert!(create(&state, &ours).is_err());
         std::fs::write(state.file(MACHINE), "x").expect("file written");
         assert!(of(&state).expect_err("damaged").to_string().contains("damaged"));

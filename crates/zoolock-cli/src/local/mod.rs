@@ -44,7 +44,7 @@ use self::machine::Machine;
 use crate::exit::{Exit, Failure};
 use crate::reaper::table::born;
 
-/// Time between two looks of a command that connects.
+/// Interval between checks of the server by a command that connects.
 const LOOK: Duration = Duration::from_millis(100);
 
 const VERSION: &str = env!("CARGO_PKG_VERSION");
@@ -109,7 +109,7 @@ impl Process {
         self.namespace == Process::current().namespace
     }
 
-    /// Returns whether this process of our namespace still runs.
+    /// Returns whether the process runs. Only a process of this boot and this process namespace counts.
     fn runs(&self) -> bool {
         self.machine.is_same_boot(&Machine::current())
             && self.is_in_our_namespace()

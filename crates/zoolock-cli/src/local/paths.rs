@@ -17,14 +17,15 @@ pub(crate) struct StateDir {
 }
 
 impl StateDir {
-    /// Finds the directory, or creates it. Refuses it if other users have access, and to create it in the home of another user.
+    /// Finds the directory, or creates it. Refuses a directory to which other users or machines have access, and one in the
+    /// home of another user.
     pub(crate) fn open() -> Result<Self, Failure> {
-        // A process is known by its numbers there.
+        // Files in the directory name processes by pid and start time, which are read from `/proc`.
         check_proc()?;
         let Choice { path, base } = choose(|name| std::env::var_os(name))?;
         let us = rustix::process::geteuid().as_raw();
         let is_ours = |path: &Path| std::fs::metadata(path).is_ok_and(|metadata| metadata.uid() == us);
-        // Other users cannot create it there unless the owner of the home lets them.
+        // Only root is checked. Other users cannot create the directory there, unless the owner of the home lets them.
         if let Some((variable, base)) = base.as_ref().filter(|(_, base)| us == 0 && base.exists())
             && !is_ours(&path)
             && !is_ours(base)
@@ -117,7 +118,7 @@ fn not_created(path: &Path, base: Option<&Path>, us: u32, error: &io::Error) -> 
     storage(format!("cannot create the state directory {}: {why}", path.display()), error)
 }
 
-/// Returns what to do about a directory of another user. Below `base`, the home of this user, it was created by mistake.
+/// Returns the advice for a directory of another user. Below `base`, the home of this user, it was created by mistake.
 fn advice(path: &Path, base: Option<&Path>, us: u32) -> String {
     if base.is_some_and(|base| path != base && path.starts_with(base)) {
         format!("run: sudo chown -R {us} {}", path.display())
@@ -129,12 +130,12 @@ fn advice(path: &Path, base: Option<&Path>, us: u32) -> String {
 /// A chosen directory.
 struct Choice {
     path: PathBuf,
-    /// The variable that names the directory above, and that directory. `None` if the user chose the path itself.
+    /// The base directory of the path, and the variable that names it. `None` if the user chose the path itself.
     base: Option<(&'static str, PathBuf)>,
 }
 
-/// Chooses the directory by the rules of the XDG base directories. It is the one for state, because a cron job has no
-/// runtime directory, and the locks of two servers would not exclude each other.
+/// Chooses the directory by the rules of the XDG base directories. It is the directory for state, not the runtime directory:
+/// a cron job has no runtime directory, and the locks of two servers would not exclude each other.
 fn choose(variable: impl Fn(&str) -> Option<OsString>) -> Result<Choice, Failure> {
     let below = |name: &'static str, rest: &str| {
         let base = variable(name).filter(|value| !value.is_empty()).map(PathBuf::from)?;

@@ -24,10 +24,10 @@ use crate::talk::Talk;
 
 /// The name of the socket until the server is ready.
 const NEW_SOCKET: &str = "socket.new";
-/// Maximum number of attempts to take the lock. A command that looks for the server has it for a moment.
+/// Maximum number of attempts to take the lock. A command that checks for the server locks it for a moment.
 const LOCK_ATTEMPTS: usize = 50;
 const PAUSE: Duration = Duration::from_millis(10);
-/// Time between two looks at the number of sessions.
+/// Interval between checks of the server's files and sessions.
 const LOOK: Duration = Duration::from_secs(1);
 /// Maximum time for a command from looking for the server to having a session.
 const FAREWELL: Duration = Duration::from_millis(500);
@@ -51,7 +51,7 @@ pub(crate) fn become_independent() {
     }
 }
 
-/// Serves until told to stop, or until there was no session for `idle`. Ends without an error if another server runs.
+/// Serves until a signal or a failure, or until there was no session for `idle`. Ends without an error if another server runs.
 pub(crate) async fn serve(idle: Duration, talk: &Talk) -> Result<Exit, Failure> {
     let served = serve_until_done(idle, talk).await;
     served.map_err(|failure| Failure::new(failure.exit, log::of_failure(failure)))
@@ -70,7 +70,7 @@ async fn serve_until_done(idle: Duration, talk: &Talk) -> Result<Exit, Failure> 
     if let Some(failure) = lock_is_broken(&dir) {
         return Err(failure);
     }
-    // A server that crashed leaves them.
+    // A crashed server leaves these files.
     for name in ["server", SOCKET, NEW_SOCKET] {
         remove(&dir, name)?;
     }
@@ -155,7 +155,7 @@ async fn until_done(
                 "another server uses the state directory: its file system does not share locks between machines",
             ));
         }
-        // It was deleted, or could not be written at the last look.
+        // The file was deleted, or could not be written at the last check.
         if !dir.file("server").exists() {
             let _ = publish(dir);
         }
@@ -173,7 +173,7 @@ async fn until_done(
         if server.idle_since().is_some_and(|since| since.elapsed() >= idle) {
             return Ok(format!("{STOPPED}: there was no session for some time"));
         }
-        // On a full disk the next look tries again.
+        // On a full disk the next check tries again.
         let _ = publish(dir);
     }
 }

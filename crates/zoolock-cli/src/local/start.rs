@@ -65,7 +65,7 @@ pub(super) async fn find_or_start(
                     }
                     // A server that lost its files ends within a second.
                     if lock_is_broken(dir).is_none() {
-                        // A server that crashed leaves it. A command could take it for that of the server which starts now.
+                        // A crashed server leaves this file. A command could take it for the file of the new server.
                         remove(dir, "server")?;
                         start(dir, deadline).await?;
                     }
@@ -103,7 +103,7 @@ async fn start(dir: &StateDir, deadline: Instant) -> Result<(), Failure> {
                     ),
                 ));
             }
-            // It has found another server.
+            // The server has found another server.
             Ok(Some(_)) => return Ok(()),
             Ok(None) => {}
             Err(error) => {

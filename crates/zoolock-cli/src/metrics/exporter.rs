@@ -1,4 +1,4 @@
-//! What `run` and `hold` show of themselves while they last.
+//! Exports the metrics of `run` and `hold` while they run.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -12,19 +12,19 @@ use super::site;
 use crate::exit::Failure;
 use crate::talk::Talk;
 
-/// How often a collector is told.
+/// Interval between pushes to the collector.
 const INTERVAL: Duration = Duration::from_secs(10);
-/// How long the last word to it may keep us.
+/// Maximum duration of the last push, which delays the end of the command.
 const FAREWELL: Duration = Duration::from_secs(2);
 
-/// To whom, if to anybody.
+/// Destinations of the metrics, if any.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Export {
     pub(crate) metrics: Option<SocketAddr>,
     pub(crate) otlp: Option<Collector>,
 }
 
-/// Does the work, and shows meanwhile what is counted.
+/// Runs `work`, and exports its metrics meanwhile.
 pub(crate) async fn during<T>(
     export: Export,
     talk: &Arc<Talk>,
@@ -38,7 +38,7 @@ pub(crate) async fn during<T>(
     result
 }
 
-/// Exports until it is finished, or dropped.
+/// An exporter. It exports until it is finished or dropped.
 struct Exporter {
     registry: Registry,
     since: SystemTime,
@@ -47,13 +47,13 @@ struct Exporter {
 }
 
 impl Exporter {
-    /// Begins to count, and to show it; nothing of both where nobody asked for it.
+    /// Starts to record and export metrics. Returns `None` if there is no destination.
     async fn start(export: &Export, talk: &Arc<Talk>) -> Result<Option<Self>, Failure> {
         if export.metrics.is_none() && export.otlp.is_none() {
             return Ok(None);
         }
         let registry = Registry::default();
-        // There is one process and one command in it.
+        // A process runs one command, so this is the only recorder.
         metrics::set_global_recorder(registry.clone())
             .map_err(|_| Failure::unavailable("something else counts in this process already"))?;
         let mut tasks = Vec::new();
@@ -71,7 +71,7 @@ impl Exporter {
         Ok(Some(Self { registry, since, collector: export.otlp.clone(), tasks }))
     }
 
-    /// Tells the collector what it came to.
+    /// Stops the exports, and pushes the final values to the collector.
     async fn finish(self) {
         self.tasks.iter().for_each(JoinHandle::abort);
         if let Some(collector) = &self.collector {
@@ -88,7 +88,7 @@ impl Drop for Exporter {
     }
 }
 
-/// Pushes for ever; says once that it fails, and once that it goes on.
+/// Pushes until it is aborted. Prints a note when pushes begin to fail, and when they succeed again.
 async fn push(collector: Collector, registry: Registry, since: SystemTime, talk: Arc<Talk>) {
     let mut beats = tokio::time::interval(INTERVAL);
     beats.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);

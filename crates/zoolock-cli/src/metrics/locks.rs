@@ -6,7 +6,7 @@ use zoolock::{Entry, Snapshot};
 
 use super::{Family, Point, Value};
 
-/// Maximum number of locks with series of their own. Names are unbounded, and each series is kept for weeks.
+/// Maximum number of locks with series of their own. Names are unbounded, and Prometheus keeps each series for weeks.
 const NAMED: usize = 50;
 
 /// Metrics of a lock.

@@ -1,11 +1,11 @@
-//! What the command shows to monitors: what its library measures, and what the locks look like from outside.
+//! Metrics for monitoring. The library records some of them. The others are computed from a list of locks.
 //!
-//! * `registry.rs`: where the library's figures are kept.
-//! * `text.rs`: figures as Prometheus reads them.
-//! * `locks.rs`: figures of a list of locks.
-//! * `site.rs`: `/metrics` over HTTP.
-//! * `otlp.rs`: the same pushed to a collector of OpenTelemetry's.
-//! * `exporter.rs`: what `run` and `hold` do of that.
+//! * `registry.rs`: stores the metrics of the library.
+//! * `text.rs`: formats metrics for Prometheus.
+//! * `locks.rs`: computes metrics of a list of locks.
+//! * `site.rs`: serves `/metrics` over HTTP.
+//! * `otlp.rs`: pushes metrics to an OpenTelemetry collector.
+//! * `exporter.rs`: exports the metrics of `run` and `hold`.
 
 mod exporter;
 mod locks;
@@ -17,7 +17,7 @@ mod text;
 pub(crate) use exporter::{Export, during};
 pub(crate) use otlp::Collector;
 
-/// What a list of locks comes to, as Prometheus reads it.
+/// Returns the metrics of a list of locks, in the text format of Prometheus.
 pub(crate) fn of_locks(locks: &[zoolock::Snapshot]) -> String {
     text::render(&locks::families(locks))
 }
@@ -27,19 +27,19 @@ pub(crate) fn of_locks(locks: &[zoolock::Snapshot]) -> String {
 struct Family {
     name: String,
     help: String,
-    /// As OpenTelemetry writes it.
+    /// Unit in the notation of OpenTelemetry.
     unit: &'static str,
     points: Vec<Point>,
 }
 
-/// One series, at one moment.
+/// One series with its current value.
 #[derive(Debug, Clone, PartialEq)]
 struct Point {
     labels: Vec<(String, String)>,
     value: Value,
 }
 
-/// What it stands at.
+/// The value of a series.
 #[derive(Debug, Clone, PartialEq)]
 enum Value {
     Counter(u64),
@@ -47,7 +47,8 @@ enum Value {
     Histogram(Distribution),
 }
 
-/// How many values there were up to each bound, each counted once, and how many above all of them.
+/// A histogram. `counts` holds the number of values in each bucket, not cumulated. Its last entry counts the values above
+/// all bounds.
 #[derive(Debug, Clone, PartialEq)]
 struct Distribution {
     bounds: &'static [f64],

@@ -1,4 +1,5 @@
-//! Figures pushed to a collector of OpenTelemetry's: OTLP over HTTP, in its JSON form, which needs no crate but our own.
+//! Pushes metrics to an OpenTelemetry collector. It uses OTLP over HTTP in the JSON encoding, which needs no OpenTelemetry
+//! crate.
 
 use std::str::FromStr;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -11,24 +12,24 @@ use zoolock_client::resolve;
 
 use super::{Distribution, Family, Point, Value};
 
-/// Where a collector receives metrics if nothing else was said.
+/// Default path and port of a collector.
 const PATH: &str = "/v1/metrics";
 const PORT: u16 = 4318;
-/// How long it may take to push once.
+/// Maximum duration of a push.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// How much of its answer is read.
+/// Maximum number of bytes that are read of the collector's answer.
 const ANSWER: u64 = 64 << 10;
-/// AGGREGATION_TEMPORALITY_CUMULATIVE
+/// `AGGREGATION_TEMPORALITY_CUMULATIVE` of OTLP.
 const CUMULATIVE: u8 = 2;
 
-/// A collector: `http://host:4318`, with a path where it is not the usual one.
+/// A collector, given as `http://HOST:PORT/PATH`. The port and the path are optional.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Collector {
-    /// Without the brackets of an IPv6 address.
+    /// Host name or address. An IPv6 address has no brackets here.
     host: String,
     port: u16,
     path: String,
-    /// As it was written.
+    /// Host and port as given, for the `Host` header.
     authority: String,
 }
 
@@ -70,7 +71,7 @@ impl FromStr for Collector {
 }
 
 impl Collector {
-    /// Sends what everything stands at.
+    /// Sends the current values of all series. Counting began at `since`.
     pub(super) async fn push(&self, families: &[Family], since: SystemTime) -> Result<(), String> {
         let body = request(families, since, SystemTime::now()).to_string();
         let pushed = timeout(PATIENCE, self.post(&body)).await;
@@ -102,7 +103,7 @@ impl Collector {
     }
 }
 
-/// An `ExportMetricsServiceRequest`.
+/// Returns an `ExportMetricsServiceRequest`.
 fn request(families: &[Family], since: SystemTime, now: SystemTime) -> Json {
     let (since, now) = (nanos(since), nanos(now));
     let metrics: Vec<Json> = families.iter().filter_map(|family| metric(family, &since, &now)).collect();
@@ -140,7 +141,7 @@ fn metric(family: &Family, since: &str, now: &str) -> Option<Json> {
     Some(metric)
 }
 
-/// Whole numbers of 64 bits are text in JSON.
+/// Returns a data point. OTLP encodes 64-bit integers as strings in JSON.
 fn data_point(point: &Point, since: &str, now: &str) -> Json {
     let attributes: Vec<Json> = point.labels.iter().map(|(key, value)| attribute(key, value)).collect();
     let mut json = json!({ "attributes": attributes, "timeUnixNano": now });

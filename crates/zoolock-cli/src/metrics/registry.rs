@@ -1,6 +1,6 @@
-//! A recorder for the crate `metrics` that keeps what there is as it stands, and nothing else.
+//! A recorder for the crate `metrics` that stores only the current value of each series.
 //!
-//! The series of the library are a few dozen, so each has its place for ever.
+//! The library has a few dozen series, so none is ever removed.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -12,14 +12,14 @@ use metrics::{
 
 use super::{Distribution, Family, Point, Value};
 
-/// From half a millisecond, which is a round trip next door, to six hours.
+/// Bucket bounds of durations in seconds: from half a millisecond, a round trip to a nearby server, to six hours.
 const SECONDS: [f64; 18] = [
     0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0, 30.0, 60.0, 300.0,
     3600.0, 21600.0,
 ];
 const COUNTS: [f64; 10] = [0.0, 1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0, 1000.0, 10000.0];
 
-/// All series of this process. Cheap to clone; all clones are one.
+/// All series of this process. Clones are cheap and share the series.
 #[derive(Clone, Default)]
 pub(super) struct Registry(Arc<Mutex<Kept>>);
 
@@ -29,7 +29,7 @@ struct Kept {
     series: BTreeMap<String, BTreeMap<Vec<(String, String)>, Cell>>,
 }
 
-/// Where one series is counted.
+/// Storage of one series.
 #[derive(Clone)]
 enum Cell {
     Counter(Arc<AtomicU64>),
@@ -54,7 +54,7 @@ impl HistogramFn for Buckets {
 }
 
 impl Registry {
-    /// What everything stands at, by name.
+    /// Returns the current values of all series, sorted by name.
     pub(super) fn families(&self) -> Vec<Family> {
         let kept = self.kept();
         let families = kept.series.iter().map(|(name, series)| {
@@ -116,7 +116,7 @@ impl Recorder for Registry {
     fn register_counter(&self, key: &Key, _: &Metadata<'_>) -> Counter {
         match self.cell(key, |_| Cell::Counter(Arc::default())) {
             Cell::Counter(cell) => Counter::from_arc(cell),
-            // Somebody uses one name for two things.
+            // The name is registered already, with another type.
             Cell::Gauge(_) | Cell::Histogram(_) => Counter::noop(),
         }
     }
@@ -147,7 +147,7 @@ pub(super) mod tests {
 
     use super::*;
 
-    /// One of each.
+    /// Returns a registry with one series of each type.
     pub(in crate::metrics) fn filled() -> Registry {
         let registry = Registry::default();
         let metadata = Metadata::new("test", Level::INFO, None);

@@ -17,14 +17,14 @@ use super::registry::Registry;
 use super::text;
 use crate::exit::{Exit, Failure};
 
-/// From the connection to the last byte of the answer.
+/// Maximum time from the connection to the last byte of the answer.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// How many may ask at once. They are monitors, and few.
+/// Maximum number of connections. The clients are a few monitors.
 const MOST: usize = 16;
-/// Out of descriptors, most likely.
+/// Pause after a failed accept, most likely for lack of file descriptors.
 const PAUSE: Duration = Duration::from_millis(50);
 
-/// Takes the address, before anything else is begun.
+/// Listens on the address of `--metrics`. It is called before the work begins, so that an error prevents the work.
 pub(super) async fn listen(address: SocketAddr) -> Result<TcpListener, Failure> {
     TcpListener::bind(address).await.map_err(|error| {
         let exit = match error.kind() {
@@ -35,7 +35,7 @@ pub(super) async fn listen(address: SocketAddr) -> Result<TcpListener, Failure> 
     })
 }
 
-/// Answers until it is aborted.
+/// Answers requests until it is aborted.
 pub(super) async fn answer(listener: TcpListener, registry: Registry) {
     let router = Router::new().route(
         "/metrics",
@@ -56,7 +56,7 @@ pub(super) async fn answer(listener: TcpListener, registry: Registry) {
                 asking.spawn(async move {
                     let serving =
                         Builder::new().keep_alive(false).serve_connection(TokioIo::new(stream), service);
-                    // Whoever says nothing, or does not read, is not to keep a place.
+                    // A client that sends or reads nothing must not occupy a slot for ever.
                     let _ = timeout(PATIENCE, serving).await;
                 });
             }

@@ -1,10 +1,10 @@
-//! Figures as Prometheus reads them (text format 0.0.4).
+//! Formats metrics for Prometheus (text format 0.0.4).
 
 use std::fmt::Write as _;
 
 use super::{Distribution, Family, Point, Value};
 
-/// Every family with its help, its type and its series.
+/// Returns every family with its help, its type and its series.
 pub(super) fn render(families: &[Family]) -> String {
     let mut text = String::new();
     for family in families {

@@ -11,7 +11,7 @@ use crate::duration::{duration, humane};
 use crate::exit::Failure;
 use crate::metrics::Export;
 
-/// The grace period where the session is long enough for it.
+/// Default grace period, if the session timeout is long enough for it.
 const GRACE: Duration = Duration::from_secs(5);
 
 /// `zoolock run`.
@@ -19,7 +19,7 @@ const GRACE: Duration = Duration::from_secs(5);
 pub(crate) struct Run {
     pub(crate) service: Service,
     pub(crate) wanted: Wanted,
-    /// What was asked for.
+    /// The value of `--grace`.
     pub(crate) grace: Option<Duration>,
     pub(crate) on_lost: OnLost,
     pub(crate) on_revoke: OnRevoke,
@@ -29,7 +29,7 @@ pub(crate) struct Run {
 }
 
 impl Run {
-    /// How long before the end the command is asked to end, in a session of this length.
+    /// Returns the time between TERM and KILL for a session timeout.
     pub(crate) fn grace_of(&self, session_timeout: Duration) -> Duration {
         self.grace.unwrap_or_else(|| GRACE.min(session_timeout / 6))
     }

@@ -146,7 +146,7 @@ pub(super) fn check_name(name: &str, root: &str) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Checks the prefix that `ls` and `top` filter by. A slash at its end is allowed.
+/// Checks the prefix that `ls`, `top` and `deadlocks` filter by. A slash at its end is allowed.
 pub(super) fn check_prefix(prefix: Option<&str>, root: &str) -> Result<(), Failure> {
     match prefix {
         None | Some("/") => Ok(()),

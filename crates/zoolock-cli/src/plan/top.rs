@@ -8,9 +8,9 @@ use crate::args::{Global, TopArgs};
 use crate::duration::duration;
 use crate::exit::Failure;
 
-/// More often nobody sees anything, and the service has other work.
+/// Minimum interval. A shorter one shows nothing more, and loads the server.
 const SHORTEST_INTERVAL: Duration = Duration::from_millis(100);
-/// Less often nobody looks.
+/// Maximum interval.
 const LONGEST_INTERVAL: Duration = Duration::from_secs(60 * 60);
 
 /// `zoolock top`.
@@ -20,7 +20,7 @@ pub(crate) struct Top {
     pub(crate) prefix: Option<String>,
     pub(crate) interval: Duration,
     pub(crate) read_only: bool,
-    /// Logs were asked for, which go to standard error.
+    /// Set if `-v` is given. The logs go to standard error.
     pub(crate) logs: bool,
 }
 

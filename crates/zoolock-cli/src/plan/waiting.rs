@@ -24,7 +24,7 @@ pub(crate) enum Patience {
 }
 
 impl Patience {
-    /// Returns the shorter one of this patience and another one.
+    /// Returns `other`, or the time to wait if that is shorter.
     pub(super) fn limit(self, other: Duration) -> Duration {
         match self {
             Patience::For(patience) => patience.min(other),

@@ -1,22 +1,23 @@
-//! The process that outlives us: it ends the command where we cannot.
+//! The reaper: a second process, which ends the command if zoolock cannot.
 //!
-//! zoolock may be killed with KILL, stopped by STOP, or not get to run; the command must not go on without its lock in
-//! any of these cases. So the command is not our child but that of a second small process of ours, the reaper, in a
-//! process group of its own, which deaf to every signal does three things:
-//! - it knows until when the lock is ours (zoolock tells it after each renewal), asks the command's group to end a
-//!   grace period before that, and kills all of it then;
-//! - when the socket to zoolock closes without a goodbye, it kills all of it at once;
-//! - as the parent of the command and the "child subreaper" of all that the command starts, it finds also those that
-//!   have left the group ([`table`]), and keeps the number of the group from being given to anybody else: the
-//!   command's process is taken only after zoolock's goodbye.
+//! zoolock may be killed with KILL, stopped by STOP, or get no CPU time. The command must not continue without its lock in
+//! any of these cases. So the command is not a child of zoolock, but of the reaper: a small process in a process group of
+//! its own, which blocks every signal. The reaper does three things:
+//! - It knows the end of the lease, which zoolock sends after each renewal. One grace period before that end, it asks the
+//!   command's process group to end. At that end, it kills the command and all its descendants.
+//! - If the socket to zoolock closes without a goodbye, it kills all of them at once.
+//! - It is the parent of the command, and the "child subreaper" of all descendants. So it also finds descendants that have
+//!   left the group ([`table`]). It reaps the command's process only after zoolock's goodbye or death, so no other process
+//!   gets the number of the group before.
 //!
-//! If somebody kills the reaper, the kernel kills the command (PR_SET_PDEATHSIG), and zoolock inherits and ends the
-//! rest. Both at once, and what a KILL cannot reach (another user's processes, other machines), are beyond us.
+//! If the reaper is killed, the kernel kills the command (PR_SET_PDEATHSIG), and zoolock inherits its descendants and kills
+//! them. Nothing ends the descendants if both are killed at once. Nothing ends processes that a KILL cannot reach: those of
+//! another user, and those on other machines.
 //!
-//! - [`orders`]: what the two say to each other;
-//! - [`duty`]: what is to be done when; a pure state machine;
-//! - [`process`]: the reaper itself;
-//! - [`table`]: the processes of this machine, who descends from whom.
+//! - [`orders`]: the messages between zoolock and the reaper;
+//! - [`duty`]: the times of the actions, as a pure state machine;
+//! - [`process`]: the loop of the reaper;
+//! - [`table`]: the processes of this machine and their descendants.
 
 mod duty;
 pub(crate) mod orders;

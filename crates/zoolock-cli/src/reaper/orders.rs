@@ -15,7 +15,7 @@ use crate::child::Ending;
 /// The size of the buffer for a packet in bytes.
 const PACKET: usize = 64;
 
-/// The end of the lease, on [`crate::clock`]. `None` if the command may go on without the lock.
+/// The end of the lease, on [`crate::clock`]. `None` if the command may continue without the lock.
 pub(crate) type Lease = Option<Duration>;
 
 /// The processes that an order is for.

@@ -1,4 +1,4 @@
-//! The reaper itself: a loop around three files, the socket, the children's signal and the timer.
+//! The loop of the reaper. It polls the socket to zoolock, the signals of children, and a timer.
 
 use std::ffi::OsString;
 use std::fs::File;
@@ -29,19 +29,19 @@ use crate::inherited;
 use crate::talk::Talk;
 use crate::zombies::{self, take};
 
-/// What `nice` would say.
+/// The nice value of the reaper.
 const PRIORITY: i32 = -10;
-/// Between two looks at those who are to be gone.
+/// Pauses between two checks of processes that have to end.
 const SHORTEST_PAUSE: Duration = Duration::from_millis(5);
 const LONGEST_PAUSE: Duration = Duration::from_millis(100);
-/// Who was killed and is there after this time waits for a disk that does not answer.
+/// Time after a KILL from which on a process counts as stuck. It probably waits for a disk that does not answer.
 const STUCK: Duration = Duration::from_secs(2);
 
-/// Is the reaper of one command, which comes over standard input, a socket to zoolock. To be called before any thread
-/// is started or any file opened.
+/// Runs the reaper of one command. Standard input is a socket to zoolock, which sends the command. Call it before the first
+/// thread starts, and before any file is opened.
 pub(crate) fn reap(args: &ReapArgs) -> Exit {
     let files = inherited::files();
-    // `killall zoolock` is not meant for us.
+    // `killall zoolock` must not find the reaper.
     let _ = rustix::thread::set_name(c"lock-reaper");
     let Ok(mask) = SigSet::all().thread_swap_mask(SigmaskHow::SIG_SETMASK) else { return Exit::UNAVAILABLE };
     match Reaper::start(args, files, &mask) {
@@ -56,27 +56,28 @@ pub(crate) fn reap(args: &ReapArgs) -> Exit {
 
 struct Reaper {
     duty: Duty,
-    /// The command's process, which leads the group. It is never taken while zoolock may use its number.
+    /// The command's process, which leads the group. It is never reaped while zoolock may use its pid.
     leader: Pid,
     ending: Option<Ending>,
     stopped: bool,
-    /// Whose end is waited for.
+    /// The wait for the end of processes, if there is one.
     sweep: Option<Sweep>,
-    /// zoolock is gone.
+    /// Set once zoolock has ended.
     alone: bool,
-    /// What could not be said yet.
+    /// The reports that could not be sent yet.
     unsaid: Vec<Report>,
-    /// Open until the last process has ended.
+    /// Kept open until the last process has ended.
     _held: Option<OwnedFd>,
     timer: Timer,
     children: SignalFd,
 }
 
-/// Waiting until nobody is left.
+/// A wait until no process is left.
 struct Sweep {
     scope: Scope,
     pause: Duration,
-    /// The last look found nobody. One look is not enough: whoever starts a process and ends while we look may hide it.
+    /// Set if the last check found no process. One check is not enough: it can miss a process
+    /// whose parent ends during the check.
     seen_nobody: bool,
     killed: Option<Duration>,
     stuck: bool,
@@ -89,7 +90,7 @@ impl Sweep {
 }
 
 impl Reaper {
-    /// Starts the command; `None` where there is no lock any more to start it under, or nobody to start it for.
+    /// Starts the command. `None` if the lease or zoolock has ended before.
     fn start(args: &ReapArgs, files: Vec<i32>, mask: &SigSet) -> io::Result<Option<Self>> {
         hear_of_children()?;
         let mut only_children = SigSet::empty();
@@ -112,7 +113,7 @@ impl Reaper {
             let _ = Report::Late.send(io::stdin());
             return Ok(None);
         }
-        // Whoever leaves the group stays below us.
+        // Processes that leave the group stay descendants of this process.
         let _ = set_child_subreaper(Some(getpid()));
         let command = command(line)?;
         let mut process = Command::new(ourselves());
@@ -128,9 +129,9 @@ impl Reaper {
         let leader = Pid::from_child(&started?);
         drop(process);
         let _ = Report::Started(leader.as_raw_nonzero().get()).send(io::stdin());
-        // On a machine that is too busy to run zoolock in time it is to run all the same, where it may.
+        // The reaper must act in time even on a machine that is too busy to run zoolock. The system may refuse the priority.
         let _ = rustix::process::setpriority_process(None, PRIORITY);
-        // What is the command's is not for us to keep open. Standard error stays, for our last words.
+        // The reaper must not keep files of the command open. Standard error stays open, for its last message.
         inherited::close(files);
         if let Ok(nothing) = File::options().write(true).open("/dev/null") {
             let _ = rustix::stdio::dup2_stdout(nothing);
@@ -151,13 +152,13 @@ impl Reaper {
     }
 
     fn until_the_end(&mut self) -> Exit {
-        // The signal of a command that ended while it was started came to nobody.
+        // If the command ended while it was started, its signal was not received.
         self.look_at_children();
         loop {
-            // All that was said: if we were stopped, the last of many renewals counts, and not the clock before it.
+            // Reads all orders first. After a stop of this process, the last renewal must count before the clock does.
             while !self.alone && zoolock_speaks() {
                 if self.listen() {
-                    // The command's process, and orphans: pid 1 may not take them.
+                    // Reaps the command's process and orphans, because pid 1 may not do that.
                     zombies::take_all();
                     return Exit::OK;
                 }
@@ -190,12 +191,12 @@ impl Reaper {
             PollFd::new(&self.children, PollFlags::IN),
             PollFd::new(&stdin, PollFlags::IN),
         ];
-        // At its end it is readable for ever.
+        // A closed socket is always readable.
         let count = if self.alone { 2 } else { 3 };
         let _ = poll(&mut files[..count], pause.as_ref());
     }
 
-    /// Takes an order; returns whether it is over.
+    /// Receives and handles an order. Returns true after the goodbye.
     fn listen(&mut self) -> bool {
         match Order::receive(io::stdin()) {
             Ok(Some((Order::Lease(lease), _))) => self.duty.set_lease(lease),
@@ -213,11 +214,11 @@ impl Reaper {
             Ok(Some((Order::Goodbye, _))) => return true,
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
             Ok(None) | Err(_) => {
-                // The lock could be broken or revoked from now on, and nobody would notice: at once.
+                // Kills at once: from now on, no process would notice that the lock is broken or revoked.
                 self.alone = true;
                 let deed = self.duty.kill();
                 self.carry_out(deed);
-                // The deed before the word.
+                // Kills before it prints the message.
                 self.look();
                 Talk::plain().error("zoolock has died; KILL sent to the command");
             }
@@ -230,7 +231,7 @@ impl Reaper {
             Deed::Ask => {
                 self.signal_group(Signal::TERM);
                 if self.stopped {
-                    // It cannot answer as long as it is.
+                    // A stopped process does not handle TERM.
                     self.stopped = false;
                     self.signal_group(Signal::CONT);
                 }
@@ -244,7 +245,7 @@ impl Reaper {
         }
     }
 
-    /// The command's process has ended by itself: what is left of it has its grace.
+    /// Handles the end of the command's process. The processes that it left behind have a grace period.
     fn finish(&mut self, scope: Scope) {
         self.duty.finish(scope);
         let left = self.left(scope);
@@ -254,7 +255,7 @@ impl Reaper {
         }
     }
 
-    /// Asks them to end, unless that was done.
+    /// Sends TERM to these processes, unless the command or they were asked to end before.
     fn ask_those(&mut self, left: &[Process]) {
         if !left.is_empty() && self.duty.ask(now()).is_some() {
             for process in left {
@@ -265,14 +266,14 @@ impl Reaper {
         }
     }
 
-    /// Sends a signal to whoever is in the group; all at once, so that nobody escapes by forking.
+    /// Sends a signal to all processes of the group at once, so that none escapes by forking.
     fn signal_group(&self, signal: Signal) {
         let _ = kill_process_group(self.leader, signal);
     }
 
     fn left(&self, scope: Scope) -> Vec<Process> {
-        // Most leave nobody behind, and then there is no need to look at everybody: who descends from us does so by way
-        // of a child of ours.
+        // Most commands leave no process behind. Then the list of children shows that, without a look at all processes: each
+        // descendant descends from a child.
         let alone = |children: Vec<i32>| children == [self.leader.as_raw_nonzero().get()];
         if self.ending.is_some() && table::children().is_some_and(alone) {
             return Vec::new();
@@ -292,12 +293,12 @@ impl Reaper {
         left
     }
 
-    /// Looks who is left, kills them where that is due, and says when nobody is: then it returns true.
+    /// Looks for processes that are left, and kills them if that is due. Reports when none is left, and then returns true.
     fn look(&mut self) -> bool {
         let Some(scope) = self.sweep.as_ref().map(|sweep| sweep.scope) else { return false };
         let left = self.left(scope);
         let over = left.is_empty() && self.ending.is_some();
-        // The look before this one may have missed them.
+        // The previous check may have missed them.
         self.ask_those(&left);
         if self.duty.killing().is_some() {
             for process in &left {
@@ -317,7 +318,7 @@ impl Reaper {
         sweep.seen_nobody = over;
         if !over && !sweep.stuck && sweep.killed.is_some_and(|killed| now().saturating_sub(killed) > STUCK) {
             sweep.stuck = true;
-            // The command's own process is not among those left if it became another user's.
+            // The command's own process is not in the list if it became another user's.
             self.say(Report::Stuck(i32::try_from(left.len().max(1)).unwrap_or(i32::MAX)));
         }
         false
@@ -326,7 +327,8 @@ impl Reaper {
     fn look_at_children(&mut self) {
         while let Ok(Some(_)) = self.children.read_signal() {}
         if self.ending.is_some() {
-            // It would hide the others; they are taken with the next look at who is left.
+            // The ended process would hide the others from `waitid`. The next look at the processes
+            // that are left reaps them.
             return;
         }
         let stop = WaitIdOptions::STOPPED | WaitIdOptions::NOHANG;
@@ -336,7 +338,7 @@ impl Reaper {
             self.stopped = true;
             self.say(Report::Stopped(signal));
         }
-        // Others that ended, orphans of the command's, are taken; it itself is only looked at.
+        // Reaps other children that have ended, which are orphans of the command. The command itself is not reaped.
         let any = WaitPidFlag::WEXITED | WaitPidFlag::WNOHANG | WaitPidFlag::WNOWAIT;
         while let Ok(status) = wait_for_any(Id::All, any)
             && let Some(pid) = status.pid().and_then(|pid| Pid::from_raw(pid.as_raw()))
@@ -364,23 +366,23 @@ impl Reaper {
         {
             match report.send(io::stdin()) {
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
-                // It is over, which we hear next.
+                // After another error, the socket is closed. The next read shows that.
                 Ok(()) | Err(_) => drop(self.unsaid.remove(0)),
             }
         }
     }
 }
 
-/// Whether zoolock has said something, if only that it is gone.
+/// Returns whether there is a message from zoolock, or its end of the socket is closed.
 fn zoolock_speaks() -> bool {
     let stdin = io::stdin();
     let mut file = [PollFd::new(&stdin, PollFlags::IN)];
     poll(&mut file, Some(&Timespec::default())).is_ok_and(|count| count > 0)
 }
 
-/// Sees to it that the system tells us of children that end. Whoever started us may have had it not to, and then it also
-/// takes them by itself, before we know their code. What is installed here is called only while the command is started, when our signals are
-/// not blocked; it then takes the signal of a child that ends so soon, and nothing comes of it.
+/// Makes the system report children that end. The parent of this process may have made it ignore SIGCHLD. Then the system
+/// reaps children by itself, and their exit codes are lost. The handler is called only while the command is started, when
+/// signals are not blocked. It does nothing then.
 fn hear_of_children() -> io::Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build()?;
     let _inside = runtime.enter();
@@ -388,7 +390,7 @@ fn hear_of_children() -> io::Result<()> {
     Ok(())
 }
 
-/// Reads what was written by [`crate::child`]: each argument ends with a zero.
+/// Reads the command line that [`crate::child`] wrote. Each argument ends with a zero byte.
 fn command(line: OwnedFd) -> io::Result<Vec<OsString>> {
     let mut file = File::from(line);
     let mut text = Vec::new();

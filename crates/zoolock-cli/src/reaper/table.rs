@@ -61,8 +61,8 @@ pub(crate) fn born(pid: Pid) -> Option<u64> {
     Process::look(pid.as_raw_pid()).filter(|process| process.alive).map(|process| process.born)
 }
 
-/// Returns the pids of this process's children, ended ones included, or `None` where the system does not list them. A child
-/// leaves the list when it is taken.
+/// Returns the pids of this process's children, ended ones included, or `None` if the system does not list them. A child
+/// leaves the list when it is reaped.
 pub(crate) fn children() -> Option<Vec<i32>> {
     // A thread that ends in between passes its children on to another thread, which may have been read before.
     const ATTEMPTS: usize = 3;
@@ -109,7 +109,7 @@ impl Table {
         self.descendants(root, &HashSet::new()).iter().map(|it| (it.pid, it.born)).collect()
     }
 
-    /// Returns the children of `parent` that have ended and were not taken.
+    /// Returns the children of `parent` that have ended and were not reaped.
     pub(crate) fn ended_children(&self, parent: Pid) -> impl Iterator<Item = Pid> {
         let parent = parent.as_raw_nonzero().get();
         let ended = self.0.values().filter(move |it| it.parent == parent && !it.alive);
@@ -141,8 +141,8 @@ fn counts(process: &Process) -> bool {
     process.alive && process.is_ours_to_signal() && !process.is_local_server()
 }
 
-/// Parses `/proc/PID/stat`. The name stands in brackets and may contain brackets and spaces. It is cut after fifteen
-/// bytes, even within a letter.
+/// Parses `/proc/PID/stat`. The name is in brackets, and may contain brackets and spaces. It is cut after
+/// fifteen bytes, even within a letter.
 fn parse(stat: &[u8]) -> Option<Process> {
     let name = stat.iter().position(|byte| *byte == b'(')?;
     let end = stat.iter().rposition(|byte| *byte == b')')?;

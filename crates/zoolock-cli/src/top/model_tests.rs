@@ -44,7 +44,7 @@ fn the_cursor_stays_on_its_lock_when_rows_move() {
     assert_eq!((chosen(&model), model.cursor.at), ("nightly", 0));
     model.hear(News::Locks(vec![lock("a", &[person(1, 9), person(2, 9_000)]), lock("nightly", &[])], pace()));
     assert_eq!((chosen(&model), model.cursor.at), ("nightly", 1));
-    // It is gone, and somebody else is in its row.
+    // The lock was deleted, and another lock is in its row.
     model.hear(News::Locks(vec![lock("a", &[]), lock("b", &[]), lock("c", &[])], pace()));
     assert_eq!((chosen(&model), model.cursor.at), ("b", 1));
     model.hear(News::Locks(Vec::new(), pace()));
@@ -80,7 +80,7 @@ fn pages_and_ends_keep_the_cursor_on_the_screen() {
         assert_eq!(model.key(key), None);
         assert_eq!((model.cursor.at, model.cursor.first), (at, first), "{key:?}");
     }
-    // More room shows more, without a gap below the last one; less keeps the cursor in sight.
+    // A larger screen leaves no gap below the last row. A smaller one keeps the cursor visible.
     model.resize(80, 56);
     assert_eq!(model.cursor.first, 50);
     model.resize(80, 16);
@@ -97,7 +97,7 @@ fn a_filter_is_typed_kept_and_taken_back() {
     keys(&mut model, "night");
     assert_eq!(names(&model), ["nightly"]);
     assert_eq!(model.key(Key::Enter), None);
-    // Letters are keys again.
+    // Letters are commands again.
     keys(&mut model, "j2");
     assert_eq!((names(&model), model.order), (vec!["nightly"], Order::Longest));
     keys(&mut model, "/x");
@@ -119,11 +119,11 @@ fn the_queue_of_a_lock_is_opened_read_and_left() {
     keys(&mut model, "jj");
     let on = |model: &Model| model.queue.as_ref().expect("it is open").cursor.at;
     assert_eq!(on(&model), 2);
-    // The first has left: who was chosen is the second now.
+    // The holder has left. The cursor follows the selected waiter to index 1.
     let news = News::Queue(Box::new(lock("db/main", &[person(2, 60), person(3, 5)])), pace());
     model.hear(news);
     assert_eq!(on(&model), 1);
-    // News of another queue come too late.
+    // A late read of another queue is ignored.
     model.hear(News::Queue(Box::new(lock("nightly", &[])), pace()));
     assert_eq!(model.lock().map(|lock| lock.waiting), Some(1));
     assert_eq!(model.key(Key::Esc), None);
@@ -166,7 +166,7 @@ fn a_lock_is_broken_only_by_the_whole_word() {
     keys(&mut model, "b");
     keys(&mut model, "brek");
     assert_eq!(model.key(Key::Backspace), None);
-    // What comes meanwhile does not change whom the question is about.
+    // A read in between does not change the contender of the question.
     model.hear(News::Locks(vec![lock("db/main", &[person(2, 60)])], pace()));
     assert!(!model.still_there(&model.question.clone().expect("it is open")));
     keys(&mut model, "ak");
@@ -194,7 +194,7 @@ fn nothing_is_asked_where_nobody_is_meant() {
     keys(&mut model, "jjb");
     assert_eq!((chosen(&model), model.question.is_none()), ("deploys", true));
     assert!(said(&model).contains("free"));
-    // Of several holders one has to be chosen; one who cannot be read has no token.
+    // With several holders, the user must select one. An unreadable contender has no token.
     let mut shared = lock("db/main", &[person(1, 9)]);
     shared.holders.push(Person { token: None, ..person(2, 8) });
     model.hear(News::Locks(vec![shared], pace()));
@@ -229,7 +229,7 @@ fn silence_is_told_since_the_last_answer_and_ends_by_itself() {
     let trouble = model.trouble.clone().expect("nobody answers");
     assert_eq!((trouble.since.unix_ms, trouble.why.as_str()), (at(12).unix_ms, "no credentials"));
     assert!(trouble.refused);
-    // What was true when it was read does not go on.
+    // Ages stay as they were at the last read.
     assert_eq!(model.as_of(), NOON + 2000);
     model.hear(News::Locks(locks(1), pace()));
     assert!(model.trouble.is_none());
@@ -290,7 +290,7 @@ fn keys_are_safe_in_any_order() {
     ];
     let all = all.into_iter().chain("123sjkrby/?x é夜".chars().map(Key::Char)).collect::<Vec<_>>();
     let mut model = model();
-    // A walk that is always the same.
+    // A pseudo-random walk with a fixed seed.
     let mut state = 1_u64;
     for step in 0..20_000_u64 {
         state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);

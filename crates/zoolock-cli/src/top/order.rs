@@ -101,7 +101,7 @@ mod tests {
         assert_eq!(names(&locks, Order::Waiters, "elsewhere"), Vec::<String>::new());
     }
 
-    /// Ten times as many take ten times as long and a little more, not a hundred times.
+    /// Ten times as many locks take a little more than ten times as long, not a hundred times.
     #[test]
     fn a_hundred_thousand_locks_are_arranged_in_step_with_their_number() {
         let made = |count: usize| {

@@ -8,7 +8,7 @@ use super::super::model::{Key, News};
 use super::super::samples::{at, lock, model, pace, person, setting, token};
 use super::*;
 
-/// The screen as text, without what is blank at the ends of lines.
+/// Returns the screen as text, without blanks at the ends of lines.
 fn screen(model: &mut Model, columns: u16, lines: u16) -> String {
     model.resize(columns, lines);
     let mut terminal = Terminal::new(TestBackend::new(columns, lines)).expect("there is room");
@@ -83,7 +83,7 @@ fn the_queue_of_a_lock() {
     model.key(Key::Enter);
     model.hear(News::Queue(Box::new(main), pace()));
     same(&screen(&mut model, 80, 24), QUEUE);
-    // One without a note shows its node.
+    // A contender without a note shows its znode.
     model.key(Key::Down);
     let text = screen(&mut model, 80, 24);
     assert!(
@@ -213,7 +213,7 @@ fn what_others_wrote_stays_in_its_column() {
     let plain = lock("plain", &[person(2, 5)]);
     model.hear(News::Locks(vec![held.clone(), plain], pace()));
     let list = screen(&mut model, 80, 24);
-    // The figures stand in the same columns as everywhere.
+    // The age is in the same column as in the other row.
     let column = |line: usize| {
         let line = list.lines().nth(line).expect("a row");
         width(&line[..line.find("7s").expect("an age")])
@@ -274,7 +274,7 @@ fn color_adds_nothing_that_signs_do_not_say() {
     assert_eq!(without, with);
 }
 
-/// Only what is seen is drawn: a thousand times as many locks do not take longer, but for noise.
+/// Only visible rows are drawn, so a thousand times as many locks take the same time, except for noise.
 #[test]
 fn a_hundred_thousand_locks_are_drawn_as_fast_as_a_hundred() {
     let took = |count: u32| {

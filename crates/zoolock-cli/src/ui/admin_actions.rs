@@ -92,7 +92,7 @@ pub(super) struct ActionForm {
     csrf: String,
 }
 
-/// `/confirm`: the confirmation page.
+/// Serves `/confirm`, the confirmation page.
 pub(super) async fn confirm(
     State(site): State<Site>,
     headers: HeaderMap,
@@ -158,7 +158,7 @@ pub(super) async fn confirm(
     Page { title: &title, here: "", viewer: &viewer, news: None, main }.answer(StatusCode::OK)
 }
 
-/// `/action`: carries out the action of the form.
+/// Handles `POST /action`: carries out the action of the form.
 pub(super) async fn act(
     State(site): State<Site>,
     Extension(peer): Extension<Peer>,

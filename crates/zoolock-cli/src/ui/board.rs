@@ -1,4 +1,4 @@
-//! All locks, read again and again while somebody looks, and never for more than a fifth of the time.
+//! Reads all locks repeatedly while a page is viewed, at most a fifth of the time.
 
 use std::collections::HashSet;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -13,49 +13,50 @@ use zoolock::{Deadlock, Snapshot, WaitGraph, Zoolock};
 use super::clock::now_ms;
 use super::history::History;
 
-/// Of each lock so many waiters are read for the list: the first tells how long somebody has waited.
+/// Number of waiters read of each lock for the list. The first one has waited longest.
 const FEW: usize = 4;
-/// And so many for pages that tell who waits for whom.
+/// Maximum number of waiters read of each lock for the wait-for graph and the sessions page.
 pub(super) const MANY: usize = 1_000;
-/// Between two readings of a short list.
+/// Minimum pause after a read.
 const PAUSE: Duration = Duration::from_secs(1);
-/// Reading takes one part, and pauses four.
+/// Minimum pause after a read, as a multiple of its duration: reading takes at most a fifth of the time.
 const PAUSES: u32 = 4;
-/// Whoever has looked may look again without being connected meanwhile: a browser without scripts, a monitor.
+/// Time for which reading goes on after a request. It serves clients without an event stream, such as browsers without
+/// scripts and monitors.
 const INTEREST: Duration = Duration::from_secs(10);
-/// An older list is not shown where a newer one can be had soon.
+/// Maximum age of a list that is shown at once. The usual time between two reads is added to it.
 const STALE: Duration = Duration::from_secs(3);
 
-/// All locks as they were read.
+/// All locks as of the last successful read, and the outcome of the last read.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Board {
-    /// Rises with each reading; 0 before the first.
+    /// Number of reads so far.
     pub(super) number: u64,
-    /// None before they were read.
+    /// `None` before the first successful read.
     pub(super) locks: Option<Arc<Listed>>,
-    /// When the reading of these began.
+    /// Start of the last successful read.
     pub(super) seen_ms: u64,
     pub(super) cost: Duration,
-    /// Waiters were read, too, up to [`MANY`] of each lock.
+    /// True if up to [`MANY`] waiters of each lock were read.
     pub(super) deep: bool,
-    /// Who waits for whom, where it is deep.
+    /// The wait-for graph, if the read was deep.
     pub(super) waits: Option<Arc<Waits>>,
-    /// When the last reading began.
+    /// Start of the last read.
     pub(super) tried_ms: u64,
-    /// Why that one came to nothing.
+    /// Error of the last read, if it failed.
     pub(super) trouble: Option<String>,
 }
 
-/// Them, with what is known from earlier readings.
+/// All locks, with their hand-over rates.
 #[derive(Debug, Default)]
 pub(super) struct Listed {
-    /// By path.
+    /// Sorted by path.
     pub(super) locks: Vec<Snapshot>,
-    /// Of each how many get it in a second, and since when somebody waits.
+    /// Hand-overs per second of each lock, and the arrival time of its longest waiter.
     figures: Vec<(Option<f64>, Option<u64>)>,
 }
 
-/// One of them.
+/// A lock of the list.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Row<'a> {
     pub(super) lock: &'a Snapshot,
@@ -73,7 +74,7 @@ impl Listed {
         })
     }
 
-    /// These, with such rates.
+    /// Returns a list of locks with these rates.
     #[cfg(test)]
     pub(super) fn of(locks: Vec<(Snapshot, Option<f64>)>) -> Self {
         let (locks, rates): (Vec<_>, Vec<_>) = locks.into_iter().unzip();
@@ -86,7 +87,7 @@ fn waits_since(lock: &Snapshot) -> Option<u64> {
     lock.waiters.iter().filter_map(|waiter| waiter.since_ms).min()
 }
 
-/// Who waits for whom.
+/// The wait-for graph and its deadlocks.
 #[derive(Debug)]
 pub(super) struct Waits {
     pub(super) graph: WaitGraph,
@@ -97,36 +98,36 @@ pub(super) struct Waits {
 #[derive(Debug)]
 pub(super) struct Known {
     pub(super) deadlock: Deadlock,
-    /// It was there at the reading before: while locks are read one after the other they change hands, and a circle of what
-    /// was never there at once does not last.
+    /// True if the previous read showed it, too. Locks change hands while they are read one after another, so one read may
+    /// show a cycle that never existed. Such a cycle does not last.
     pub(super) seen_twice: bool,
 }
 
-/// Reads them.
+/// The task that reads all locks, and its last result.
 pub(super) struct Boards {
     board: watch::Receiver<Arc<Board>>,
     interest: Arc<Interest>,
     reading: JoinHandle<()>,
 }
 
-/// Who looks.
+/// The demand for reads.
 #[derive(Default)]
 struct Interest {
     viewers: AtomicUsize,
     deep_viewers: AtomicUsize,
-    /// When a page was last asked for, and one that needs more.
+    /// Times of the last request, and of the last request for a deep read.
     asked: Mutex<(Option<Instant>, Option<Instant>)>,
     woken: Notify,
 }
 
-/// Somebody who looks on.
+/// A viewer with an open event stream. Dropping it ends its demand for reads.
 pub(super) struct Looking {
     interest: Arc<Interest>,
     deep: bool,
 }
 
 impl Boards {
-    /// Begins when somebody looks.
+    /// Starts the task. It reads only while there is demand.
     pub(super) fn start(zoolock: Zoolock, history: Arc<Mutex<History>>) -> Self {
         let (sender, board) = watch::channel(Arc::default());
         let interest = Arc::<Interest>::default();
@@ -134,7 +135,7 @@ impl Boards {
         Self { board, interest, reading }
     }
 
-    /// The newest, or a newer one if that comes within `patience`.
+    /// Returns the last result if it is fresh, and deep if requested. Otherwise waits for a newer one, at most for `patience`.
     pub(super) async fn look(&self, deep: bool, patience: Duration) -> Arc<Board> {
         self.interest.ask(deep);
         let oldest = now_ms().saturating_sub(STALE.as_millis() as u64);
@@ -148,7 +149,7 @@ impl Boards {
         Arc::clone(&board.borrow())
     }
 
-    /// Each as it is read, for as long as `Looking` is kept.
+    /// Returns a receiver of all results. Reading goes on at least until the [`Looking`] is dropped.
     pub(super) fn watch(&self, deep: bool) -> (watch::Receiver<Arc<Board>>, Looking) {
         self.interest.ask(deep);
         let interest = Arc::clone(&self.interest);
@@ -184,7 +185,7 @@ impl Interest {
         self.woken.notify_one();
     }
 
-    /// Whether somebody looks, and at a page that needs more.
+    /// Returns whether a read is wanted, and whether a deep read is wanted.
     fn wanted(&self) -> (bool, bool) {
         let asked = *self.asked.lock().unwrap_or_else(PoisonError::into_inner);
         let lately = |at: Option<Instant>| at.is_some_and(|at| at.elapsed() < INTEREST);
@@ -225,7 +226,7 @@ async fn read(
                     trouble: None,
                 }
             }
-            // What was seen is shown on, with a word that it is old.
+            // The pages keep showing the last locks, with a warning that they are old.
             Err(error) => Board { number, tried_ms: begun_ms, trouble: Some(error.to_string()), ..last },
         };
         sender.send_replace(Arc::new(board));
@@ -247,13 +248,13 @@ impl Waits {
     }
 }
 
-/// The tokens that make a circle.
+/// Returns the tokens of a cycle, with their locks.
 fn edges(deadlock: &Deadlock) -> HashSet<(&str, Option<&str>)> {
     let places = deadlock.edges.iter().flat_map(|edge| [&edge.holds, &edge.waits_for]);
     places.map(|place| (place.lock.as_str(), place.entry.token.as_deref())).collect()
 }
 
-/// Whoever opens a page that needs more does not wait for the next turn.
+/// Waits until the next read. A request for a deep read ends the pause after a read that was not deep.
 async fn pause(time: Duration, deep: bool, interest: &Interest) {
     let sooner = async {
         while deep || !interest.wanted().1 {

@@ -1,13 +1,13 @@
-//! Times as the pages show them.
+//! The current time, and formats of times on the pages.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
-/// Milliseconds of Unix time.
+/// Returns the Unix time in milliseconds.
 pub(super) fn now_ms() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |now| now.as_millis() as u64)
 }
 
-/// How long something lasts, in two units at most: script.js says it in the same way.
+/// Formats a duration with at most two units. `span` in `script.js` does the same.
 pub(super) fn span(ms: u64) -> String {
     let seconds = ms / 1000;
     match seconds {
@@ -18,13 +18,13 @@ pub(super) fn span(ms: u64) -> String {
     }
 }
 
-/// As machines read it; nothing where a year has five digits, which anybody may write into his node.
+/// Formats a time as ISO 8601. Returns `None` for a year of five digits, which any client can write into its znode.
 pub(super) fn iso(ms: u64) -> Option<String> {
     let stamp = jiff::Timestamp::from_millisecond(i64::try_from(ms).ok()?).ok()?;
     Some(stamp.strftime("%Y-%m-%dT%H:%M:%SZ").to_string())
 }
 
-/// As people read it, in the one time that all hosts have in common.
+/// Formats the time of day in UTC.
 pub(super) fn time_of_day(ms: u64) -> String {
     let stamp = i64::try_from(ms).ok().and_then(|ms| jiff::Timestamp::from_millisecond(ms).ok());
     stamp.map_or_else(|| "?".to_owned(), |stamp| stamp.strftime("%H:%M:%S").to_string())

@@ -1,4 +1,4 @@
-//! One lock, looked at for as long as somebody has its page open, and read again as soon as something happens to it.
+//! Reads single locks while their pages are open, and again as soon as they change.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -13,38 +13,39 @@ use super::clock::now_ms;
 use super::history::History;
 use crate::pokes::{Poked, Pokes};
 
-/// As many locks as people can have open; each is a watch and a reading now and then.
+/// Maximum number of locks that are read. Each one costs a watch and repeated reads.
 const MOST: usize = 64;
-/// Reading takes one part, and pauses four.
+/// Minimum pause after a read, as a multiple of its duration: reading takes at most a fifth of the time.
 const PAUSES: u32 = 4;
-/// Several things happen at a hand-over.
+/// Minimum pause after a read, since a hand-over consists of several changes.
 const SHORTEST: Duration = Duration::from_millis(20);
-/// Where nothing tells that something happened, and in case that something was missed.
+/// Interval between reads without a watch.
 const UNTOLD: Duration = Duration::from_millis(400);
+/// Interval between reads with a watch, in case an event was lost.
 const MISSED: Duration = Duration::from_secs(2);
-/// A queue of which not everybody is read.
+/// Maximum number of waiters that are read of a queue that is known to be longer.
 const LONG: usize = 500;
-/// After the last look: the next page may be the same.
+/// Time for which reading goes on after the page is closed, since the next page may show the same lock.
 const LINGER: Duration = Duration::from_secs(5);
 
-/// What was seen last.
+/// The last read of a lock.
 #[derive(Debug, Default)]
 pub(super) struct Seen {
-    /// Rises when there is news; 0 before the first look.
+    /// Rises when the result changes; 0 before the first read.
     pub(super) number: u64,
     pub(super) lock: Option<Snapshot>,
-    /// When the look began.
+    /// Start of the read.
     pub(super) begun: Option<Instant>,
     pub(super) begun_ms: u64,
     pub(super) cost: Duration,
-    /// Why it came to nothing.
+    /// Error of the read, if it failed.
     pub(super) trouble: Option<String>,
 }
 
-/// Sees it.
+/// A receiver of the reads of one lock.
 type Sight = watch::Receiver<Arc<Seen>>;
 
-/// All that are open.
+/// The pollers of all locks whose pages are open.
 pub(super) struct Eyes {
     shared: Arc<Shared>,
     tasks: Mutex<JoinSet<()>>,
@@ -68,7 +69,7 @@ impl Eyes {
         Self { shared, tasks: Mutex::default() }
     }
 
-    /// Looks at `path` from now on, for as long as somebody keeps what is returned; `None` where too many are looked at.
+    /// Reads the lock at `path` while the returned receiver exists. Returns `None` if too many locks are read.
     pub(super) fn watch(&self, path: &str) -> Option<Sight> {
         let mut open = self.shared.open();
         if let Some(eye) = open.get(path) {
@@ -87,7 +88,7 @@ impl Eyes {
         Some(sight)
     }
 
-    /// What is to be seen now, or a moment ago.
+    /// Returns a read that begins after this call, or the last read if none completes within `patience`.
     pub(super) async fn look(&self, path: &str, patience: Duration) -> Arc<Seen> {
         let now = Instant::now();
         let Some(mut sight) = self.watch(path) else {
@@ -99,7 +100,7 @@ impl Eyes {
         Arc::clone(&sight.borrow())
     }
 
-    /// Looks no more, and leaves nothing on the service.
+    /// Stops all reads, and closes the session with the watches.
     pub(super) async fn close(&self) {
         self.tasks.lock().unwrap_or_else(PoisonError::into_inner).abort_all();
         self.shared.pokes.close().await;
@@ -133,7 +134,7 @@ impl Shared {
 }
 
 impl Shared {
-    /// Of a long queue only the beginning, and that the others are there: once that is known.
+    /// Reads the lock. If the last read showed a long queue, reads its first waiters and counts the others.
     async fn read(&self, path: &str, last: &Seen) -> Result<Snapshot, Error> {
         if last.lock.as_ref().is_some_and(|lock| lock.waiting > LONG) {
             let found = self.zoolock.survey(Some(path), LONG).await?;
@@ -147,18 +148,18 @@ impl Shared {
 
 impl Seen {
     fn is_news_after(&self, last: &Seen) -> bool {
-        // Every field, whatever is added to it.
+        // Compares all fields, including fields that are added later.
         let told = |seen: &Seen| format!("{:?}{:?}", seen.lock, seen.trouble);
         told(self) != told(last)
     }
 }
 
-/// Looks until nobody has looked on for a while.
+/// Reads the lock until it has had no viewer for [`LINGER`].
 async fn look_on(shared: Arc<Shared>, path: String, sender: watch::Sender<Arc<Seen>>, asked: Arc<Notify>) {
     let mut poked: Option<Poked> = None;
     let mut wanted = Instant::now();
     loop {
-        // Before the look, so that what comes after it is heard of.
+        // The watch is set before the read, so that no change after the read is missed.
         if poked.is_none() {
             poked = shared.pokes.at(&path).await;
         }
@@ -174,13 +175,13 @@ async fn look_on(shared: Arc<Shared>, path: String, sender: watch::Sender<Arc<Se
             () = Poked::told(&mut poked) => {}
         }
         sleep_until((done + rest).into()).await;
-        // One receiver is that of the list of all.
+        // One receiver is in `Shared::open`.
         if sender.receiver_count() > 1 {
             wanted = Instant::now();
         } else if wanted.elapsed() > LINGER {
             let mut open = shared.open();
             if sender.receiver_count() <= 1 {
-                // Before the next one sets its watch: dropping ours removes all watches of the path.
+                // The watch is dropped before the next poller sets one: the drop removes all watches of the path.
                 drop(poked.take());
                 open.remove(&path);
                 return;

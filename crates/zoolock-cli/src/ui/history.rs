@@ -1,6 +1,6 @@
-//! Who held what, as far as somebody looked: what two looks one after the other differ in.
+//! The holders of each lock over time, derived from the differences between consecutive reads.
 //!
-//! The service keeps no history, and so neither do we beyond our own life. It is bounded for each lock and in total.
+//! ZooKeeper keeps no history, so this history begins and ends with this process. It is bounded for each lock and in total.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 
@@ -8,42 +8,42 @@ use zoolock::{Entry, Snapshot};
 
 use crate::status::who;
 
-/// How many are kept for one lock.
+/// Maximum number of ended holds of one lock.
 const OF_ONE: usize = 64;
-/// And for all of them; the oldest go.
+/// Maximum number of ended holds of all locks. The oldest are removed first.
 const OF_ALL: usize = 50_000;
-/// Of how many locks anything is known; a list of all takes those out that are gone.
+/// Maximum number of locks in the history. A read of all locks removes deleted locks without ended holds.
 const MOST_LOCKS: usize = 200_000;
-/// What is counted for the rate.
+/// Time over which the rate is computed.
 const WINDOW_MS: u64 = 60_000;
-/// In less time nothing can be said about it.
+/// Minimum time for which a lock must be observed to have a rate.
 const SHORTEST_MS: u64 = 2_000;
-/// A lock that is not there and looked at all the same, by somebody who has its page open, is kept.
+/// Time after its last read for which a missing lock is kept: its page may be open.
 const LATELY_MS: u64 = 5_000;
-/// More between two looks is no count, but another directory of the same name.
+/// Difference of sequence numbers that is no count: the directory was deleted and created again.
 const MOST_TURNS: u32 = 10_000_000;
 
-/// The time in which somebody was seen to hold a lock.
+/// A hold of a lock, as far as reads show it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Tenure {
     pub(super) node: String,
     pub(super) token: Option<String>,
-    /// Made safe to show.
+    /// Description of the holder, safe to print.
     pub(super) who: String,
     pub(super) from_ms: u64,
-    /// He had it already when we looked for the first time.
+    /// True if the hold began before the first read of the lock.
     pub(super) or_before: bool,
-    /// He has it still, if not.
+    /// End of the hold; `None` while it lasts.
     pub(super) until_ms: Option<u64>,
-    /// How he left: as in a snapshot, or `unseen` where others were in between.
+    /// Kind of end, as in [`Snapshot::previous`], or `unseen` if the reads do not show it.
     pub(super) left: &'static str,
 }
 
-/// What is known of all locks.
+/// The holds of all locks.
 #[derive(Debug, Default)]
 pub(super) struct History {
     locks: HashMap<String, Past>,
-    /// The locks of all ended tenures, the oldest first.
+    /// The lock of each ended hold, oldest first.
     ended: VecDeque<String>,
 }
 
@@ -51,20 +51,20 @@ pub(super) struct History {
 struct Past {
     holders: Vec<Tenure>,
     ended: VecDeque<Tenure>,
-    /// When so many began to hold.
+    /// Times at which new holders were seen, with the number of hand-overs.
     turns: VecDeque<(u64, u32)>,
-    /// The number of the last first holder's node.
+    /// Sequence number of the last first holder.
     number: Option<u32>,
     first_look_ms: u64,
-    /// When the newest look had its answer.
+    /// End of the newest read.
     looked_ms: u64,
 }
 
 impl History {
-    /// Takes what was seen between `begun_ms` and `now_ms`.
+    /// Records a read of a lock, from `begun_ms` to `now_ms`.
     pub(super) fn note(&mut self, lock: &Snapshot, begun_ms: u64, now_ms: u64) {
         if self.locks.len() >= MOST_LOCKS && !self.locks.contains_key(&lock.path) {
-            // Anybody may ask for the page of a lock that is not there.
+            // Any viewer can request the pages of locks that do not exist.
             return;
         }
         let past = self.locks.entry(lock.path.clone()).or_default();
@@ -72,7 +72,7 @@ impl History {
         if first {
             past.first_look_ms = now_ms;
         } else if begun_ms < past.looked_ms {
-            // A long list has come, and somebody looked at this one meanwhile.
+            // Another read of this lock has ended since this one began, as can happen while all locks are read.
             return;
         }
         past.looked_ms = now_ms;
@@ -89,7 +89,7 @@ impl History {
             && let Some(last) = past.ended.back_mut()
             && (last.left, past.holders.iter().any(gone)) == ("unknown", false)
         {
-            // The record is read before the list: somebody had gone meanwhile, and now it says how.
+            // The release marker is read before the queue. The holder left in between, and now the marker tells how.
             last.left = lock.previous;
         }
         let (went, stay): (Vec<_>, Vec<_>) = past.holders.drain(..).partition(gone);
@@ -110,7 +110,7 @@ impl History {
         self.end(&lock.path, went, left, now_ms);
     }
 
-    /// Takes it that these are all the locks there were at `begun_ms`.
+    /// Ends the holds of locks that are not in `present`, the set of all locks at `begun_ms`.
     pub(super) fn only(&mut self, present: &HashSet<&str>, begun_ms: u64, now_ms: u64) {
         let is_gone = |(path, past): &(&String, &Past)| {
             past.looked_ms + LATELY_MS < begun_ms && !present.contains(path.as_str())
@@ -128,14 +128,14 @@ impl History {
         }
     }
 
-    /// Those of one lock, the newest first.
+    /// Returns the holds of one lock, newest first.
     pub(super) fn tenures(&self, path: &str) -> Vec<Tenure> {
         let Some(past) = self.locks.get(path) else { return Vec::new() };
         past.holders.iter().rev().chain(past.ended.iter().rev()).cloned().collect()
     }
 
-    /// How many got the lock in a second, over the last minute at most. Nodes are numbered as they come, and so those
-    /// count, too, who came and went between two looks; whoever gave up is among them.
+    /// Returns the hand-overs per second, over the last minute at most. They are counted by sequence numbers. This includes
+    /// contenders that came and went between two reads, even if they gave up.
     pub(super) fn rate(&self, path: &str, now_ms: u64) -> Option<f64> {
         let past = self.locks.get(path)?;
         let since = past.first_look_ms.max(now_ms.saturating_sub(WINDOW_MS));
@@ -152,7 +152,7 @@ impl History {
         let Some(past) = self.locks.get_mut(path) else { return };
         for tenure in went {
             if past.ended.len() >= OF_ONE {
-                // Its line in the list of all stays, and lets go of another one of this lock in its time.
+                // The entry in `self.ended` stays. Later it removes another hold of this lock.
                 past.ended.pop_front();
             } else {
                 self.ended.push_back(path.to_owned());
@@ -169,7 +169,7 @@ impl History {
 }
 
 impl Past {
-    /// How many have had their turn since the last look, this one included.
+    /// Returns the number of hand-overs since the last read, and records the sequence number of `holder`.
     fn turns_until(&mut self, holder: Option<&Entry>) -> u32 {
         let Some(holder) = holder else { return 0 };
         if self.holders.first().is_some_and(|tenure| is(holder, tenure)) {
@@ -191,12 +191,12 @@ impl Past {
     }
 }
 
-/// The same node, and not another one that was given its name later.
+/// Returns whether a hold is of this contender. The token distinguishes a later znode of the same name.
 fn is(entry: &Entry, tenure: &Tenure) -> bool {
     entry.node == tenure.node && entry.token == tenure.token
 }
 
-/// What the service appended to the name.
+/// Returns the sequence number at the end of a znode's name.
 fn number(node: &str) -> Option<u32> {
     let at = node.len().checked_sub(10)?;
     node.get(at..)?.parse().ok()
@@ -248,7 +248,7 @@ mod tests {
         history.note(&after("unknown", 2), 2_000, 2_000);
         history.note(&after("broken", 2), 3_000, 3_000);
         assert_eq!(history.tenures("/locks/x")[1].left, "broken");
-        // And not of whom nobody saw go.
+        // Other holders came in between, so the marker describes none of the seen holds.
         history.note(&after("clean", 7), 4_000, 4_000);
         history.note(&after("clean", 7), 5_000, 5_000);
         assert_eq!(history.tenures("/locks/x")[1].left, "unseen");
@@ -261,9 +261,9 @@ mod tests {
         assert_eq!(history.rate("/locks/x", 1_500), None);
         history.note(&held(41), 11_000, 11_000);
         assert_eq!(history.rate("/locks/x", 11_000), Some(4.0));
-        // A minute later nothing is left of it.
+        // After a minute no hand-over is in the window.
         assert_eq!(history.rate("/locks/x", 71_000), Some(0.0));
-        // Another directory of the same name, whose numbers begin again.
+        // A new directory of the same name, whose numbers begin again.
         history.note(&held(0), 71_000, 71_000);
         assert_eq!(history.rate("/locks/x", 71_000), Some(1.0 / 60.0));
     }

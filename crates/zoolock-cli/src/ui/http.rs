@@ -1,4 +1,4 @@
-//! Connections: how many, and for how long.
+//! Serves connections, and limits their number and duration.
 
 use std::net::SocketAddr;
 use std::pin::pin;
@@ -17,23 +17,23 @@ use tokio::time::{sleep, timeout};
 
 use super::stopped;
 
-/// From the connection to the last byte of a page.
+/// Maximum time from the connection to the last byte of a page.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// After this time who listens to events has to ask again, which browsers do by themselves: whoever has gone without
-/// a word, or does not read, is not to keep a place.
+/// Maximum further duration of an event stream. Browsers reconnect by themselves. A client that has vanished, or does not
+/// read, must not occupy a slot for ever.
 const LISTENING: Duration = Duration::from_secs(15 * 60);
-/// People with browsers, and few.
+/// Maximum number of connections. The clients are a few people with browsers.
 const MOST: usize = 256;
-/// How long a request may keep us from stopping.
+/// Maximum time for which open requests delay the end of the command.
 const FAREWELL: Duration = Duration::from_millis(500);
-/// Out of descriptors, most likely: until some connections have ended.
+/// Pause after a failed accept, most likely for lack of file descriptors. Some connections may end meanwhile.
 const PAUSE: Duration = Duration::from_millis(50);
 
-/// Who is at the other end of the connection.
+/// Address of the client.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Peer(pub(super) SocketAddr);
 
-/// Told by a request whose answer goes on and on.
+/// Flag that a request sets if its response is an event stream.
 #[derive(Debug, Clone, Default)]
 pub(super) struct GoesOn(Arc<AtomicBool>);
 
@@ -43,7 +43,7 @@ impl GoesOn {
     }
 }
 
-/// Answers until it is dropped or `stop`.
+/// Serves requests until it is dropped or `stop` is set.
 pub(super) async fn answer(router: Router, listener: TcpListener, mut stop: watch::Receiver<bool>) {
     let mut tasks = JoinSet::new();
     loop {
@@ -51,7 +51,7 @@ pub(super) async fn answer(router: Router, listener: TcpListener, mut stop: watc
             () = stopped(&mut stop) => break,
             Some(_) = tasks.join_next() => {}
             accepted = listener.accept() => match accepted {
-                // It is closed at once, and the browser says so.
+                // The connection is closed at once, which the browser reports.
                 Ok(_) if tasks.len() >= MOST => {}
                 Ok((socket, peer)) => _ = tasks.spawn(serve(router.clone(), socket, peer)),
                 Err(_) => sleep(PAUSE).await,
@@ -62,7 +62,7 @@ pub(super) async fn answer(router: Router, listener: TcpListener, mut stop: watc
     let _ = timeout(FAREWELL, async { while tasks.join_next().await.is_some() {} }).await;
 }
 
-/// Answers one request: a connection that is kept open for the next one is a place that somebody else needs.
+/// Serves one request, then closes the connection: an idle connection would occupy a slot.
 async fn serve(router: Router, socket: TcpStream, peer: SocketAddr) {
     let _ = socket.set_nodelay(true);
     let goes_on = GoesOn::default();

@@ -1,4 +1,4 @@
-//! Telling an open page that there is news; it then asks for itself again.
+//! Announces changes to open pages by server-sent events. A page then fetches itself again.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -19,21 +19,21 @@ use super::eye::Seen;
 use super::http::GoesOn;
 use super::{Site, stopped};
 
-/// How many pages may be told.
+/// Maximum number of event streams.
 const MOST: usize = 128;
-/// A proxy that hears nothing closes the connection.
+/// Interval of keep-alive messages, since proxies close silent connections.
 const STILL_HERE: Duration = Duration::from_secs(15);
 
-/// Which page it is.
+/// Query of the URL, which names the page.
 #[derive(Debug, Deserialize)]
 pub(super) struct Asked {
-    /// The lock, where it is the page of one.
+    /// The lock, if the page shows one lock.
     name: Option<String>,
     #[serde(default)]
     deep: bool,
 }
 
-/// Whose number rises with the news.
+/// A result with a number that rises when the result changes.
 trait Numbered: Send + Sync + 'static {
     fn number(&self) -> u64;
 }
@@ -50,7 +50,7 @@ impl Numbered for Seen {
     }
 }
 
-/// A place among those who are told.
+/// One of [`MOST`] slots for event streams. Dropping it frees the slot.
 struct Place(Arc<AtomicUsize>);
 
 impl Place {
@@ -67,7 +67,7 @@ impl Drop for Place {
     }
 }
 
-/// The events of a page.
+/// Serves `/events`, the event stream of a page.
 pub(super) async fn events(
     State(site): State<Site>,
     Extension(goes_on): Extension<GoesOn>,
@@ -95,7 +95,7 @@ pub(super) async fn events(
     }
 }
 
-/// The present number at once, and every new one.
+/// Returns an event stream of the current number and every new one.
 fn told<T: Numbered>(
     mut news: watch::Receiver<Arc<T>>,
     stop: watch::Receiver<bool>,

@@ -9,15 +9,15 @@ use axum::response::{IntoResponse, Response};
 use super::Site;
 use super::clock::now_ms;
 
-/// A monitor waits for ten seconds, as a rule.
+/// Maximum time to wait for a read. A monitor usually waits ten seconds for its answer.
 const PATIENCE: Duration = Duration::from_secs(8);
-/// Older than this, and than a few readings take, is not shown.
+/// Maximum age of the metrics. The time of a few reads is added to it.
 const STALE: Duration = Duration::from_secs(30);
 
-/// The newest reading; a new one where the last is old.
+/// Serves `/metrics` from the last read, or from a new one if the last one is old.
 pub(super) async fn metrics(State(site): State<Site>) -> Response {
     let board = site.boards.look(false, PATIENCE).await;
-    // What hangs has no answer and no error: figures of last night are none of now.
+    // A read that hangs returns neither an answer nor an error, so old metrics are refused by their age.
     let oldest = STALE + board.cost * 6;
     let is_new = Duration::from_millis(now_ms().saturating_sub(board.seen_ms)) <= oldest;
     let (Some(listed), None, true) = (&board.locks, &board.trouble, is_new) else {

@@ -1,18 +1,18 @@
-//! Who stands where: the same owner may hold one lock and wait for another.
+//! The owners of all contenders. One owner may hold one lock and wait for another.
 
 use std::collections::HashMap;
 
 use zoolock::{Entry, Snapshot};
 
-/// Somebody, with all his places.
+/// An owner, with all its contenders.
 pub(super) struct Owner<'a> {
-    /// The first of them, by which he is described.
+    /// Its first contender, which describes it.
     pub(super) entry: &'a Entry,
     pub(super) holds: Vec<(&'a str, &'a Entry)>,
     pub(super) waits: Vec<(&'a str, &'a Entry)>,
 }
 
-/// All that stand anywhere, in the order of the locks; and for each place whose it is.
+/// Returns the owners of all contenders, in the order of the locks.
 pub(super) fn owners(locks: &[Snapshot]) -> Vec<Owner<'_>> {
     let mut known: HashMap<(&str, &str), usize> = HashMap::new();
     let mut owners: Vec<Owner<'_>> = Vec::new();
@@ -32,11 +32,11 @@ pub(super) fn owners(locks: &[Snapshot]) -> Vec<Owner<'_>> {
     owners
 }
 
-/// By what he is known again; of whom nobody says anything is alone.
+/// Returns the key that identifies an owner. A contender without an owner is its own owner.
 fn key<'a>(path: &'a str, entry: &'a Entry) -> (&'a str, &'a str) {
     match &entry.owner {
         Some(owner) => (entry.owner_kind, owner),
-        // No kind begins with a slash.
+        // Paths begin with a slash and owner kinds do not, so these keys differ from all others.
         None => (path, &entry.node),
     }
 }

@@ -1,12 +1,12 @@
 "use strict";
-// Keeps an open page true: when the server says that there is news, the page is asked for again, and what is different in
-// it is changed in place, so that focus, selection and scroll position stay. Without this script pages are whole, too.
+// Keeps an open page up to date. When the server announces a change, this script fetches the page again. It changes only
+// the differences in place, so that focus, selection and scroll position stay. Pages are complete without this script.
 (() => {
   document.documentElement.classList.add("scripted");
   const main = document.getElementById("main");
   const sign = document.getElementById("live");
 
-  // ---- ages, told on every second by the clock of the server ----
+  // ---- ages, updated every second by the clock of the server ----
 
   let ahead = main ? Number(main.dataset.now) - Date.now() : 0;
 
@@ -28,7 +28,7 @@
 
   setInterval(tick, 1000);
 
-  // ---- what is different in the new page ----
+  // ---- differences of the new page ----
 
   const keyOf = (node) => (node.nodeType === Node.ELEMENT_NODE && (node.id || node.dataset?.key)) || null;
 
@@ -67,11 +67,11 @@
     morph(main, fresh);
     ahead = Number(main.dataset.now) - Date.now();
     tick();
-    // What was moved has lost it.
+    // An element that was moved has lost the focus.
     if (focused && focused !== document.activeElement && focused.isConnected) focused.focus({ preventScroll: true });
   }
 
-  // ---- news ----
+  // ---- change events ----
 
   if (!main || !main.dataset.events) return;
 
@@ -119,7 +119,7 @@
     });
     source.addEventListener("error", () => {
       say("lost", "not live");
-      // It comes back by itself, unless it was refused.
+      // The browser reconnects by itself, unless the server refused the stream.
       if (source && source.readyState === EventSource.CLOSED) {
         source = null;
         timer = setTimeout(listen, 5000);
@@ -133,7 +133,7 @@
     source = null;
   }
 
-  // A browser has six connections for us, and a page that nobody sees needs none.
+  // A browser opens at most six connections to this site, so a hidden page keeps none.
   const visible = () => (document.hidden ? stop() : listen());
   document.addEventListener("visibilitychange", visible);
   window.addEventListener("pagehide", stop);

@@ -1,4 +1,4 @@
-//! What keeps other sites out: who may name us, who may send us a form, and what a page of ours may do.
+//! Protects the pages from other sites: checks host names and the origin of forms, and sets a content security policy.
 
 use axum::extract::{Request, State};
 use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
@@ -7,11 +7,12 @@ use axum::response::{IntoResponse, Response};
 
 use super::Site;
 
-/// Nothing from elsewhere, nothing inline, in nobody's frame. The icon is an image of ours.
+/// Content security policy: only content of this site, nothing inline, and no embedding in frames. The icon is an image
+/// of this site.
 const POLICY: &str = "default-src 'none'; style-src 'self'; script-src 'self'; connect-src 'self'; img-src 'self'; \
                       form-action 'self'; base-uri 'none'; frame-ancestors 'none'";
 
-/// Around every request.
+/// Refuses requests with the host name of another site, and adds security headers to every response.
 pub(super) async fn shield(State(site): State<Site>, request: Request, next: Next) -> Response {
     let host = request.headers().get(header::HOST).and_then(|host| host.to_str().ok());
     let mut response = if host.is_some_and(|host| is_ours(host, &site.hosts)) {
@@ -33,9 +34,9 @@ pub(super) async fn shield(State(site): State<Site>, request: Request, next: Nex
     response
 }
 
-/// Whether a request names us. A page of somebody else's can have its own name lead to our address (DNS rebinding), and then
-/// reads us as itself; it cannot do so with an address, nor with `localhost`. The port says nothing: it is another one where
-/// somebody comes by way of ssh -L, or a proxy.
+/// Returns whether a `Host` header names this site. Another site can point its own name at this address (DNS rebinding).
+/// Its pages could then read these pages. It cannot do so with an IP address or `localhost`. The port is not checked,
+/// because it differs behind `ssh -L` or a proxy.
 fn is_ours(host: &str, hosts: &[String]) -> bool {
     let name = match host.rsplit_once(':') {
         Some((name, port)) if port.parse::<u16>().is_ok() => name,
@@ -49,9 +50,10 @@ fn is_ours(host: &str, hosts: &[String]) -> bool {
         || hosts.contains(&name)
 }
 
-/// Whether a form was sent by a page of ours, as far as the browser says: with `same-origin` it names the origin to us, and
-/// "null" is a page of somebody else's that hides. Whoever is no browser says nothing, and has no cookie that others could
-/// use.
+/// Returns whether a page of this site sent a form, as far as the browser tells. With the referrer policy `same-origin`, the
+/// browser tells this site the origin of its own pages. The origin "null" comes from a page of another site that hides its
+/// origin. A client that sends neither `Sec-Fetch-Site` nor `Origin` is no browser. It has no cookie that another site
+/// could use.
 pub(super) fn is_from_us(headers: &HeaderMap) -> bool {
     let text = |name| headers.get(name).map(|value: &HeaderValue| value.to_str().unwrap_or("?"));
     if let Some(site) = text("sec-fetch-site") {

@@ -14,7 +14,7 @@ pub(super) struct Event {
     /// Kind of change; `docs/JSON.md` lists all kinds.
     pub(super) event: &'static str,
     pub(super) lock: String,
-    /// Time at which it was seen.
+    /// Time at which the change was seen.
     pub(super) at_ms: u64,
     /// The contender.
     pub(super) contender: Option<Entry>,
@@ -22,10 +22,10 @@ pub(super) struct Event {
     pub(super) place: Option<usize>,
     /// Number of waiters now.
     pub(super) waiting: usize,
-    /// Time it waited and held, as far as that was seen.
+    /// Times for which the contender waited and held, as far as reads show them.
     pub(super) waited_ms: Option<u64>,
     pub(super) held_ms: Option<u64>,
-    /// Set if the wait or hold began before the first read, so that it took longer.
+    /// Set if the wait or hold took longer, since it began before the first read or during an outage.
     pub(super) at_least: bool,
     /// Maximum number of contenders that came and went unseen.
     pub(super) count: Option<u32>,
@@ -88,7 +88,7 @@ struct Contender {
 #[derive(Debug, Clone, Copy)]
 struct Since {
     at: Instant,
-    /// Set if it began before the first read.
+    /// Set if it began before the first read or during an outage.
     at_least: bool,
 }
 
@@ -311,7 +311,7 @@ mod tests {
 
     const PATH: &str = "/locks/x";
 
-    /// A lock with these numbers in its queue, of which the first holds.
+    /// Returns a lock with these sequence numbers in its queue. The first contender holds.
     fn queue(numbers: &[u32]) -> Snapshot {
         let mut all = numbers.iter().map(|n| entry(&format!("lock-{n:010}"), &format!("0.{n}")));
         lock(PATH, all.next(), all.collect())
@@ -323,12 +323,12 @@ mod tests {
         lock
     }
 
-    /// The words of what these looks show, a second apart; each with the number it is about.
+    /// Returns the events of these reads, a second apart. Each event has its sequence number or its count.
     fn words(looks: &[Snapshot]) -> Vec<Vec<String>> {
         words_of(looks.iter().map(|look| (look, 1)))
     }
 
-    /// The same, where each is of the directory that was made then.
+    /// Returns the events of reads that also contain the creation time of the directory.
     fn words_of<'a>(looks: impl IntoIterator<Item = (&'a Snapshot, i64)>) -> Vec<Vec<String>> {
         let (mut story, mut now) = (Story::new(PATH), Moment::now());
         let mut told = Vec::new();
@@ -345,7 +345,7 @@ mod tests {
         told
     }
 
-    /// As `queue`: the first `holders` of these hold.
+    /// Returns a lock with these roles and sequence numbers in its queue. The first `holders` contenders hold.
     fn held(holders: usize, names: &[(&'static str, u32)]) -> Snapshot {
         let mut all = names.iter().map(|(role, number)| {
             let prefix = match *role {
@@ -395,7 +395,7 @@ mod tests {
 
     #[test]
     fn how_somebody_went_is_told_where_it_was_written_of_that_one() {
-        // Of the one before.
+        // The marker describes an earlier holder.
         assert_eq!(words(&[after("clean", 1, &[2]), after("clean", 1, &[])])[1], ["gone 2"]);
         assert_eq!(words(&[queue(&[2]), queue(&[])])[1], ["gone 2"]);
         assert_eq!(words(&[queue(&[2]), after("broken", 2, &[3])])[1], ["broken 2", "granted 3"]);
@@ -403,12 +403,12 @@ mod tests {
 
     #[test]
     fn who_had_a_turn_between_two_looks_is_told_as_far_as_it_is_known() {
-        // The record names the second one.
+        // The marker names contender 2.
         let told = words(&[queue(&[1, 2, 3]), after("clean", 2, &[3])]);
         assert_eq!(told[1], ["gone 1", "granted 2", "released 2", "granted 3"]);
-        // It may have had its turn, or not.
+        // Contender 2 may have held the lock, or not.
         assert_eq!(words(&[queue(&[1, 2, 3]), queue(&[3])])[1], ["gone 1", "gone 2", "granted 3"]);
-        // Nobody can have it before the holder went, and those who stood before.
+        // A waiter cannot hold before the holder and all waiters ahead of it have left.
         assert_eq!(words(&[queue(&[1, 2, 3]), queue(&[1, 3])])[1], ["left 2"]);
         assert_eq!(words(&[queue(&[1, 2, 3, 4]), queue(&[2, 3])])[1], ["gone 1", "left 4", "granted 2"]);
     }
@@ -423,7 +423,7 @@ mod tests {
     fn a_directory_that_was_made_again_has_numbers_and_a_record_of_its_own() {
         let told = words_of([(&queue(&[7]), 1), (&queue(&[0]), 2), (&queue(&[0, 1]), 2)]);
         assert_eq!(told[1..], [vec!["gone 7", "granted 0"], vec!["queued 1"]]);
-        // Nobody there came and went unseen, though its numbers have come as far by now; nor is it told how the old one went.
+        // The number 9 of the new directory implies no unseen contenders. Its marker does not describe the old holder.
         let told = words_of([(&queue(&[2]), 1), (&after("broken", 2, &[9]), 2)]);
         assert_eq!(told[1], ["gone 2", "granted 9"]);
         let mut same = queue(&[2]);
@@ -439,7 +439,7 @@ mod tests {
         (down.previous, down.previous_number) = ("clean", Some(1));
         let told = words(&[held(1, &[writes]), down, held(2, &[reads, ("shared", 3)])]);
         assert_eq!(told[1..], [vec!["released 1", "granted 1"], vec!["granted 3"]]);
-        // The number after that one.
+        // The downgrade took the number 3 or 4. The other one is unseen.
         let told =
             words(&[held(1, &[writes]), held(2, &[reads, ("shared", 2)]), held(2, &[reads, ("shared", 5)])]);
         assert_eq!(told[2], ["gone 2", "unseen 1", "granted 5"]);
@@ -451,7 +451,7 @@ mod tests {
         let both = held(2, &[reads(1), reads(2), writes]);
         assert_eq!(words(&[both.clone(), held(1, &[reads(2)])])[1], ["gone 1", "left 3"]);
         assert_eq!(words(&[both.clone(), held(1, &[])])[1], ["gone 1", "gone 2", "gone 3"]);
-        // It is the reader that wanted to write, and may have.
+        // The writer is an upgrade of reader 2, so it may have held.
         let mut upgrades = both;
         upgrades.waiters[0].owner = Some("owner 2".to_owned());
         assert_eq!(words(&[upgrades, held(1, &[reads(2)])])[1], ["gone 1", "gone 3"]);

@@ -10,7 +10,7 @@ use rustix::process::{Pid, Signal, geteuid, getsid, kill_process};
 use serde_json::Value;
 use zoolock_tests::skip::Availability;
 
-/// Returns what `serve --status --json` prints.
+/// Returns the output of `serve --status --json`.
 fn status(sandbox: &Sandbox) -> Value {
     let done = sandbox.output(&["serve", "--status", "--json"]);
     let status: Value = serde_json::from_str(&done.stdout).expect("JSON");
@@ -23,14 +23,15 @@ fn server_pid(sandbox: &Sandbox) -> Pid {
     Pid::from_raw(i32::try_from(pid).expect("valid process id")).expect("nonzero process id")
 }
 
-/// Kills a process, and waits until it has ended.
+/// Kills the server, and waits until it has ended.
 fn kill_server(sandbox: &Sandbox) {
     let server = server_pid(sandbox);
     kill_process(server, Signal::KILL).expect("server killed");
     wait_until("the server has ended", || !is_alive(&server.as_raw_nonzero().to_string()));
 }
 
-/// Lets the state directory remember another machine id, boot or host name. Returns whether this machine has a machine id.
+/// Changes the machine id, boot or host name that the state directory records. Returns whether
+/// this machine has a machine id.
 fn remember(sandbox: &Sandbox, change: impl FnOnce(&mut [String])) -> bool {
     let file = sandbox.state().join("machine");
     let text = std::fs::read_to_string(&file).expect("the server wrote the file");
@@ -205,7 +206,7 @@ fn simultaneous_commands_share_one_server() {
     let done: Vec<_> = commands.into_iter().map(Running::done).collect();
     for done in &done {
         assert_eq!((done.code, done.stderr.as_str()), (0, ""), "{done:?}");
-        // Each start of the server has another epoch in its tokens. All commands had the same.
+        // Each start of the server raises the epoch in its tokens. All commands have the first epoch.
         assert!(done.stdout.contains("-00000001"), "{done:?}");
     }
     let log = std::fs::read_to_string(sandbox.state().join("log")).expect("the log exists");
@@ -502,7 +503,7 @@ fn parents_of_state_directory_are_private() {
     }
 }
 
-/// Creates the state directory with the lock of a server. The server of that lock runs until the file is closed.
+/// Creates the state directory, and locks its file `lock` as a running server does. Closing the file releases the lock.
 fn take_server_lock(sandbox: &Sandbox) -> File {
     std::fs::create_dir(sandbox.state()).expect("directory created");
     set_mode(sandbox.state(), 0o700);
@@ -529,7 +530,7 @@ fn stop_is_advised_only_for_another_version() {
     let read = |path: &str| std::fs::read_to_string(path).expect("readable").trim().to_owned();
     let namespace = std::fs::read_link("/proc/self/ns/pid").expect("readable");
     let boot = read("/proc/sys/kernel/random/boot_id");
-    // The end of the sandbox may stop the server of this process id.
+    // Dropping the sandbox runs `serve --stop`, which may end the process with this pid.
     let process = Running(sandbox.command("sleep").arg("1000").spawn().expect("the command starts"));
     for (version, advises_stop) in [(env!("CARGO_PKG_VERSION"), false), ("0.0.1-other", true)] {
         let server = format!("{} 7 {version} {} - {boot} host\n", process.0.id(), namespace.display());

@@ -149,7 +149,7 @@ fn lock_beside_outer_command_is_granted() {
     }
 }
 
-/// A reader waits for a writer, or for more permits, that wait for the outer command.
+/// The inner command waits for a waiter that waits for the outer command: a writer, or a contender for more permits.
 #[test]
 fn waiter_for_outer_command_is_not_waited_for() {
     let script =

@@ -1,5 +1,5 @@
-//! Outages: the server is killed, or stopped so that it accepts connections and answers nothing. That is never reported as a
-//! busy lock, and the command never starts.
+//! Outages: the server is killed, or stopped so that it accepts connections but answers nothing. An outage is never reported
+//! as a busy lock, and the command never starts.
 
 use rustix::process::Signal;
 

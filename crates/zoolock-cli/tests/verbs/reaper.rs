@@ -302,8 +302,8 @@ fn script(sandbox: &Sandbox, name: &str, text: &str) -> String {
     path.display().to_string()
 }
 
-/// Makes orphans children of this process, like those of a pid 1 that does not take its children. Each test is a process of
-/// its own.
+/// Makes orphans children of this process, like those of a pid 1 that does not reap its children.
+/// Each test is a process of its own.
 fn inherit_orphans() {
     set_child_subreaper(Some(getpid())).expect("subreaper");
 }

@@ -327,7 +327,7 @@ type StepFuture = Pin<Box<dyn Future<Output = (Box<dyn Exchange>, SaslStep)> + S
 enum Sasl {
     /// The first token was computed with the dial.
     Prepared(Box<dyn Exchange>, SaslStep),
-    /// The server has the next word.
+    /// The server sends the next token.
     Idle(Box<dyn Exchange>),
     Stepping(StepFuture),
 }

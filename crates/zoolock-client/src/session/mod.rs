@@ -135,7 +135,7 @@ pub enum State {
         /// The time at which the connect request was written.
         sent: Instant,
     },
-    /// The connection is lost. Its watches are gone.
+    /// The connection is lost, and its watches with it.
     Disconnected(Loss),
     /// The session has ended for good.
     Over(End),
@@ -203,7 +203,7 @@ impl End {
     /// Returns the error of the requests that this end leaves without a reply.
     fn of_requests(self) -> RequestError {
         match self {
-            // The server carries nothing out for such a session, and its ephemeral znodes are gone.
+            // The server carries nothing out for such a session, and its ephemeral znodes are deleted.
             End::AuthFailed => RequestError::Refused(Code::AuthFailed.number()),
             _ => RequestError::Over,
         }
@@ -277,7 +277,7 @@ pub struct Session {
     /// The time at which the newest answered request was sent. The server knew the session then, or later.
     last_known: Instant,
     /// The xid of the last request. Xids go on over all connections: a server matches a commit with its pending write by
-    /// session and xid alone (`CommitProcessor`), so a repeated xid could get the reply of an older request.
+    /// session and xid alone (`CommitProcessor`). So a repeated xid could get the reply of an older request.
     last_xid: i32,
     last_connection: u64,
     last_request: u64,
@@ -286,8 +286,8 @@ pub struct Session {
     failures: u32,
     /// The number of times that a server hung up during the handshake since the session was attached.
     hang_ups: u32,
-    /// Set if the server of the next connection may have just started: the last dial reached no server, or the server of a session
-    /// that exists hung up during the handshake.
+    /// Set if the server of the next connection may have just started: the last dial reached no server, or the server hung
+    /// up during the handshake of a session that exists.
     follows_outage: bool,
     /// The number of connections in a row that ended soon after the session was attached.
     short_connections: u32,
@@ -696,7 +696,7 @@ impl Session {
         self.dial =
             Dial::Dialing { id, deadline: self.pace.dial_deadline(now, is_in_haste, self.config.sasl) };
         let attached = self.connection.as_ref().filter(|connection| connection.is_attached());
-        // After a third of the timeout, the silent connection may be half open, and its server be well.
+        // After a third of the timeout, the silent connection may be half open, and its server may work.
         let is_fresh = attached.is_some_and(|connection| connection.silent_for(now) < self.pace.timeout / 3);
         let elsewhere = is_fresh && !self.must_move(now);
         let same_first = self.same_first && self.must_move(now);
@@ -778,7 +778,7 @@ impl Session {
         if self.end.is_some() {
             return;
         }
-        // The server does not know a session any more that was to be closed.
+        // A session that was to be closed is closed if the server does not know it any more.
         let end = if self.closing.is_some() && end != End::AuthFailed { End::Closed } else { end };
         self.end = Some(end);
         if let Dial::Dialing { id, .. } = self.dial {

@@ -66,8 +66,8 @@ impl Pace {
 
     /// Returns the time by which the server must have attached the session of a holder that can try again or another server.
     ///
-    /// The lease runs out meanwhile, and the next server may be well. So the holder waits for a short time, or for `longer` on a
-    /// slow network. After each second round over the servers it waits longer once, because the leader may be slow.
+    /// The lease runs out meanwhile, and the next server may work. So the holder waits for a short time, or for `longer` on
+    /// a slow network. After each second round over the servers it waits longer once, because the leader may be slow.
     /// `slow_attaches` is the number of attaches that took too long since the last working connection.
     pub(super) fn short_attach_deadline(
         &self,
@@ -125,8 +125,8 @@ impl Pace {
     /// Returns the pace of a reply. It is quick within T/24 and slow after T/12, where T is the session timeout. A server counts
     /// as silent after two twelfths.
     ///
-    /// On a slow network each reply takes long, and fewer requests in flight do not help. So a reply is quick, too, if it took
-    /// at most T/48 more than the fastest one, and it is not slow if it took at most T/24 more.
+    /// On a slow network each reply takes long, and fewer requests in flight do not help. So the fastest reply counts, too.
+    /// A reply is also quick if it took at most T/48 more than the fastest. It is not slow if it took at most T/24 more.
     pub(super) fn of_reply(&self, took: Duration, fastest: Duration) -> ReplyPace {
         let t = self.timeout;
         if took < (t / 24).max(fastest + t / 48) {

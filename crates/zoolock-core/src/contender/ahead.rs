@@ -49,8 +49,8 @@ impl HeadProof {
     }
 }
 
-/// The time of the predecessor's deletion, if the flight has not ended before. Then we look again instead of
-/// waiting.
+/// The time of the predecessor's deletion, if it comes before the end of the flight. The end of the flight
+/// then grants the lock, or the waiter reads the queue again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) enum PredecessorGone {
     No,
@@ -138,8 +138,8 @@ impl Contender {
         }
     }
 
-    /// Grants the lock if the deletion of the predecessor does. Otherwise the rest of the flight may grant
-    /// it.
+    /// Grants the lock if look-ahead is armed. During the flight, the end of the flight decides later.
+    /// Returns false if the caller must read the queue.
     pub(super) fn grant_by_deletion(&mut self, me: Node, since: bool, context: &mut StepContext) -> bool {
         let may_hold = self.may_hold(context);
         match &mut self.ahead {
@@ -307,7 +307,7 @@ impl Contender {
         own
     }
 
-    /// After a reconnect, watches fire in any order.
+    /// Drops the look-ahead after an interruption, because watches fire in any order after a reconnect.
     pub(super) fn interrupted(&mut self, context: &mut StepContext) {
         if self.on(Rule::AheadOnOneConnection) {
             self.disarm(context);

@@ -19,8 +19,8 @@ impl Node {
 }
 
 impl Contender {
-    /// Handles the head of the queue. `directory` was read after our znode had become the head, and `others`
-    /// are the znodes that still existed then.
+    /// Continues at the head of the queue. `directory` was read after our znode had become the head, and `others` are the
+    /// znodes that still existed then.
     pub(super) fn first(
         &mut self,
         me: Node,
@@ -77,9 +77,8 @@ impl Contender {
         };
         let beginning = me.beginning_in(directory.czxid);
         self.before = Some(previous);
-        // If we give up now, restore the marker, so that the crash of an earlier holder is not forgotten. But
-        // a holder that has begun and whose znode still exists has not crashed, and will be missing when the
-        // next waiter looks.
+        // Giving up restores the marker, so that the crash of an earlier holder stays known. But a holder whose znode still
+        // exists has not crashed. Its znode will be missing when the next waiter looks, so its marker becomes `Broken`.
         let marker = match marker {
             Some(marker) if is_of_present_contender(&marker, others) => {
                 Marker { left: Left::Broken, ..marker }

@@ -201,7 +201,7 @@ impl Contender {
                 self.phase = Phase::Downgrading { me, directory: None, reader: None, lost, left };
                 self.downgrade_again(context);
             }
-            // The server refuses. The holder stays a writer, and may read as well.
+            // The server refuses. The holder stays a writer, and a writer may also read.
             Err(_) => self.hold_as(me, context),
         }
     }
@@ -236,7 +236,7 @@ impl Contender {
         }
     }
 
-    /// Holds as the reader that it has become, or as the writer that it had to stay.
+    /// Continues to hold: as a reader, or as a writer if the server refused the downgrade.
     fn hold_as(&mut self, me: Node, context: &mut StepContext) {
         let Phase::Downgrading { directory, lost, left, .. } = self.phase else { return };
         match lost {

@@ -10,7 +10,7 @@ pub(super) enum After {
     Look(Node),
 }
 
-/// Number of polls of a retired directory before we join it again.
+/// Number of polls of a retired directory before it is joined again.
 pub(crate) const POLLS_BEFORE_JOINING_AGAIN: u8 = 20;
 /// Pause between two polls of a retired directory, in milliseconds.
 pub(crate) const RETIRE_POLL: u32 = 50;

@@ -1,4 +1,4 @@
-//! Deletes our own znodes, until they are gone, and never another contender's.
+//! Deletes our own znodes until none is left, and never another contender's.
 
 use super::*;
 
@@ -42,13 +42,13 @@ impl Contender {
         }
     }
 
-    /// Like `depart`, for a znode that was unobserved for so long that its name may be another contender's
+    /// Deletes a znode if it is still ours. It was not read for long, so its name may be another contender's
     /// now.
     pub(super) fn depart_if_there(&mut self, node: Node, context: &mut StepContext) {
         self.depart_after(Departure::new(node, None), context);
     }
 
-    /// Like `depart_if_there`, and leaves a marker.
+    /// Does the same as `depart_if_there`, and leaves a marker.
     pub(super) fn depart_after_wait(
         &mut self,
         node: Node,
@@ -58,15 +58,15 @@ impl Contender {
         self.depart_after(Departure::new(node, marker), context);
     }
 
-    /// Like `depart_if_there`, for a holder whose loss has been reported.
+    /// Does the same as `depart_if_there`, for a holder whose loss has been reported.
     pub(super) fn depart_doubtful(&mut self, node: Node, context: &mut StepContext) {
         let departure = self.departure(node, None, true, false);
         self.depart_after(Departure { report: false, ..departure }, context);
     }
 
-    /// Like `depart_if_there`, for a contender that may have written that it begins, but has not begun. A
-    /// writer's znode of a reader keeps no other contender out once the reader's is deleted: by then another
-    /// contender may have held, and the record may be its own.
+    /// Deletes the znode of a contender that may have written that it begins, but has not begun. Also
+    /// restores the record, unless another contender has written it since. This matters for an upgrade: its
+    /// znode keeps no other contender out once the reader's znode is deleted.
     pub(super) fn depart_undone(&mut self, node: Node, undo: Undo, context: &mut StepContext) {
         if !self.on(Rule::UndoWhatIsThere) {
             return self.depart_after(Departure::new(node, Some((undo.marker, None))), context);
@@ -74,7 +74,7 @@ impl Contender {
         self.depart_after(Departure { undo: Some(undo), ..Departure::new(node, None) }, context);
     }
 
-    /// Like `depart`, for a holder's znode that another client may have deleted.
+    /// Deletes a holder's znode that another client may have deleted.
     pub(super) fn depart_after_look(
         &mut self,
         node: Node,
@@ -84,7 +84,7 @@ impl Contender {
         self.depart_after(self.departure(node, marker, true, false), context);
     }
 
-    /// Like `depart`, after a delete that may have succeeded.
+    /// Deletes a znode after a delete that may have succeeded.
     pub(super) fn depart_again(
         &mut self,
         node: Node,
@@ -164,7 +164,7 @@ impl Contender {
         self.send(Purpose::LeavePause(czxid), Request::Sleep(wait), context);
     }
 
-    /// Checks, before a delete is repeated, that the znode of that name is still ours.
+    /// Checks that the znode of that name is still ours, before a delete.
     pub(super) fn check_departure(&mut self, czxid: Zxid, context: &mut StepContext) {
         let Some(departure) = self.departures.iter().find(|d| d.node.czxid == czxid) else { return };
         let (node, undo) = (departure.node, departure.undo);
@@ -180,7 +180,7 @@ impl Contender {
         self.send(Purpose::LeaveCheck(czxid), Request::Exists(node), context);
     }
 
-    /// Accepts any answer of the leader, as long as there was one.
+    /// Handles the answer to the barrier. Any answer of the leader is enough.
     pub(super) fn left_barrier(
         &mut self,
         czxid: Zxid,
@@ -192,7 +192,7 @@ impl Contender {
         }
     }
 
-    /// A check without a successful sync does not allow a delete.
+    /// Handles the answer to the sync. A check without a successful sync does not allow a delete.
     pub(super) fn left_synced(
         &mut self,
         czxid: Zxid,
@@ -204,7 +204,7 @@ impl Contender {
         }
     }
 
-    /// Handles the record, if we may have written there that we begin.
+    /// Handles the record, in which we may have written that we begin.
     pub(super) fn left_read(
         &mut self,
         czxid: Zxid,

@@ -14,8 +14,8 @@ pub struct RequestId(pub u16);
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct WatchId(pub u16);
 
-/// A znode of ours: its name, and the transaction that created it. The transaction distinguishes it from
-/// later znodes of that name.
+/// A znode of this acquisition: its name, and the transaction that created it. The transaction distinguishes
+/// it from later znodes of that name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Node {
     /// Prefix of its name.
@@ -36,11 +36,12 @@ impl Node {
 /// The flags in the data of a contender's znode.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub struct Says {
-    /// It waited for permits and was granted.
+    /// Set if it waited for permits and was granted.
     pub granted: bool,
-    /// Another client asks it to release the lock.
+    /// Set if another client asks it to release the lock.
     pub revoked: bool,
-    /// It belongs to this library, and writes no marker when it begins, unless others do.
+    /// Set if it belongs to this library and does not track crashes. Then it writes a marker when it begins
+    /// only if the record is tracked already.
     pub untracked: bool,
 }
 
@@ -55,7 +56,7 @@ pub struct Directory {
     pub version: i32,
     /// Number of its children.
     pub children: u32,
-    /// Its data.
+    /// The record in its data.
     pub record: Record,
 }
 
@@ -102,7 +103,7 @@ pub enum Request {
     /// Delete our own znode.
     Delete(Node),
     /// Write to our own znode and delete it, in one transaction. Its watch then reports "changed", so a
-    /// successor which the deletion alone would grant looks again.
+    /// successor that looks ahead reads the record.
     Withdraw(Node),
     /// Delete our own znode and leave the marker in the directory, in one transaction. A holder that panicked
     /// writes to its znode first, as with [`Request::Withdraw`].
@@ -111,7 +112,7 @@ pub enum Request {
         node: Node,
         /// The marker to write.
         marker: Marker,
-        /// The version of the directory's data that we saw; `None` overwrites any version.
+        /// The version of the directory's data that was read; `None` overwrites any version.
         version: Option<i32>,
     },
     /// Delete our own znode in each directory and leave its marker if there is one, in one transaction.
@@ -123,7 +124,7 @@ pub enum Request {
         node: Option<Node>,
         /// The marker to write.
         marker: Marker,
-        /// The version of the directory's data that we saw.
+        /// The version of the directory's data that was read.
         version: i32,
     },
     /// Write the markers of a multi-lock's holder that begins, in one transaction with checks that our znodes
@@ -133,16 +134,16 @@ pub enum Request {
     WriteSize {
         /// The size to write.
         size: Size,
-        /// The version of the directory's data that we saw.
+        /// The version of the directory's data that was read.
         version: i32,
     },
-    /// Write into our own znode that we were granted our permits.
+    /// Write into our own znode that its permits were granted.
     SayGranted {
         /// Our znode.
         node: Node,
-        /// The version of its data that we know.
+        /// The known version of its data.
         version: i32,
-        /// Set to write also that we were asked to release the lock.
+        /// Set to write also that another client asks for a release.
         revoked: bool,
     },
     /// Delete the writer's znode and create a reader's with the same number, in one transaction; the reader's
@@ -169,7 +170,7 @@ pub struct Beginning {
     pub node: Node,
     /// The marker to write into its directory.
     pub marker: Marker,
-    /// The version of the directory's data that we saw.
+    /// The version of the directory's data that was read.
     pub version: i32,
 }
 
@@ -252,7 +253,7 @@ impl Failure {
     /// Returns whether only a leader gives this answer to a write. Then it confirms the session as a success
     /// does.
     ///
-    /// The server of our connection may give the other answers by itself (an ACL: `enableEagerACLCheck`).
+    /// The connected server may give the other answers by itself (an ACL: `enableEagerACLCheck`).
     pub fn is_decided(self) -> bool {
         match self {
             Failure::NoNode
@@ -279,11 +280,11 @@ pub enum Refusal {
 /// The reason for the end of a session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum SessionEnd {
-    /// The session expired, according to the server or to our own clock.
+    /// The session expired, according to the server or to the client's clock.
     Expired,
     /// The client closed it.
     Closed,
-    /// The server did not accept our credentials.
+    /// The server did not accept the credentials.
     AuthFailed,
 }
 
@@ -387,7 +388,7 @@ pub enum Reason {
     ForeignRecord,
     /// Another reader that upgrades goes first, or readers are queued behind a writer that waits for us.
     Outranked,
-    /// The directory is near the end of its numbers, and leaving it would lose what we hold there.
+    /// The directory is near the end of its numbers, and an upgrade cannot leave it: its reader holds there.
     Exhausted,
     /// The server refuses a request.
     Refused(Failure),
@@ -409,7 +410,7 @@ pub enum Loss {
 /// The outcome of a release.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Departed {
-    /// We deleted the znode.
+    /// This acquisition deleted the znode.
     Clean,
     /// The lock had been lost before.
     Lost(Loss),

@@ -6,8 +6,8 @@
 //! and may drop its handle. The driver continues until [`Action::Over`]: then the acquisition has no znode
 //! left on the server, or its session has ended.
 //!
-//! The protocol and its proof are in `docs/DESIGN.md`; the bugs that its rules prevent are in
-//! [`crate::rules`].
+//! The protocol and its proof are in `docs/DESIGN.md`; the bugs that its rules prevent are in [`crate::rules`]. In these
+//! files "we" and "our" mean this acquisition.
 //!
 //! * `ahead.rs`: look-ahead: prove that the predecessor is the head of the queue, so that its deletion
 //!   grants.
@@ -158,7 +158,7 @@ pub struct Contender {
     phase: Phase,
     /// Set while the caller waits for the lock or holds it.
     wanted: bool,
-    /// A create with a lost reply may have succeeded.
+    /// Set if a create with a lost reply may have succeeded.
     create_in_doubt: bool,
     /// The refusal of the last create, reported after the search.
     refusal: Option<Failure>,
@@ -168,9 +168,9 @@ pub struct Contender {
     departures: Vec<Departure>,
     /// Pending requests.
     pending: Vec<(RequestId, Purpose)>,
-    /// Requests wait for a connection, and may arrive when the queue has changed.
+    /// Set if there is no connection. Requests wait for one, and may arrive when the queue has changed.
     offline: bool,
-    /// Our znode has not been read since the last wait: it may be deleted, and its name another contender's.
+    /// Set if our znode has not been read since the last wait. It may be deleted, and its name another contender's.
     unread: bool,
     /// Number of failures in a row.
     tries: u8,
@@ -179,19 +179,19 @@ pub struct Contender {
     /// Sequence number of a reader's predecessor, if that is exclusive: its marker grants every reader
     /// directly behind it.
     behind: Option<Sequence>,
-    /// The way in which the previous holder left, once we may have overwritten that record.
+    /// The way in which the previous holder left. Kept because our marker may have overwritten that record.
     before: Option<Previous>,
-    /// The marker to undo if we give up after we may have written our beginning.
+    /// The state to restore if we give up. Set when our beginning may have been written.
     undo: Option<Undo>,
-    /// The reply that would tell whether the marker was written is lost.
+    /// Set if the reply that tells whether the marker was written is lost.
     perhaps_marked: bool,
-    /// One lock of a multi-lock: its beginning is recorded together with the others.
+    /// Set for a lock of a multi-lock: its beginning is recorded together with the others.
     begins_with_others: bool,
-    /// The beginning is still to be recorded, or not yet confirmed; this would undo it.
+    /// The state to restore, while our beginning is not recorded yet, or not confirmed.
     unrecorded: Option<Undo>,
-    /// The delay after a crash has passed.
+    /// Set if the delay after a crash has passed.
     delayed: bool,
-    /// The holder was told that it should release the lock.
+    /// Set if the holder was told that it should release the lock.
     revoked: bool,
     ahead: LookAhead,
     permits: permits::State,
@@ -274,7 +274,7 @@ enum Phase {
     Downgrading {
         me: Node,
         directory: Option<Directory>,
-        /// The reader's znode exists, perhaps in a later directory of the same name.
+        /// The reader's znode, if it was created; perhaps in a later directory of the same name.
         reader: Option<Node>,
         lost: Option<Loss>,
         /// The release that the holder asked for meanwhile.
@@ -440,7 +440,7 @@ impl Contender {
         }
     }
 
-    /// Returns whether it waits for the predecessor or for any change of the queue, which the server has shown.
+    /// Returns whether it waits for the predecessor or for any change of the queue, with a watch that is set.
     pub fn is_waiting(&self) -> bool {
         matches!(self.phase, Phase::Waiting { .. })
     }
@@ -450,7 +450,7 @@ impl Contender {
         matches!(self.phase, Phase::Delaying { .. })
     }
 
-    /// Returns whether it holds and watches its own znode: then everything written there is reported.
+    /// Returns whether it holds and watches its own znode. Then every write to that znode is reported.
     pub fn watches_own(&self) -> bool {
         matches!(self.phase, Phase::Held { watch: Some(_), .. })
     }
@@ -572,7 +572,7 @@ impl Contender {
         match self.phase {
             // A deadline limits only the waiting.
             _ if reason.is_some() && self.has_been_granted() => return,
-            // It is not known whether the record says that we begin.
+            // The record may contain our beginning.
             Phase::Held { .. } if self.unrecorded.is_some() && self.undo.is_some() => {}
             Phase::Held { me, directory, .. } => {
                 return self.take_back(me, directory.map(|directory| directory.version), context);
@@ -625,13 +625,13 @@ impl Contender {
 
     /// Starts the clean-up from any phase, without forgetting a znode that may be ours.
     fn stop_waiting(&mut self, context: &mut StepContext) {
-        // A contender that has just queued knows its znode from its create.
+        // A contender that has just queued knows its znode from the reply to its create.
         let just_came =
             matches!(self.ahead, LookAhead::Arming { proof: ahead::HeadProof::OnlyTwoChildren, .. })
                 && matches!(self.phase, Phase::Watching { .. });
         let after_long = self.forget_ahead(context) && !just_came;
         match &self.phase {
-            // Their answers may bring a znode; the handlers check `wanted`.
+            // A pending answer may report a znode of ours; the handlers check `wanted`.
             Phase::Joining | Phase::Searching | Phase::Pausing(After::Search) => return,
             Phase::Pausing(After::Join) | Phase::MakingDirectory if self.create_in_doubt => return,
             Phase::Waiting { watch, .. } | Phase::Listing { watch: Some(watch), children: Some(_), .. } => {

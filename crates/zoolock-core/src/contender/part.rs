@@ -17,8 +17,8 @@ impl Contender {
         self.is_mine(me, czxid, owner)
     }
 
-    /// Returns whether the children had not changed since our create when we found that we hold: then we were
-    /// the head at once.
+    /// Returns whether it holds, and its own create was the last change of the children when it was granted.
+    /// Then it was the head at once.
     pub(crate) fn is_untouched(&self) -> bool {
         matches!(self.phase, Phase::Held { me, directory: Some(seen), .. } if seen.pzxid == me.czxid)
     }
@@ -62,8 +62,8 @@ impl Contender {
     }
 
     /// Gives up before all locks were granted. It may be the head already, but the caller has not worked
-    /// under the lock. So the record must not say that the last holder released it. `waited`: it has waited
-    /// for another lock since it read its znode.
+    /// under the lock. So the record must not say that the last holder released it. `waited`: set if it has
+    /// waited for another lock since it read its znode.
     pub(crate) fn withdraw(&mut self, waited: bool) -> Vec<Action> {
         self.on_its_own(|part, context| {
             part.unread |= waited;

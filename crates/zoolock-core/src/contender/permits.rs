@@ -10,12 +10,12 @@ use crate::record::Size;
 
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
 pub(super) struct State {
-    /// The size was compared with ours, once.
+    /// Set if the size was compared with ours, once.
     pub(super) agreed: bool,
-    /// The predecessor whose znode says that it was granted. If it does not fit, the semaphore was made
-    /// smaller.
+    /// The predecessor whose znode says that it was granted. If its permits do not fit, the semaphore was
+    /// made smaller.
     pub(super) granted_before: Option<String>,
-    /// Another contender may have listed us as a waiter.
+    /// Set if another contender may have listed us as a waiter.
     pub(super) seen_waiting: bool,
 }
 

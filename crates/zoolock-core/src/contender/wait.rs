@@ -375,8 +375,8 @@ impl Contender {
         }
     }
 
-    /// Handles a read of our own znode after the watch was set: if it exists, the directory and its children
-    /// are the ones that we know.
+    /// Handles a read of our own znode after the watch was set. If the znode exists, the directory is still
+    /// that of our create.
     pub(super) fn waited_on(&mut self, outcome: &Result<Reply, Failure>, context: &mut StepContext) {
         let Some(me) = self.node() else { return };
         let mine = self.still_mine(me, outcome);
@@ -468,8 +468,8 @@ impl Contender {
         self.fail(Reason::Broken, context);
     }
 
-    /// Handles the deletion of the reader's znode, or of ours, by another client. Without the reader's, ours
-    /// is still there and keeps all others out.
+    /// Handles the deletion of the reader's znode, or of ours, by another client. If the reader's was
+    /// deleted, ours still exists and keeps all others out.
     fn reader_vanished(&mut self, me: Node, context: &mut StepContext) {
         let undo = self.undo.take();
         self.vanished(context);

@@ -7,10 +7,10 @@ use crate::ids::Sequence;
 use crate::names::{Name, Spelling};
 use crate::queue::holders;
 
-/// An owner and what it asks for.
+/// An owner, the access that it asks for, and its number of permits.
 type Asked = (usize, Role, u32);
 
-/// Queues of owners and what they ask for; who holds follows from that.
+/// Returns the graph of these queues. The order in each queue determines the holders.
 fn graph(queues: &[(u64, &[Asked])]) -> Graph {
     Graph::of(queues.iter().map(|(permits, asked)| queue(*permits, asked)).collect())
 }
@@ -20,7 +20,7 @@ fn queue(permits: u64, asked: &[Asked]) -> Queue {
     Queue { permits: Some(permits), places: asked.iter().zip(holding(permits, asked)).map(place).collect() }
 }
 
-/// As those see it who look at a queue from outside.
+/// Returns which contenders hold, as an observer outside the queue computes it.
 fn holding(permits: u64, asked: &[Asked]) -> Vec<bool> {
     let name = |(at, &(_, role, weight)): (usize, &Asked)| Name {
         spelling: Spelling::Lock,
@@ -41,7 +41,7 @@ fn owners(graph: &Graph) -> Vec<Vec<usize>> {
     graph.knots().into_iter().map(|knot| knot.owners).collect()
 }
 
-/// Who waits for whom around the circles.
+/// Returns the owners of each cycle. Each one waits for the next.
 fn circles(graph: &Graph) -> Vec<Vec<usize>> {
     let circle = |knot: Knot| knot.circle.iter().map(|step| step.owner).collect();
     graph.knots().into_iter().map(circle).collect()
@@ -81,17 +81,17 @@ fn a_chain_is_none() {
 
 #[test]
 fn a_circle_through_readers_holds_only_while_all_of_them_are_on_it() {
-    // Both read; one of them waits for the writer of the other lock, who waits for both.
+    // 0 and 1 read. 2 waits for both of them, and holds the lock for which 0 waits.
     let all = graph(&[(0, &[(0, R, 1), (1, R, 1), (2, X, 1)]), (0, &[(2, X, 1), (0, X, 1)])]);
     assert_eq!(owners(&all), [[0, 2]]);
-    // A reader behind a writer waits for it: first come, first served.
+    // A reader behind a waiting writer waits for that writer.
     let behind = graph(&[(0, &[(0, R, 1), (1, X, 1), (2, R, 1)]), (0, &[(2, X, 1), (0, X, 1)])]);
     assert_eq!(circles(&behind), [[0, 2, 1]]);
 }
 
 #[test]
 fn a_circle_through_permits_is_none_while_another_holder_can_let_go() {
-    // 0 waits for what 1 holds, 1 waits for a permit; but 2, which has the other one, does not wait.
+    // 0 waits for the lock of 1, and 1 waits for a permit. But 2 has the other permit, and does not wait.
     let open = graph(&[(0, &[(1, X, 1), (0, X, 1)]), (2, &[(0, P, 1), (2, P, 1), (1, P, 1)])]);
     assert_eq!(open.knots(), []);
     let closed = graph(&[(0, &[(1, X, 1), (0, X, 1), (2, X, 1)]), (2, &[(0, P, 1), (2, P, 1), (1, P, 1)])]);
@@ -100,7 +100,7 @@ fn a_circle_through_permits_is_none_while_another_holder_can_let_go() {
 
 #[test]
 fn a_circle_that_ends_with_another_deadlock_is_none_of_its_own() {
-    // 2 is in a deadlock with 3. If it were not, 1 would have its permit, and 0 what 1 holds.
+    // 2 is in a deadlock with 3. Otherwise 1 would get the permit of 2, and then 0 the lock of 1.
     let both = graph(&[
         (0, &[(1, X, 1), (0, X, 1)]),
         (2, &[(0, P, 1), (2, P, 1), (1, P, 1)]),
@@ -114,7 +114,7 @@ fn a_circle_that_ends_with_another_deadlock_is_none_of_its_own() {
 
 #[test]
 fn what_is_left_of_a_circle_without_another_deadlock_is_looked_at_alone_again() {
-    // 4 closes a circle of five, and would go on if 5 and 6 did. Then 0 and 1 would be no deadlock without 2 and 3.
+    // 4 closes a cycle of five owners, and would go on if 5 and 6 did. Then 0 and 1 would be in no deadlock without 2 and 3.
     let three = graph(&[
         (0, &[(1, X, 1), (0, X, 1)]),
         (2, &[(0, P, 1), (2, P, 1), (1, P, 1)]),
@@ -159,7 +159,7 @@ fn whoever_asks_for_more_than_there_is_waits_for_nobody() {
 
 #[test]
 fn a_reader_that_wants_to_write_waits_for_the_other_readers_alone() {
-    // 0 and 1 read, 2 wants to write, 0 wants to write, too, and goes first.
+    // 0 and 1 read, and 2 waits to write. 0 upgrades, and goes before 2.
     let upgrading = |of_one: &[Asked]| {
         let mut queue = queue(0, &[(0, R, 1), (1, R, 1), (2, X, 1), (0, X, 1)]);
         queue.places[3].upgrades = Some(0);
@@ -168,7 +168,7 @@ fn a_reader_that_wants_to_write_waits_for_the_other_readers_alone() {
         Graph::of(vec![queue, self::queue(0, &other)])
     };
     assert_eq!(upgrading(&[]).stuck(), Vec::<usize>::new());
-    // 1 waits for what nobody gives it, unless 0 goes on.
+    // 1 waits for a lock that 0 holds.
     let mut stuck = upgrading(&[(1, X, 1)]).queues().to_vec();
     stuck[1].places[0].owner = 0;
     assert_eq!(circles(&Graph::of(stuck)), [[0, 1]]);
@@ -190,7 +190,7 @@ fn a_writer_between_readers_that_want_to_write_waits_behind_their_deadlock() {
 
 #[test]
 fn those_who_came_last_into_a_long_queue_are_found_with_a_short_circle() {
-    // The holder waits for one that stands behind ten thousand others.
+    // The holder waits for the lock of an owner that is behind all ten thousand others.
     let mut long: Vec<(usize, Role, u32)> = (0..10_000).map(|owner| (owner, X, 1)).collect();
     long.push((10_000, X, 1));
     let graph = graph(&[(0, &long), (0, &[(10_000, X, 1), (0, X, 1)])]);
@@ -207,14 +207,14 @@ fn whoever_waits_for_one_of_nobody_knows_how_many_permits_is_not_known_to_be_stu
     };
     assert_eq!(queues(Some(1)).knots().len(), 1);
     assert_eq!((queues(None).knots(), queues(None).stuck()), (vec![], vec![]));
-    // Who is stuck elsewhere is so all the same.
+    // Owners that are stuck in another queue are still found.
     let semaphore = Queue { permits: None, ..queue(1, &[(2, P, 1), (1, P, 1)]) };
     let graph =
         Graph::of(vec![semaphore, queue(0, &[(0, X, 1), (1, X, 1)]), queue(0, &[(1, X, 1), (0, X, 1)])]);
     assert_eq!((graph.knots().len(), graph.stuck()), (1, vec![0, 1]));
 }
 
-/// A lock: how many permits, if any, and who asks for what.
+/// A lock: its number of permits, if any, and its contenders.
 type Lock = (u64, Vec<(usize, Role, u32)>);
 
 fn lock(owners: usize) -> impl Strategy<Value = Lock> {
@@ -227,7 +227,8 @@ fn lock(owners: usize) -> impl Strategy<Value = Lock> {
     prop_oneof![2 => plain, 1 => semaphore]
 }
 
-/// Who never goes on, by trying: whoever holds all that it asks for may go next, in whatever order.
+/// Returns the owners that never go on, by a search of all orders. At each step any owner that holds all that it asks for
+/// may leave.
 fn left(locks: &[Lock], members: &BTreeSet<usize>) -> BTreeSet<usize> {
     let standing = |gone: &BTreeSet<usize>| {
         let stays = |asked: &&Asked| members.contains(&asked.0) && !gone.contains(&asked.0);
@@ -289,7 +290,7 @@ proptest! {
             }
             prop_assert!(!knot.circle.is_empty());
         }
-        // Nobody else is stuck by himself.
+        // The owners outside the deadlocks are not stuck by themselves.
         let others = everybody.difference(&tied).copied().collect();
         prop_assert_eq!(left(&locks, &others), BTreeSet::new());
     }

@@ -1,7 +1,7 @@
-//! The names of contenders, in the format of every client library that shares a ZooKeeper with us.
+//! The names of contenders, in the format of every client library that shares a ZooKeeper with zoolock.
 //!
-//! Overlooking a contender results in two holders. So every name that ends in a sequence number is a contender,
-//! and the formats below are the known exceptions (`docs/DESIGN.md`, "Whose names do we read?").
+//! An overlooked contender results in two holders. So every name that ends in a sequence number is a contender. The formats
+//! below are the known ones (`docs/DESIGN.md`, "Whose names do we read?").
 
 mod prefix;
 
@@ -37,13 +37,13 @@ pub enum Family {
 /// The format of a name. It alone determines which contenders see it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Spelling {
-    /// `lock-S`: our mutex, and .NET's.
+    /// `lock-S`: zoolock's mutex, and .NET's.
     Lock,
-    /// `__READ__S`, `__WRIT__S`: our readers and writers.
+    /// `__READ__S`, `__WRIT__S`: zoolock's readers and writers.
     Marked,
-    /// `upgr-S`: our upgradable readers.
+    /// `upgr-S`: zoolock's upgradable readers.
     Upgradable,
-    /// `permit-W-S`: our semaphore.
+    /// `permit-W-S`: zoolock's semaphore.
     Permit,
     /// `_c_<uuid>-lock-S`.
     CuratorLock,
@@ -162,7 +162,7 @@ fn native(name: &str) -> Option<Name> {
     }
     let (digits, rest) = name.strip_prefix("permit-")?.split_once('-')?;
     let weight = digits.parse::<u32>().ok()?;
-    // Accept only the number as we print it: our own name is compared with others as text.
+    // Accept only the number as zoolock prints it: its own name is compared with others as text.
     let ours = weight > 0 && weight.to_string() == digits;
     let sequence = Sequence::parse(rest)?;
     ours.then_some(Name { spelling: Spelling::Permit, role: Role::Permit, weight, sequence })
@@ -273,8 +273,8 @@ fn unknown(name: &str) -> Option<Name> {
 /// The first sequence number that few lock directories reach. Names that end in random digits are mostly above it.
 const REACHED_BY_FEW: i32 = 1 << 20;
 
-/// Returns whether a child of this name counts as a contender of an unknown library as soon as its directory has
-/// given the number at its end, which most directories do.
+/// Returns whether a child of this name counts as a contender of an unknown library in most directories. It does as soon as
+/// its directory has given the number at its end.
 pub fn looks_like_contender(name: &str) -> bool {
     unknown(name).is_some_and(|name| (0..REACHED_BY_FEW).contains(&name.sequence.0))
 }

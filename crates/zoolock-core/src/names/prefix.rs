@@ -1,4 +1,4 @@
-//! The prefixes of our znodes' names, in our own naming scheme and in those of other client libraries.
+//! The prefixes of zoolock's znode names, in its own naming scheme and in those of other client libraries.
 
 use std::fmt::{self, Write as _};
 
@@ -20,7 +20,7 @@ pub enum Naming {
     WriteLock,
 }
 
-/// The naming scheme of our contenders, and the other client libraries that read it.
+/// The naming scheme of this client's contenders, and the other client libraries that read it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub struct Names {
     /// The naming scheme.
@@ -29,8 +29,8 @@ pub struct Names {
     pub kazoo_pattern: bool,
 }
 
-/// The prefix of a znode's name. In our own naming scheme it has no UUID, so that the predecessor's name can
-/// be computed.
+/// The prefix of a znode's name. In zoolock's own naming scheme it has no UUID, so that the predecessor's
+/// name can be computed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Prefix {
     /// `lock-`: the mutex.
@@ -129,7 +129,7 @@ impl Prefix {
         matches!(self, Prefix::Read | Prefix::Upgradable | Prefix::CuratorRead(_) | Prefix::KazooRead(_))
     }
 
-    /// Returns whether the predecessor's name can be computed from our own, if it is of the same kind.
+    /// Returns whether the predecessor's name can be computed from this one, if it is of the same kind.
     pub fn is_computable(self) -> bool {
         self == Prefix::Lock
     }

@@ -30,7 +30,7 @@ const UNITS: u32 = 20;
 const SYNC_LIMIT: u32 = 5;
 const RATES: [u32; 3] = [UNITS - 1, UNITS, UNITS + 1];
 
-/// The rule by which a holder decides whether it still has the lock.
+/// The rule by which a holder decides whether it still holds the lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Belief {
     /// The lease of the library.
@@ -89,18 +89,18 @@ impl Belief {
 /// The faults that may happen, once each.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 struct Faults {
-    /// The holder's server is disconnected from the leader.
+    /// Set if the holder's server is disconnected from the leader.
     follower_cut: bool,
-    /// The holder is disconnected from its server. With `heals` it reconnects on a new connection, and with
+    /// Set if the holder is disconnected from its server. With `heals` it reconnects on a new connection, and with
     /// `shortens` it is granted half of the timeout then.
     holder_cut: bool,
     heals: bool,
     shortens: bool,
-    /// The other servers elect a new leader, which counts from then on. The holder stays with the old leader.
+    /// Set if the other servers elect a new leader, which counts from then on. The holder stays with the old leader.
     deposed: bool,
-    /// The machine sleeps for a session timeout.
+    /// Set if the machine sleeps for a session timeout.
     sleeps: bool,
-    /// The clock is set back by a session timeout.
+    /// Set if the clock is set back by a session timeout.
     set_back: bool,
 }
 
@@ -108,14 +108,13 @@ struct Faults {
 struct LeaseModel {
     belief: Belief,
     faults: Faults,
-    /// The holder knows the tick of the servers.
+    /// Set if the holder knows the tick of the servers.
     knows_tick: bool,
-    /// A `sync` follows each write, or a read with [`Belief::ReadsProve`].
+    /// Set if a `sync` follows each write; with the rule `ReadsProve` a read does.
     alternates: bool,
     /// Maximum delay of a message, in steps.
     delay: u32,
-    /// The server and the leader have a connection. Its messages have no maximum delay once the machine has
-    /// slept.
+    /// Set if the server and the leader have a connection. Its messages have no maximum delay once the machine has slept.
     connection: bool,
     /// Duration of the machine's sleep, in steps.
     nap: u32,
@@ -139,13 +138,13 @@ struct World {
     /// Time of the last answer of its server.
     heard: u32,
     renew_at: u32,
-    /// The last request was a write.
+    /// Set if the last request was a write.
     was_write: bool,
     renewal: Option<Sent>,
     faults: Faults,
     holder_cut: bool,
     follower_cut: bool,
-    /// The server has heard of the holder since its last report to the leader.
+    /// Set if the server has heard of the holder since its last report to the leader.
     noted: bool,
     /// Messages on the connection from the server to the leader, and back.
     up: VecDeque<Up>,
@@ -155,7 +154,7 @@ struct World {
     /// The timeout by which the leader counts, in steps.
     timeout: u32,
     deposed_at: Option<u32>,
-    /// The session has expired, and the lock has been granted to a rival.
+    /// Set if the session has expired, and the lock has been granted to a rival.
     rival: bool,
 }
 

@@ -1,12 +1,12 @@
 //! Searches of the protocol's state machines, and of the rules that they follow.
 //!
-//! * `model/`: acquisitions of one lock and of several, in a simulated service.
+//! * `model/`: acquisitions of one lock and of several, on simulated servers.
 //! * `clock.rs`: the lease, on two clocks.
 //! * `tenure.rs`: a lock that the tasks of one process share.
 //! * `queue.rs`: the order of the queue, for every small queue.
 //! * `search.rs`: the searches. `table.rs`: the table of `docs/BUGS.md`, and its tests.
 //!
-//! `ZOOLOCK_LONG=1` searches wider.
+//! `ZOOLOCK_LONG=1` searches more.
 
 mod clock;
 mod model;

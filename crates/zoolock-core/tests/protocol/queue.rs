@@ -60,7 +60,7 @@ fn exclude_each_other(one: Prefix, other: Prefix) -> bool {
     one.is_exclusive() || other.is_exclusive() || (one == Upgradable && other == Upgradable)
 }
 
-/// The simple rule.
+/// Returns whether the contender may hold, by the simple rule.
 fn is_free(queue: &[Queued], me: &Queued, size: u32) -> bool {
     let before = || queue.iter().filter(|one| one.number < me.number);
     let weight = |one: &Queued| if let Permit(weight) = one.prefix { weight } else { 0 };

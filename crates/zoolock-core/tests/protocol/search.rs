@@ -1,4 +1,4 @@
-//! Searches of a model: all states, or the shortest way to a violation.
+//! Searches of a model: all states, or a shortest path to a violation.
 
 use std::collections::{HashSet, VecDeque};
 use std::fmt::Debug;
@@ -57,7 +57,7 @@ where
     states
 }
 
-/// Searches for the shortest way to violate a property. Its length must be in `docs/BUGS.md`.
+/// Searches for the shortest path that violates a property. Its length must be in `docs/BUGS.md`.
 ///
 /// # Panics
 /// If nothing violates the property.
@@ -80,7 +80,7 @@ where
 {
     let property = model.properties().into_iter().find(|known| known.name == property)?;
     let mut seen = HashSet::new();
-    // The state before, and the step from there.
+    // The preceding state, and the step from there.
     let mut ways: Vec<(usize, Option<M::Action>)> = Vec::new();
     let mut queue = VecDeque::new();
     let mut actions = Vec::new();

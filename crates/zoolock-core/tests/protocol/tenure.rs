@@ -1,5 +1,5 @@
-//! Searches every order of events for the tasks of one process that share a place in the queue, and one
-//! contender outside.
+//! Searches every order of events for the tasks of one process that share a queue position, and one contender
+//! outside.
 //!
 //! Time is counted in units. A watch event or the answer to a look may be one unit late, and the clock waits
 //! for it. The checked properties:

@@ -6,7 +6,7 @@ use zoolock_wire::Identity;
 
 use crate::ids::SessionId;
 
-/// Identifies a connection for as long as the server runs.
+/// The id of a connection, unique while the server runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ConnId(pub(crate) u64);
 
@@ -23,52 +23,52 @@ pub(super) struct Conn {
     pub(super) peer: IpAddr,
     pub(super) identities: Vec<Identity>,
     pub(super) output: BytesMut,
-    /// What was taken of the output and not written when it was taken from last; the socket's task has it.
+    /// Number of bytes that were taken from `output` and not yet written at the last take. The socket's task has them.
     pub(super) unwritten: usize,
     pub(super) counts: Counts,
-    /// Nothing more is read or queued; what is queued is still to be written.
+    /// Set if nothing more is read or queued. Queued output is still written.
     pub(super) closing: bool,
-    /// Nothing is to be written either.
+    /// Set if queued output is not written either.
     pub(super) cut_off: bool,
     pub(super) woken: bool,
 }
 
-/// What happened on a connection, as `cons` tells it.
+/// Counts of a connection, as `cons` shows them.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Counts {
     /// Frames received.
     pub received: u64,
     /// Frames sent.
     pub sent: u64,
-    /// The operation answered last; 0 before the first.
+    /// The operation that was answered last; 0 before the first.
     pub last_op: i32,
-    /// Its number.
+    /// The xid of that operation.
     pub last_xid: i32,
-    /// The zxid in its answer.
+    /// The server's zxid when the last frame was sent.
     pub last_zxid: i64,
-    /// When it was answered, in milliseconds of the monotonic clock.
+    /// Time of that answer, in milliseconds of the monotonic clock.
     pub last_answer_ms: u64,
-    /// How long requests took.
+    /// The time that requests took.
     pub latency: Latency,
 }
 
-/// How long requests took, in milliseconds.
+/// Statistics of the time that requests took, in milliseconds.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Latency {
-    /// How many requests.
+    /// The number of requests.
     pub count: u64,
-    /// All together.
+    /// The total time.
     pub total: u64,
-    /// The shortest.
+    /// The shortest time.
     pub min: u64,
-    /// The longest.
+    /// The longest time.
     pub max: u64,
-    /// The last.
+    /// The time of the last request.
     pub last: u64,
 }
 
 impl Counts {
-    /// Notes a request. It is answered now, or never.
+    /// Records a request. It is answered now, or never.
     pub(super) fn note(&mut self, frame: &[u8], now_ms: u64) {
         if let Some((xid, rest)) = frame.split_first_chunk()
             && let Some(op) = rest.first_chunk()
@@ -80,7 +80,7 @@ impl Counts {
 }
 
 impl Latency {
-    /// Adds some requests that were done together.
+    /// Adds some requests that were handled together, each with this time.
     pub fn add(&mut self, requests: u64, ms: u64) {
         self.min = if self.count == 0 { ms } else { self.min.min(ms) };
         self.max = self.max.max(ms);
@@ -89,7 +89,7 @@ impl Latency {
         self.total = self.total.saturating_add(ms.saturating_mul(requests));
     }
 
-    /// The average.
+    /// Returns the average time.
     pub fn average(&self) -> f64 {
         self.total as f64 / self.count.max(1) as f64
     }
@@ -97,14 +97,14 @@ impl Latency {
 
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Phase {
-    /// The first frame has not come.
+    /// The first frame has not arrived.
     New,
     Attached {
         session: SessionId,
         timeout_ms: u32,
-        /// This connection began the session, or took it from one that did and was not let in.
+        /// Set if this connection began the session, or took it from such a connection before it was admitted.
         fresh: bool,
-        /// It has proven what it must.
+        /// Set if the connection has authenticated as required.
         admitted: bool,
     },
 }
@@ -114,7 +114,7 @@ impl Conn {
         Conn {
             phase: Phase::New,
             peer: peer.to_canonical(),
-            // Every connection is somebody under the scheme `ip`.
+            // Every connection has an identity of the scheme `ip`.
             identities: std::iter::once(Identity::new("ip", peer.to_string())).chain(who).collect(),
             output: BytesMut::new(),
             unwritten: 0,

@@ -1,4 +1,4 @@
-//! What is said to a connection, and what becomes of one that does not listen.
+//! Output of connections, and the closing of connections that do not read it.
 
 use bytes::BytesMut;
 use zoolock_wire::{EventKind, ReplyHeader, Writer, encode_event, op};
@@ -21,20 +21,21 @@ impl Core {
         self.wake(conn);
     }
 
-    /// Ends a connection and what waits for it.
+    /// Closes a connection at once, and drops its queued output.
     pub(super) fn cut_off(&mut self, conn: ConnId) {
         self.cut_off += 1;
         if let Some(state) = self.conns.get_mut(&conn) {
             self.queued -= state.output.len();
             state.output = BytesMut::new();
             state.cut_off = true;
-            // Its task may have been woken before, and have taken nothing: it had enough to write.
+            // The task may have been woken before and have taken no output, because it had enough to write. It must be
+            // woken again.
             state.woken = false;
         }
         self.close(conn);
     }
 
-    /// Whether a connection is to end at once: what its task has not written can go too.
+    /// Returns whether a connection must be closed at once, without the output that its task has not written.
     pub fn is_cut_off(&self, conn: ConnId) -> bool {
         self.conns.get(&conn).is_none_or(|state| state.cut_off)
     }
@@ -57,7 +58,7 @@ impl Core {
         }
     }
 
-    /// One that reads nothing must not cost the others their memory.
+    /// Cuts off the connection with the most queued bytes, to keep memory for the other connections.
     pub(super) fn cut_off_largest(&mut self) {
         let waiting = |state: &Conn| state.output.len() + state.unwritten;
         let open = self.conns.iter().filter(|(_, state)| !state.closing);

@@ -1,4 +1,4 @@
-//! What a core says about itself: for the words of administrators and for metrics.
+//! Reports on a core, for the four-letter words and for metrics.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -11,23 +11,23 @@ pub use crate::watches::OnData;
 /// A connection, as `cons` shows it.
 #[derive(Debug, Clone)]
 pub struct ConnectionReport {
-    /// Which one.
+    /// The connection.
     pub conn: ConnId,
-    /// Its session and the session's timeout in milliseconds; `None` before it has one.
+    /// The session and its timeout in milliseconds, or `None` before there is one.
     pub session: Option<(SessionId, u32)>,
-    /// What happened on it.
+    /// The counts of the connection.
     pub counts: Counts,
 }
 
-/// The watches on data, which `wchp` and `wchc` tell of: who has which.
+/// The watches on data and their sessions, as `wchp` and `wchc` show them.
 #[derive(Debug, Clone, Default)]
 pub struct WatchReport {
-    /// The sessions that watch a path.
+    /// The sessions that watch the data of each path.
     pub by_path: BTreeMap<Arc<str>, BTreeSet<SessionId>>,
 }
 
 impl Core {
-    /// Counts what there is.
+    /// Returns the counts of the server.
     pub fn stats(&self) -> Stats {
         Stats {
             received: self.received,
@@ -48,7 +48,7 @@ impl Core {
         }
     }
 
-    /// Counts a word that was asked instead of a session, as ZooKeeper does, or its answer.
+    /// Counts a four-letter word as a received frame, or its answer as a sent one, as ZooKeeper does.
     pub fn count_word(&mut self, conn: ConnId, answered: bool) {
         let Some(state) = self.conns.get_mut(&conn) else { return };
         if answered {
@@ -59,26 +59,26 @@ impl Core {
         }
     }
 
-    /// Notes how long some requests of a connection took.
+    /// Records the time that some requests of a connection took.
     pub fn took(&mut self, conn: ConnId, requests: u64, ms: u64) {
         if let Some(state) = self.conns.get_mut(&conn) {
             state.counts.latency.add(requests, ms);
         }
     }
 
-    /// Begins to count anew.
+    /// Resets the counts of received and sent frames.
     pub fn reset_counts(&mut self) {
         (self.received, self.sent) = (0, 0);
     }
 
-    /// Begins to count anew on every connection.
+    /// Resets the counts of every connection.
     pub fn reset_connection_counts(&mut self) {
         for state in self.conns.values_mut() {
             state.counts = Counts { last_xid: -1, last_zxid: -1, ..Counts::default() };
         }
     }
 
-    /// The connections, in the order in which they came.
+    /// Returns the connections, oldest first.
     pub fn connections(&self) -> impl Iterator<Item = ConnectionReport> {
         self.conns.iter().map(|(&conn, state)| ConnectionReport {
             conn,
@@ -90,17 +90,17 @@ impl Core {
         })
     }
 
-    /// The sessions by the time at which they expire, in milliseconds of the monotonic clock.
+    /// Returns the sessions by the time at which they expire, in milliseconds of the monotonic clock.
     pub fn expiries(&self) -> &BTreeMap<u64, BTreeSet<SessionId>> {
         self.expiry.buckets()
     }
 
-    /// How many watch data.
+    /// Returns the counts of watches on data.
     pub fn count_on_data(&self) -> OnData {
         self.watches.count_on_data()
     }
 
-    /// Who watches which data.
+    /// Returns the sessions that watch data, by path.
     pub fn watch_report(&self) -> WatchReport {
         let mut report = WatchReport::default();
         for (path, conns) in self.watches.on_data() {

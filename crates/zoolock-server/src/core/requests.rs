@@ -1,4 +1,4 @@
-//! What a core does with a request of an attached connection.
+//! Requests of attached connections.
 
 use zoolock_wire::{Code, EventKind, Reader, Reply, ReplyHeader, Request, RequestHeader, SetWatches, op};
 
@@ -11,9 +11,9 @@ use crate::query::query;
 use crate::txn::{Change, Refusal};
 use crate::watches::Kinds;
 
-/// How many identities a connection may collect.
+/// Maximum number of identities of a connection.
 const MAX_IDENTITIES: usize = 64;
-/// The longest credentials: each access control list that says `auth` keeps a copy of the user's name.
+/// Maximum length of credentials in bytes. Each access list with an `auth` entry keeps a copy of the user name.
 const MAX_CREDENTIALS: usize = 4096;
 
 impl Core {
@@ -53,7 +53,7 @@ impl Core {
                 let change = prepare(Request::CloseSession, &self.state, self.asker(conn, session));
                 let result = self.execute(session, change, now);
                 if result.is_err() {
-                    // No number left to end it with: it expires when there are some again.
+                    // No transaction number is left to end the session. It expires when there are numbers again.
                     self.expiry.touch(session, self.config.tick_ms, now.mono_ms);
                 }
                 self.attached.remove(&session);
@@ -74,7 +74,7 @@ impl Core {
                 self.reply(conn, header.xid, result);
             }
             Request::Sasl { .. } => {
-                // What Apache ZooKeeper says where no SASL is configured. It gives nobody an identity.
+                // The answer of Apache ZooKeeper without SASL. It gives the connection no identity.
                 self.send(conn, |writer| {
                     ReplyHeader { xid: header.xid, zxid: 0, err: 0 }.encode(writer);
                     Reply::Token(None).encode(writer);
@@ -130,8 +130,9 @@ impl Core {
         matches!(op, op::PING | op::AUTH | op::CLOSE_SESSION) || self.admitted(conn)
     }
 
-    /// Closes a connection that has not authenticated, and its session if it never was let in. A session that was
-    /// may own ephemeral nodes, whose holder still believes: it expires in its own time, as in ZooKeeper.
+    /// Closes a connection that has not authenticated, and ends its session if it was never admitted. An admitted
+    /// session may own ephemerals that its holder still relies on. Such a session expires after its timeout, as in
+    /// ZooKeeper.
     fn turn_away(&mut self, conn: ConnId, now: Now) {
         self.end_if_never_admitted(conn, now);
         self.close(conn);
@@ -143,11 +144,11 @@ impl Core {
         let too_much = state.identities.len() >= MAX_IDENTITIES || credentials.len() > MAX_CREDENTIALS;
         let gained = match scheme {
             _ if too_much => None,
-            // The secret is an account like any other where there are no accounts.
+            // The secret proves a digest identity, like any credentials on a server without accounts.
             "digest" if access.is_secret(credentials) => Some(vec![acl::digest(credentials)]),
             "digest" => access.prove(credentials),
             "ip" => Some(Vec::new()),
-            // The certificate has spoken already; who has none cannot prove it in this way.
+            // The handshake has checked the certificate. A client without one cannot prove an identity in this way.
             "x509" => state.identities.iter().any(|who| who.scheme == "x509").then(Vec::new),
             _ => None,
         };
@@ -171,11 +172,11 @@ impl Core {
             self.send(conn, |writer| ReplyHeader { xid, zxid: 0, err }.encode(writer));
             return self.turn_away(conn, now);
         }
-        // ZooKeeper answers with zxid 0 here, whatever it has seen.
+        // ZooKeeper answers with zxid 0 in all cases.
         self.send(conn, |writer| ReplyHeader { xid, zxid: 0, err: 0 }.encode(writer));
     }
 
-    /// Sets the watch that a read asked for, where ZooKeeper would; the reads of a multi set none.
+    /// Sets the watch that a read requested, if ZooKeeper would. The reads of a multi set none.
     fn watch(&mut self, conn: ConnId, request: &Request, result: &Result<Reply, Code>) {
         match (request, result) {
             (Request::Exists { path, watch: true }, Ok(_) | Err(Code::NoNode)) => {
@@ -192,7 +193,7 @@ impl Core {
         }
     }
 
-    /// Sets watches again after a reconnect; what they have missed since `relative_zxid` fires at once.
+    /// Sets watches again after a reconnect. A watch that missed a change since `relative_zxid` fires at once.
     fn set_watches(&mut self, conn: ConnId, set: &SetWatches) {
         let since = set.relative_zxid;
         for path in &set.data {

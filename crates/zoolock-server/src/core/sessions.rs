@@ -1,4 +1,4 @@
-//! Sessions: from the greeting to the end.
+//! Sessions, from the connect request to their end.
 
 use std::net::IpAddr;
 
@@ -34,7 +34,7 @@ impl Core {
         } else {
             self.find_session(&request)
         };
-        // What a restart brings back is the timeout that a session began with: nobody may believe for longer.
+        // A restart restores the timeout that a session began with. No client may rely on a longer one.
         let known = granted.as_ref().and_then(|(session, _)| self.state.sessions.get(session));
         let timeout_ms = known.map_or(timeout_ms, |known| timeout_ms.min(known.timeout_ms));
         let refused = granted.is_none();
@@ -111,7 +111,7 @@ impl Core {
         now: Now,
     ) {
         if let Some(old) = self.attached.insert(session, conn) {
-            // A session that was not let in there ends with this connection if it is not let in here either.
+            // A session that was not admitted on the old connection ends with this one, unless it is admitted here.
             let old_phase = self.conns.get(&old).map(|old| old.phase);
             fresh |= matches!(old_phase, Some(Phase::Attached { fresh: true, admitted: false, .. }));
             tracing::info!(%session, "session moves to a new connection");
@@ -129,7 +129,8 @@ impl Core {
         }
     }
 
-    /// How long the owners of sessions may believe without a server: the longest timeout, zero without sessions.
+    /// Returns the time in milliseconds for which clients may rely on their sessions without a server. It is the
+    /// longest timeout, or zero without sessions.
     pub fn owed_ms(&mut self) -> u32 {
         if self.state.sessions.is_empty() {
             self.longest_ms = 0;
@@ -137,7 +138,8 @@ impl Core {
         self.longest_ms
     }
 
-    /// How long the owner of a connection's session may believe without a server; zero without a session.
+    /// Returns the time in milliseconds for which a connection's client may rely on its session without a server. It is
+    /// zero without a session.
     pub fn granted_ms(&self, conn: ConnId) -> u32 {
         match self.conns.get(&conn).map(|conn| conn.phase) {
             Some(Phase::Attached { timeout_ms, .. }) => timeout_ms,
@@ -148,15 +150,15 @@ impl Core {
     pub(super) fn end_if_never_admitted(&mut self, conn: ConnId, now: Now) {
         if let Some(Phase::Attached { session, fresh: true, admitted: false, .. }) =
             self.conns.get(&conn).map(|conn| conn.phase)
-            // It may have moved, and be let in elsewhere.
+            // The session may have moved to another connection, and be admitted there.
             && self.attached.get(&session) == Some(&conn)
         {
             self.end_session(session, now);
         }
     }
 
-    /// Ends a session and closes its connection, which hears nothing of the ephemerals that go: its client would take
-    /// them for deleted by somebody, when it is the session that is over.
+    /// Ends a session and closes its connection. The connection gets no events of the deleted ephemerals: its client
+    /// would take them for deletions by another client.
     pub(super) fn end_session(&mut self, session: SessionId, now: Now) {
         self.expiry.remove(session);
         self.last_addresses.remove(&session);
@@ -166,7 +168,7 @@ impl Core {
         if self.state.sessions.contains_key(&session) {
             let change = close_session(&self.state, session);
             if self.execute(session, change, now).is_err() {
-                // No number left to end it with: again at the next tick.
+                // No transaction number is left to end the session. The next tick tries again.
                 self.expiry.touch(session, self.config.tick_ms, now.mono_ms);
             }
         }

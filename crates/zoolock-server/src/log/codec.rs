@@ -1,7 +1,7 @@
-//! Transactions and what a snapshot keeps, as bytes.
+//! The binary format of transactions, and of the records in a snapshot.
 //!
-//! No match here has a wildcard and no struct is taken apart with `..`: whoever adds a kind of change or a field is
-//! pointed here by the compiler. Tags are never used for anything else again.
+//! The encoders name each kind of change and each field, without wildcards and `..`. So the compiler points here if a
+//! kind or a field is added. A tag is never used again for another kind.
 
 use std::sync::Arc;
 
@@ -14,8 +14,8 @@ use crate::state::Session;
 use crate::tree::NodeRecord;
 use crate::txn::{Change, Create, Password, Txn};
 
-/// The most bytes of one transaction. What a client sends is below 1 MiB, and its access lists are limited where
-/// they are resolved; only the end of a session has no such limit, since it lists all the ephemerals.
+/// Maximum size of a transaction in bytes. A request of a client is below 1 MiB. Its access lists are limited when they
+/// are resolved. The end of a session is logged without its ephemerals.
 pub(super) const MAX_RECORD: usize = 1 << 30;
 
 const CREATE: i32 = 1;
@@ -27,14 +27,14 @@ const MULTI: i32 = 6;
 const CREATE_SESSION: i32 = 7;
 const CLOSE_SESSION: i32 = 8;
 
-/// The access list that almost every znode has.
+/// The access list that gives every client all permissions. Almost every znode has it.
 const OPEN: i32 = 0;
 const LISTED: i32 = 1;
 
 /// Appends a transaction.
 ///
 /// # Errors
-/// It has no place in a log, or is too large.
+/// If the transaction does not belong in a log, or is too large.
 pub fn encode_txn(txn: &Txn, out: &mut BytesMut) -> Result<(), String> {
     let Txn { zxid, session, time, change } = txn;
     let start = out.len();
@@ -64,7 +64,7 @@ pub fn encode_txn(txn: &Txn, out: &mut BytesMut) -> Result<(), String> {
 /// Decodes a transaction.
 ///
 /// # Errors
-/// The bytes are none.
+/// If the bytes are no transaction.
 pub fn decode_txn(bytes: &[u8]) -> Result<Txn, WireError> {
     let mut reader = Reader::new(bytes);
     let reader = &mut reader;
@@ -125,7 +125,7 @@ fn encode_change(change: &Change, in_multi: bool, out: &mut BytesMut) -> Result<
             encode_timeout(*timeout_ms, &mut writer);
             writer.buffer(Some(password));
         }
-        // Which they are follows from the state; there may be many, and long ones.
+        // The ephemerals follow from the state. There may be many, with long paths.
         Change::CloseSession { ephemerals: _ } => writer.int(CLOSE_SESSION),
         Change::Refused(_) => return Err("it changes nothing".to_owned()),
     }
@@ -170,13 +170,13 @@ pub fn encode_session(id: SessionId, session: &Session, out: &mut BytesMut) {
 /// Decodes a session.
 ///
 /// # Errors
-/// The bytes are none.
+/// If the bytes are no session.
 pub fn decode_session(reader: &mut Reader<'_>) -> Result<(SessionId, Session), WireError> {
     let id = SessionId::from_wire(reader.long("session")?);
     Ok((id, Session { timeout_ms: decode_timeout(reader)?, password: password(reader)? }))
 }
 
-/// Appends a znode, its access list by number.
+/// Appends a znode, with its access list as a number.
 pub fn encode_node(node: &NodeRecord, list: u32, out: &mut BytesMut) {
     let NodeRecord {
         path,
@@ -210,7 +210,7 @@ pub fn encode_node(node: &NodeRecord, list: u32, out: &mut BytesMut) {
 /// Decodes a znode.
 ///
 /// # Errors
-/// The bytes are none, or its access list is not among `lists`.
+/// If the bytes are no znode, or the number of its access list is not in `lists`.
 pub fn decode_node(lists: &[AclList], reader: &mut Reader<'_>) -> Result<NodeRecord, WireError> {
     Ok(NodeRecord {
         path: reader.string("path")?,
@@ -245,7 +245,7 @@ pub fn encode_acl(list: &AclList, writer: &mut Writer<'_>) {
 /// Decodes an access list.
 ///
 /// # Errors
-/// The bytes are none.
+/// If the bytes are no access list.
 pub fn decode_acl(reader: &mut Reader<'_>) -> Result<AclList, WireError> {
     match reader.int("acl")? {
         OPEN => Ok(acl::open()),
@@ -259,7 +259,7 @@ fn path(reader: &mut Reader<'_>) -> Result<Arc<str>, WireError> {
 }
 
 fn data(reader: &mut Reader<'_>) -> Result<Option<Bytes>, WireError> {
-    // A copy: a slice would keep the whole batch in memory for as long as the znode lives.
+    // The data is copied: a slice would keep the whole batch in memory while the znode exists.
     Ok(reader.buffer("data")?.map(Bytes::copy_from_slice))
 }
 

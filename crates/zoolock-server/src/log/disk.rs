@@ -1,4 +1,4 @@
-//! What the log asks of a disk, and the disk that is a directory.
+//! The disk that the log uses, as a trait, and its implementation by a directory.
 
 use std::fmt::Debug;
 use std::fs::{File, OpenOptions};
@@ -11,53 +11,54 @@ pub type Nonce = [u8; 16];
 
 /// A flat directory of files.
 ///
-/// What was written is there after a crash once it was synced, and a name once the directory was. Before that any
-/// part of it may be there.
+/// Written bytes survive a crash after a sync of the file. Names survive after a sync of the directory. Before that,
+/// any part of them may survive.
 pub trait Disk: Debug + Send + Sync {
-    /// The names of all files.
+    /// Returns the names of all files.
     fn list(&self) -> io::Result<Vec<String>>;
-    /// Opens a file that exists, to read and write.
+    /// Opens an existing file for reading and writing.
     fn open(&self, name: &str) -> io::Result<Box<dyn DiskFile>>;
-    /// Makes an empty file, or empties one.
+    /// Creates an empty file, or empties an existing one.
     fn create(&self, name: &str) -> io::Result<Box<dyn DiskFile>>;
-    /// Renames a file, over another if there is one.
+    /// Renames a file. Replaces an existing file with the new name.
     fn rename(&self, from: &str, to: &str) -> io::Result<()>;
     /// Removes a file.
     fn remove(&self, name: &str) -> io::Result<()>;
-    /// Makes the names last.
+    /// Syncs the directory, so that the names survive a crash.
     fn sync_dir(&self) -> io::Result<()>;
-    /// Makes a number that clients cannot know.
+    /// Generates a random number that clients cannot know.
     fn nonce(&self) -> io::Result<Nonce>;
-    /// The name of a file as a person would look for it.
+    /// Returns the path of a file, for messages.
     fn describe(&self, name: &str) -> String;
 }
 
 /// An open file.
 pub trait DiskFile: Debug + Send {
-    /// How many bytes it has.
+    /// Returns the size in bytes.
     fn size(&self) -> io::Result<u64>;
-    /// Reads exactly this many bytes.
+    /// Reads exactly as many bytes as `buffer` holds.
     fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<()>;
-    /// Writes all bytes; the file grows where it must.
+    /// Writes all bytes. The file grows if necessary.
     fn write_at(&mut self, bytes: &[u8], offset: u64) -> io::Result<()>;
-    /// Makes room that reads as zeros, and makes the file that long; `Unsupported` where the disk cannot.
+    /// Allocates space that reads as zeros, and extends the file to its end. Fails with `Unsupported` if the disk
+    /// cannot.
     fn allocate(&mut self, offset: u64, len: u64) -> io::Result<()>;
-    /// Cuts the file.
+    /// Sets the length of the file.
     fn set_len(&mut self, len: u64) -> io::Result<()>;
-    /// Makes the contents last, and the length.
+    /// Syncs the contents and the length, so that they survive a crash.
     fn sync_data(&mut self) -> io::Result<()>;
-    /// As [`DiskFile::sync_data`], with whatever else there is.
+    /// Syncs like [`DiskFile::sync_data`], and the remaining metadata too.
     fn sync_all(&mut self) -> io::Result<()>;
 }
 
-/// A directory of the operating system. Whoever has one holds a lock on it, elsewhere.
+/// A directory of the operating system. The server locks it elsewhere (`data_dir.rs`).
 #[derive(Debug)]
 pub struct RealDisk {
     dir: PathBuf,
 }
 
 impl RealDisk {
-    /// Uses a directory that exists.
+    /// Returns a disk for an existing directory.
     pub fn new(dir: impl Into<PathBuf>) -> Self {
         RealDisk { dir: dir.into() }
     }
@@ -77,7 +78,7 @@ impl Disk for RealDisk {
     fn list(&self) -> io::Result<Vec<String>> {
         let mut names = Vec::new();
         for entry in std::fs::read_dir(&self.dir)? {
-            // Ours are ASCII.
+            // Skips names that are not UTF-8. The names of the log are ASCII.
             names.extend(entry?.file_name().into_string());
         }
         Ok(names)
@@ -132,8 +133,8 @@ impl DiskFile for RealFile {
 
     #[cfg(target_os = "linux")]
     fn allocate(&mut self, offset: u64, len: u64) -> io::Result<()> {
-        // Not KEEP_SIZE: the point is that no later write changes the length, which would cost its sync a second
-        // write of metadata (measured: 131 µs instead of 175 µs).
+        // KEEP_SIZE is not set, so that later writes do not change the length. A changed length costs the sync a second
+        // write, for metadata (measured: 175 µs instead of 131 µs).
         Ok(rustix::fs::fallocate(&self.0, rustix::fs::FallocateFlags::empty(), offset, len)?)
     }
 

@@ -5,21 +5,21 @@ use thiserror::Error;
 
 use crate::ids::Zxid;
 
-/// Why the log cannot go on, or was not opened.
+/// The reason why the log has failed, or cannot be opened.
 #[derive(Debug, Clone, Error)]
 #[non_exhaustive]
 pub enum LogError {
-    /// The operating system refused.
+    /// The operating system reported an error.
     #[error("cannot {what} {file}: {source}; {}, then start again", hint(.source))]
     Io {
-        /// What was tried.
+        /// The failed operation.
         what: &'static str,
-        /// On which file.
+        /// The file.
         file: String,
-        /// Why it failed.
+        /// The error.
         source: Arc<io::Error>,
     },
-    /// What had been kept has changed.
+    /// A file is damaged.
     #[error(
         "{file} is damaged at byte {offset}: {what}; restore the data directory from a copy, or choose an empty one, \
          without the znodes and sessions"
@@ -27,12 +27,12 @@ pub enum LogError {
     Damaged {
         /// The file.
         file: String,
-        /// Where in it.
+        /// The byte at which the damage begins.
         offset: u64,
-        /// What is wrong there.
+        /// The kind of damage.
         what: String,
     },
-    /// What had been kept is gone.
+    /// A file is missing.
     #[error(
         "{file} is missing: {what}; restore the data directory from a copy, or choose an empty one, without the \
          znodes and sessions"
@@ -40,25 +40,25 @@ pub enum LogError {
     Missing {
         /// The file.
         file: String,
-        /// What tells so.
+        /// The evidence that it existed.
         what: String,
     },
-    /// A transaction that could not be read back.
+    /// A transaction cannot be logged, because it could not be read back.
     #[error("transaction {zxid} cannot be logged: {what}; nothing can be written until the next start")]
     Unloggable {
-        /// Its number.
+        /// The number of the transaction.
         zxid: Zxid,
-        /// Why.
+        /// The reason.
         what: String,
     },
-    /// A snapshot that is ahead of the log.
+    /// A snapshot is newer than the synced part of the log.
     #[error(
         "the snapshot of {snapshot} cannot be kept, the log is synced up to {synced} only; sync the log first"
     )]
     NotDurable {
         /// The last transaction in the snapshot.
         snapshot: Zxid,
-        /// The last transaction that is synced.
+        /// The last synced transaction.
         synced: Zxid,
     },
 }

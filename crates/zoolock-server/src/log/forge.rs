@@ -1,4 +1,4 @@
-//! Files that are sound by their sums, whatever is in them: what only a fuzzer makes.
+//! Builds log files with valid checksums and arbitrary contents, for fuzzing.
 
 use bytes::{BufMut as _, BytesMut};
 
@@ -10,18 +10,18 @@ use crate::ids::Zxid;
 
 const NONCE: Nonce = [7; 16];
 
-/// A batch.
+/// A batch to build.
 #[derive(Debug, Clone)]
 pub struct Batch<'a> {
-    /// How many transactions it says it has.
+    /// The number of transactions that the header claims.
     pub records: u32,
-    /// How much it says had been synced; no more than was before it.
+    /// The synced offset that the header claims. It is limited to the offset of the batch.
     pub synced_to: u64,
-    /// What it has.
+    /// The contents.
     pub payload: &'a [u8],
 }
 
-/// Makes a segment of the log; returns its name too.
+/// Builds a segment of the log. Returns its name and its bytes.
 pub fn segment(after: Zxid, batches: &[Batch<'_>]) -> (String, Vec<u8>) {
     let header = SegmentHeader { nonce: NONCE, after, chain: 0 };
     let (mut chain, mut file) = (header.first_link(), BytesMut::from(&*header.encode()));
@@ -40,7 +40,7 @@ pub fn segment(after: Zxid, batches: &[Batch<'_>]) -> (String, Vec<u8>) {
     (segment_name(after), file.to_vec())
 }
 
-/// Makes a snapshot of blocks, each with its kind; returns its name too.
+/// Builds a snapshot from blocks, each with its kind. Returns its name and its bytes.
 pub fn snapshot(zxid: Zxid, blocks: &[(u32, &[u8])]) -> (String, Vec<u8>) {
     let (mut file, mut chain) = snapshot::header(&NONCE, zxid);
     for (kind, payload) in blocks {

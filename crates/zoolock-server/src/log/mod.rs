@@ -10,9 +10,9 @@
 //! 3. A transaction is restored completely or not at all. A restored state is one that existed.
 //!
 //! # Implementation
-//! Each write is a batch (`segment.rs`), and records up to where the file was synced by then. A damaged batch at the end
-//! of the log is dropped, unless a later batch, a later segment, or a snapshot proves that it had been synced.
-//! [`Log::idle_seal`] writes an empty batch that proves it for the last batch.
+//! Each write consists of batches (`segment.rs`). A batch records the offset up to which the file was synced by then. A
+//! damaged batch at the end of the log is dropped, unless there is proof that it had been synced. A later batch, a
+//! later segment, or a snapshot is proof. [`Log::idle_seal`] writes an empty batch that is proof for the last batch.
 //!
 //! A file gets its name after its contents are synced, so a file with a name is complete. A segment gets a successor
 //! after it is synced, so only the last one may end with a damaged batch. The first failed write or sync ends the log:

@@ -1,28 +1,28 @@
-//! The names of the files.
+//! The file names of segments and snapshots.
 
 use crate::ids::Zxid;
 
-/// A segment that has no name yet.
+/// The name of a segment until it is complete.
 pub(super) const SEGMENT_TMP: &str = "log.tmp";
-/// A snapshot that has no name yet.
+/// The name of a snapshot until it is complete.
 pub(super) const SNAPSHOT_TMP: &str = "snapshot.tmp";
 
-/// The segment whose first transaction comes after this one.
+/// Returns the name of the segment that begins after this transaction.
 pub(super) fn segment_name(after: Zxid) -> String {
     format!("log.{:016x}", after.get())
 }
 
-/// The snapshot whose last transaction is this one.
+/// Returns the name of the snapshot that ends with this transaction.
 pub(super) fn snapshot_name(zxid: Zxid) -> String {
     format!("snapshot.{:016x}", zxid.get())
 }
 
-/// The name of a snapshot that is damaged, and kept for people to look at.
+/// Returns the name of a damaged snapshot, which is kept for inspection.
 pub(super) fn damaged_name(zxid: Zxid) -> String {
     format!("{}.damaged", snapshot_name(zxid))
 }
 
-/// The numbers in the names that begin like this, in order.
+/// Returns the numbers of the files that `of` names, in ascending order.
 pub(super) fn numbered(names: &[String], of: fn(Zxid) -> String) -> Vec<Zxid> {
     let number = |name: &String| {
         let digits = name.rsplit_once('.')?.1;

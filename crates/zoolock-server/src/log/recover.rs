@@ -1,7 +1,7 @@
-//! Finds out what was kept: the newest sound snapshot, and what the log says after it.
+//! Recovery: reads the newest sound snapshot, and replays the log after it.
 //!
-//! Only what nobody was ever told may be dropped: the end of the last segment, if nothing shows that it had been
-//! synced. Everything else that is not as it was written is refused.
+//! Only unacknowledged data may be dropped: the end of the last segment, if nothing proves that it was synced. All
+//! other damage is an error.
 
 use std::io;
 use std::ops::Range;
@@ -16,31 +16,31 @@ use super::snapshot::{self, Mark, Snapshot};
 use crate::ids::Zxid;
 use crate::state::State;
 
-/// What was dropped from the end of the log: a write that a crash had cut short.
+/// The dropped end of the log: a write that a crash interrupted.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Torn {
-    /// From which file.
+    /// The file.
     pub file: String,
-    /// From which byte on.
+    /// The offset of the first dropped byte.
     pub offset: u64,
-    /// How many bytes.
+    /// The number of dropped bytes.
     pub bytes: u64,
 }
 
 pub(super) struct Recovery {
     pub(super) state: State,
     pub(super) snapshot: Option<Snapshot>,
-    /// Snapshots that are damaged, newest first.
+    /// Snapshots that could not be read, newest first, with the errors.
     pub(super) damaged: Vec<(Zxid, LogError)>,
     pub(super) replayed: usize,
     pub(super) replayed_bytes: u64,
     pub(super) tail: Tail,
     pub(super) torn: Option<Torn>,
-    /// An empty last segment, which is to be removed.
+    /// The last segment, if it is empty and must be removed.
     pub(super) empty: Option<Zxid>,
 }
 
-/// The segment to go on with.
+/// A segment that was read to its end. The log continues in the last one.
 #[derive(Debug)]
 pub(super) struct Tail {
     pub(super) file: Box<dyn DiskFile>,
@@ -49,16 +49,16 @@ pub(super) struct Tail {
     pub(super) end: u64,
     pub(super) size: u64,
     pub(super) sealed: bool,
-    /// The last transaction in the log.
+    /// The last transaction in this segment or before it.
     pub(super) last: Zxid,
-    /// Why there is no more, if the end is not as a sound one is.
+    /// The reason why the end is not sound, if it is not.
     unsound: Option<&'static str>,
-    /// Whether it says that another segment follows.
+    /// Set if the segment notes that another one follows.
     succeeded: bool,
 }
 
 impl Tail {
-    /// A segment without transactions.
+    /// Returns a segment without transactions.
     pub(super) fn empty(file: Box<dyn DiskFile>, header: SegmentHeader, size: u64) -> Self {
         Tail {
             file,
@@ -74,7 +74,7 @@ impl Tail {
     }
 }
 
-/// Reads everything; `None` where there is nothing.
+/// Recovers the state. Returns `None` if there is neither a log nor a snapshot.
 pub(super) fn recover(disk: &dyn Disk) -> Result<Option<Recovery>, LogError> {
     let names = disk.list().map_err(LogError::io("list the directory of", disk.describe("log.*")))?;
     let segments = numbered(&names, segment_name);
@@ -111,7 +111,7 @@ pub(super) fn recover(disk: &dyn Disk) -> Result<Option<Recovery>, LogError> {
         });
     };
     let segments = &segments[first..];
-    // An earlier one is no longer needed when it ends where the snapshot does.
+    // A segment that ends at the snapshot or before it is not needed, and may be removed.
     let gone = |mark: &Mark| mark.segment > segments[0] && !segments.contains(&mark.segment);
     if let Some(mark) = mark.filter(gone) {
         return Err(LogError::Missing {
@@ -119,7 +119,8 @@ pub(super) fn recover(disk: &dyn Disk) -> Result<Option<Recovery>, LogError> {
             what: format!("{} was made when it was there", snapshot_name(state.zxid)),
         });
     }
-    // Snapshots get their names when the log is synced as far, so that even a damaged one shows how far that was.
+    // A snapshot gets its name after the log is synced up to it. So even a damaged snapshot shows how far the log was
+    // synced.
     let reach = damaged.iter().map(|(zxid, _)| *zxid).chain(mark.map(|mark| mark.zxid)).max();
     let empty = empty_last(disk, segments)?;
     let segments = &segments[..segments.len() - usize::from(empty.is_some())];
@@ -148,8 +149,8 @@ pub(super) fn recover(disk: &dyn Disk) -> Result<Option<Recovery>, LogError> {
     Ok(Some(Recovery { state, snapshot, damaged, replayed, replayed_bytes, tail, torn, empty }))
 }
 
-/// Returns the last segment if it is empty, and never had a transaction that was acknowledged: the segment before it does not
-/// note it, and that note is synced before the first transaction is written.
+/// Returns the last segment if it is empty and no transaction in it was acknowledged. That is proven if the previous
+/// segment does not note it: the note is synced before the first transaction is written.
 fn empty_last(disk: &dyn Disk, segments: &[Zxid]) -> Result<Option<Zxid>, LogError> {
     let [.., before, last] = segments else { return Ok(None) };
     let (before, name) = (segment_name(*before), segment_name(*last));
@@ -185,7 +186,7 @@ struct Reading<'d> {
 }
 
 impl Reading<'_> {
-    /// Reads one segment, which must begin where the one before ended, and repairs its end if it is the last.
+    /// Reads one segment, which must begin where the previous one ended. Repairs the end of the last segment.
     fn segment(&mut self, after: Zxid, before: Option<Tail>, is_last: bool) -> Result<Tail, LogError> {
         let name = self.disk.describe(&segment_name(after));
         let failed = |what| LogError::io(what, name.clone());
@@ -236,9 +237,9 @@ impl Reading<'_> {
         let (chain, sealed) = (scanner.chain, scanner.sealed);
         let size = if unsound.is_some() { end } else { scanner.size() };
         if is_last {
-            // What the cache shows need not be on the disk: the server may have ended before it synced, or because
-            // it could not, and then a sync would find nothing left to do. So what is not known to have been synced
-            // is written again.
+            // Bytes that are read from the cache may be missing on the disk: the previous server may have ended before
+            // its sync, or because its sync failed. After a failure, another sync finds nothing to write. So all bytes
+            // that are not proven to be synced are written again.
             let proven = scanner.proven;
             let repaired = repair(&mut *file, unsound.is_some().then_some(end), proven..end);
             repaired.map_err(failed("repair"))?;
@@ -246,8 +247,8 @@ impl Reading<'_> {
         Ok(Tail { file, header, chain, end, size, sealed, last, unsound, succeeded })
     }
 
-    /// Checks that a segment continues the one before. If it does, that one is complete, whatever its end looks
-    /// like: a crash may have cut the note that it has a successor.
+    /// Checks that a segment continues the previous one. If so, the previous one is complete, even if a crash cut off
+    /// its note of the successor. In this case the note is written again.
     fn succession(&self, mut before: Tail, header: &SegmentHeader) -> Result<(), LogError> {
         let (file, next) = (segment_name(before.header.after), segment_name(header.after));
         let file = self.disk.describe(&file);
@@ -264,7 +265,7 @@ impl Reading<'_> {
         noted.map_err(LogError::io("note the successor in", file))
     }
 
-    /// Replays a batch; returns its last transaction, or says what is wrong with it.
+    /// Replays a batch. Returns its last transaction, or a description of the damage.
     fn batch(&mut self, mut last: Zxid, records: u32, mut payload: &[u8]) -> Result<Zxid, String> {
         let mut left = records;
         let whole = payload.len() as u64;
@@ -295,7 +296,7 @@ impl Reading<'_> {
     }
 }
 
-/// Cuts the file where it is torn, and writes a part of it again.
+/// Truncates the file at `cut`, writes the range `again` once more, and syncs the file.
 fn repair(file: &mut dyn DiskFile, cut: Option<u64>, again: Range<u64>) -> io::Result<()> {
     if let Some(end) = cut {
         file.set_len(end)?;

@@ -1,4 +1,4 @@
-//! Commits what a log kept, without trust: [`commit()`] panics where a transaction does not fit.
+//! Replays logged transactions. Each is checked first, because [`commit()`] panics if a transaction does not fit.
 
 use std::collections::BTreeMap;
 
@@ -14,7 +14,7 @@ use crate::txn::{Change, Create, Txn};
 /// Commits a transaction if it fits the state.
 ///
 /// # Errors
-/// It does not fit. The state may then have a part of it, and must not be used.
+/// If it does not fit. The state may then contain a part of it, and must not be used.
 pub fn replay(txn: Txn, state: &mut State) -> Result<(), String> {
     let Txn { zxid, session, time, change } = txn;
     if zxid <= state.zxid {
@@ -22,7 +22,7 @@ pub fn replay(txn: Txn, state: &mut State) -> Result<(), String> {
     }
     let mut one = |change| {
         let change = match change {
-            // The log does not repeat what the state says.
+            // The log omits the ephemerals, because the state has them.
             Change::CloseSession { .. } => close_session(state, session),
             change => change,
         };
@@ -32,7 +32,7 @@ pub fn replay(txn: Txn, state: &mut State) -> Result<(), String> {
         Ok(())
     };
     match change {
-        // One by one, so that each is compared with what the ones before it made.
+        // One at a time: each change is checked against the result of the previous ones.
         Change::Multi(changes) => {
             changes.into_iter().try_for_each(&mut one)?;
             state.zxid = zxid;
@@ -42,7 +42,7 @@ pub fn replay(txn: Txn, state: &mut State) -> Result<(), String> {
     }
 }
 
-/// Tells whether an owner means something where there are these sessions.
+/// Returns whether an owner is valid if these are the sessions.
 pub(super) fn owner_fits(owner: i64, sessions: &BTreeMap<SessionId, Session>) -> bool {
     match Owner::of(owner) {
         Owner::Nobody | Owner::Container => true,
@@ -94,7 +94,7 @@ fn fits(txn: &Txn, state: &State) -> Result<(), String> {
                 Err("no session has this number".to_owned())
             }
         }
-        // They are those that the state has.
+        // The paths were taken from this state.
         Change::CloseSession { ephemerals } => {
             ephemerals.iter().try_for_each(|path| deletable(path, state).map(|_| ()))
         }

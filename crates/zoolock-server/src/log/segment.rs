@@ -1,13 +1,14 @@
-//! The format of a log file: a header, then batches. A batch is what is written at once.
+//! The format of a log segment: a header, then batches. A batch is written as a whole.
 //!
 //! ```text
 //! segment: "zoolklog" version:4 0:4 nonce:16 after:8 chain:8 sum:8
 //! batch:   "zlbatch\x01" at:8 synced_to:8 len:4 records:4 chain:8 sum:8 payload:len
 //! payload: records times (len:4 transaction:len)
 //! ```
-//! All sums are SipHash-1-3 under the nonce of the file, which no client sees: data that looks like a batch is none.
-//! `sum` covers the header alone, so that a batch behind a damaged one can still be told for one; `chain` covers the
-//! payload and everything before, so that nothing can be left out, come twice, or come from another history.
+//! All checksums are SipHash-1-3, keyed with the nonce of the file. No client sees the nonce, so no client can write
+//! data that passes for a batch. `sum` covers the header alone, so that a batch after a damaged one is still
+//! recognized. `chain` covers the payload and everything before it. So no batch can be missing, repeated, or from
+//! another history.
 
 use std::hash::Hasher as _;
 use std::io;
@@ -21,10 +22,10 @@ const SEGMENT_MAGIC: [u8; 8] = *b"zoolklog";
 const BATCH_MAGIC: [u8; 8] = *b"zlbatch\x01";
 pub(super) const VERSION: u32 = 1;
 
-/// How much is read at once.
+/// Minimum number of bytes to read at once.
 const CHUNK: usize = 1 << 20;
 
-/// The keyed sum of these bytes.
+/// Returns the keyed checksum of the concatenated parts.
 pub(super) fn sum(nonce: &Nonce, parts: &[&[u8]]) -> u64 {
     let mut hasher = SipHasher13::new_with_key(nonce);
     for part in parts {
@@ -33,7 +34,7 @@ pub(super) fn sum(nonce: &Nonce, parts: &[&[u8]]) -> u64 {
     hasher.finish()
 }
 
-/// Takes fields off the front of a header whose length is known to suffice.
+/// The unread rest of a header. The header must be long enough for all fields.
 pub(super) struct Fields<'a>(pub(super) &'a [u8]);
 
 impl Fields<'_> {
@@ -56,14 +57,14 @@ impl Fields<'_> {
     }
 }
 
-/// The head of a segment.
+/// The header of a segment.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct SegmentHeader {
-    /// Its own.
+    /// The nonce of this file.
     pub(super) nonce: Nonce,
-    /// The last transaction before its first.
+    /// The last transaction before this segment.
     pub(super) after: Zxid,
-    /// Where the chain of the segment before ended.
+    /// The end of the chain in the previous segment.
     pub(super) chain: u64,
 }
 
@@ -98,26 +99,26 @@ impl SegmentHeader {
         Ok(header)
     }
 
-    /// Where the chain of this segment begins.
+    /// Returns the start of this segment's chain.
     pub(super) fn first_link(&self) -> u64 {
         sum(&self.nonce, &[&self.encode()])
     }
 }
 
-/// The head of a batch.
+/// The header of a batch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct BatchHeader {
-    /// Its own place in the file.
+    /// The offset of this batch in the file.
     pub(super) at: u64,
-    /// The file was synced up to here when this was written: what is missing before it is damage.
+    /// The offset up to which the file was synced when this batch was written. Bytes missing before it are damage.
     pub(super) synced_to: u64,
-    /// The bytes that follow.
+    /// The number of payload bytes.
     pub(super) len: u32,
-    /// The transactions in them, or [`SUCCEEDED`].
+    /// The number of transactions in the payload, or [`SUCCEEDED`].
     pub(super) records: u32,
 }
 
-/// Says, in place of a number of transactions, that another segment follows.
+/// The value of `records` that says that another segment follows.
 pub(super) const SUCCEEDED: u32 = u32::MAX;
 
 impl BatchHeader {
@@ -137,7 +138,7 @@ impl BatchHeader {
         sum(nonce, &[&chain.to_be_bytes(), &self.fields(), payload])
     }
 
-    /// Completes a batch whose payload follows room for the header; returns where the chain now ends.
+    /// Writes the header of a batch in front of its payload. Returns the new end of the chain.
     pub(super) fn seal_into(&self, nonce: &Nonce, chain: u64, batch: &mut [u8]) -> u64 {
         let (header, payload) = batch.split_at_mut(Self::LEN);
         let chain = self.link(nonce, chain, payload);
@@ -148,7 +149,8 @@ impl BatchHeader {
         chain
     }
 
-    /// Notes in a complete segment that there is another, so that it would be missed. Synced when this returns.
+    /// Notes in a complete segment that another one follows, so that a loss of the other one is detected. The note is
+    /// synced on return.
     pub(super) fn note_successor(
         file: &mut dyn DiskFile,
         nonce: &Nonce,
@@ -163,7 +165,7 @@ impl BatchHeader {
         file.sync_all()
     }
 
-    /// Reads a header that claims to stand at `at`; with it where the chain ends after it.
+    /// Decodes the header at offset `at`. Returns it with the end of the chain after it, or `None` if it is not sound.
     fn decode(bytes: &[u8; Self::LEN], at: u64, nonce: &Nonce) -> Option<(Self, u64)> {
         let mut fields = Fields(bytes);
         let magic: [u8; 8] = fields.take();
@@ -182,7 +184,7 @@ impl BatchHeader {
     }
 }
 
-/// A file read from front to back, a chunk at a time: a log may be larger than the memory.
+/// A file that is read from front to back in chunks, because a log may be larger than the memory.
 pub(super) struct Chunks<'f> {
     file: &'f dyn DiskFile,
     pub(super) size: u64,
@@ -195,18 +197,18 @@ impl<'f> Chunks<'f> {
         Ok(Chunks { file, size: file.size()?, buffer: Vec::new(), start: 0 })
     }
 
-    /// How much there is from `at` on.
+    /// Returns the number of bytes from `at` to the end of the file.
     pub(super) fn left(&self, at: u64) -> u64 {
         self.size.saturating_sub(at)
     }
 
-    /// At least `len` bytes from `at`, or fewer at the end of the file.
+    /// Returns at least `len` bytes from `at`, or fewer at the end of the file.
     pub(super) fn get(&mut self, at: u64, len: usize) -> io::Result<&[u8]> {
         let len = self.left(at).min(len as u64) as usize;
         let held = self.start + self.buffer.len() as u64;
         if at < self.start || at + len as u64 > held {
             let wanted = self.left(at).min(len.max(CHUNK) as u64) as usize;
-            // One large batch must not leave its buffer behind.
+            // The buffer is replaced, so that a large batch does not leave a large buffer behind.
             self.buffer = vec![0; wanted];
             self.file.read_at(&mut self.buffer, at)?;
             self.start = at;
@@ -214,40 +216,40 @@ impl<'f> Chunks<'f> {
         Ok(&self.buffer[(at - self.start) as usize..])
     }
 
-    /// Exactly `N` bytes from `at`, if there are as many.
+    /// Returns exactly `N` bytes from `at`, or `None` if the file has fewer.
     pub(super) fn array<const N: usize>(&mut self, at: u64) -> io::Result<Option<[u8; N]>> {
         Ok(self.get(at, N)?.first_chunk().copied())
     }
 }
 
-/// What comes next in a segment.
+/// The next part of a segment.
 pub(super) enum Next<'s> {
     /// A sound batch.
     Batch { at: u64, records: u32, payload: &'s [u8] },
-    /// Another segment follows.
+    /// The note that another segment follows.
     Succeeded,
-    /// Nothing but zeros.
+    /// The end of the segment: only zeros, or nothing.
     Clean,
-    /// Something that is no sound batch.
+    /// Bytes that are no sound batch, and the reason.
     Unsound(&'static str),
 }
 
-/// Reads the batches of a segment.
+/// A reader of the batches of a segment.
 pub(super) struct Scanner<'f> {
     chunks: Chunks<'f>,
     nonce: Nonce,
-    /// Where the next batch begins.
+    /// The offset of the next batch.
     pub(super) at: u64,
-    /// Where the chain has come to.
+    /// The end of the chain after the batches read so far.
     pub(super) chain: u64,
-    /// Up to here the batches read so far prove the file to have been synced.
+    /// The offset up to which the batches read so far prove that the file was synced.
     pub(super) proven: u64,
-    /// Whether the last batch was a seal.
+    /// Set if the last batch is a seal, or no batch was read.
     pub(super) sealed: bool,
 }
 
 impl<'f> Scanner<'f> {
-    /// Starts at the first batch; an error in words if there is no sound header.
+    /// Starts at the first batch. The inner error describes an unsound header.
     pub(super) fn new(file: &'f dyn DiskFile) -> io::Result<Result<(SegmentHeader, Self), String>> {
         let mut chunks = Chunks::new(file)?;
         let Some(bytes) = chunks.array::<{ SegmentHeader::LEN }>(0)? else {
@@ -260,7 +262,7 @@ impl<'f> Scanner<'f> {
         }))
     }
 
-    /// Reads on.
+    /// Reads the next part.
     pub(super) fn next(&mut self) -> io::Result<Next<'_>> {
         let at = self.at;
         let Some(bytes) = self.chunks.array::<{ BatchHeader::LEN }>(at)? else {
@@ -300,8 +302,8 @@ impl<'f> Scanner<'f> {
         Ok(Next::Clean)
     }
 
-    /// Looks behind the end for a batch that was written when more was synced than has been read: then what is
-    /// missing has been there. Returns where it is, and what it says.
+    /// Searches the bytes after the end for a batch that was written when more was synced than could be read. Such a
+    /// batch proves that synced bytes are lost. Returns its offset, and the synced offset that it records.
     pub(super) fn proof_of_loss(&mut self) -> io::Result<Option<(u64, u64)>> {
         let end = self.at;
         let mut at = end + 1;
@@ -322,7 +324,7 @@ impl<'f> Scanner<'f> {
         Ok(None)
     }
 
-    /// How long the file is.
+    /// Returns the size of the file in bytes.
     pub(super) fn size(&self) -> u64 {
         self.chunks.size
     }

@@ -4,8 +4,9 @@
 //! file:  "zoolksnp" version:4 0:4 nonce:16 zxid:8 sum:8, blocks
 //! block: kind:4 len:4 chain:8 payload:len
 //! ```
-//! Blocks of sessions, of access lists with the znodes that use them (each list once in a file), and a last block
-//! that counts them and says how far the log was synced. The chain is that of a log segment.
+//! The first blocks contain the sessions. The next ones contain access lists and the znodes that use them, each list
+//! once per file. The last block contains the numbers of sessions and znodes, and the position up to which the log was
+//! synced. The chain is computed as in a log segment.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
@@ -33,35 +34,35 @@ const SESSIONS: u32 = 1;
 const NODES: u32 = 2;
 const LAST: u32 = 3;
 
-/// A block is written when it has this much.
+/// Number of bytes at which a block is written.
 const BLOCK: usize = 1 << 20;
-/// Synced every so often: one sync of everything would make the log wait for all of it.
+/// Number of bytes between two syncs. The log would have to wait for a single sync of the whole file.
 const SYNC_EVERY: u64 = 16 << 20;
 
-/// How far the log is synced.
+/// The position up to which the log is synced.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Mark {
-    /// The last transaction that is.
+    /// The last synced transaction.
     pub zxid: Zxid,
-    /// The segment it is in, by the transaction before its first.
+    /// The newest segment, named by the last transaction before it.
     pub(super) segment: Zxid,
-    /// The bytes of that segment that are.
+    /// The offset in that segment up to which it is synced.
     pub(super) offset: u64,
 }
 
-/// A snapshot that is on the disk for good.
+/// A complete snapshot on the disk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Snapshot {
     /// The last transaction in it.
     pub zxid: Zxid,
-    /// How large it is.
+    /// The size in bytes.
     pub bytes: u64,
 }
 
-/// Writes a snapshot, a part at a time, beside the log. One at a time.
+/// A writer of a snapshot in parts, beside the log. There may be one writer at a time.
 ///
-/// Nobody sees it before [`SnapshotWriter::finish`]; what was abandoned is removed by the next one or at the next
-/// start.
+/// Recovery does not see the snapshot before [`SnapshotWriter::finish`]. The next snapshot overwrites an abandoned one,
+/// or the next start removes it.
 pub struct SnapshotWriter {
     disk: Arc<dyn Disk>,
     file: Box<dyn DiskFile>,
@@ -100,7 +101,7 @@ impl SnapshotWriter {
     /// Begins a snapshot of a state whose last transaction in the log is `zxid`.
     ///
     /// # Errors
-    /// The disk fails. That is no reason for the log to stop.
+    /// If the disk fails. The log still works.
     pub fn begin<'s>(
         disk: Arc<dyn Disk>,
         zxid: Zxid,
@@ -140,10 +141,10 @@ impl SnapshotWriter {
         Ok(writer)
     }
 
-    /// Adds znodes; each must be added once, in whatever order.
+    /// Adds znodes, in any order. Each znode must be added once.
     ///
     /// # Errors
-    /// The disk fails.
+    /// If the disk fails.
     pub fn add(&mut self, records: impl IntoIterator<Item = NodeRecord>) -> Result<(), LogError> {
         for record in records {
             let next = self.lists.len() as u32;
@@ -161,11 +162,11 @@ impl SnapshotWriter {
         Ok(())
     }
 
-    /// Completes the snapshot and gives it its name. `mark` is how far the log is synced by now: as far as the
-    /// snapshot, or it would bring back what a crash had undone.
+    /// Completes the snapshot and gives it its name. `mark` is the position up to which the log is synced now. It must
+    /// not be before the snapshot: otherwise the snapshot could restore transactions that a crash has undone.
     ///
     /// # Errors
-    /// The disk fails, or the log is behind.
+    /// If the disk fails, or `mark` is before the snapshot.
     pub fn finish(mut self, mark: Mark) -> Result<Snapshot, LogError> {
         if mark.zxid < self.zxid {
             return Err(LogError::NotDurable { snapshot: self.zxid, synced: mark.zxid });
@@ -226,7 +227,7 @@ impl SnapshotWriter {
     }
 }
 
-/// The head of a file, and where its chain begins.
+/// Returns the header of a file, and the start of its chain.
 pub(super) fn header(nonce: &Nonce, zxid: Zxid) -> (Vec<u8>, u64) {
     let mut header = Vec::with_capacity(HEADER);
     header.extend(MAGIC);
@@ -239,7 +240,7 @@ pub(super) fn header(nonce: &Nonce, zxid: Zxid) -> (Vec<u8>, u64) {
     (header, chain)
 }
 
-/// Reads a snapshot, and checks that it is a state.
+/// Reads a snapshot, and checks that it is a consistent state.
 pub(super) fn read(disk: &dyn Disk, zxid: Zxid) -> Result<(State, Mark), LogError> {
     let name = snapshot_name(zxid);
     let failed = |what| LogError::io(what, disk.describe(&name));

@@ -13,28 +13,29 @@ use zoolock_wire::Identity;
 use super::{Fed, HIGH_WATER, MAX_GREETING, Outbox, Shared, door, stopped, words};
 use crate::core::ConnId;
 
-/// How long a peer may leave its replies unread.
+/// Maximum time that a peer may leave its replies unread.
 const WRITE_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// How long a closed connection waits for the peer to close too, so that the last reply is not lost to a reset.
+/// Maximum time that a closed connection waits until the peer closes it too. A reset before could destroy the last reply.
 const LINGER: Duration = Duration::from_millis(500);
 
-/// The same when the server stops, and has others to wait for.
+/// Replaces [`LINGER`] when the server stops, because the stop waits for all connections.
 const SHORT_LINGER: Duration = Duration::from_millis(100);
 
-/// How long a peer may take to read what was answered before the server stopped.
+/// Maximum time for a peer to read the replies that are pending when the server stops.
 const FAREWELL: Duration = Duration::from_secs(2);
 
-/// How much is read at once from a client that sends much.
+/// Maximum number of bytes to read at once. The number adapts to the client.
 const READ_SIZE: usize = 16 << 10;
 
-/// How much is read at once from one that sends little: as much memory as an idle one costs.
+/// Minimum number of bytes to read at once. An idle connection keeps a buffer of this size.
 const SMALL_READ: usize = 512;
 
-/// From how much on a half-sent request is one too much where there are too many: those of locks are small.
+/// Size of an incomplete request above which its connection is closed, if the total of all connections exceeds its limit.
+/// Requests of lock clients are smaller.
 const MUCH: usize = 64 << 10;
 
-/// What a connection is made of: a socket, or TLS over one.
+/// A byte stream of a connection: a socket, or TLS over a socket.
 pub(super) trait Stream: AsyncRead + AsyncWrite + Unpin {}
 
 impl<S: AsyncRead + AsyncWrite + Unpin> Stream for S {}
@@ -58,7 +59,7 @@ pub(super) async fn run<S: Stream>(
                 if !shared.finish(conn) {
                     return;
                 }
-                // What was answered is still to be written.
+                // Pending replies are still written.
                 match timeout(FAREWELL, serving).await {
                     Ok(result) => (result, SHORT_LINGER),
                     Err(_) => return,
@@ -73,7 +74,7 @@ pub(super) async fn run<S: Stream>(
     let _ = timeout(patience, linger(&mut socket)).await;
 }
 
-/// Tells the core that the connection is gone, whichever way the task ends.
+/// A guard that reports the end of the connection to the core, even if the task panics.
 struct Open<'a> {
     shared: &'a Shared,
     conn: ConnId,
@@ -117,7 +118,7 @@ async fn serve<S: Stream>(
         let late = |_| Err(io::Error::new(io::ErrorKind::TimedOut, "the peer does not read its answer"));
         return written.await.unwrap_or_else(late);
     }
-    // A stranger is not to make us keep a large frame.
+    // A client that is not admitted must not make the server buffer a large frame.
     if input.first_chunk().is_some_and(|len| u32::from_be_bytes(*len) as usize > MAX_GREETING) {
         tracing::debug!(%conn, "no greeting is that long, closing");
         return Ok(());
@@ -125,16 +126,16 @@ async fn serve<S: Stream>(
     converse(shared, conn, socket, waker, input, first_by).await
 }
 
-/// What a connection has been sent and cannot yet use, as part of what all have been.
+/// The number of unhandled input bytes of a connection, and the total of all connections.
 struct HalfSent<'a> {
     all: &'a AtomicUsize,
     mine: usize,
 }
 
 impl HalfSent<'_> {
-    /// Notes how much it is now, and says how much all have.
+    /// Sets the number of this connection. Returns the total.
     fn set(&mut self, bytes: usize) -> usize {
-        // Most frames come whole.
+        // Most frames arrive complete, so the number is usually unchanged.
         if bytes == self.mine {
             return self.all.load(Ordering::Relaxed);
         }
@@ -168,10 +169,11 @@ async fn converse<S: Stream>(
     let mut half_sent = HalfSent { all: &shared.half_sent, mine: 0 };
     loop {
         if !fed.admitted && !fed.closing && Instant::now() >= first_by {
-            // However busy it keeps us.
+            // Checked here too: while the connection is busy, the timer below is not polled.
             return Err(io::Error::new(io::ErrorKind::TimedOut, "no session in time"));
         }
-        // While much waits to be written, or for the disk, nothing is read, and the core keeps what is for us.
+        // Nothing is read while the output or the journal's queue is full. Meanwhile the core keeps the output of this
+        // connection.
         let mut ready = output.len() < HIGH_WATER && !fed.closing && !shared.is_full(waker);
         let was_writable = output.is_writable() || unflushed;
         if ready {
@@ -182,7 +184,7 @@ async fn converse<S: Stream>(
         if !was_writable {
             read_by = Instant::now() + WRITE_TIMEOUT;
         }
-        // What waits for a log that has failed is never sent.
+        // Output that waits for a failed log is never sent.
         let is_over = output.is_empty() || !output.is_writable() && shared.keeps_nothing();
         if fed.closing && is_over && !unflushed {
             return Ok(());
@@ -229,8 +231,8 @@ async fn converse<S: Stream>(
     }
 }
 
-/// Writes some of `output`, and all that the stream itself holds back when that was the last of it. What was written
-/// stays written when the future is dropped.
+/// Writes a part of `output`, and flushes the stream when nothing more is writable. If the future is dropped, `output` has
+/// lost only bytes that were written.
 async fn write(
     writer: &mut (impl AsyncWrite + Unpin),
     output: &mut Outbox,
@@ -250,9 +252,9 @@ async fn write(
     Ok(())
 }
 
-/// One large request long ago must not be kept in mind by every connection for ever.
+/// Frees an empty buffer whose capacity is above `keep`. Otherwise one large request would cost memory forever.
 pub(super) fn give_back(buffer: &mut BytesMut, keep: usize) {
-    // An empty one does not tell how large it was.
+    // `capacity` excludes the space of consumed bytes. `try_reclaim` includes it.
     if buffer.is_empty() && buffer.try_reclaim(keep + 1) {
         *buffer = BytesMut::new();
     }
@@ -260,7 +262,7 @@ pub(super) fn give_back(buffer: &mut BytesMut, keep: usize) {
 
 async fn linger(socket: &mut impl Stream) -> io::Result<()> {
     socket.shutdown().await?;
-    // Not in the task itself: every connection would carry it from its start.
+    // On the heap. As an array it would enlarge the task of every connection.
     let mut rest = vec![0; 4096];
     while socket.read(&mut rest).await? > 0 {}
     Ok(())

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::net::IpAddr;
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// Counts connections, including connections with an unfinished handshake.
+/// A counter of connections, including connections with an unfinished handshake.
 #[derive(Debug)]
 pub(crate) struct ConnectionLimits {
     /// 0: no limit.

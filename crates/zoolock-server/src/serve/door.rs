@@ -120,7 +120,7 @@ impl Accepted {
 /// Returns the identity of the process at the other end of a Unix socket.
 ///
 /// # Errors
-/// The process does not run as our user or as root.
+/// The process runs neither as the server's user nor as root.
 fn user_of(socket: &UnixStream) -> io::Result<Identity> {
     let user = socket.peer_cred()?.uid();
     if !may_connect(user, geteuid().as_raw()) {
@@ -134,7 +134,7 @@ fn may_connect(user: u32, ours: u32) -> bool {
     user == 0 || user == ours
 }
 
-/// Shakes hands, then serves the connection to its end.
+/// Performs the TLS handshake, then serves the connection to its end.
 async fn admit(
     shared: Arc<Shared>,
     socket: TcpStream,
@@ -167,7 +167,7 @@ async fn shake_hands(
     acceptor: &TlsAcceptor,
 ) -> io::Result<(TlsStream<TcpStream>, Option<Identity>)> {
     let mut first = [0; 1];
-    // A client without TLS would take an alert for a frame, and wait for its end.
+    // A client without TLS would take a TLS alert for a frame, and wait for its end.
     if socket.peek(&mut first).await? == 0 {
         return Err(io::ErrorKind::UnexpectedEof.into());
     }
@@ -178,7 +178,7 @@ async fn shake_hands(
     let stream = acceptor.accept(socket).await?;
     let certificates = stream.get_ref().1.peer_certificates().unwrap_or_default();
     let who = match certificates.first().map(|certificate| x500::subject(certificate)) {
-        // An empty name is no identity.
+        // An empty name is not an identity.
         None => None,
         Some(Some(name)) if name.is_empty() => None,
         Some(Some(name)) => Some(Identity::new("x509", name)),

@@ -1,13 +1,13 @@
-//! What can be counted, under the names of ZooKeeper.
+//! Metrics of the server, under ZooKeeper's names.
 
 use rustix::process::{Resource, getrlimit};
 
 use super::Shared;
 
-/// A number and its name.
+/// A metric.
 pub(super) struct Figure {
     pub(super) name: &'static str,
-    /// It only grows.
+    /// Set if the value only grows.
     pub(super) counter: bool,
     pub(super) value: Value,
 }
@@ -56,11 +56,11 @@ pub(super) fn figures(shared: &Shared) -> Vec<Figure> {
 }
 
 fn open_files() -> u64 {
-    // Where there is no such directory nobody counts.
+    // 0 on systems without this directory.
     std::fs::read_dir("/proc/self/fd").map_or(0, |files| files.count() as u64)
 }
 
-/// Writes a number as Java does: at least one decimal, and at most four here.
+/// Formats a number as Java does: with at least one decimal, and here with at most four.
 pub(super) fn java_float(value: f64) -> String {
     let text = format!("{value:.4}");
     let text = text.trim_end_matches('0');

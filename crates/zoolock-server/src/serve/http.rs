@@ -1,4 +1,4 @@
-//! What monitors and orchestrators ask for, over HTTP.
+//! Metrics and health checks over HTTP, for monitors and orchestrators.
 
 use std::fmt::Write as _;
 use std::sync::Arc;
@@ -22,13 +22,13 @@ use super::figures::{Value, figures};
 use super::words::VERSION;
 use super::{Shared, report, stopped};
 
-/// How long a request may keep us from stopping.
+/// Maximum time that pending requests delay the stop of the server.
 const FAREWELL: Duration = Duration::from_millis(500);
 
-/// How many may ask at once. They are monitors, and few.
+/// Maximum number of HTTP connections at a time. Only a few monitors are expected.
 const MAX_ASKING: usize = 128;
 
-/// Out of descriptors, most likely: until some connections have ended.
+/// Pause after a failed accept. Most likely no file descriptors are left until some connections end.
 const PAUSE: Duration = Duration::from_millis(50);
 
 #[derive(Clone)]
@@ -37,11 +37,11 @@ struct Asked {
     stop: watch::Receiver<bool>,
 }
 
-/// What is to be had over HTTP.
+/// The HTTP service.
 #[derive(Clone)]
 pub(super) struct Site {
     router: Router,
-    /// From the connection to the last byte of the answer.
+    /// Maximum time from the accept to the last byte of the answer.
     patience: Duration,
 }
 
@@ -56,7 +56,7 @@ impl Site {
         Site { router, patience }
     }
 
-    /// Answers one request: whoever says nothing, or does not read, is not to keep a place.
+    /// Answers one request, within `patience`. So a client that sends or reads nothing does not stay connected.
     pub(super) async fn answer(
         self,
         stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
@@ -70,7 +70,7 @@ impl Site {
     }
 }
 
-/// Answers until `gone`, which comes after `stop`: in between we are alive, but not ready.
+/// Serves HTTP until `gone` is set. `stop` is set before it. In between the server is alive, but not ready.
 pub(crate) async fn answer(
     shared: Arc<Shared>,
     listener: TcpListener,

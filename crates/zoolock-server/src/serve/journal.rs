@@ -196,8 +196,8 @@ impl Shared {
         }
     }
 
-    /// Waits for transactions and moves all of them to `batch`, which stays empty if there are none within `timeout` or
-    /// the journal stops. Returns whether it stops.
+    /// Waits for transactions and moves all of them to `batch`. It stays empty if there are none within `timeout`, or if
+    /// the journal stops. Returns whether the journal stops.
     fn take(&self, batch: &mut Vec<Txn>, timeout: Option<Duration>) -> bool {
         let mut queue = self.lock();
         while queue.txns.is_empty() && !queue.stop {
@@ -236,7 +236,7 @@ impl Shared {
     }
 }
 
-/// Reports a failure when the thread ends.
+/// A guard that reports a failure when the thread ends.
 struct End<'a>(&'a Shared);
 
 impl Drop for End<'_> {
@@ -274,7 +274,7 @@ mod tests {
     use super::*;
     use crate::ids::SessionId;
 
-    /// A disk whose every sync waits for a word.
+    /// A sink whose syncs wait for a result from the test.
     struct Slow {
         batch: Vec<i64>,
         batches: Sender<Vec<i64>>,
@@ -324,7 +324,7 @@ mod tests {
         let (first, second) = (Arc::new(Notify::new()), Arc::new(Notify::new()));
         journal.append(&mut txns(1..=2));
         assert_eq!(written.recv().expect("a batch"), [1, 2]);
-        // They gather while the sync is under way.
+        // These transactions are queued during the sync.
         journal.append(&mut txns(3..=3));
         journal.append(&mut txns(4..=5));
         assert!(journal.wake_at(zxid(2), &first) && journal.wake_at(zxid(5), &second));

@@ -1,4 +1,4 @@
-//! The log as the journal's thread writes it, and the snapshots that a thread beside it takes of the running core.
+//! The sink of the journal: the log, and a thread that takes snapshots of the running core.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -14,22 +14,22 @@ use crate::state::Session;
 use crate::tree::NodeRecord;
 use crate::txn::Txn;
 
-/// How many slots of the tree are looked at before others get at the core.
+/// Number of tree slots per chunk of a snapshot. Between chunks the core is free for other tasks.
 const CHUNK: usize = 1024;
-/// How often the snapshot looks whether the log has come as far.
+/// Interval at which a snapshot checks whether the log is synced up to it.
 const PAUSE: Duration = Duration::from_millis(5);
 
-/// What snapshots are taken of.
+/// A state of which snapshots are taken.
 pub(super) trait Source: Send + 'static {
-    /// Begins one: as of which transaction, and with which sessions.
+    /// Begins a snapshot. Returns its last transaction and its sessions.
     fn begin(&self) -> (Zxid, BTreeMap<SessionId, Session>);
-    /// Some more of its znodes; `None` at the end.
+    /// Returns the next znodes, possibly none, or `None` at the end.
     fn chunk(&self, max: usize) -> Option<Vec<NodeRecord>>;
-    /// Gives it up.
+    /// Abandons the snapshot.
     fn abandon(&self);
 }
 
-/// A log that is kept short by snapshots.
+/// A log that snapshots keep short.
 pub(super) struct Kept {
     log: Arc<Mutex<Log>>,
     asks: Option<SyncSender<()>>,
@@ -38,7 +38,7 @@ pub(super) struct Kept {
 }
 
 impl Kept {
-    /// Takes the log over, and starts the thread for its snapshots.
+    /// Starts the snapshot thread of this log.
     pub(super) fn new(log: Log, source: impl Source) -> std::io::Result<Self> {
         let log = Arc::new(Mutex::new(log));
         let (asks, asked) = sync_channel(1);
@@ -84,7 +84,8 @@ impl Sink for Kept {
 }
 
 impl Drop for Kept {
-    /// Waits for the snapshot's thread, which gives up: whoever opens the directory next must be alone with it.
+    /// Stops the snapshot thread, which abandons its snapshot. The next server that opens the directory must be the only
+    /// writer.
     fn drop(&mut self) {
         self.stop.store(true, Ordering::Relaxed);
         self.asks = None;
@@ -127,7 +128,7 @@ impl<S: Source> Snapshots<S> {
         }
     }
 
-    /// `None` when it is time to stop.
+    /// Takes a snapshot. Returns `None` if the thread is told to stop.
     fn take(&self) -> Result<Option<Snapshot>, LogError> {
         let disk = lock(&self.log).disk();
         let (zxid, sessions) = self.source.begin();
@@ -139,7 +140,7 @@ impl<S: Source> Snapshots<S> {
             }
         }
         loop {
-            // What a crash would undo must not come back by way of the snapshot.
+            // A snapshot must not contain transactions that a crash can undo, so it waits until they are synced.
             let mark = lock(&self.log).synced();
             if mark.zxid >= zxid {
                 return writer.finish(mark).map(Some);

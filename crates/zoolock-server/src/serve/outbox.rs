@@ -8,20 +8,20 @@ use super::connection::give_back;
 use super::journal::Journal;
 use crate::ids::Zxid;
 
-/// What waits to be written to a peer, and how much of it may be by now.
+/// Output that waits to be written to a peer. A part of it may be written now, the rest waits for the log.
 #[derive(Debug, Default)]
 pub(super) struct Outbox {
     bytes: BytesMut,
-    /// How many of the first bytes may be written.
+    /// Number of bytes at the front that may be written.
     free: usize,
-    /// Those that follow: so many bytes, when so much is kept.
+    /// The bytes that follow: their number, and the transaction that must be on disk before they are written.
     held: VecDeque<(usize, Zxid)>,
-    /// What the journal has been asked to wake us for.
+    /// The transaction for which the journal will wake this task.
     asked: Option<Zxid>,
 }
 
 impl Outbox {
-    /// Lets `take` add bytes, which may show the effect of `last_change`.
+    /// Lets `take` append bytes, which may show the effects of transactions up to `last_change`.
     pub(super) fn fill<T>(&mut self, last_change: Zxid, take: impl FnOnce(&mut BytesMut) -> T) -> T {
         let before = self.bytes.len();
         let result = take(&mut self.bytes);
@@ -34,10 +34,10 @@ impl Outbox {
         result
     }
 
-    /// Frees what rests on what is kept, and asks to be woken when there is more.
+    /// Makes bytes writable whose transactions are on disk. Registers `waker` for the next transaction.
     pub(super) fn release(&mut self, journal: Option<&Journal>, waker: &Arc<Notify>) {
         while let Some(&(bytes, zxid)) = self.held.front() {
-            // `wake_at` says no when it was kept in this moment.
+            // `wake_at` returns false if the transaction is on disk by now.
             if let Some(journal) = journal
                 && !journal.has_kept(zxid)
                 && (self.asked == Some(zxid) || journal.wake_at(zxid, waker))
@@ -51,33 +51,33 @@ impl Outbox {
         self.asked = None;
     }
 
-    /// How many bytes wait, free or not.
+    /// Returns the number of bytes, writable or not.
     pub(super) fn len(&self) -> usize {
         self.bytes.len()
     }
 
-    /// Whether none wait.
+    /// Returns whether there are no bytes.
     pub(super) fn is_empty(&self) -> bool {
         self.bytes.is_empty()
     }
 
-    /// Whether there is something to write now.
+    /// Returns whether bytes may be written now.
     pub(super) fn is_writable(&self) -> bool {
         self.free > 0
     }
 
-    /// What may be written.
+    /// Returns the bytes that may be written.
     pub(super) fn writable(&self) -> &[u8] {
         &self.bytes[..self.free]
     }
 
-    /// Forgets what has been written.
+    /// Removes written bytes.
     pub(super) fn advance(&mut self, written: usize) {
         self.bytes.advance(written);
         self.free -= written;
     }
 
-    /// Keeps no more than this in mind when there is nothing.
+    /// Frees the buffer if it is empty and its capacity is above `keep`.
     pub(super) fn give_back(&mut self, keep: usize) {
         give_back(&mut self.bytes, keep);
     }

@@ -1,4 +1,4 @@
-//! The words that administrators type into a bare connection.
+//! Four-letter words, which operators send on a connection without a session.
 
 mod date;
 mod lists;
@@ -13,14 +13,15 @@ use super::{Inner, Shared};
 use crate::core::{ConnId, Latency};
 use crate::word::Word;
 
-/// The release of Apache ZooKeeper whose behaviour we copy, and what we are.
+/// The version to report: the Apache ZooKeeper release that this server imitates, and the version of this crate.
 pub(super) const VERSION: &str =
     concat!("3.8.0-zoolock-", env!("CARGO_PKG_VERSION"), ", built on 1970-01-01 00:00 UTC");
 
-/// Words of ZooKeeper that mean nothing here.
+/// Words of ZooKeeper that this server does not support.
 const FOREIGN: [&[u8; 4]; 3] = [b"gtmk", b"hash", b"stmk"];
 
-/// Answers a word, or `None` when the bytes are the start of a frame. (As lengths, the words are far too large.)
+/// Returns the answer to a word, or `None` if the bytes are the start of a frame. (As the length of a frame, each word is
+/// too large.)
 pub(super) fn answer(shared: &Shared, conn: ConnId, input: &[u8]) -> Option<String> {
     let typed: &[u8; 4] = input.first_chunk()?;
     let word = Word::ALL.into_iter().find(|word| word.name().as_bytes() == typed);
@@ -80,7 +81,7 @@ fn server(inner: &Inner) -> String {
     let average = java_float(latency.average());
     let _ = writeln!(text, "Latency min/avg/max: {}/{average}/{}", latency.min, latency.max);
     let _ = writeln!(text, "Received: {}\nSent: {}", stats.received, stats.sent);
-    // The one that asks is no client yet, but counted, as ZooKeeper does.
+    // The connection that sent the word has no session, but is counted, as in ZooKeeper.
     let _ = writeln!(text, "Connections: {}\nOutstanding: 0", stats.connections);
     // ZooKeeper counts the root twice, as "" and as "/".
     let _ = writeln!(text, "Zxid: {:#x}\nMode: standalone\nNode count: {}", stats.zxid, stats.znodes + 1);
@@ -127,7 +128,7 @@ fn conf(shared: &Shared) -> String {
     )
 }
 
-/// The bytes of the files in a directory.
+/// Returns the total size of the files in a directory, in bytes.
 fn size_of(dir: &Path) -> u64 {
     let Ok(entries) = std::fs::read_dir(dir) else { return 0 };
     let sizes = entries.flatten().filter_map(|entry| entry.metadata().ok()).filter(|file| file.is_file());

@@ -1,4 +1,4 @@
-//! The access lists, each kept once and as long as a znode has it.
+//! The access lists. Each list is stored once, as long as a znode has it.
 
 use std::hash::{BuildHasher as _, RandomState};
 
@@ -8,7 +8,7 @@ use slab::Slab;
 
 use crate::acl::AclList;
 
-/// The lists by number. Clients choose what is in them, so the hash is keyed at random.
+/// The lists by number. Clients choose their contents, so the hash has a random key.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Acls {
     lists: Slab<Shared>,
@@ -23,7 +23,7 @@ struct Shared {
 }
 
 impl Acls {
-    /// Counts one more user of a list, and numbers it.
+    /// Adds a user of a list. Returns the number of the list.
     pub(super) fn take(&mut self, list: &AclList) -> u32 {
         let Acls { lists, index, hasher } = self;
         let hash = hasher.hash_one(&**list);
@@ -43,7 +43,7 @@ impl Acls {
         }
     }
 
-    /// Counts one user less.
+    /// Removes a user of a list. Drops the list with its last user.
     pub(super) fn give_back(&mut self, id: u32) {
         let shared = &mut self.lists[id as usize];
         shared.users -= 1;

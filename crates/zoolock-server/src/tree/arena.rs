@@ -1,7 +1,7 @@
-//! Where the znodes lie: slots by number, one index of names, and the children of each in a linked list.
+//! The storage of the znodes: numbered slots, one index of names, and a linked list of the children of each znode.
 //!
-//! A znode has no collection of its own, so that a million of them cost little more than their data. Nothing here
-//! recurses: a tree may be as deep as a path is long.
+//! A znode has no collection of its own, so a million znodes take little more memory than their data. No function
+//! recurses, because a tree may be as deep as a path is long.
 
 use std::hash::{BuildHasher as _, Hasher as _, RandomState};
 use std::iter::successors;
@@ -17,10 +17,10 @@ pub(super) const ROOT: u32 = 0;
 /// No slot.
 const NONE: u32 = u32::MAX;
 
-/// What a znode is besides its place, name and data.
+/// The fields of a znode except its links, its name and its data.
 #[derive(Debug, Clone)]
 pub(super) struct Meta {
-    /// A number in [`super::acls::Acls`].
+    /// The number of the access list in [`super::acls::Acls`].
     pub(super) acl: u32,
     pub(super) czxid: Zxid,
     pub(super) mzxid: Zxid,
@@ -31,23 +31,23 @@ pub(super) struct Meta {
     pub(super) created: i32,
     pub(super) aversion: i32,
     pub(super) owner: i64,
-    /// Which snapshot has this znode already, or was under way when it came.
+    /// The newest snapshot that does not lack this znode: it has a copy, or began before the znode was created.
     pub(super) mark: u32,
 }
 
 #[derive(Debug, Clone)]
 pub(super) struct Node {
     pub(super) meta: Meta,
-    /// The name, and behind it the data: an allocation less for each znode.
+    /// The name, followed by the data. One buffer saves an allocation per znode.
     text: Box<[u8]>,
     name_len: u32,
-    /// Null is not the same as empty.
+    /// Set if the data is not null. Null is not the same as empty.
     has_data: bool,
     parent: u32,
     children: u32,
     first: u32,
     next: u32,
-    /// The sibling before; before the first stands the last.
+    /// The previous sibling. For the first child, the last one.
     prev: u32,
 }
 
@@ -78,8 +78,8 @@ impl Node {
     }
 }
 
-/// A name's place in the index. The hash stands here too: looking at a million znodes again when the index grows
-/// would stop the server for a second.
+/// An entry of the name index. It stores the hash, so that the index grows without a visit to each znode. Visiting a
+/// million znodes would stop the server for a second.
 #[derive(Debug, Clone)]
 struct Name {
     hash: u32,
@@ -90,14 +90,14 @@ struct Name {
 pub(super) struct Arena {
     nodes: Slab<Node>,
     index: HashTable<Name>,
-    /// Keyed at random: clients choose the names.
+    /// Keyed at random, because clients choose the names.
     hasher: RandomState,
-    /// All slots ever used are below.
+    /// The first slot that was never used.
     end: u32,
 }
 
 impl Arena {
-    /// Starts with a root.
+    /// Creates an arena with a root.
     pub(super) fn new(root: Meta) -> Self {
         let (index, hasher) = (HashTable::new(), RandomState::new());
         let mut arena = Arena { nodes: Slab::new(), index, hasher, end: ROOT + 1 };
@@ -133,7 +133,7 @@ impl Arena {
         some(self.node(id).parent)
     }
 
-    /// The children, the oldest first.
+    /// Returns the children, oldest first.
     pub(super) fn children(&self, id: u32) -> impl Iterator<Item = &Node> {
         let node = |id: u32| some(id).map(|id| self.node(id));
         successors(node(self.node(id).first), move |child| node(child.next))
@@ -167,7 +167,7 @@ impl Arena {
         path
     }
 
-    /// How many znodes lie below this one.
+    /// Returns the number of descendants.
     pub(super) fn descendants(&self, top: u32) -> usize {
         if top == ROOT {
             return self.len() - 1;
@@ -190,7 +190,7 @@ impl Arena {
         }
     }
 
-    /// Adds a child, the last one; `None` where there is one of that name.
+    /// Adds a child at the end. Returns `None` if there is a child with this name.
     pub(super) fn insert(&mut self, parent: u32, name: &str, data: Option<&[u8]>, meta: Meta) -> Option<u32> {
         let hash = self.hash(parent, name.as_bytes());
         let id = u32::try_from(self.nodes.vacant_key()).ok().and_then(some);
@@ -240,7 +240,7 @@ impl Arena {
         } else {
             self.node_mut(prev).next = next;
         }
-        // Where it was the last, the first one has to know the new last.
+        // If the last child was removed, the first child must link to the new last one.
         let after = if next == NONE { self.node(parent).first } else { next };
         if after != NONE {
             self.node_mut(after).prev = prev;
@@ -278,7 +278,7 @@ fn some(id: u32) -> Option<u32> {
     (id != NONE).then_some(id)
 }
 
-/// The table wants its bits at both ends of 64.
+/// Spreads a hash over 64 bits, because the table uses the bits at both ends.
 fn spread(hash: u32) -> u64 {
     u64::from(hash).wrapping_mul(0x9e37_79b9_7f4a_7c15)
 }

@@ -1,4 +1,4 @@
-//! Makes a tree of its records, in whatever order they come.
+//! Builds a tree from its records, in any order.
 
 use zoolock_wire::path;
 
@@ -7,15 +7,16 @@ use super::owner::Owner;
 use super::{NodeRecord, Tree, size};
 use crate::ids::Zxid;
 
-/// Marks a znode that was made for the sake of its children and whose own record has not come.
+/// The mark of a znode that was created for its children, and whose own record was not loaded yet.
 const MISSING: u32 = u32::MAX;
 const LOADED: u32 = 0;
 
 impl Tree {
-    /// Makes a tree of its znodes, in whatever order they come.
+    /// Creates a tree from the records of its znodes, in any order.
     ///
     /// # Errors
-    /// They make no tree: one comes twice, a parent is missing or an ephemeral, a path is no path.
+    /// If the records are no tree: a path is invalid or occurs twice, a parent is missing or ephemeral, or the root has
+    /// an owner.
     pub fn from_records(records: impl IntoIterator<Item = NodeRecord>) -> Result<Self, String> {
         let mut tree = Tree::empty(Arena::new(missing()));
         for record in records {

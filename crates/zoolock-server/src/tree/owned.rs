@@ -1,4 +1,4 @@
-//! Which znodes go by themselves: the ephemerals of each session, and what is due to expire.
+//! Index of znodes that the server removes by itself: the ephemerals of each session, and znodes that expire.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -6,15 +6,15 @@ use super::arena::Node;
 use super::owner::Owner;
 use crate::ids::SessionId;
 
-/// When a container that has run empty is due: always.
+/// The time at which an emptied container is due: always.
 const AT_ONCE: i64 = i64::MIN;
 
 #[derive(Debug, Clone, Default)]
 pub(super) struct Owned {
     ephemerals: BTreeMap<SessionId, BTreeSet<u32>>,
     ephemerals_count: usize,
-    /// What has no children now, by the last moment of its life. Kept with each change: searching all containers
-    /// at each tick would cost as much as there are locks.
+    /// Znodes without children that expire, by the last moment of their life. Updated with each change: a search of all
+    /// containers at each tick would take time in proportion to the number of locks.
     due: BTreeSet<(i64, u32)>,
 }
 
@@ -72,13 +72,13 @@ impl Owned {
     }
 }
 
-/// When a znode's life ends, unless something happens to it: as ZooKeeper's `ContainerManager` has it.
+/// Returns the time at which a znode expires unless it changes, as in ZooKeeper's `ContainerManager`.
 pub(super) fn due(node: &Node) -> Option<i64> {
     if node.children() > 0 {
         return None;
     }
     match Owner::of(node.meta.owner) {
-        // One that never had a child may just be about to get its first.
+        // A container that never had a child may be about to get its first one.
         Owner::Container => (node.meta.created > 0).then_some(AT_ONCE),
         Owner::Ttl(0) | Owner::Nobody | Owner::Session(_) => None,
         Owner::Ttl(ttl_ms) => Some(node.meta.mtime.saturating_add(ttl_ms)),

@@ -1,31 +1,31 @@
-//! What the number in `ephemeralOwner` says, as ZooKeeper's `EphemeralType` packs it.
+//! The number in `ephemeralOwner`, as ZooKeeper's `EphemeralType` encodes it.
 
 use crate::ids::SessionId;
 
 /// The owner that marks a container.
 pub const CONTAINER: i64 = i64::MIN;
 
-/// The longest time to live, in milliseconds: what fits beside the marks.
+/// The longest time to live, in milliseconds. The other bits of the number encode the type.
 pub const MAX_TTL_MS: i64 = 0x00ff_ffff_ffff;
 
-/// The first byte marks an extended type; the next two say which, and zero is a time to live.
+/// The first byte marks an extended type. The next two bytes are the type: zero is a time to live.
 const TTL: i64 = 0xff_i64 << 56;
 
-/// Whom a znode belongs to.
+/// The owner of a znode.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Owner {
-    /// Nobody.
+    /// No owner.
     Nobody,
-    /// Nobody; it goes when its last child has gone.
+    /// No owner. The znode is deleted after its last child.
     Container,
-    /// Nobody; it goes when it had neither writes nor children for so many milliseconds.
+    /// No owner. The znode is deleted if it has no children and was not written for this number of milliseconds.
     Ttl(i64),
-    /// A session; it goes with it.
+    /// A session. The znode is deleted when the session ends.
     Session(SessionId),
 }
 
 impl Owner {
-    /// Takes the number apart.
+    /// Decodes the number.
     pub fn of(number: i64) -> Self {
         match number {
             0 => Owner::Nobody,
@@ -36,7 +36,7 @@ impl Owner {
     }
 }
 
-/// Makes the number for a time to live; `None` where ZooKeeper takes no such time.
+/// Encodes a time to live. Returns `None` if ZooKeeper does not accept it.
 pub fn ttl_owner(ttl_ms: i64) -> Option<i64> {
     (1..=MAX_TTL_MS).contains(&ttl_ms).then_some(TTL | ttl_ms)
 }

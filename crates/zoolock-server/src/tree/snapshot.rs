@@ -1,15 +1,15 @@
-//! A walk over the slots that shows the tree as it was when the walk began, whatever happens meanwhile.
+//! A walk over the slots that shows the tree as it was when the walk began.
 //!
-//! What is about to change and has not been visited yet is recorded first, and put aside for the next chunk. A znode
-//! carries the number of the snapshot that has it; one that comes during a snapshot carries it from the start, so that
-//! it is passed over, whichever slot it gets.
+//! A change of a znode that the walk has not visited yet first puts its record aside, for the next chunk. A znode
+//! carries the number of the snapshot that has it. A znode that is created during a snapshot carries that number from
+//! the start, so the walk skips it in any slot.
 
 use super::NodeRecord;
 
 #[derive(Debug, Clone, Default)]
 pub(super) struct Snapshot {
     walk: Option<Walk>,
-    /// The number of the last snapshot. It would take thousands of years to come round.
+    /// The number of the last snapshot. It would wrap around after thousands of years.
     number: u32,
 }
 
@@ -31,12 +31,12 @@ impl Snapshot {
         self.walk = None;
     }
 
-    /// The mark of a znode that the snapshot has, or must not have.
+    /// Returns the mark of a znode that the snapshot has, or must not have.
     pub(super) fn mark(&self) -> u32 {
         self.number
     }
 
-    /// Whether the walk still has to come to this slot, and what stands there belongs to the snapshot.
+    /// Returns whether the walk has not visited this slot yet, and its znode belongs to the snapshot.
     pub(super) fn lacks(&self, id: u32, mark: u32) -> bool {
         self.walk.as_ref().is_some_and(|walk| walk.at <= id && mark != self.number)
     }
@@ -47,10 +47,10 @@ impl Snapshot {
         }
     }
 
-    /// What was put aside, `max` at most; `None` when nothing is left to do.
+    /// Takes at most `max` of the records that were put aside. Returns `None` if nothing is left to do.
     pub(super) fn take_aside(&mut self, max: usize) -> Option<Vec<NodeRecord>> {
         let walk = self.walk.as_mut()?;
-        // What was put aside goes out before the walk goes on, so nothing of it is left at the end.
+        // The walk goes on only after all records put aside were taken, so none is left at its end.
         if walk.at == walk.end {
             self.walk = None;
             return None;
@@ -58,7 +58,7 @@ impl Snapshot {
         Some(walk.aside.split_off(walk.aside.len().saturating_sub(max)))
     }
 
-    /// The next slot to visit.
+    /// Advances the walk, and returns the slot to visit.
     pub(super) fn advance(&mut self) -> Option<u32> {
         let walk = self.walk.as_mut().filter(|walk| walk.at < walk.end)?;
         walk.at += 1;

@@ -1,4 +1,4 @@
-//! The tree beside a plain map that is slow and says what is meant.
+//! Tests that compare the tree with a model: a plain map, which is slow but obviously right.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -8,7 +8,7 @@ use proptest::sample::Index;
 
 use super::*;
 
-/// The znodes by path; everything else is worked out anew for each question.
+/// The znodes by path. Everything else is computed on demand.
 #[derive(Debug, Clone, Default)]
 struct Model(BTreeMap<String, NodeRecord>);
 
@@ -106,7 +106,7 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// A tree, its model, and what a snapshot should give and has given.
+/// A tree, its model, and the expected and actual records of a snapshot.
 struct Both {
     tree: Tree,
     model: Model,
@@ -124,7 +124,7 @@ impl Both {
         self.model.0.keys().nth(at.index(self.model.0.len())).cloned().unwrap_or_default()
     }
 
-    /// Takes the step, where it is one that a server takes.
+    /// Takes the step if a server would allow it.
     fn step(&mut self, step: Step) -> Result<(), TestCaseError> {
         self.now += 1;
         let (now, zxid) = (self.now, Zxid::from_wire(self.now));

@@ -1,4 +1,4 @@
-//! One znode, to look at.
+//! Read access to one znode.
 
 use bytes::Bytes;
 use zoolock_wire::Stat;
@@ -9,7 +9,7 @@ use super::owner::Owner;
 use crate::acl::AclList;
 use crate::ids::Zxid;
 
-/// A znode as it stands in the tree.
+/// A znode in the tree.
 #[derive(Clone, Copy)]
 pub struct Znode<'a> {
     pub(super) tree: &'a Tree,
@@ -18,63 +18,64 @@ pub struct Znode<'a> {
 }
 
 impl<'a> Znode<'a> {
-    /// The data; null is not the same as empty.
+    /// Returns the data. Null is not the same as empty.
     pub fn data(self) -> Option<&'a [u8]> {
         self.node.data()
     }
 
-    /// Who may do what.
+    /// Returns the access list.
     pub fn acl(self) -> &'a AclList {
         self.tree.acls.get(self.node.meta.acl)
     }
 
-    /// The transaction that created it.
+    /// Returns the transaction that created the znode.
     pub fn czxid(self) -> Zxid {
         self.node.meta.czxid
     }
 
-    /// The transaction that wrote its data last.
+    /// Returns the transaction that last wrote the data.
     pub fn mzxid(self) -> Zxid {
         self.node.meta.mzxid
     }
 
-    /// The transaction that changed its children last.
+    /// Returns the transaction that last created or deleted a child.
     pub fn pzxid(self) -> Zxid {
         self.node.meta.pzxid
     }
 
-    /// How often the data was written.
+    /// Returns the data version: the number of writes.
     pub fn version(self) -> i32 {
         self.node.meta.version
     }
 
-    /// How many children were ever created: the number of the next sequential one. (`Stat.cversion` counts
-    /// deletions too.)
+    /// Returns the number of children ever created. It is the number of the next sequential child. (`Stat.cversion`
+    /// also counts deletions.)
     pub fn created(self) -> i32 {
         self.node.meta.created
     }
 
-    /// How often the access list was written.
+    /// Returns the version of the access list: the number of its writes.
     pub fn aversion(self) -> i32 {
         self.node.meta.aversion
     }
 
-    /// The number that says whom it belongs to; [`Owner::of`] reads it.
+    /// Returns the number that encodes the owner. [`Owner::of`] decodes it.
     pub fn owner(self) -> i64 {
         self.node.meta.owner
     }
 
-    /// How many children it has.
+    /// Returns the number of children.
     pub fn child_count(self) -> usize {
         self.node.children() as usize
     }
 
-    /// The names of the children, the oldest first. (After a restart, in the order in which they were loaded.)
+    /// Returns the names of the children, oldest first. After a restart, they are in the order in which they were
+    /// loaded.
     pub fn children(self) -> impl Iterator<Item = &'a str> {
         self.tree.arena.children(self.id).map(Node::name)
     }
 
-    /// The metadata as a client sees it.
+    /// Returns the metadata as a client sees it.
     pub fn stat(self) -> Stat {
         let meta = &self.node.meta;
         let num_children = as_i32(self.child_count());
@@ -87,7 +88,7 @@ impl<'a> Znode<'a> {
             // Creations plus deletions, wrapping as Java's arithmetic does.
             cversion: meta.created.wrapping_mul(2).wrapping_sub(num_children),
             aversion: meta.aversion,
-            // Only a session shows, as in DataNode.getClientEphemeralOwner.
+            // Only the id of a session is shown, as in DataNode.getClientEphemeralOwner.
             ephemeral_owner: match Owner::of(meta.owner) {
                 Owner::Session(session) => session.get(),
                 _ => 0,
@@ -117,7 +118,7 @@ impl<'a> Znode<'a> {
     }
 }
 
-/// One znode by itself, as a snapshot keeps it. What is not here follows from the other znodes.
+/// The record of one znode in a snapshot. Everything else follows from the other znodes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[expect(missing_docs, reason = "the fields are those of the znode")]
 pub struct NodeRecord {

@@ -1,4 +1,4 @@
-//! A client that somebody else wrote (`zookeeper-client`) against our server.
+//! Tests with a foreign client library, `zookeeper-client`.
 
 use zookeeper_client::{Acls, Client, CreateMode, Error, EventType};
 
@@ -48,7 +48,7 @@ async fn ephemerals_go_with_the_session() {
     assert_eq!(stat.expect("it exists").ephemeral_owner, first.session_id().0);
     assert!(server.expire_session(first.session_id().0));
     assert_eq!(within(watcher.changed()).await.event_type, EventType::NodeDeleted);
-    // Its connection went first; it is told when it comes back.
+    // The server has closed the connection. The client learns of the expiry when it reconnects.
     let mut state = first.state_watcher();
     while !first.state().is_terminated() {
         within(state.changed()).await;
@@ -57,7 +57,7 @@ async fn ephemerals_go_with_the_session() {
     server.shutdown().await;
 }
 
-/// Sets a watch on what is missing, creates it, and waits until the watch fires.
+/// A helper that watches a missing znode, creates it, and waits for the watch event.
 trait Missing {
     async fn stat_and_watch_missing(
         &self,

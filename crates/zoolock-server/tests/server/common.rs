@@ -22,7 +22,7 @@ pub(crate) async fn server() -> ServerHandle {
     builder().start().await.expect("a free port on the loopback address")
 }
 
-/// Waits for what must happen, but not for ever.
+/// Waits for `work`, at most [`PATIENCE`].
 pub(crate) async fn within<T>(work: impl Future<Output = T>) -> T {
     tokio::time::timeout(PATIENCE, work).await.expect("it happens in time")
 }
@@ -89,14 +89,14 @@ impl Raw {
         Raw::connect_with(addr, &connect_request()).await.expect("a session")
     }
 
-    /// `None` when the server closes instead of answering.
+    /// Connects, and opens a session. Returns `None` if the server closes the connection instead of answering.
     pub(crate) async fn connect_with(addr: SocketAddr, request: &ConnectRequest) -> Option<Raw> {
         let socket = TcpStream::connect(addr).await.expect("the server listens");
         socket.set_nodelay(true).expect("a socket");
         Raw::over(socket, request).await
     }
 
-    /// The same over a stream that is there.
+    /// Opens a session over an open stream. Returns `None` if the server closes it instead of answering.
     pub(crate) async fn over(socket: impl Stream + 'static, request: &ConnectRequest) -> Option<Raw> {
         let granted = ConnectResponse {
             protocol: 0,
@@ -119,13 +119,13 @@ impl Raw {
         self.frames.stream.flush().await.expect("the server reads");
     }
 
-    /// Sends what the server may not want to have.
+    /// Sends bytes that the server may not read.
     pub(crate) async fn try_write(&mut self, bytes: &[u8]) -> std::io::Result<()> {
         self.frames.stream.write_all(bytes).await?;
         self.frames.stream.flush().await
     }
 
-    /// Sends a request and does not wait.
+    /// Sends a request and returns its xid, without waiting for the reply.
     pub(crate) async fn send(&mut self, request: &Request) -> i32 {
         let xid = match request {
             Request::Ping => op::XID_PING,
@@ -143,7 +143,7 @@ impl Raw {
         xid
     }
 
-    /// Sends a request and reads up to its reply.
+    /// Sends a request, and reads its reply and the events before it.
     pub(crate) async fn call(&mut self, request: Request) -> (ReplyHeader, Reply, Vec<WatchEvent>) {
         let xid = self.send(&request).await;
         let mut events = Vec::new();
@@ -159,14 +159,14 @@ impl Raw {
         }
     }
 
-    /// The reply, where no error is expected.
+    /// Sends a request and returns its reply, which must not be an error.
     pub(crate) async fn ok(&mut self, request: Request) -> Reply {
         let (header, reply, _) = self.call(request.clone()).await;
         assert_eq!(header.err, 0, "{request:?}");
         reply
     }
 
-    /// The error code in the reply.
+    /// Sends a request and returns the error code of its reply.
     pub(crate) async fn err(&mut self, request: Request) -> i32 {
         self.call(request).await.0.err
     }

@@ -1,4 +1,4 @@
-//! What a restart brings back, over the wire.
+//! Restarts of the server with a data directory, seen by clients.
 
 use std::os::unix::fs::PermissionsExt as _;
 use std::time::{Duration, Instant};
@@ -76,7 +76,7 @@ async fn a_session_that_nobody_takes_up_again_expires_after_its_timeout() {
     server.advance(Duration::from_secs(4));
     assert_eq!(other.err(exists("/e", false)).await, -101);
     server.shutdown().await;
-    // Nor does it come back.
+    // Neither the znode nor the session returns after another restart.
     let server = start(dir.path()).await;
     let mut other = Raw::connect(server.local_addr()).await;
     assert_eq!(other.err(exists("/e", false)).await, -101);
@@ -174,7 +174,7 @@ async fn damage_is_an_error_that_names_the_file_and_the_byte() {
     std::fs::write(&file, bytes).expect("writable");
     let error = builder().data_dir(dir.path()).start().await.expect_err("damaged").to_string();
     assert!(error.contains("log.0000000000000000 is damaged at byte"), "{error}");
-    // The epoch file went, but the log knows what was used.
+    // The epoch file is missing, but the log shows that epochs were used.
     let dir = tempfile::tempdir().expect("a temporary directory");
     let server = start(dir.path()).await;
     Raw::connect(server.local_addr()).await.ok(create("/a", 0)).await;
@@ -199,13 +199,13 @@ async fn after_a_crash_that_may_have_undone_sessions_nobody_is_served_until_they
     let mut holder = Raw::connect(server.local_addr()).await;
     assert_eq!(u128::try_from(holder.granted.timeout_ms), Ok(timeout.as_millis()));
     holder.ok(create("/held", 1)).await;
-    // A crash leaves the files as they are while the session lives.
+    // A crash leaves the files as they are while the session is alive.
     let crashed = tempfile::tempdir().expect("a temporary directory");
     for entry in std::fs::read_dir(dir.path()).expect("there").flatten() {
         std::fs::copy(entry.path(), crashed.path().join(entry.file_name())).expect("writable");
     }
     server.shutdown().await;
-    // The note counts for a server with a log, too, which leaves none itself.
+    // The recorded time counts for a server with a log, too. Such a server records none itself.
     let before = Instant::now();
     let server = builder.data_dir(crashed.path()).start().await.expect("up");
     assert!(before.elapsed() >= timeout, "{:?}", before.elapsed());
@@ -219,7 +219,7 @@ async fn nobody_is_given_a_session_that_a_crash_would_make_unknown() {
     let dir = tempfile::tempdir().expect("a temporary directory");
     let server = builder().data_dir(dir.path()).durability(Durability::Memory).start().await.expect("up");
     let mut known = Raw::connect(server.local_addr()).await;
-    // The timeout of the next session cannot be noted.
+    // The timeout of the next session cannot be recorded.
     std::fs::create_dir(dir.path().join("owed.tmp")).expect("writable");
     let longer = ConnectRequest { timeout_ms: 20_000, ..connect_request() };
     assert!(Raw::connect_with(server.local_addr(), &longer).await.is_none());
@@ -273,7 +273,7 @@ async fn a_server_that_is_dropped_keeps_what_it_answered_and_gives_the_directory
             raw.ok(exists(&format!("/n{before}"), false)).await;
         }
         raw.ok(create(&format!("/n{round}"), 0)).await;
-        // Its connection is there, and has more to ask.
+        // The connection is open, and has another request.
         raw.send(&create("/n", 2)).await;
         drop(server);
     }

@@ -1,4 +1,4 @@
-//! What a client sees of a running server, frame by frame.
+//! A running server as a client sees it, frame by frame.
 
 use std::time::Duration;
 
@@ -76,7 +76,7 @@ async fn a_session_moves_to_a_new_connection_with_its_password_only() {
         assert_eq!((refused.granted.timeout_ms, refused.granted.session), (0, 0));
         assert_eq!(refused.granted.password.0, [0; 16]);
         assert!(refused.closed().await);
-        // And the session is where it was.
+        // The session is still attached to its connection.
         first.ok(Request::Ping).await;
     }
 
@@ -117,7 +117,7 @@ async fn a_silent_session_expires_and_its_ephemerals_go_at_one_zxid() {
         dying.ok(create(path, 1)).await;
         watcher.ok(exists(path, true)).await;
     }
-    // Pings keep the watcher alive while the other one is silent.
+    // Pings keep the watcher alive while the other session is silent.
     let mut deleted = Vec::new();
     within(async {
         while deleted.len() < 2 {
@@ -142,7 +142,7 @@ async fn events_come_before_the_reply_that_could_show_their_effect() {
     let (mut a, mut b) = (Raw::connect(addr).await, Raw::connect(addr).await);
     for round in 0..200 {
         assert_eq!(a.err(exists("/x", true)).await, -101);
-        // B's reply proves that the write is done; A asks after that.
+        // B's reply proves that the write is done. A asks after that.
         b.ok(create("/x", 0)).await;
         let (_, reply, events) = a.call(exists("/x", true)).await;
         assert_ne!(reply, Reply::Empty, "round {round}");
@@ -183,13 +183,13 @@ async fn numbers_stick_at_the_end_as_in_zookeeper_3_8() {
     assert_eq!(path_of(raw.ok(create("/d/n-", 2)).await), "/d/n-2147483647");
     let before = stat_of(raw.ok(get("/d", false)).await);
     assert_eq!(raw.err(create("/d/n-", 2)).await, -110);
-    // Another prefix gets the same number, and pzxid no longer moves with it.
+    // Another prefix gets the same number, and pzxid does not change.
     assert_eq!(path_of(raw.ok(create("/d/m-", 2)).await), "/d/m-2147483647");
     let after = stat_of(raw.ok(get("/d", false)).await);
     assert_eq!((after.pzxid, after.num_children), (before.pzxid, before.num_children + 1));
     raw.ok(delete("/d/n-2147483647", -1)).await;
     assert_eq!(path_of(raw.ok(create("/d/n-", 2)).await), "/d/n-2147483647");
-    // Two in one transaction: the second sees the count wrapped.
+    // With two creates in one transaction, the second sees the wrapped counter.
     let two = Request::Multi(vec![create("/d/k-", 2), create("/d/k-", 2)]);
     let Reply::Multi(results) = raw.ok(two).await else { panic!("results") };
     let path = |path: &str| OpResult::Create { path: path.to_owned() };
@@ -270,7 +270,7 @@ async fn unknown_and_malformed_requests_leave_the_connection_open() {
     for code in [99, 0, i32::MIN, -1, -10] {
         assert_eq!(raw.err(Request::Unknown { op: code }).await, -6, "operation {code}");
     }
-    // A getData with a byte too many, and one cut short.
+    // A getData with extra bytes, and a truncated one.
     raw.write(&[0, 0, 0, 16, 0, 0, 0, 7, 0, 0, 0, 4, 0, 0, 0, 1, b'/', 0, 0, 0][..20]).await;
     let Heard::Reply(header, _) = raw.hear(op::GET_DATA).await else { panic!("a reply") };
     assert_eq!((header.xid, header.err), (7, -5));
@@ -451,7 +451,7 @@ async fn a_peer_that_does_not_read_is_not_read_from() {
         }
         xids
     };
-    // 200 MB are due. Others are served meanwhile.
+    // 200 MB of replies are pending. Other clients are served meanwhile.
     other.ok(create("/y", 0)).await;
     for xid in xids {
         let Heard::Reply(header, _) = raw.hear(op::GET_DATA).await else { panic!("a reply") };
@@ -467,7 +467,7 @@ async fn a_session_that_was_let_in_outlives_a_refused_authentication() {
     holder.ok(create("/held", 1)).await;
     assert_eq!(holder.err(auth("no-such-scheme", "x")).await, -115);
     assert!(holder.closed().await);
-    // Its node is there until it expires: its owner believes as long.
+    // The session keeps its znode until it expires, because its client relies on the lock until then.
     let mut other = Raw::connect(server.local_addr()).await;
     other.ok(exists("/held", false)).await;
     let again = ConnectRequest {
@@ -513,7 +513,7 @@ async fn a_session_that_moved_before_it_was_let_in_outlives_its_first_connection
     })
     .await;
     raw.ok(exists("/held", false)).await;
-    // One that is not let in on the second connection either ends with that.
+    // A session that is not admitted on its second connection either ends with that connection.
     let first = Raw::connect(server.local_addr()).await;
     let (session, password) = (first.granted.session, first.granted.password.clone());
     let again = ConnectRequest { session, password, ..connect_request() };
@@ -531,7 +531,7 @@ async fn a_session_that_moved_before_it_was_let_in_outlives_its_first_connection
 async fn much_is_not_made_of_little() {
     let server = server().await;
     let mut raw = Raw::connect(server.local_addr()).await;
-    // Long credentials, which every list that says `auth` would repeat.
+    // Long credentials, which every access list with `auth` would repeat.
     assert_eq!(raw.err(auth("digest", &format!("{}:x", "u".repeat(5000)))).await, -115);
     let mut raw = Raw::connect(server.local_addr()).await;
     for identity in 0..60 {

@@ -51,7 +51,7 @@ impl Gate {
     }
 }
 
-/// Lets syncs succeed when a test ends, also by a panic: the end of the server waits for its log.
+/// A guard that lets syncs succeed when a test ends, also by a panic. The end of the server waits for its log.
 struct OpenAtEnd(Arc<Gate>);
 
 impl Drop for OpenAtEnd {
@@ -142,7 +142,7 @@ async fn what_could_not_be_synced_is_told_to_nobody() {
     told_after(Syncs::Fail).await;
 }
 
-/// Asks while a sync waits, and checks what clients hear before and after it has its result.
+/// Sends requests while a sync waits. Clients must receive replies only after it succeeds, and none if it fails.
 async fn told_after(result: Syncs) {
     let dir = tempfile::tempdir().expect("a temporary directory");
     let gate = Arc::new(Gate { state: Mutex::new((Syncs::Succeed, false)), changed: Condvar::new() });

@@ -1,4 +1,4 @@
-//! What an operator relies on: limits, metrics, an orderly end.
+//! Features for operators: limits, metrics, an orderly shutdown.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -23,7 +23,7 @@ async fn ask(addr: SocketAddr, path: &str) -> (u16, String) {
     (status, body.to_owned())
 }
 
-/// One that does not end while a test waits for something else.
+/// Opens a session that does not expire while a test waits.
 async fn long_session(server: &ServerHandle) -> Raw {
     let request = ConnectRequest { timeout_ms: 40_000, ..connect_request() };
     Raw::connect_with(server.local_addr(), &request).await.expect("a session")
@@ -61,7 +61,7 @@ async fn metrics_have_the_names_of_zookeeper() {
     ] {
         assert!(text.lines().any(|found| found == line), "{line} is not in\n{text}");
     }
-    // What the word tells, and nothing else.
+    // The metrics have exactly the names of `mntr`.
     let mntr = zoolock_tests::four_letter::four_letter(server.local_addr(), "mntr").await.expect("an answer");
     let names = |text: &str, prefix: &str, mark: char| -> Vec<String> {
         let names = text.lines().filter_map(|line| line.strip_prefix(prefix)?.split(mark).next());
@@ -82,7 +82,7 @@ async fn metrics_have_the_names_of_zookeeper() {
 async fn one_that_stops_is_alive_but_not_ready() {
     let server = builder().metrics(([127, 0, 0, 1], 0).into()).start().await.expect("it starts");
     let addr = server.metrics_addr().expect("it was asked for");
-    // One that does not read what it asked for has to be waited for.
+    // The server waits for a client that does not read its replies.
     let mut raw = Raw::connect(server.local_addr()).await;
     raw.ok(create("/big", 0)).await;
     raw.ok(set("/big", &"x".repeat(1_000_000), -1)).await;
@@ -110,7 +110,7 @@ async fn what_was_answered_arrives_before_the_end() {
     let data = "x".repeat(900_000);
     raw.ok(set("/big", &data, -1)).await;
     let received = server.stats().received;
-    // More than the socket holds, but not more than the server answers ahead.
+    // More bytes than the socket holds, but not more than the server queues.
     for _ in 0..6 {
         raw.send(&get("/big", false)).await;
     }
@@ -146,7 +146,7 @@ async fn those_who_do_not_read_share_a_budget() {
     }
     until(&server, "some are cut off", |stats| stats.cut_off > 0).await;
     until(&server, "the budget is kept", |stats| stats.queued <= 8 << 20).await;
-    // Whoever reads is served.
+    // A client that reads its replies is served.
     for _ in 0..5 {
         writer.ok(get("/big", false)).await;
     }
@@ -175,7 +175,7 @@ async fn those_who_do_not_finish_what_they_send_share_a_budget() {
     }
     until(&server, "some are closed", |stats| stats.connections <= 10).await;
     assert!(server.stats().connections > 5, "no more than needed");
-    // Whoever sends little is served.
+    // A client that sends small requests is served.
     other.ok(create("/a", 0)).await;
     drop(greedy);
     until(&server, "the others end", |stats| stats.connections == 1).await;
@@ -191,7 +191,7 @@ async fn watches_have_a_limit() {
     for i in 0..10 {
         assert_eq!(raw.err(exists(&format!("/{i}"), true)).await, -101);
     }
-    // Again is not more.
+    // Watching the same path again does not count.
     assert_eq!(raw.err(exists("/3", true)).await, -101);
     raw.ok(Request::AddWatch { path: "/3".into(), mode: 1 }).await;
     raw.send(&children("/", true)).await;
@@ -255,7 +255,7 @@ async fn who_has_not_authenticated_cannot_make_us_keep_a_large_frame() {
     raw.write(&100_000_u32.to_be_bytes()).await;
     assert!(raw.closed().await);
     server.shutdown().await;
-    // In the same piece, right behind what lets it in, it may come.
+    // A large frame may follow the secret without waiting for a reply.
     let server = builder().secret(zoolock_server::Secret::new("s")).start().await.expect("it starts");
     let mut raw = Raw::connect(server.local_addr()).await;
     raw.send(&auth("digest", "zoolock:s")).await;
@@ -319,7 +319,7 @@ async fn who_does_not_read_the_answer_to_a_word_does_not_stay() {
     let server = builder().words([zoolock_server::Word::Wchp]).connect_timeout(Duration::from_millis(500));
     let server = server.start().await.expect("it starts");
     let mut raw = long_session(&server).await;
-    // More than two sockets hold.
+    // The answer is larger than the buffers of both sockets.
     for part in 0..20 {
         let exist = (0..9).map(|i| format!("/{part}-{i}-{}", "x".repeat(100_000))).collect();
         raw.ok(Request::SetWatches(zoolock_wire::SetWatches { exist, ..Default::default() })).await;
@@ -336,7 +336,7 @@ async fn an_account_is_needed_where_there_are_accounts() {
     let users = Users::parse("me:xlpJGzVhaayvpHfFn/RwowgwqI4=\n").expect("an account");
     let server = builder().users(users).start().await.expect("it starts");
     let mut raw = Raw::connect(server.local_addr()).await;
-    // Without an account one may still do what everybody may.
+    // A client without an account has the permissions of `world`.
     raw.ok(create("/open", 0)).await;
     assert_eq!(raw.err(auth("digest", "you:pw")).await, -115);
     assert!(raw.closed().await);

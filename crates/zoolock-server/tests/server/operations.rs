@@ -1,4 +1,4 @@
-//! Operations beyond the usual ones, as the random comparison with Apache ZooKeeper found them to be.
+//! Unusual operations. The random comparison with Apache ZooKeeper found their behaviour.
 
 use std::time::Duration;
 
@@ -31,7 +31,7 @@ async fn who_may_not_read_a_znode_hears_nothing_of_it() {
     owner.ok(create("/open/secret", 0)).await;
     let (.., events) = other.call(Request::Ping).await;
     let heard: Vec<_> = events.iter().map(|event| (event.kind, event.path.as_str())).collect();
-    // The watch of one shot on the secret went with the event that it may not tell of.
+    // An event that the client may not see has used up its one-shot watch on the secret.
     let expected = [(EventKind::ChildrenChanged, "/open"), (EventKind::Created, "/open/secret")];
     assert_eq!(heard, expected);
     server.shutdown().await;
@@ -118,7 +118,7 @@ async fn in_a_multi_the_flags_say_what_is_created() {
         panic!("paths")
     };
     assert_eq!(mine, ["/ephemeral"]);
-    // These flags without the operation that brings a time: the whole multi fails, and takes a number.
+    // The flags of a time to live need `createTTL`. Without it the whole multi fails, and uses a zxid.
     let (before, ..) = raw.call(Request::Ping).await;
     let (after, ..) = raw.call(Request::Multi(vec![create("/x", 0), create("/y", 5)])).await;
     assert_eq!((after.err, after.zxid), (-5, before.zxid + 1));

@@ -1,4 +1,4 @@
-//! TLS: who gets in, as whom, and what happens to those who do not speak it.
+//! TLS: handshakes, identities from certificates, and clients without TLS.
 
 use std::net::SocketAddr;
 use std::path::Path;
@@ -55,7 +55,7 @@ async fn connect(
     TlsConnector::from(Arc::new(config)).connect(name, socket).await
 }
 
-/// Begins a session with TLS; `None` where the server closes the connection instead.
+/// Opens a session over TLS. Returns `None` if the server closes the connection instead.
 async fn session(authority: &Authority, addr: SocketAddr, client: Option<&Signed>) -> Option<Raw> {
     // With TLS 1.3 the client learns of a refused certificate only at the first read.
     let stream = connect(authority, addr, client).await.ok()?;
@@ -76,7 +76,7 @@ async fn both_ports_serve_the_same_tree() {
     let mut b = Raw::connect(server.local_addr()).await;
     a.ok(create("/over-tls", 0)).await;
     b.ok(get("/over-tls", true)).await;
-    // Much more than a record, both ways.
+    // The data is much larger than a TLS record, in both directions.
     let data = "x".repeat(1_000_000);
     for _ in 0..5 {
         a.ok(set("/over-tls", &data, -1)).await;
@@ -95,7 +95,7 @@ async fn a_certificate_names_its_owner() {
     let tls = server.tls_addr().expect("TLS was asked for");
     let (me, other) = (authority.client_of("Locks, Inc.", "me"), authority.client_of("Locks, Inc.", "other"));
     let mut mine = session(&authority, tls, Some(&me)).await.expect("a session");
-    // Named by id, as Java prints it, and by `auth`.
+    // The access lists name the subject, as Java prints it, or `auth`.
     mine.ok(create_for("/named", "x509", "CN=me,O=Locks\\, Inc.")).await;
     mine.ok(create_for("/auth", "auth", "")).await;
     let Reply::Clients(who) = mine.ok(Request::WhoAmI).await else { panic!("names") };
@@ -194,7 +194,7 @@ async fn nobody_can_be_shut_out_by_mistake() {
     }
 }
 
-/// What the server answers to these bytes before it closes.
+/// Sends these bytes. Returns the bytes that the server sends before it closes the connection.
 async fn answer(addr: SocketAddr, bytes: &[u8]) -> Vec<u8> {
     let mut socket = TcpStream::connect(addr).await.expect("the server listens");
     socket.write_all(bytes).await.expect("it reads");
@@ -219,7 +219,7 @@ async fn another_protocol_is_turned_away_at_once() {
     assert_eq!(answer(tls, get).await, b"");
     assert_eq!(answer(tls, b"ruok").await, b"");
     assert!(within(connect(&authority, plain, None)).await.is_err());
-    // A record that is no hello.
+    // A TLS record that is not a client hello.
     answer(tls, &[22, 3, 1, 0, 4, 1, 2, 3, 4]).await;
     assert_eq!(server.stats().sessions, 0);
     server.shutdown().await;

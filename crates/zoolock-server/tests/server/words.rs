@@ -1,4 +1,4 @@
-//! Four-letter words: what Apache ZooKeeper 3.8 prints, and who may ask.
+//! Four-letter words: answers as from Apache ZooKeeper 3.8, and the words that are allowed.
 
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
@@ -10,7 +10,7 @@ use zoolock_wire::Request;
 
 use crate::common::{Raw, builder, children, create, exists, get};
 
-/// Numbers, session ids and dates are not the same on two servers.
+/// Replaces numbers, session ids and dates, which differ between two servers.
 fn normal(line: &str) -> String {
     let line = match (line.split_once("version: "), line.split_once("expire at ")) {
         (Some((before, _)), _) => format!("{before}version: "),
@@ -44,7 +44,7 @@ fn sorted(text: &str) -> BTreeSet<String> {
     lines(text).into_iter().collect()
 }
 
-/// What `key` says in lines of `key<separator>value`.
+/// Returns the value of `key` in lines of the form `key<separator>value`.
 fn value<'a>(text: &'a str, key: &str) -> &'a str {
     let line =
         text.lines().find_map(|line| line.strip_prefix(key)).unwrap_or_else(|| panic!("{key} in {text}"));
@@ -55,7 +55,7 @@ fn keys(text: &str) -> Vec<&str> {
     text.lines().filter_map(|line| line.split(['\t', '=']).next()).collect()
 }
 
-/// Two sessions with ephemerals and watches of all kinds.
+/// Opens two sessions with ephemerals and watches of all kinds.
 async fn play(addr: SocketAddr) -> (Raw, Raw) {
     let (mut a, mut b) = (Raw::connect(addr).await, Raw::connect(addr).await);
     for (path, flags) in [("/e", 1), ("/e2", 1), ("/p", 0)] {
@@ -121,7 +121,7 @@ async fn words_are_answered_as_by_apache_zookeeper() {
         let (theirs, ours) = ask(word).await;
         assert_eq!(theirs, ours);
     }
-    // Those who ask are counted, and have asked the same since.
+    // The words themselves are counted. Both servers got the same words since the reset.
     let (theirs, ours) = ask("srvr").await;
     for key in ["Received", "Sent", "Connections", "Node count"] {
         assert_eq!(value(&theirs, key), value(&ours, key), "{key}");

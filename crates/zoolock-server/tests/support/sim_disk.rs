@@ -1,8 +1,8 @@
-//! A disk in memory that loses what a real disk may lose, for tests and fuzz targets.
+//! An in-memory disk for tests and fuzz targets, which loses data as a real disk may.
 //!
-//! After a crash of the machine each sector that was not synced has any of the contents it had since it was, the
-//! length of a file is any that it had, and any of the names that were not synced are there. After a sync that
-//! failed the cache shows what the disk may not have, and a second sync does nothing about it, as on Linux.
+//! After a crash of the machine, each unsynced sector has any of the contents that it had since its last sync. The length
+//! of a file is any length that it had since then. Any unsynced change of a name may be kept or lost. After a failed sync
+//! the cache shows data that the disk may not have. A second sync does not write it, as on Linux.
 #![allow(unreachable_pub, reason = "the crate of the fuzz targets exports it")]
 
 use std::collections::BTreeMap;
@@ -11,15 +11,15 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use zoolock_server::log::{Disk, DiskFile, Nonce};
 
-/// What reaches a disk as a whole or not at all.
+/// Size of a sector in bytes. A sector is written as a whole or not at all.
 const SECTOR: usize = 512;
 
-/// A source of numbers that repeats itself: SplitMix64.
+/// A reproducible random number generator: SplitMix64.
 #[derive(Debug, Clone)]
 pub struct Random(pub u64);
 
 impl Random {
-    /// The next number.
+    /// Returns the next number.
     pub fn number(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let z = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -27,29 +27,29 @@ impl Random {
         z ^ (z >> 31)
     }
 
-    /// A number below `end`, which must not be zero.
+    /// Returns a number below `end`, which must not be zero.
     pub fn below(&mut self, end: usize) -> usize {
         (self.number() % end as u64) as usize
     }
 
-    /// True once in `n`.
+    /// Returns true with a probability of one in `n`.
     pub fn one_in(&mut self, n: usize) -> bool {
         self.below(n) == 0
     }
 }
 
-/// What goes wrong.
+/// A fault of the disk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fault {
-    /// The power goes: this and everything after it fails.
+    /// A power cut: this step and all later ones fail.
     PowerCut,
-    /// This fails, and what it did half of is done.
+    /// An error of one step. A write or a sync is done in part.
     Error,
-    /// As [`Fault::Error`], where it would take space.
+    /// A full disk: like [`Fault::Error`], with another error.
     Full,
 }
 
-/// The disk. A clone is another handle on it.
+/// A simulated disk. A clone is another handle of the same disk.
 #[derive(Clone)]
 pub struct SimDisk {
     inner: Arc<Mutex<Inner>>,
@@ -104,7 +104,7 @@ impl Change {
         }
     }
 
-    /// The sectors it changes in a file of this length.
+    /// Returns the sectors that the change touches in a file of this length.
     fn sectors(&self, len: usize) -> std::ops::Range<usize> {
         let (from, to) = match self {
             Change::Write { at, bytes } => (*at, at + bytes.len()),
@@ -131,16 +131,17 @@ impl NameChange {
     }
 }
 
-/// Which of the unsynced changes there are after a crash.
+/// The unsynced changes that survive a crash.
 #[derive(Debug, Clone, Copy)]
 enum Keeps {
     Nothing,
     All,
-    /// The first ones.
+    /// This number of first changes. Sectors of the next change may survive, too.
     First(usize),
-    /// Any.
+    /// Any of the changes.
     Any,
-    /// Those to the later sectors.
+    /// The changes to later sectors, which begin this number after the first changed sector. Of names, all changes but this
+    /// number of first ones.
     Later(usize),
 }
 
@@ -178,7 +179,7 @@ impl Inode {
             change.apply(&mut contents);
             len = contents.len();
         }
-        // Whole sectors, as the cache has them; what an earlier sync failed to write elsewhere stays unwritten.
+        // Writes whole sectors from the cache. Other sectors that an earlier sync failed to write stay unwritten.
         self.synced.resize(self.cache.len(), 0);
         for index in touched {
             let from = index * SECTOR;
@@ -189,7 +190,7 @@ impl Inode {
         }
     }
 
-    /// What may be on the disk.
+    /// Returns contents that the disk may have after a crash.
     fn survivor(&self, random: &mut Random) -> Vec<u8> {
         let keeps = Keeps::choose(random, self.pending.len());
         let mut contents = self.synced.clone();
@@ -237,7 +238,7 @@ impl Inode {
 }
 
 impl Inner {
-    /// Counts a step; says what goes wrong with it.
+    /// Counts a step. Returns its fault, if it has one.
     fn step(&mut self) -> io::Result<Option<Fault>> {
         self.alive()?;
         let now = self.steps;
@@ -300,7 +301,7 @@ impl Fault {
 }
 
 impl SimDisk {
-    /// An empty disk.
+    /// Creates an empty disk.
     pub fn new(seed: u64) -> Self {
         let inner = Inner {
             files: Vec::new(),
@@ -315,22 +316,22 @@ impl SimDisk {
         SimDisk { inner: Arc::new(Mutex::new(inner)) }
     }
 
-    /// The disk as the port that the log takes.
+    /// Returns the disk as the interface that the log uses.
     pub fn port(&self) -> Arc<dyn Disk> {
         Arc::new(self.clone())
     }
 
-    /// How many steps have changed it, or tried to.
+    /// Returns the number of steps, which have changed the disk or tried to.
     pub fn steps(&self) -> u64 {
         self.lock().steps
     }
 
-    /// Lets something go wrong at the step with this number, counted from the beginning.
+    /// Injects a fault at the step with this number, counted from the creation of this disk.
     pub fn fail_at(&self, step: u64, fault: Fault) {
         self.lock().fault = Some((step, fault));
     }
 
-    /// What the next machine finds, one way it could be; this disk stays as it is.
+    /// Returns one possible disk after a crash. This disk stays as it is.
     pub fn after_crash(&self, seed: u64) -> SimDisk {
         let mut inner = self.lock().clone();
         inner.random = Random(seed);
@@ -344,7 +345,7 @@ impl SimDisk {
         SimDisk { inner: Arc::new(Mutex::new(inner)) }
     }
 
-    /// An independent copy of all that can be seen now, synced.
+    /// Returns an independent copy of the visible files, synced.
     pub fn copy(&self) -> SimDisk {
         let mut inner = self.lock().clone();
         inner.pending_names.clear();
@@ -356,18 +357,18 @@ impl SimDisk {
         SimDisk { inner: Arc::new(Mutex::new(inner)) }
     }
 
-    /// The names that can be seen.
+    /// Returns the visible names.
     pub fn names(&self) -> Vec<String> {
         self.lock().names.keys().cloned().collect()
     }
 
-    /// The contents of a file that can be seen; nothing where there is none.
+    /// Returns the visible contents of a file, or nothing if it does not exist.
     pub fn contents(&self, name: &str) -> Vec<u8> {
         let inner = self.lock();
         inner.names.get(name).map(|&file| inner.files[file].cache.clone()).unwrap_or_default()
     }
 
-    /// Puts a file there, or other contents into it, synced.
+    /// Creates or replaces a file, synced.
     pub fn put(&self, name: &str, contents: Vec<u8>) {
         let mut inner = self.lock();
         inner.files.push(Inode { cache: contents.clone(), synced: contents, pending: Vec::new() });
@@ -502,7 +503,7 @@ impl DiskFile for SimFile {
             file.sync();
             return Ok(());
         };
-        // Some of it is there, the rest is forgotten, and the cache says nothing.
+        // Some changes are on the disk, the rest are lost, and the cache does not show it.
         file.synced = file.survivor(random);
         file.pending.clear();
         Err(fault.error())

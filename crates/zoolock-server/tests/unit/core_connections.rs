@@ -1,4 +1,4 @@
-//! The pure core and the connections that it ends.
+//! Connections that the pure core ends.
 
 use std::net::{IpAddr, Ipv4Addr};
 
@@ -19,7 +19,7 @@ fn who_is_cut_off_is_woken_though_he_was_woken_before() {
     let set = Request::SetData { path: "/zookeeper".to_owned(), data: None, version: -1 };
     ask(&mut core, writer, &set, NOW);
     assert_eq!(core.take_woken(), [watcher]);
-    // His task takes nothing meanwhile: it has enough to write, and its peer does not read.
+    // The watcher's task takes no output meanwhile: it has enough to write, and its peer does not read.
     while !core.is_cut_off(watcher) {
         assert_eq!(core.take_woken(), []);
         ask(&mut core, writer, &set, NOW);
@@ -64,7 +64,7 @@ fn new_session_gets_no_place_of_a_holder() {
         for holder in holders {
             core.closed(holder, NOW);
         }
-        // The third place is free.
+        // The third connection is free.
         let first = connect(&mut core, 3, NOW);
         assert!(core.admitted(first));
         let second = connect(&mut core, 4, NOW);
@@ -90,7 +90,7 @@ fn detached_holder_of_another_address_takes_no_place() {
         let ours = connect(&mut core, id, NOW);
         assert!(core.admitted(ours), "session {id} got no place");
     }
-    // Both places of the other address are for its holders.
+    // Both connections of the other address are reserved for its holders.
     let newcomer = connect_from(&mut core, other, 5, NOW);
     assert!(!core.admitted(newcomer));
 }

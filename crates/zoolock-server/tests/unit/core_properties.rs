@@ -50,7 +50,7 @@ fn write() -> impl Strategy<Value = Request> {
 enum Step {
     Ask(usize, Request),
     Reconnect(usize),
-    /// Lets time pass on both clocks. The wall clock may go back.
+    /// An advance of both clocks. The wall clock may go back.
     Pass {
         mono_ms: u64,
         wall_ms: i64,

@@ -21,7 +21,7 @@ fn create(path: &str, state: &mut State) {
     commit(&Txn { zxid, session: SessionId::SERVER, time: 0, change: Change::Create(create) }, state);
 }
 
-/// Set in the process that measures itself.
+/// Environment variable of the process that measures itself.
 const MEASURE: &str = "ZOOLOCK_MEASURE_MEMORY";
 
 #[test]

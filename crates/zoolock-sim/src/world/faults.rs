@@ -149,7 +149,7 @@ impl World {
         for server in 0..self.servers.len() {
             self.begin_anew(server, until);
         }
-        // What was sent to the former servers is lost.
+        // Requests that are under way to the former servers are lost.
         self.conns.values_mut().for_each(|conn| conn.work.clear());
         self.leader.restore(then, until);
         for server in &mut self.servers {

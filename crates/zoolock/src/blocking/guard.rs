@@ -1,16 +1,16 @@
-//! What a holder holds.
+//! The guards of the blocking API.
 
 use super::wait;
 use crate::error::Error;
 
-/// Defines a blocking guard around an async one that has the usual methods, `when_lost` among them. What only some
-/// kinds have (a token, a downgrade) is written by hand beside it.
+/// Defines a blocking guard around an async guard that has the usual methods, including `when_lost`. The methods of
+/// only some kinds (a token, a downgrade) are written by hand beside it.
 macro_rules! blocking_guard {
     ($(#[$attribute:meta])* $name:ident of $inner:ty) => {
         $(#[$attribute])*
         #[must_use = "the lock is released when the guard is dropped"]
         pub struct $name {
-            // First: whoever lets go is not told afterwards that the lock is lost.
+            // The first field, so it is dropped first: after a release, no callback reports a lost lock.
             callbacks: $crate::blocking::loss::Callbacks,
             inner: $inner,
         }
@@ -20,59 +20,60 @@ macro_rules! blocking_guard {
                 $name { callbacks: Default::default(), inner }
             }
 
-            /// Until when the lock may be believed to be ours. Moves on with each renewal; reads no clock and sends
-            /// nothing. Once the lock is lost it has passed.
+            /// Returns the lease deadline, until which the holder may rely on the lock. Each renewal extends it.
+            /// Reads no clock and sends nothing. After a loss the deadline has passed.
             pub fn valid_until(&self) -> $crate::Deadline {
                 self.inner.valid_until()
             }
 
-            /// Whether the lock may be believed to be ours now. Reads the clock and sends nothing. Once it said no,
-            /// it always says no.
+            /// Returns whether the holder may rely on the lock now. Reads the clock and sends nothing. Once it has
+            /// returned false, it always returns false.
             pub fn is_valid(&self) -> bool {
                 self.inner.is_valid()
             }
 
-            /// Blocks until the lock is lost: for ever, if it never is. Returns at once, and always the same, if it
-            /// has been.
+            /// Blocks until the lock is lost: for ever, if that never happens. Returns at once if the lock is lost
+            /// already, and always the same reason.
             pub fn lost(&self) -> $crate::LossReason {
                 $crate::blocking::wait(self.inner.lost())
             }
 
-            /// Blocks until the lock is lost, at most for `timeout`; `None` if it was not.
+            /// Blocks until the lock is lost, at most for `timeout`. Returns `None` if it was not lost.
             pub fn lost_timeout(&self, timeout: std::time::Duration) -> Option<$crate::LossReason> {
                 $crate::blocking::loss::within(timeout, self.inner.lost())
             }
 
-            /// Why the lock was lost, if that is known already. Waits for nothing.
+            /// Returns the reason of the loss, if it is known already. Does not wait.
             pub fn loss(&self) -> Option<$crate::LossReason> {
                 self.inner.loss()
             }
 
-            /// Calls `callback` when the lock is lost, at once if it has been, and never if the guard goes first.
+            /// Calls `callback` when the lock is lost, at once if it is lost already. Never calls it if the guard is
+            /// dropped first.
             ///
-            /// It runs on a thread of its own, so it may block. It may still be running when the guard is gone.
+            /// The callback runs on a thread of its own, so it may block. It may still run after the guard was dropped.
             pub fn on_lost(&self, callback: impl FnOnce($crate::LossReason) + Send + 'static) {
                 let tell = $crate::blocking::loss::on_its_own_thread(callback);
                 self.callbacks.keep(self.inner.when_lost(tell));
             }
 
-            /// Blocks until somebody asks us to let go, at most for `timeout`; says whether somebody did.
+            /// Blocks until this holder is asked to release the lock, at most for `timeout`. Returns whether it was asked.
             pub fn revoked_timeout(&self, timeout: std::time::Duration) -> bool {
                 $crate::blocking::loss::in_time(timeout, self.inner.revoked())
             }
 
-            /// Whether somebody has asked us to let go.
+            /// Returns whether this holder has been asked to release the lock.
             pub fn is_revoked(&self) -> bool {
                 self.inner.is_revoked()
             }
 
-            /// Whether somebody has asked us to let go by now, if only while we stood in the queue. Asks the service, if
-            /// that is not known yet, and blocks until it answers; false if the lock is lost.
+            /// Returns whether this holder has been asked to release the lock by now, also while it was a waiter. If
+            /// that is not known yet, asks the server and blocks until it answers. Returns false if the lock is lost.
             pub fn revoked_by_now(&self) -> bool {
                 $crate::blocking::wait(self.inner.revoked_by_now())
             }
 
-            /// What names this holder to whoever wants to revoke or break the lock. No fence.
+            /// Returns the ticket, by which `revoke` and `break_lock` identify this holder. It is no fencing token.
             pub fn ticket(&self) -> $crate::Ticket {
                 self.inner.ticket()
             }
@@ -82,23 +83,23 @@ macro_rules! blocking_guard {
                 self.inner.acquisition_id()
             }
 
-            /// The check that a caller puts into its own ZooKeeper transaction.
+            /// Returns the check for the caller's own ZooKeeper transaction.
             pub fn check(&self) -> $crate::Check {
                 self.inner.check()
             }
 
-            /// The node that holds the lock; the first one of a multi-lock.
+            /// Returns the path of the znode that holds the lock; the first one of a multi-lock.
             pub fn node_path(&self) -> String {
                 self.inner.node_path()
             }
 
-            /// What the session is doing now: for a word to the user, not for deciding anything.
+            /// Returns the state of the session's connection: for messages to the user, not for decisions.
             pub fn connection(&self) -> $crate::Connection {
                 *self.inner.connection().borrow()
             }
 
-            /// Releases the lock and blocks until the service has confirmed it. Dropping the guard releases it in
-            /// the background.
+            /// Releases the lock and blocks until the server has confirmed it. Dropping the guard releases the lock
+            /// in the background.
             ///
             /// # Errors
             #[doc = concat!("As [`", stringify!($inner), "::release`].")]
@@ -117,11 +118,11 @@ macro_rules! blocking_guard {
     };
 }
 
-/// What only some kinds have.
+/// Implements the methods that only some kinds have.
 macro_rules! blocking_guard_has {
     ($name:ident: path) => {
         impl $name {
-            /// The directory of the lock.
+            /// Returns the path of the lock directory.
             pub fn path(&self) -> &str {
                 self.inner.path()
             }
@@ -129,7 +130,7 @@ macro_rules! blocking_guard_has {
     };
     ($name:ident: paths) => {
         impl $name {
-            /// The directories of the locks, each once.
+            /// Returns the paths of the lock directories, each once.
             pub fn paths(&self) -> Vec<&str> {
                 self.inner.paths()
             }
@@ -137,7 +138,7 @@ macro_rules! blocking_guard_has {
     };
     ($name:ident: previous) => {
         impl $name {
-            /// How the last one that held the lock alone left.
+            /// Returns how the last exclusive holder left.
             pub fn previous(&self) -> $crate::Previous {
                 self.inner.previous()
             }
@@ -145,7 +146,7 @@ macro_rules! blocking_guard_has {
     };
     ($name:ident: token) => {
         impl $name {
-            /// A number that rises with every grant, for the resource to check.
+            /// Returns the fencing token, which rises with every grant. The resource checks it.
             pub fn token(&self) -> $crate::FencingToken {
                 self.inner.token()
             }
@@ -157,10 +158,10 @@ macro_rules! blocking_guard_has {
 }
 
 blocking_guard! {
-    /// Proof that the lock is ours, and the knowledge of how long it may be believed; see
+    /// A guard that holds the lock and exposes its lease deadline; see
     /// [how loss is noticed](super#how-loss-is-noticed).
     ///
-    /// It may go to another thread. Dropping it releases the lock in the background, as dropping a
+    /// It may move to another thread. Dropping it releases the lock in the background, as dropping a
     /// [`zoolock::Guard`](crate::Guard) does.
     Guard of crate::Guard
 }
@@ -168,12 +169,12 @@ blocking_guard! {
 blocking_guard_has!(Guard: path, previous, token);
 
 impl Guard {
-    /// Takes over a guard of the async API.
+    /// Converts a guard of the async API.
     pub fn from_async(guard: crate::Guard) -> Guard {
         Guard::new(guard)
     }
 
-    /// Hands the guard to the async API. What was given to [`Guard::on_lost`] is not called any more.
+    /// Converts the guard to one of the async API. The callbacks of [`Guard::on_lost`] are dropped.
     pub fn into_async(self) -> crate::Guard {
         self.inner
     }
@@ -184,7 +185,7 @@ impl Guard {
 }
 
 blocking_guard! {
-    /// Proof that the lock is its owner's. It is released with the owner's last guard, whichever that is; see
+    /// A guard of an owner's lock. The lock is released when the owner's last guard is dropped; see
     /// [`zoolock::ReentrantGuard`](crate::ReentrantGuard).
     ReentrantGuard of crate::ReentrantGuard
 }
@@ -192,13 +193,13 @@ blocking_guard! {
 blocking_guard_has!(ReentrantGuard: path, previous, token);
 
 impl ReentrantGuard {
-    /// How many guards the owner has on this lock now, this one included.
+    /// Returns the number of guards that the owner has on this lock now, including this one.
     pub fn depth(&self) -> u32 {
         self.inner.depth()
     }
 }
 
-/// Waits for the end of a guard that may still be somebody's.
+/// Waits for a release that has begun. Returns at once if the guard still exists.
 pub(super) fn wait_if_begun(departure: crate::held::Departure) -> Result<(), Error> {
     if departure.has_begun() { wait(departure.wait()) } else { Ok(()) }
 }

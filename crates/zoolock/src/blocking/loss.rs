@@ -33,7 +33,7 @@ pub(super) fn in_time(timeout: Duration, happens: impl Future<Output = ()>) -> b
     within(timeout, happens).is_some()
 }
 
-/// Wakes a thread.
+/// A waker of a thread.
 struct Unpark(Thread);
 
 impl Wake for Unpark {

@@ -1,6 +1,6 @@
-//! What the handles of several kinds have in common.
+//! The methods that handles of several kinds have in common.
 
-/// The four ways to acquire one kind of guard.
+/// Implements the four methods that acquire one kind of guard.
 macro_rules! blocking_acquire {
     (
         $handle:ident of $inner:ty, $guard:ident, $what:literal,
@@ -44,7 +44,7 @@ macro_rules! blocking_acquire {
     };
 }
 
-/// The settings of a handle, and how it came from the async API.
+/// Implements the settings of a handle, and its conversion from the async API.
 macro_rules! blocking_settings {
     ($handle:ident of $inner:ty) => {
         impl $handle {
@@ -52,7 +52,7 @@ macro_rules! blocking_settings {
                 $handle { inner }
             }
 
-            /// The same handle of the async API.
+            /// Returns the same handle of the async API.
             pub fn as_async(&self) -> &$inner {
                 &self.inner
             }
@@ -81,7 +81,7 @@ macro_rules! blocking_settings {
     };
 }
 
-/// Those that make sense only for who may be alone.
+/// Implements the settings of handles with exclusive holders.
 macro_rules! blocking_crash_settings {
     ($handle:ident of $inner:ty) => {
         impl $handle {
@@ -103,21 +103,21 @@ macro_rules! blocking_crash_settings {
     };
 }
 
-/// What can be done with a single lock from outside.
+/// Implements the methods of a handle for operators and observers.
 macro_rules! blocking_operate {
     ($handle:ident of $inner:ty) => {
         impl $handle {
-            /// The name it was made with.
+            /// Returns the name that it was made with.
             pub fn name(&self) -> &str {
                 self.inner.name()
             }
 
-            /// The directory of the lock; the name as it was given where that is no good.
+            /// Returns the path of the lock directory, or the given name if that is invalid.
             pub fn path(&self) -> String {
                 self.inner.path()
             }
 
-            /// Who holds the lock, and who waits for it.
+            /// Returns the holders and the waiters of the lock.
             ///
             /// # Errors
             #[doc = concat!("As [`", stringify!($inner), "::snapshot`].")]
@@ -125,7 +125,7 @@ macro_rules! blocking_operate {
                 $crate::blocking::wait(self.inner.snapshot())
             }
 
-            /// Asks a holder or waiter to let go.
+            /// Asks a holder or waiter to release the lock.
             ///
             /// # Errors
             #[doc = concat!("As [`", stringify!($inner), "::revoke`].")]
@@ -133,7 +133,7 @@ macro_rules! blocking_operate {
                 $crate::blocking::wait(self.inner.revoke(ticket))
             }
 
-            /// Takes the lock, or the place in its queue, away from the one with this ticket, and says who it was.
+            /// Takes the lock, or the queue position, away from the contender with this ticket. Returns that contender.
             ///
             /// # Errors
             #[doc = concat!("As [`", stringify!($inner), "::break_lock`].")]

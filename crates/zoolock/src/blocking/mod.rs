@@ -1,7 +1,7 @@
-//! The same locks for programs without async.
+//! The blocking API: the same locks for programs without async.
 //!
-//! Every call blocks its thread until there is an answer. Nothing else is different: the lease is renewed and guards
-//! are cleaned up by the library's own thread, which needs no help from yours.
+//! Each call blocks its thread until there is an answer. Nothing else is different: the library's own thread renews
+//! the lease and cleans up guards, without help from yours.
 //!
 //! ```no_run
 //! use std::time::Duration;
@@ -23,28 +23,27 @@
 //! ```
 //!
 //! # How loss is noticed
-//! A lock can be lost while your thread is busy with something else, and nothing interrupts it. There are three ways to
-//! hear of it, and the token for the rest:
+//! A lock can be lost while your thread is busy, and nothing interrupts the thread. There are three ways to notice
+//! the loss. The fencing token covers the rest:
 //!
-//! * **Ask** [`Guard::is_valid`] before each step that matters. It reads a clock and sends nothing, so ask often.
-//! * **Be called**: what is given to [`Guard::on_lost`] runs on a thread of its own at that moment. Let it set a flag
-//!   that the work looks at, shut down a socket that the work blocks on, or kill a child.
-//! * **Wait**: where the work is done by somebody else (a child, another thread), [`Guard::lost_timeout`] is a sleep that
-//!   ends early when the lock is lost. [`Guard::lost`] waits for as long as it takes, for ever if all goes well.
+//! * **Ask** [`Guard::is_valid`] before each important step. It reads a clock and sends nothing, so ask often.
+//! * **Be called**: the callback that you pass to [`Guard::on_lost`] runs on a thread of its own at that moment. It
+//!   can set a flag that the work checks, shut down a socket that blocks the work, or kill a child process.
+//! * **Wait**: if a child process or another thread does the work, [`Guard::lost_timeout`] is a sleep that ends early
+//!   when the lock is lost. [`Guard::lost`] waits without a limit: for ever, if the lock is never lost.
 //!
 //! # Reentrant locks
-//! [`Mutex::lock_reentrant`] counts by thread, as locks in Java do: a function that takes a lock can be called by
-//! another that has it. Its guard stays on its thread. Where a job is done by several threads, make an
-//! [`Owner`](crate::Owner) and pass it on ([`Mutex::lock_as`]).
+//! [`Mutex::lock_reentrant`] counts by thread, as locks in Java do: a function that takes a lock can be called by a
+//! function that already holds it. Its guard stays on its thread. If several threads do one job, make an
+//! [`Owner`](crate::Owner) and pass it to them ([`Mutex::lock_as`]).
 //!
 //! # Inside an async program
-//! Calls neither start nor need a runtime, so they work and do not panic on the threads of one, current-thread runtimes
-//! included. But they block the thread, and with it every other task that it would run. Worse, if the lock is held by
-//! such a task, nobody can ever let it go: use the async API there, or move the blocking call to a thread of its own
-//! (`spawn_blocking`).
+//! Calls neither start nor need a runtime. So they work, and do not panic, on the threads of a runtime, including current-thread
+//! runtimes. But they block the thread, and all other tasks that it would run. If one of these tasks holds the lock, it can never
+//! release it. There, use the async API, or move the blocking call to a thread of its own (`spawn_blocking`).
 
-// Another kind of lock is a file here: a thin type around the async one, whose methods `wait` for the async methods of
-// the same name, and its guards by `blocking_guard!`.
+// Each kind of lock is one file: a thin type around the async type. Its methods `wait` for the async methods of the
+// same name. `blocking_guard!` defines its guards.
 
 #[macro_use]
 mod guard;
@@ -66,9 +65,9 @@ pub use semaphore::{PermitGuard, Semaphore};
 pub use thread::ThreadGuard;
 pub use zoolock::Zoolock;
 
-/// Blocks this thread until a future of ours is ready.
+/// Blocks this thread until the future is ready.
 fn wait<F: Future>(future: F) -> F::Output {
-    // Unconstrained, since inside a task of tokio's that task's budget would count: once it is used up, tokio's channels
-    // answer "later", and wake us when the thread comes back to the scheduler; but we are the ones who keep it.
+    // Unconstrained, because inside a tokio task the budget of that task would count. Once it is used up, tokio's channels
+    // return "pending", and wake the task when its thread returns to the scheduler. But this call keeps the thread.
     futures_lite::future::block_on(tokio::task::unconstrained(future))
 }

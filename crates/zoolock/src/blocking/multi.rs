@@ -1,6 +1,6 @@
 //! Several locks at once.
 
-/// Several locks that are taken together; see [`zoolock::MultiLock`](crate::MultiLock), which it is but for the waiting.
+/// Several locks that are taken together: the blocking form of [`zoolock::MultiLock`](crate::MultiLock).
 #[derive(Clone)]
 pub struct MultiLock {
     inner: crate::MultiLock,
@@ -17,19 +17,19 @@ blocking_acquire!(
 );
 
 blocking_guard! {
-    /// We hold every lock. If one is lost, all count as lost.
+    /// A guard that holds every lock. If one is lost, all count as lost.
     MultiGuard of crate::MultiGuard
 }
 blocking_guard_has!(MultiGuard: paths, previous, token);
 
 blocking_guard! {
-    /// We read under every lock. If one is lost, all count as lost.
+    /// A guard that holds every lock for reading. If one is lost, all count as lost.
     MultiReadGuard of crate::MultiReadGuard
 }
 blocking_guard_has!(MultiReadGuard: paths, previous);
 
 impl super::Zoolock {
-    /// Several mutexes by name, to be taken together. A name that comes twice counts once.
+    /// Returns a lock of several mutexes, by their names. A repeated name counts once.
     pub fn multi<N: AsRef<str>>(&self, names: impl IntoIterator<Item = N>) -> MultiLock {
         MultiLock::new(self.as_async().multi(names))
     }

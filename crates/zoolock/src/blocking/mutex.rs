@@ -8,10 +8,10 @@ use super::wait;
 use crate::error::Error;
 use crate::owner::Owner;
 
-/// A lock that one holder has at a time, across processes and hosts. Fair: first come, first served.
+/// A lock with one holder at a time, across processes and hosts. Fair: first come, first served.
 ///
-/// See [`zoolock::Mutex`](crate::Mutex), which it is but for the waiting. A second [`lock`](Mutex::lock) waits for the
-/// first guard like anybody else's, on the same thread for ever; [`lock_reentrant`](Mutex::lock_reentrant) does not.
+/// The blocking form of [`zoolock::Mutex`](crate::Mutex). A second [`lock`](Mutex::lock) waits until the first guard
+/// is released, so for ever on the same thread. [`lock_reentrant`](Mutex::lock_reentrant) does not.
 #[derive(Clone)]
 pub struct Mutex {
     inner: crate::Mutex,
@@ -24,31 +24,31 @@ blocking_acquire!(
     Mutex of crate::Mutex, Guard, "the lock", lock, try_lock, lock_timeout, lock_deadline
 );
 
-/// One place for the whole process.
+/// The settings for one queue position of the whole process.
 impl Mutex {
-    /// As [`zoolock::Mutex::batching`](crate::Mutex::batching).
+    /// Sets the batching limits; see [`zoolock::Mutex::batching`](crate::Mutex::batching).
     pub fn batching(self, max_passes: u32, max_hold: Duration) -> Self {
         Mutex { inner: self.inner.batching(max_passes, max_hold) }
     }
 
-    /// As [`zoolock::Mutex::linger`](crate::Mutex::linger).
+    /// Sets for how long an unused lock is kept; see [`zoolock::Mutex::linger`](crate::Mutex::linger).
     pub fn linger(self, keep: Duration) -> Self {
         Mutex { inner: self.inner.linger(keep) }
     }
 }
 
-/// Reentrant by thread.
+/// The methods that are reentrant by thread.
 impl Mutex {
-    /// Blocks until the lock is this thread's, not at all where it is already.
+    /// Blocks until this thread holds the lock. Returns at once if it holds it already.
     ///
     /// # Errors
-    /// As [`zoolock::Mutex::lock_as`](crate::Mutex::lock_as): a lock that this thread has lost is not entered again
-    /// until its last guard is gone.
+    /// As [`zoolock::Mutex::lock_as`](crate::Mutex::lock_as): if this thread has lost the lock, it fails until the
+    /// thread's last guard is dropped.
     pub fn lock_reentrant(&self) -> Result<ThreadGuard, Error> {
         self.lock_as(&this_thread()?).map(ThreadGuard::new)
     }
 
-    /// Takes the lock if it is free or already this thread's, and says `None` if it is not.
+    /// Acquires the lock if it is free, or if this thread holds it already. Returns `None` if it is busy.
     ///
     /// # Errors
     /// As [`Mutex::lock_reentrant`].
@@ -56,7 +56,7 @@ impl Mutex {
         Ok(self.try_lock_as(&this_thread()?)?.map(ThreadGuard::new))
     }
 
-    /// Blocks until the lock is this thread's, at most for `timeout`.
+    /// Blocks until this thread holds the lock, at most for `timeout`.
     ///
     /// # Errors
     /// [`Error::Timeout`] if the lock is busy at the end of the wait; else as [`Mutex::lock_reentrant`].
@@ -65,9 +65,9 @@ impl Mutex {
     }
 }
 
-/// Reentrant by an owner that is passed on.
+/// The methods that are reentrant by an explicit owner.
 impl Mutex {
-    /// Blocks until the lock is `owner`'s, not at all where it is already.
+    /// Blocks until `owner` holds the lock. Returns at once if it holds it already.
     ///
     /// # Errors
     /// As [`zoolock::Mutex::lock_as`](crate::Mutex::lock_as).
@@ -75,7 +75,7 @@ impl Mutex {
         wait(self.inner.lock_as(owner)).map(ReentrantGuard::new)
     }
 
-    /// Takes the lock for `owner` if it is free or already its own, and says `None` if it is not.
+    /// Acquires the lock for `owner` if it is free, or if the owner holds it already. Returns `None` if it is busy.
     ///
     /// # Errors
     /// As [`Mutex::lock_as`].
@@ -83,7 +83,7 @@ impl Mutex {
         Ok(wait(self.inner.try_lock_as(owner))?.map(ReentrantGuard::new))
     }
 
-    /// Blocks until the lock is `owner`'s, at most for `timeout`.
+    /// Blocks until `owner` holds the lock, at most for `timeout`.
     ///
     /// # Errors
     /// [`Error::Timeout`] if the lock is busy at the end of the wait; else as [`Mutex::lock_as`].
@@ -91,7 +91,7 @@ impl Mutex {
         wait(self.inner.lock_as_timeout(owner, timeout)).map(ReentrantGuard::new)
     }
 
-    /// Blocks until the lock is `owner`'s, at most until `deadline`.
+    /// Blocks until `owner` holds the lock, at most until `deadline`.
     ///
     /// # Errors
     /// [`Error::Timeout`] if the lock is busy at the end of the wait; else as [`Mutex::lock_as`].

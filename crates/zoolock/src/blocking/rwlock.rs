@@ -6,8 +6,8 @@ use super::wait;
 use crate::error::Error;
 use crate::rwlock::NotUpgraded;
 
-/// A lock that many read, or one writes, across processes and hosts; see [`zoolock::RwLock`](crate::RwLock), which it
-/// is but for the waiting.
+/// A lock with many readers or one writer, across processes and hosts: the blocking form of
+/// [`zoolock::RwLock`](crate::RwLock).
 #[derive(Clone)]
 pub struct RwLock {
     inner: crate::RwLock,
@@ -28,25 +28,25 @@ blocking_acquire!(
 );
 
 blocking_guard! {
-    /// We read, perhaps beside others. It has no fencing token: nothing orders readers.
+    /// A guard that holds the lock for reading, perhaps with other readers. It has no fencing token: readers have no order.
     ReadGuard of crate::ReadGuard
 }
 blocking_guard_has!(ReadGuard: path, previous);
 
 blocking_guard! {
-    /// We write, alone.
+    /// A guard that holds the lock for writing, alone.
     WriteGuard of crate::WriteGuard
 }
 blocking_guard_has!(WriteGuard: path, previous, token);
 
 blocking_guard! {
-    /// We read, perhaps beside readers, but beside nobody else who may want to write.
+    /// A guard that holds the lock for reading, perhaps with plain readers, but with no other upgradable reader.
     UpgradableReadGuard of crate::UpgradableReadGuard
 }
 blocking_guard_has!(UpgradableReadGuard: path, previous);
 
 impl WriteGuard {
-    /// Goes on as a reader in the same place. Callbacks of this guard are not called any more.
+    /// Becomes a reader with the same queue position. Drops the callbacks of this guard.
     ///
     /// # Errors
     /// As [`zoolock::WriteGuard::downgrade`](crate::WriteGuard::downgrade).
@@ -55,12 +55,12 @@ impl WriteGuard {
     }
 }
 
-/// The ways for a reader to become a writer.
+/// Implements the upgrade methods of a reader.
 macro_rules! blocking_upgrade {
     ($guard:ident of $inner:ty) => {
         #[expect(clippy::result_large_err, reason = "the guard comes back with the error")]
         impl $guard {
-            /// Becomes a writer when the other readers have left. Callbacks of this guard are not called any more.
+            /// Becomes a writer when the other readers have released the lock. Drops the callbacks of this guard.
             ///
             /// # Errors
             #[doc = concat!("As [`", stringify!($inner), "::upgrade`]; the guard comes back with the error.")]
@@ -68,7 +68,7 @@ macro_rules! blocking_upgrade {
                 Self::upgraded(wait(self.inner.upgrade()))
             }
 
-            /// Becomes a writer if no other reader is there.
+            /// Becomes a writer if there is no other reader.
             ///
             /// # Errors
             #[doc = concat!("As [`", stringify!($inner), "::try_upgrade`]; the guard comes back with the error.")]
@@ -76,7 +76,7 @@ macro_rules! blocking_upgrade {
                 Self::upgraded(wait(self.inner.try_upgrade()))
             }
 
-            /// Becomes a writer, if the other readers leave in time.
+            /// Becomes a writer if the other readers release the lock within `timeout`.
             ///
             /// # Errors
             #[doc = concat!("As [`", stringify!($inner), "::upgrade_timeout`]; the guard comes back with the error.")]
@@ -102,7 +102,7 @@ blocking_upgrade!(ReadGuard of crate::ReadGuard);
 blocking_upgrade!(UpgradableReadGuard of crate::UpgradableReadGuard);
 
 impl super::Zoolock {
-    /// A read/write lock by name: relative to the root, or absolute where it starts with `/`.
+    /// Returns a read/write lock by name. The name is relative to the root, or absolute if it starts with `/`.
     pub fn rwlock(&self, name: impl AsRef<str>) -> RwLock {
         RwLock::new(self.as_async().rwlock(name))
     }

@@ -5,8 +5,8 @@ use std::time::{Duration, Instant};
 use super::wait;
 use crate::error::Error;
 
-/// So many permits, across processes and hosts; see [`zoolock::Semaphore`](crate::Semaphore), which it is but for the
-/// waiting.
+/// A fixed number of permits, across processes and hosts: the blocking form of
+/// [`zoolock::Semaphore`](crate::Semaphore).
 #[derive(Clone)]
 pub struct Semaphore {
     inner: crate::Semaphore,
@@ -16,18 +16,18 @@ blocking_settings!(Semaphore of crate::Semaphore);
 blocking_operate!(Semaphore of crate::Semaphore);
 
 blocking_guard! {
-    /// Some permits of a semaphore. It has no fencing token: nothing orders those who hold at once.
+    /// A guard that holds some permits of a semaphore. It has no fencing token: concurrent holders have no order.
     PermitGuard of crate::PermitGuard
 }
 blocking_guard_has!(PermitGuard: path);
 
 impl Semaphore {
-    /// How many permits this handle says there are.
+    /// Returns the size of the semaphore according to this handle.
     pub fn permits(&self) -> u32 {
         self.inner.permits()
     }
 
-    /// Blocks until one permit is ours.
+    /// Blocks until it acquires one permit.
     ///
     /// # Errors
     /// As [`zoolock::Semaphore::acquire`](crate::Semaphore::acquire).
@@ -35,7 +35,7 @@ impl Semaphore {
         wait(self.inner.acquire()).map(PermitGuard::new)
     }
 
-    /// Blocks until so many permits are ours, all or none.
+    /// Blocks until it acquires this number of permits, all or none.
     ///
     /// # Errors
     /// As [`zoolock::Semaphore::acquire_many`](crate::Semaphore::acquire_many).
@@ -43,7 +43,8 @@ impl Semaphore {
         wait(self.inner.acquire_many(permits)).map(PermitGuard::new)
     }
 
-    /// Takes so many permits if they are free and nobody waits, and says `None` if not. Blocks for a round trip.
+    /// Acquires this number of permits if they are free and no contender waits. Returns `None` otherwise. Blocks for
+    /// a round trip.
     ///
     /// # Errors
     /// As [`zoolock::Semaphore::try_acquire`](crate::Semaphore::try_acquire).
@@ -51,7 +52,7 @@ impl Semaphore {
         Ok(wait(self.inner.try_acquire(permits))?.map(PermitGuard::new))
     }
 
-    /// Blocks until so many permits are ours, at most for `timeout`.
+    /// Blocks until it acquires this number of permits, at most for `timeout`.
     ///
     /// # Errors
     /// As [`zoolock::Semaphore::acquire_timeout`](crate::Semaphore::acquire_timeout).
@@ -59,7 +60,7 @@ impl Semaphore {
         wait(self.inner.acquire_timeout(permits, timeout)).map(PermitGuard::new)
     }
 
-    /// Blocks until so many permits are ours, at most until `deadline`.
+    /// Blocks until it acquires this number of permits, at most until `deadline`.
     ///
     /// # Errors
     /// As [`zoolock::Semaphore::acquire_deadline`](crate::Semaphore::acquire_deadline).
@@ -67,7 +68,7 @@ impl Semaphore {
         wait(self.inner.acquire_deadline(permits, deadline)).map(PermitGuard::new)
     }
 
-    /// Changes the number of permits, for everybody.
+    /// Changes the number of permits for all clients.
     ///
     /// # Errors
     /// As [`zoolock::Semaphore::resize`](crate::Semaphore::resize).
@@ -77,7 +78,8 @@ impl Semaphore {
 }
 
 impl super::Zoolock {
-    /// A semaphore by name, with so many permits: relative to the root, or absolute where it starts with `/`.
+    /// Returns a semaphore by name, with this number of permits. The name is relative to the root, or absolute if it
+    /// starts with `/`.
     pub fn semaphore(&self, name: impl AsRef<str>, permits: u32) -> Semaphore {
         Semaphore::new(self.as_async().semaphore(name, permits))
     }

@@ -11,7 +11,7 @@ thread_local! {
     static OWNER: Owner = Owner::of_thread();
 }
 
-/// The owner that is this thread.
+/// Returns the owner of this thread.
 pub(super) fn this_thread() -> Result<Owner, Error> {
     OWNER.try_with(Owner::clone).map_err(|_| {
         Error::invalid(
@@ -21,9 +21,9 @@ pub(super) fn this_thread() -> Result<Owner, Error> {
     })
 }
 
-/// Proof that the lock is this thread's. It is released with the thread's last guard, whichever that is.
+/// A guard of a thread's lock. The lock is released when the thread's last guard is dropped.
 ///
-/// What it can do is on [`ReentrantGuard`]. It stays on its thread:
+/// It has the methods of [`ReentrantGuard`]. It stays on its thread:
 ///
 /// ```compile_fail,E0277
 /// # fn example(mutex: zoolock::blocking::Mutex) -> Result<(), zoolock::Error> {
@@ -35,7 +35,7 @@ pub(super) fn this_thread() -> Result<Owner, Error> {
 #[derive(Debug)]
 pub struct ThreadGuard {
     guard: ReentrantGuard,
-    /// Neither `Send` nor `Sync`.
+    /// Makes the guard neither `Send` nor `Sync`.
     stays: PhantomData<*const ()>,
 }
 
@@ -44,8 +44,8 @@ impl ThreadGuard {
         ThreadGuard { guard, stays: PhantomData }
     }
 
-    /// Gives this guard back. The thread's last one releases the lock and blocks until the service has confirmed it; any
-    /// other returns at once.
+    /// Releases this guard. The thread's last guard releases the lock and blocks until the server has confirmed it.
+    /// Other guards return at once.
     ///
     /// # Errors
     /// As [`ReentrantGuard::release`].

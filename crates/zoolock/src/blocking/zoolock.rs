@@ -1,4 +1,4 @@
-//! The way in.
+//! The client handle.
 
 use std::time::Duration;
 
@@ -27,12 +27,12 @@ impl Zoolock {
         Zoolock::builder().connect_blocking(address)
     }
 
-    /// Settings other than the defaults; connect with [`Builder::connect_blocking`].
+    /// Returns a builder for other settings than the defaults. Connect with [`Builder::connect_blocking`].
     pub fn builder() -> Builder {
         crate::Zoolock::builder()
     }
 
-    /// Takes over a client of the async API; both share their sessions.
+    /// Converts a client of the async API. Both share their sessions.
     pub fn from_async(zoolock: crate::Zoolock) -> Zoolock {
         Zoolock { inner: zoolock }
     }
@@ -41,22 +41,22 @@ impl Zoolock {
         &self.inner
     }
 
-    /// Hands the client to the async API.
+    /// Converts the client to one of the async API.
     pub fn into_async(self) -> crate::Zoolock {
         self.inner
     }
 
-    /// A mutex by name: relative to the root, or absolute where it starts with `/`. Nothing is sent; a bad name is
-    /// reported by the first call that would use it.
+    /// Returns a mutex by name. The name is relative to the root, or absolute if it starts with `/`. Nothing is sent;
+    /// the first call that would use a bad name reports it.
     pub fn mutex(&self, name: impl AsRef<str>) -> Mutex {
         Mutex::new(self.inner.mutex(name))
     }
 
-    /// Runs `work` under the lock `name`, and releases it when the work drops the guard, at its end at the latest.
+    /// Runs `work` under the lock `name`. Releases the lock when the work drops the guard, at its end at the latest.
     ///
     /// # Errors
-    /// As [`Mutex::lock_timeout`]; [`Error::Lost`] where the lock was lost before it was released: the work may then
-    /// have overlapped with somebody else's.
+    /// As [`Mutex::lock_timeout`]; [`Error::Lost`] if the lock was lost before it was released. The work may then
+    /// have overlapped with the next holder's.
     ///
     /// # Examples
     /// ```no_run
@@ -78,7 +78,7 @@ impl Zoolock {
         Ok(value)
     }
 
-    /// Every lock directory under the root, or under `prefix`, with its queue.
+    /// Returns every lock directory under the root, or under `prefix`, with its queue.
     ///
     /// # Errors
     /// As [`zoolock::Zoolock::locks`](crate::Zoolock::locks).
@@ -86,7 +86,7 @@ impl Zoolock {
         wait(self.inner.locks(prefix))
     }
 
-    /// The same with few of those who wait.
+    /// Returns the same as [`Zoolock::locks`], with at most `waiters` waiters of each lock.
     ///
     /// # Errors
     /// As [`zoolock::Zoolock::survey`](crate::Zoolock::survey).
@@ -94,7 +94,7 @@ impl Zoolock {
         wait(self.inner.survey(prefix, waiters))
     }
 
-    /// Who waits for whom in a circle.
+    /// Returns the deadlocks: owners that wait for each other in a cycle.
     ///
     /// # Errors
     /// As [`zoolock::Zoolock::deadlocks`](crate::Zoolock::deadlocks).
@@ -102,7 +102,7 @@ impl Zoolock {
         wait(self.inner.deadlocks(prefix))
     }
 
-    /// Why a lock is not free.
+    /// Returns why a lock is not free.
     ///
     /// # Errors
     /// As [`zoolock::Zoolock::why`](crate::Zoolock::why).
@@ -110,8 +110,8 @@ impl Zoolock {
         wait(self.inner.why(name))
     }
 
-    /// Closes all sessions and waits for the service's answer, but not for ever. Guards that are still held are lost
-    /// ([`LossReason::Closed`](crate::LossReason::Closed)); releases under way are given time first.
+    /// Closes all sessions and waits for the server's answer, but not for ever. Guards that are still held are lost
+    /// ([`LossReason::Closed`](crate::LossReason::Closed)). Releases under way are given time first.
     pub fn close(&self) {
         wait(self.inner.close());
     }
@@ -122,7 +122,7 @@ impl Zoolock {
     /// Starts a server in this process and connects to it; see [`zoolock::Zoolock::embedded`](crate::Zoolock::embedded).
     ///
     /// # Errors
-    /// [`Error::Unavailable`] where there is no port or thread to be had.
+    /// [`Error::Unavailable`] if no port or thread is available.
     ///
     /// # Examples
     /// ```

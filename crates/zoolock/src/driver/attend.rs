@@ -1,7 +1,7 @@
 //! The session task: drives every acquisition of one session.
 //!
-//! Each session has one task. It takes replies, watch events and changes of the connection from one queue, and timers, on
-//! behalf of all its acquisitions. So thousands of acquisitions need no task of their own. A step of a machine never runs
+//! Each session has one task for all its acquisitions, so thousands of acquisitions need no task of their own. It handles
+//! their timers, and takes replies, watch events and changes of the connection from one queue. A step of a machine never runs
 //! under the mutex of the session client.
 
 use std::cmp::Reverse;
@@ -149,7 +149,7 @@ pub(crate) async fn run_session_task(session: Arc<Session>) {
 }
 
 impl Acquisition {
-    /// Starts a timer whose end is reported to the machine.
+    /// Starts a timer, and reports its end to the machine.
     pub(super) fn sleep(self: &Arc<Self>, request: RequestId, ms: u32) {
         let wait = Duration::from_millis(ms.into());
         self.session.session_task().start_timer(wait, request, Arc::downgrade(self));
@@ -170,7 +170,7 @@ impl Acquisition {
                 if let Some(sent) = waiting.find(|sent| arrived.is_some() && sent.id == request) {
                     sent.arrived = arrived.take();
                 }
-                // It stays in flight until its answer is handled.
+                // The request stays in flight until its answer is handled.
                 let Some(first) = state.in_flight.front_mut() else { return };
                 match first.arrived.take() {
                     Some(Arrived::Outcome { part, sent, outcome }) => {
@@ -189,8 +189,8 @@ impl Acquisition {
         }
     }
 
-    /// Awaits the result of a request that takes several calls, on a task of its own. Others need it, too, if the acquisition
-    /// ends meanwhile: it may create the directory.
+    /// Awaits the result of a request that takes several calls, on a task of its own. The task continues after the end of the
+    /// acquisition: it may create the directory, which other acquisitions need, too.
     pub(super) fn run(&self, request: RequestId, result: Answer<Reply>) {
         let (session, contender) = (self.session.clone(), self.id);
         self.session.tasks().spawn(async move {
@@ -214,14 +214,14 @@ impl Acquisition {
             }
             first.filter(|first| first.writes).and_then(|first| first.sent)
         };
-        // The connected server alone may refuse a write, so a refusal confirms nothing.
+        // The connected server may refuse a write by itself, so a refusal confirms nothing.
         if let Some(sent) = sent.filter(|_| result.is_ok()) {
             self.session.confirm(zoolock_core::Instant(sent.0));
         }
         let state = &mut *lock(&self.state);
         let Some(sent) = state.in_flight.pop_front() else { return };
         if sent.id != id {
-            // The session ended meanwhile.
+            // The session has ended.
             return state.in_flight.push_front(sent);
         }
         state.answers += u64::from(result.as_ref().err().is_none_or(|error| error.failure.is_answer()));
@@ -233,7 +233,7 @@ impl Acquisition {
         });
         let created = match &result {
             Ok(Reply::Joined(node)) => std::slice::from_ref(node),
-            // Also after lost replies: other searches must know that these znodes are taken.
+            // Also after lost replies: other acquisitions that search for their znodes must know the owner of these.
             Ok(Reply::AllJoined(nodes) | Reply::Mine(nodes)) => nodes,
             _ => &[],
         };
@@ -261,7 +261,7 @@ impl Acquisition {
             state.metrics.woken();
             self.step(state, Event::Fired { watch, deleted });
         } else if state.in_flight.iter().any(sets) {
-            // The answer that set it waits for the answer to an earlier request.
+            // The answer that set the watch waits for the answer to an earlier request.
             state.watches.fired_early(number, deleted);
         }
     }
@@ -291,7 +291,7 @@ impl Session {
     }
 }
 
-/// Closes the session if the session task panics. A session without its task is worse than none.
+/// A guard that closes the session if the session task panics. Without the task, no acquisition would get its replies.
 struct OnPanic(Arc<Session>);
 
 impl Drop for OnPanic {

@@ -1,6 +1,6 @@
-//! Looks for contenders of other client libraries that join a holder's queue and ignore its znode.
+//! Detects contenders of other client libraries that join a holder's queue and ignore its znode.
 //!
-//! A holder cannot stop them: they hold the lock at the same time. But its listeners can be told. It looks
+//! A holder cannot stop them: they hold the lock at the same time. But it can report them to its listeners. It looks
 //! only while there are listeners, and only after it has held for a while. The longer the queue, the longer
 //! the pauses: the number of names read per second is limited.
 
@@ -33,7 +33,7 @@ struct LastLook {
 /// A finding in one directory.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Finding {
-    /// The spellings of two contenders: the first one ignores the second one.
+    /// The spellings of two contenders. The first one ignores the second one.
     Clash(Spelling, Spelling),
     /// A semaphore of another client library.
     Layout(Layout),
@@ -83,7 +83,8 @@ impl Acquisition {
         u32::try_from(names.len()).unwrap_or(u32::MAX)
     }
 
-    /// Finds a contender that ignores our znode, or a third one's. Returns its kind, and a message.
+    /// Finds a semaphore of another client library, or a contender that ignores another contender's znode. Returns the finding
+    /// and a message.
     fn find_conflict(&self, place: usize, names: &[String], record: Record) -> Option<(Finding, String)> {
         let node = lock(&self.state).machine.node(place)?;
         let mine = node.name();
@@ -92,7 +93,7 @@ impl Acquisition {
             return Some((Finding::Layout(layout), naming::two_layouts(&own, layout)));
         }
         let others = names.iter().filter(|name| **name != mine).filter_map(|name| Name::parse(name));
-        // The number of an unknown name behind us may be another number, such as a date.
+        // In an unknown name, a number above this holder's may not be a sequence number but, for example, a date.
         let others = others.filter(|name| name.counts_below(own.position()));
         let clash = census(others, Some(own), self.config.names)?;
         let kinds = (clash.blind.spelling, clash.unseen.spelling);

@@ -1,20 +1,20 @@
-//! Runs one machine over one session: sends the machine's requests, and reports every answer to it, once and
-//! in order.
+//! Runs the state machine of one acquisition over one session: sends the machine's requests, and reports every
+//! answer to it, once and in order.
 //!
 //! The machine is behind a mutex. It is stepped by the caller (start, cancel, release), by the session task
 //! (answers and watch events), and by the session. Requests are sent inside the step, under that mutex, so
 //! their order on the wire is the machine's order.
 //!
 //! The release of a dropped guard is deferred: it is sent before any other request of its session, or as soon
-//! as the runtime has a thread for it. The same task often acquires again at once, and then the server
-//! commits both in one transaction.
+//! as the runtime has a thread for it. The same task often acquires again at once. Then the server commits both
+//! in one transaction.
 //!
 //! The machine relies on the order that the server gives. Replies and watch events of a session come in one queue
 //! (`keeper/inbox.rs`), and are handled in its order. The answers of one acquisition also keep the order of its requests:
-//! a request that takes several calls holds back the later ones.
+//! a request that takes several calls delays the later ones.
 //!
 //! * `attend.rs`: the session task.
-//! * `lookout.rs`: a holder that looks for contenders which ignore our znode.
+//! * `lookout.rs`: detects contenders that ignore a holder's znode.
 //! * `machine.rs`: one lock or several.
 //! * `requests.rs`: translates the machine's requests into calls of the keeper.
 //! * `watches.rs`: the watches of an acquisition.
@@ -80,7 +80,7 @@ struct State {
     departed: Option<Departed>,
     revoked: bool,
     downgraded: Option<Node>,
-    /// The way in which the last holder left, if that was read after the grant.
+    /// The way in which the previous holder left, if that was read after the grant.
     previous: Option<Previous>,
     ticket: Option<Ticket>,
     /// Set once the listeners know that it is queued.
@@ -89,7 +89,7 @@ struct State {
     answers: u64,
     /// Set if the last read of the directory on this connection has shown that the lock is not free.
     is_busy: bool,
-    /// Set if it was so at the end of the patience.
+    /// Set if the lock was busy when the acquisition failed.
     was_busy: bool,
     /// Set while the caller does not wait for the requests that are sent.
     in_background: bool,
@@ -99,16 +99,16 @@ struct State {
     metrics: AcquireMetrics,
 }
 
-/// The largest number of times that an attempt which gets answers is given the time for another one.
+/// Maximum number of answer timeouts that an attempt may use, as long as the server answers.
 const MAX_ANSWER_TIMES: u32 = 5;
 
 /// A request that was sent.
 struct InFlight {
     id: RequestId,
     expected: Expected,
-    /// Set if a success proves that the leader knows our session.
+    /// Set if a success proves that the leader knows the session.
     writes: bool,
-    /// Set if it deletes a znode of ours.
+    /// Set if it deletes a znode of this acquisition.
     departs: bool,
     /// The watch that it sets.
     watch: Option<SetWatch>,
@@ -231,7 +231,7 @@ impl Acquisition {
         lock(&self.state).machine.is_leaving()
     }
 
-    /// Returns whether it is in this directory without a znode that we know of.
+    /// Returns whether it acquires a lock in this directory, and has no known znode there.
     fn is_nodeless_in(&self, directory: &LockPath) -> bool {
         let place = self.directories.iter().position(|own| own == directory);
         place.is_some_and(|place| lock(&self.state).machine.node(place).is_none())
@@ -245,7 +245,7 @@ impl Acquisition {
     fn handle_event_in(self: &Arc<Self>, state: &mut State, event: Event) {
         let ends = matches!(event, Event::Release(_) | Event::Cancel | Event::TimedOut | Event::Downgrade);
         if ends && !self.session.keeper().is_some_and(|keeper| keeper.is_connected()) {
-            // Step before the session reports it: a delete must not wait in the client's queue.
+            // Reports the disconnect before the session does: the machine then checks its znode before it deletes it.
             self.step(state, Event::Disconnected);
         }
         let gave_up = event == Event::Cancel && matches!(state.progress, Progress::Pending);
@@ -260,8 +260,8 @@ impl Acquisition {
         }
     }
 
-    /// Steps the machine with the passed deadline after `patience`. That waits until the server has told whether the lock is
-    /// busy, unless nothing is answered for `answer_time`. The task may be aborted.
+    /// Reports to the machine after `patience` that the deadline has passed. Before, it waits until the server has shown whether
+    /// the lock is busy, unless nothing is answered for `answer_time`. The task may be aborted.
     pub(crate) fn give_up_after(self: &Arc<Self>, patience: Duration, answer_time: Duration) -> Task {
         let acquisition = self.clone();
         self.session.tasks().spawn(async move {
@@ -275,8 +275,8 @@ impl Acquisition {
         })
     }
 
-    /// Waits until the server has told that the lock is busy, or the acquisition is decided. Returns false if it has not, and
-    /// nothing is answered for `answer_time`, or the answers do not lead to that.
+    /// Waits until the server has shown that the lock is busy, or the acquisition is decided. Returns false if before that
+    /// nothing is answered for `answer_time`, or [`MAX_ANSWER_TIMES`] have passed.
     async fn is_known(&self, answer_time: Duration) -> bool {
         // An attempt that does not wait ends by itself if the lock is busy.
         let waits = self.config.mode == Mode::Wait;
@@ -297,7 +297,7 @@ impl Acquisition {
             }
             let state = lock(&self.state);
             match (before.0 || state.machine.is_delaying(), state.answers == before.1) {
-                // The server has answered, and the caller asked for the delay. It may have ended just now.
+                // The server has answered, and the caller asked for the delay. The delay may have ended just now.
                 (true, _) => {}
                 (false, true) => return false,
                 (false, false) => rounds += 1,
@@ -306,7 +306,7 @@ impl Acquisition {
         false
     }
 
-    /// Returns whether the server answers one request more within `answer_time`. Then the answers to all earlier requests
+    /// Returns whether the server answers one more request within `answer_time`. Then the answers to all earlier requests
     /// have been handled, too.
     async fn is_answered(&self, answer_time: Duration) -> bool {
         let (Some(keeper), Some(path)) = (self.session.keeper(), self.directory()) else { return false };
@@ -331,7 +331,7 @@ impl Acquisition {
         tokio::time::timeout(answer_time, answered).await.unwrap_or(false)
     }
 
-    // ---- what callers wait for ----
+    // ---- for callers that wait ----
 
     /// Waits for the grant or the failure.
     pub(crate) async fn outcome(&self) -> Progress {
@@ -346,7 +346,7 @@ impl Acquisition {
         !matches!(lock(&self.state).progress, Progress::Pending)
     }
 
-    /// Waits until the server has told that the lock is not free, or the acquisition is decided.
+    /// Waits until the server has shown that the lock is not free, or the acquisition is decided.
     pub(crate) async fn is_busy_or_decided(&self) {
         let is_known = |state: &State| state.is_busy || !matches!(state.progress, Progress::Pending);
         self.wait(|state| is_known(state).then_some(())).await;
@@ -370,7 +370,7 @@ impl Acquisition {
         lock(&self.state).revoked
     }
 
-    /// Waits until a holder has read its own znode, or has lost the lock. Makes the first read start at once.
+    /// Waits until a holder has read its own znode, is asked to release, or has lost the lock. Starts the first read at once.
     pub(crate) async fn own_node_read(&self) {
         let knows = |state: &State| state.revoked || state.lost.is_some() || state.machine.watches_own();
         if knows(&lock(&self.state)) {
@@ -381,12 +381,12 @@ impl Acquisition {
         self.wait(|state| knows(state).then_some(())).await;
     }
 
-    /// Returns how the last holder left, if that has been read since the grant.
+    /// Returns how the previous holder left, if that has been read since the grant.
     pub(crate) fn previous(&self) -> Option<Previous> {
         lock(&self.state).previous
     }
 
-    /// Turns a writer into a reader. Returns the reader's znode, or how the lock was lost meanwhile.
+    /// Turns a writer into a reader. Returns the reader's znode, or how the lock was lost before that.
     pub(crate) async fn downgrade(self: &Arc<Self>) -> Result<Node, Loss> {
         self.handle_event(Event::Downgrade);
         self.wait(|state| state.downgraded.map(Ok).or(state.lost.map(Err))).await
@@ -444,7 +444,7 @@ impl Acquisition {
             None => {}
         }
         let actions = state.machine.step(event, self.session.lease_valid());
-        // Callers wait for the other actions, or for the watch on our znode.
+        // Callers wait for the other actions, or for the watch on the own znode.
         let is_news = |action: &Action| !matches!(action, Action::Send(..) | Action::Unwatch(_));
         let learns = state.is_busy && !was_busy;
         let wakes = learns || state.machine.watches_own() || actions.iter().any(is_news);
@@ -515,7 +515,7 @@ impl Acquisition {
         }
     }
 
-    /// Looks for contenders that ignore our znode, if there may be a listener.
+    /// Starts to look for contenders that ignore the holder's znode, if there may be a listener.
     fn monitor_queue(self: &Arc<Self>, state: &mut State) {
         if self.listeners.may_have_listeners() {
             let looking = lookout::monitor_queue(Arc::downgrade(self), self.directories.len());
@@ -529,7 +529,7 @@ impl Acquisition {
         }
     }
 
-    /// Reports to the listeners that a confirmation is late, or has come.
+    /// Reports to the listeners that a confirmation is late, or has arrived.
     pub(crate) fn connection_is(&self, suspect: bool) {
         let state = lock(&self.state);
         if state.lost.is_none() && state.departed.is_none() && !state.machine.is_leaving() {
@@ -552,7 +552,6 @@ impl Acquisition {
         self.settled.notify_waiters();
     }
 
-    /// Forgets a watch.
     fn forget(&self, watch: SetWatch) {
         if let Some(keeper) = self.session.keeper() {
             keeper.forget(watch.key, self.id, watch.number);
@@ -560,7 +559,7 @@ impl Acquisition {
     }
 }
 
-/// Returns the number of children, from a read that was sent with our create, or soon after it.
+/// Returns the number of children, from a read of the directory that was sent with the create, or soon after it.
 fn children_in(event: &Event) -> Option<u32> {
     match event {
         Event::Answer(_, Ok(Reply::Directory(directory))) => Some(directory.children),
@@ -568,7 +567,7 @@ fn children_in(event: &Event) -> Option<u32> {
     }
 }
 
-/// Returns how a lock that is released now was left.
+/// Returns how this thread leaves a lock that it releases now.
 pub(crate) fn left_by_this_thread() -> Left {
     if std::thread::panicking() { Left::Panicked } else { Left::Released }
 }

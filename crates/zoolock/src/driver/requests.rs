@@ -30,11 +30,11 @@ pub(super) enum Expected {
     Children,
     /// A contender's znode, with its data.
     Node,
-    /// The state of our own znode.
+    /// The state of the acquisition's own znode.
     Own,
     /// The results of a transaction of this many operations.
     Transaction(usize),
-    /// No more than that the request succeeded.
+    /// Success without a value.
     Done,
     /// The result of a request that takes several calls.
     Result,
@@ -53,7 +53,7 @@ pub(super) enum Meaning {
     Later(Answer<Reply>),
 }
 
-/// Returns whether the request deletes a znode of ours.
+/// Returns whether the request deletes a znode of the acquisition.
 fn is_departure(request: &Request) -> bool {
     matches!(
         request,
@@ -61,7 +61,7 @@ fn is_departure(request: &Request) -> bool {
     )
 }
 
-/// Returns whether a success proves that the leader knows our session. A request that takes several calls
+/// Returns whether a success proves that the leader knows the session. A request that takes several calls
 /// counts from the first call, which extends the lease by less.
 fn is_write(request: &Request) -> bool {
     match request {
@@ -77,7 +77,7 @@ fn is_write(request: &Request) -> bool {
         | Request::WriteSize { .. }
         | Request::SayGranted { .. }
         | Request::DeleteDirectory => true,
-        // They may succeed although no write did: the directory exists, or a read says that the downgrade is done.
+        // They may succeed without a successful write: the directory exists, or a read shows that the downgrade is done.
         Request::Downgrade { .. }
         | Request::MakeDirectory
         | Request::ReadDirectory
@@ -95,7 +95,7 @@ fn is_write(request: &Request) -> bool {
 impl Acquisition {
     /// Sends a request now.
     pub(super) fn send(self: &Arc<Self>, state: &mut State, id: RequestId, request: Request) {
-        // After the end of the session there are no answers; the machine gets that event instead.
+        // After the end of the session there are no answers. The machine gets the event of that end instead.
         let Some(keeper) = self.session.keeper().filter(|_| self.session.end().is_none()) else { return };
         let (writes, departs) = (is_write(&request), is_departure(&request));
         let number = state.watches.new_number();
@@ -104,7 +104,7 @@ impl Acquisition {
         state.in_flight.push_back(InFlight { id, expected, writes, departs, watch, sent, arrived });
     }
 
-    /// Returns the reply that the request expects, and the watch that it sets. `number` is the watch's.
+    /// Sends a request. Returns the reply that it expects, and the watch that it sets. `number`: the number of that watch.
     fn call(
         self: &Arc<Self>,
         keeper: &Arc<Keeper>,
@@ -308,8 +308,8 @@ impl Acquisition {
         }))
     }
 
-    /// Returns the operations of a release. If the deletion of our znode alone would grant the lock, but the
-    /// successor must read how we left, our znode is written first.
+    /// Returns the operations of a release. The deletion of the znode alone may grant the lock to the successor. If the
+    /// successor must read how this holder left, the znode is written first.
     fn release_ops(
         &self,
         directory: &LockPath,
@@ -350,8 +350,8 @@ impl Acquisition {
             match (&answer, look) {
                 (Ok(_) | Err(KeeperError { failure: Failure::NoNode, .. }), Ok((data, stat)))
                     if stat.owner == session
-                        // A client that overwrote the data (a revocation) has removed our UUID. The sequence
-                        // number was ours alone.
+                        // A client that overwrote the data (a revocation) has removed the UUID. But only this
+                        // acquisition had this sequence number.
                         && NodeData::parse(&data).is_none_or(|data| data.is_of(id)) =>
                 {
                     own.own(stat.czxid, id);
@@ -362,7 +362,7 @@ impl Acquisition {
                 (Ok(_), Err(error)) if error.failure == Failure::NoNode => Err(error),
                 (Ok(_), Ok(_)) => Err(KeeperError { failure: Failure::NoNode, message: String::new() }),
                 (Ok(_), Err(error)) => Err(KeeperError { failure: Failure::Unknown, ..error }),
-                // Without the read, NoNode may come from a first attempt that succeeded.
+                // Without the read, NoNode may mean that a first attempt succeeded.
                 (Err(error), Err(look)) if !look.failure.is_answer() => {
                     Err(KeeperError { failure: Failure::Unknown, ..error.clone() })
                 }
@@ -373,9 +373,9 @@ impl Acquisition {
 
     /// Returns every znode of this acquisition, after creates whose replies were lost.
     ///
-    /// A znode is ours if it belongs to our session, to no other acquisition that knows it, and has our UUID.
-    /// If another client overwrote its data (a revocation), the UUID is missing. Then the znode is ours only
-    /// if no other acquisition of this session may lack its znode here.
+    /// Such a znode belongs to the session, is known to no other acquisition, and has the UUID of this one. If
+    /// another client overwrote its data (a revocation), the UUID is missing. Then the znode counts only if no
+    /// other acquisition of this session may lack its znode here.
     async fn find_mine(&self, keeper: Arc<Keeper>, place: usize) -> Result<Vec<Node>, KeeperError> {
         let directory = &self.directories[place];
         let prefix = self.config.prefix();
@@ -417,7 +417,7 @@ impl Acquisition {
     }
 
     /// Returns whether the directory must be persistent. kazoo creates a directory once for each of its
-    /// objects, and fails if it is deleted later. With `kazoo_pattern`, kazoo's clients also queue with our
+    /// objects, and fails if it is deleted later. With `kazoo_pattern`, kazoo's clients also queue with
     /// native names.
     fn expects_to_stay(&self) -> bool {
         let names = self.config.names;

@@ -78,7 +78,7 @@ mod tests {
         assert_eq!(watches.forget(ID).map(|watch| watch.number), Some(old));
         let own = watch(&mut watches, "/locks/x/lock-0000000002");
         let new = own.number;
-        // Also while the request that sets the next watch is on its way.
+        // Also while the request that sets the next watch is in flight.
         assert_eq!(watches.fired(old), None);
         assert_eq!(watches.add(own), None);
         assert_eq!(watches.fired(old), None);

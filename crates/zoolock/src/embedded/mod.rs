@@ -1,4 +1,4 @@
-//! A server in the process: for single programs, and for tests that need no ensemble.
+//! A server in this process: for single programs, and for tests without an ensemble.
 
 mod test_server;
 
@@ -14,15 +14,15 @@ use crate::error::Error;
 use crate::runtime_thread::RuntimeThread;
 use crate::zoolock::Zoolock;
 
-/// The tick of a server in the process, unless the caller sets one: that of a stock ZooKeeper.
+/// The default tick of a server in this process: that of a stock ZooKeeper.
 const TICK: std::time::Duration = std::time::Duration::from_secs(2);
 
 impl Zoolock {
-    /// Starts a server in this process and connects to it: locks among the tasks of one program, with everything
-    /// that locks between hosts have. Nothing is written to disk; the server ends with the last clone and guard.
+    /// Starts a server in this process and connects to it. It serves locks among the tasks of one program, with all
+    /// features of locks between hosts. Nothing is written to disk. The server ends with the last clone and guard.
     ///
     /// # Errors
-    /// [`Error::Unavailable`] where there is no port or thread to be had.
+    /// [`Error::Unavailable`] if no port or thread is available.
     ///
     /// # Examples
     /// ```
@@ -49,7 +49,7 @@ impl Builder {
     /// # Cancel safety
     /// Dropping the future ends the server.
     pub async fn embedded(self) -> Result<Zoolock, Error> {
-        // Whoever else is on this machine reaches the port, but not our locks.
+        // Other users of this machine can reach the port, but not these locks.
         let secret = format!("{}{}", uuid::Uuid::new_v4().simple(), uuid::Uuid::new_v4().simple());
         let tick = self.tick().unwrap_or(TICK);
         let server = Server::builder()
@@ -66,8 +66,8 @@ impl Builder {
     }
 }
 
-/// A server on a thread of its own, so that a caller who blocks its executor does not stall it. It ends when it is
-/// dropped.
+/// A server on a thread of its own, so that a caller that blocks its executor does not stall the server. It ends when
+/// it is dropped.
 struct InProcess {
     thread: RuntimeThread,
     handle: ServerHandle,

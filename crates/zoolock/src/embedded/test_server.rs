@@ -10,7 +10,7 @@ use crate::builder::{Builder, LONGEST};
 use crate::error::Error;
 use crate::zoolock::Zoolock;
 
-/// A server for tests of your own lock code, without a JVM: it can expire a session, cut connections, stop and start
+/// A server for tests of your own lock code, without a JVM. It can expire a session, cut connections, stop, start
 /// again with all its znodes and sessions, and move time on.
 ///
 /// Any ZooKeeper client may connect to it. It listens on the loopback address only, and ends when it is dropped.
@@ -32,7 +32,7 @@ pub struct TestServer {
     place: Mutex<Place>,
 }
 
-/// Where the znodes and sessions are.
+/// The state of the server, with its znodes and sessions.
 enum Place {
     Running(InProcess),
     Stopped(State),
@@ -40,24 +40,24 @@ enum Place {
 }
 
 impl TestServer {
-    /// The server's tick: sessions expire at most so much after their timeout.
+    /// The server's tick: the longest time between a session's timeout and its expiry.
     pub const TICK: Duration = Duration::from_millis(100);
 
     /// Starts a server with an empty tree on a free port.
     ///
     /// # Errors
-    /// [`Error::Unavailable`] where there is no port or thread to be had.
+    /// [`Error::Unavailable`] if no port or thread is available.
     pub async fn start() -> Result<TestServer, Error> {
         let server = InProcess::start(builder(SocketAddr::from((Ipv4Addr::LOCALHOST, 0)))).await?;
         Ok(TestServer { addr: server.handle.local_addr(), place: Mutex::new(Place::Running(server)) })
     }
 
-    /// Where it listens, as a connect string. It stays the same over restarts.
+    /// Returns the server's address, as a connect string. It stays the same over restarts.
     pub fn address(&self) -> String {
         self.addr.to_string()
     }
 
-    /// Settings that suit this server; connect with [`TestServer::address`]. The session timeout is 10 s.
+    /// Returns client settings that suit this server. Connect with [`TestServer::address`]. The session timeout is 10 s.
     pub fn client(&self) -> Builder {
         Zoolock::builder().tick_time(Self::TICK).session_timeout(Duration::from_secs(10))
     }
@@ -70,8 +70,8 @@ impl TestServer {
         self.client().connect(&self.address()).await
     }
 
-    /// Expires the session of whoever stands first in the lock directory `path`, such as `/locks/nightly`. False
-    /// where nobody does.
+    /// Expires the session of the first contender in the lock directory `path`, such as `/locks/nightly`. Returns
+    /// false if there is none.
     pub fn expire_holder(&self, path: &str) -> bool {
         self.with(false, |server| {
             let contenders = server.children(path).into_iter();
@@ -83,29 +83,29 @@ impl TestServer {
         })
     }
 
-    /// Expires all sessions, and says how many.
+    /// Expires all sessions and returns their number.
     pub fn expire_sessions(&self) -> usize {
         self.with(0, ServerHandle::expire_sessions)
     }
 
-    /// Ends all connections. Clients come back at once: sessions and locks live on.
+    /// Ends all connections. Clients reconnect at once: sessions and locks survive.
     pub fn cut_connections(&self) {
         self.with((), ServerHandle::cut_connections);
     }
 
-    /// Puts the server's clocks forward, as if it had not heard of anybody for so long: sessions with a shorter
-    /// timeout expire, and empty containers go.
+    /// Moves the server's clocks forward, as if no client had sent anything for this time. Sessions with a shorter
+    /// timeout expire, and empty containers are deleted.
     pub fn advance(&self, by: Duration) {
         self.with((), |server| server.advance(by));
     }
 
-    /// How many sessions are alive.
+    /// Returns the number of live sessions.
     pub fn sessions(&self) -> usize {
         self.with(0, ServerHandle::sessions)
     }
 
-    /// Stops the server; znodes and sessions wait for [`TestServer::start_again`], and no time passes for them.
-    /// Does nothing where it is stopped.
+    /// Stops the server. It keeps znodes and sessions for [`TestServer::start_again`], and no time passes for them.
+    /// Does nothing if the server is stopped.
     pub async fn stop(&self) {
         let place = std::mem::replace(&mut *self.place(), Place::Changing);
         let place = match place {
@@ -124,10 +124,10 @@ impl TestServer {
         *self.place() = place;
     }
 
-    /// Starts the server again on the same port, with the znodes and sessions it had. Does nothing where it runs.
+    /// Starts the server again on the same port, with its znodes and sessions. Does nothing if the server runs.
     ///
     /// # Errors
-    /// [`Error::Unavailable`] where somebody else took the port.
+    /// [`Error::Unavailable`] if another program has taken the port.
     pub async fn start_again(&self) -> Result<(), Error> {
         let place = std::mem::replace(&mut *self.place(), Place::Changing);
         let (place, result) = match place {

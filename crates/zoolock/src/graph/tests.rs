@@ -47,7 +47,7 @@ fn permit(number: usize, owner: &str) -> Entry {
     entry(number, owner, "permit")
 }
 
-/// Three owners over three nested locks, and one who waits behind them.
+/// Returns three owners over three nested locks, and one owner that waits behind them.
 fn nested() -> [Snapshot; 3] {
     [
         lock("/locks/a", &[alone(0, "ann")], &[alone(7, "cid")]),
@@ -115,7 +115,7 @@ fn a_reader_that_writes_does_not_wait_for_itself() {
     let other = entry(1, "bob", "shared");
     let locks = [lock("/locks/a", &[reader.clone(), other], std::slice::from_ref(&writer))];
     assert!(WaitGraph::of(&locks).deadlocks().is_empty());
-    // One that takes the write lock while it reads does.
+    // A reader that acquires the write lock separately waits for itself.
     let locks = [lock("/locks/a", &[reader], &[Entry { of: None, ..writer }])];
     let deadlocks = WaitGraph::of(&locks).deadlocks();
     assert_eq!((deadlocks.len(), deadlocks[0].edges.len()), (1, 1));
@@ -134,7 +134,7 @@ fn whether_somebody_is_stuck_at_a_semaphore_is_not_told_where_nobody_says_how_ma
     let unsure = held_by("ann", None);
     assert!(unsure.deadlocks().is_empty() && unsure.owners.iter().all(|owner| !owner.stuck));
     assert_eq!(unsure.why("/locks/x").end, "unsure");
-    // Nobody holds a permit just now: the one who waits may be about to have one.
+    // No permit is held at the moment: the waiter may be about to get one.
     let next = [lock("/locks/s", &[], &[permit(2, "bob")]), lock("/locks/x", &[alone(0, "bob")], &[])];
     assert_eq!(WaitGraph::of(&next).why("/locks/x").end, "unsure");
 }
@@ -175,7 +175,7 @@ fn what_was_not_there_in_both_looks_was_perhaps_never_there_at_once() {
     let [a, ..] = nested();
     let same = in_both(&a, a.clone());
     assert_eq!((same.holder.map(|entry| entry.node), same.waiting), (a.holder.clone().map(|e| e.node), 1));
-    // The node of this name was made again.
+    // Another znode with the same name.
     let again = Entry { token: Some("another".to_owned()), ..alone(7, "cid") };
     let now = in_both(&a, lock("/locks/a", &[alone(0, "ann")], &[again, alone(8, "dan")]));
     assert!(now.holder.is_some() && now.waiters.is_empty() && now.waiting == 0);

@@ -23,9 +23,9 @@ impl Undone {
             Part::All if error.failure == Failure::NodeExists => {
                 KeeperError { failure: Failure::NodeExistsAt(at), ..error }
             }
-            // Not done, and not to be repeated blindly: by then the name may belong to another contender.
+            // Not carried out. It must not be repeated blindly: the name may belong to another contender by then.
             Part::Before(part) if at >= part => KeeperError { failure: Failure::Throttled, ..error },
-            // The server has not looked at it.
+            // The server has not tried this operation.
             Part::Only(part) if at < part => KeeperError { failure: Failure::Throttled, ..error },
             _ => error,
         }
@@ -84,7 +84,7 @@ pub(crate) fn refused(code: Code) -> KeeperError {
         _ => Failure::Refused(Refusal::Other),
     };
     match code {
-        // The server has only ACLs from us to check: few servers check the other identities in them.
+        // All ACLs come from this client, and few servers check the other identities in them.
         Code::InvalidAcl => failed(failure, NO_IDENTITY),
         code => failed(failure, &code.to_string()),
     }

@@ -1,8 +1,8 @@
 //! The deferral of a release, and the create that often follows it in the same directory.
 //!
-//! A program that drops a guard and acquires again at once sends two writes within microseconds. ZooKeeper begins to work on
-//! the second one after it has made the first one durable, so the program waits for two commits. As one transaction they
-//! are one commit.
+//! A program that drops a guard and acquires again at once sends two writes within microseconds. ZooKeeper begins the second
+//! write after it has made the first one durable, so the program waits for two commits. As one transaction they are one
+//! commit.
 
 use std::sync::Arc;
 use std::sync::Mutex;
@@ -27,7 +27,7 @@ pub(super) struct Deferral {
     /// Set if a transaction returns the zxid of its creates (ZOOKEEPER-4026: from 3.7.2 and 3.8.2 on). Assumed until
     /// known.
     returns_zxids: AtomicBool,
-    /// For servers that do not: set if the last guessed name was right. It seldom is if other clients queue.
+    /// For servers that do not: set if the last guessed name was right. A guess is seldom right if other clients queue.
     guesses_names: AtomicBool,
 }
 
@@ -60,7 +60,7 @@ impl Deferred {
         self.deleted().is_some_and(|path| directory(path) == directory(prefix))
     }
 
-    /// Returns the path of the next sequential znode with this prefix, if no other one was created since ours.
+    /// Returns the path of the next sequential znode with this prefix, if none was created since the deleted one.
     fn next(&self, prefix: &str) -> Option<String> {
         let path = self.deleted()?;
         let number = Sequence::parse(path.get(path.len().checked_sub(DIGITS)?..)?)?.0.checked_add(1)?;
@@ -76,9 +76,9 @@ fn directory(path: &str) -> Option<&str> {
 pub(crate) struct Joining {
     /// The path without the number.
     prefix: String,
-    /// The path that was likely when it followed a release.
+    /// The guessed path, if the create follows a release.
     next: Option<String>,
-    /// A read of that path in the same flight.
+    /// A read of the guessed path in the same flight.
     look: Option<Answer<Option<Stat>>>,
 }
 

@@ -1,8 +1,8 @@
 //! The inbox of a session: passes each reply and each watch event on, in the order of the server.
 //!
-//! What concerns an acquisition becomes an [`Arrival`]. The session task takes the arrivals of all acquisitions from one
-//! queue, so each acquisition sees replies, events and changes of the connection in their order. The grant of a lock rests on
-//! that order. Other callers await the future of their reply.
+//! A message to an acquisition becomes an [`Arrival`]. The session task takes the arrivals of all acquisitions from one queue.
+//! So each acquisition sees replies, events and changes of the connection in their order. The grant of a lock depends on that
+//! order. Other callers await the future of their reply.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex};
@@ -127,10 +127,10 @@ pub(super) enum Watcher {
 /// A watch, and the caller that awaits it.
 type Watching = (Watcher, Option<oneshot::Sender<bool>>);
 
-/// The watches that their owners have dropped, and that are to be forgotten.
+/// The watches that their owners have dropped, and that the inbox has not forgotten yet.
 pub(super) type Dropped = Mutex<Vec<(WatchKey, Watcher)>>;
 
-/// The number of dropped watches that are forgotten together.
+/// The number of dropped watches at which the inbox forgets them.
 const MAX_DROPPED: usize = 64;
 
 /// The pending requests and the watches of a session. The maps are ordered, so that a simulation repeats itself.
@@ -299,7 +299,7 @@ impl Handler for Inbox {
     }
 }
 
-/// Tells the inbox that a watch was dropped.
+/// A guard that reports to the inbox that a watch was dropped.
 struct WatchGuard {
     key: Option<WatchKey>,
     watcher: Watcher,
@@ -317,7 +317,7 @@ impl Drop for WatchGuard {
 fn outcome(result: Result<Reply, RequestError>) -> Outcome {
     match result {
         Ok(reply) => Some(Ok(reply)),
-        // An error that ZooKeeper does not define says nothing about the request.
+        // An error that ZooKeeper does not define leaves the outcome unknown.
         Err(RequestError::Refused(number)) => Code::from_number(number).map(Err),
         // The request was not carried out, and may be repeated.
         Err(RequestError::NotSent) => Some(Err(Code::Throttled)),

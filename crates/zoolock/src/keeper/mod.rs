@@ -1,8 +1,8 @@
 //! One session with ZooKeeper, as locks need it.
 //!
-//! Every method sends its request when it is *called*. Without a connection the request is refused. A returned future is for
-//! the answer alone. An `async fn` would send when first polled, and the order of the requests, on which one-flight acquire
-//! depends, would be lost. Dropping an answer does not cancel the request.
+//! Every method sends its request when it is *called*. Without a connection the request is refused. A returned future is only
+//! for the answer: dropping it does not cancel the request. An `async fn` would send when first polled. That would lose the
+//! order of the requests, on which one-flight acquire depends.
 //!
 //! * `open.rs`: opens a session.
 //! * `requests.rs`: sends requests.
@@ -84,7 +84,7 @@ pub(crate) enum OpenError {
 /// The answer to a request.
 pub(crate) type Answer<T, E = KeeperError> = Pin<Box<dyn Future<Output = Result<T, E>> + Send + 'static>>;
 
-/// Resolves when the watch fires, to whether the znode was deleted. Dropping it removes the watch.
+/// A future that resolves when the watch fires, to true if the znode was deleted. Dropping it removes the watch.
 pub(crate) type Watch = Later<bool>;
 
 /// The reason and the message of a failed request.
@@ -94,16 +94,16 @@ pub(crate) struct KeeperError {
     pub(crate) message: String,
 }
 
-/// The access to the znodes that we create. ACLs are not inherited, so each create has one.
+/// The access to the znodes that this client creates. ACLs are not inherited, so each create has one.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Access {
     /// Anyone may do everything.
     Everybody,
-    /// The holder of our credentials may do everything, and these identities may read: scheme and id.
+    /// Clients with the same credentials may do everything, and these identities may read: scheme and id.
     Ours { readers: Vec<(String, String)> },
 }
 
-/// The used part of a Stat.
+/// The fields of a Stat that the library uses.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Stat {
     pub(crate) czxid: Zxid,
@@ -162,7 +162,7 @@ pub(crate) enum Link {
     Over(SessionEnd),
 }
 
-/// A function that is told when an attach was requested, and the shortest session timeout that was granted so far.
+/// A function that gets the time of the request for an attach, and the shortest session timeout that was granted so far.
 pub(crate) type OnGrant = Box<dyn Fn(Instant, Duration) + Send + Sync>;
 
 /// A boxed future.
@@ -175,6 +175,6 @@ pub(crate) struct Keeper {
     acls: Arc<[Acl]>,
     deferral: Deferral,
     dropped: Arc<Dropped>,
-    /// Send a deferred release that no create joins.
+    /// The runtime of the tasks that send a deferred release that no create joins.
     tasks: Tasks,
 }

@@ -87,7 +87,8 @@ fn config(opening: &Opening) -> SessionConfig {
     config
 }
 
-/// Checks that the server knows us by SASL. A server that does not require SASL may accept a session without an identity.
+/// Checks that the server knows a SASL identity of the session. A server that does not require SASL may accept a session without
+/// one.
 fn check_sasl_identity(reply: Result<Reply, Option<Code>>) -> Result<(), OpenError> {
     match reply {
         Ok(Reply::Clients(known)) if known.iter().any(|(scheme, _)| scheme == "sasl") => Ok(()),

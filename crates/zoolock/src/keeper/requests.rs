@@ -1,7 +1,7 @@
 //! The requests of a session, and the futures for their replies.
 //!
-//! A caller that is no acquisition awaits the future. The driver builds the requests of its acquisitions here, too, and gets
-//! the replies as arrivals (`inbox.rs`).
+//! The driver also builds the requests of its acquisitions here, and gets the replies as arrivals (`inbox.rs`). Other callers
+//! await the futures.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -50,7 +50,7 @@ impl Keeper {
         self.client.is_connected()
     }
 
-    /// Attaches the session on a new connection, as [`zoolock_client::Session::reattach`] says.
+    /// Attaches the session on a new connection; see [`zoolock_client::Session::reattach`].
     pub(crate) fn reattach(&self, is_hopeless: bool, works: bool) {
         self.client.with(|session, _, now| session.reattach(is_hopeless, works, now));
     }
@@ -62,7 +62,7 @@ impl Keeper {
 
     // ---- requests of acquisitions ----
 
-    /// Sends a request of an acquisition, and the watch that it sets.
+    /// Sends a request of an acquisition. `watch`: the number of the watch that it sets.
     pub(crate) fn send(&self, request: &Request, to: Address, watch: Option<WatchNumber>) {
         let _no_other = self.release_first();
         self.send_now(request, To::Acquisition(to, watch));
@@ -73,13 +73,12 @@ impl Keeper {
         lock(&self.dropped).push((key, Watcher::Acquisition(contender, watch)));
     }
 
-    /// Returns the request that reads a znode and watches it. If it does not exist, no watch is left behind.
+    /// Returns the request that reads a znode and watches it. If it does not exist, no watch is set.
     pub(crate) fn watching(path: &str) -> (Request, WatchKey) {
         keyed(Request::GetData { path: path.to_owned(), watch: true })
     }
 
-    /// Returns the request that lists the children of a znode and watches them. If it does not exist, no watch is left
-    /// behind.
+    /// Returns the request that lists the children of a znode and watches them. If it does not exist, no watch is set.
     pub(crate) fn watching_children(path: &str) -> (Request, WatchKey) {
         keyed(Request::GetChildren2 { path: path.to_owned(), watch: true })
     }
@@ -219,7 +218,7 @@ impl Keeper {
         self.call(&listing(path), |(reply, _)| names(reply))
     }
 
-    /// Lists the children of a znode and watches them. If it does not exist, no watch is left behind.
+    /// Lists the children of a znode and watches them. If it does not exist, no watch is set.
     pub(crate) fn watch_children(&self, path: &str) -> Answer<(Vec<String>, Stat, Watch)> {
         self.call(&Keeper::watching_children(path).0, |(reply, watch)| {
             let (names, stat) = names(reply)?;
@@ -319,7 +318,7 @@ fn results((reply, _): Read) -> Option<Vec<OpResult>> {
     }
 }
 
-/// Returns whether a transaction of one check succeeded.
+/// Returns the outcome of a transaction of one check.
 fn checked(results: &[OpResult]) -> Result<(), KeeperError> {
     match results {
         [OpResult::Check] => Ok(()),

@@ -1,4 +1,4 @@
-//! What an owner holds.
+//! The guards of an owner.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -13,33 +13,34 @@ use crate::guard::{Guard, Previous};
 use crate::session::Connection;
 use crate::tasks::Task;
 
-/// Proof that the lock is its owner's. It is released with the owner's last guard, whichever that is.
+/// A guard of an owner's lock. The lock is released when the owner's last guard is dropped.
 ///
-/// All guards of an owner on a lock share its token, its validity and its loss. Dropping the last one releases the
-/// lock as dropping a [`Guard`] does; if any of them was dropped in a panic, the next holder is told of a panic.
+/// All guards of an owner on a lock share its token, its lease and its loss. Dropping the last one releases the lock as
+/// dropping a [`Guard`] does. If any of them was dropped in a panic, the lock is released like that of a holder that panics.
 #[must_use = "the lock is released when the owner's last guard is dropped"]
 pub struct ReentrantGuard {
-    /// Taken only when the guard goes.
+    /// `None` only after the guard was dropped or released.
     held: Option<Arc<Held>>,
 }
 
 impl ReentrantGuard {
-    /// A number that rises with every grant, for the resource to check. The same for all guards of the owner.
+    /// Returns the fencing token, which rises with every grant. The resource checks it. All guards of the owner have
+    /// the same token.
     pub fn token(&self) -> FencingToken {
         self.guard().token()
     }
 
-    /// Until when the lock may be believed to be ours; see [`Guard::valid_until`].
+    /// Returns the lease deadline; see [`Guard::valid_until`].
     pub fn valid_until(&self) -> Deadline {
         self.guard().valid_until()
     }
 
-    /// Whether the lock may be believed to be ours now; see [`Guard::is_valid`].
+    /// Returns whether the owner may rely on the lock now; see [`Guard::is_valid`].
     pub fn is_valid(&self) -> bool {
         self.guard().is_valid()
     }
 
-    /// Waits until the lock is lost. Resolves at once, and always the same, if it has been.
+    /// Waits until the lock is lost. Resolves at once if it is lost already, and always to the same reason.
     ///
     /// # Cancel safety
     /// Can be dropped and called again at any time.
@@ -47,27 +48,27 @@ impl ReentrantGuard {
         self.guard().lost().await
     }
 
-    /// Why the lock was lost, if that is known already. Waits for nothing.
+    /// Returns the reason of the loss, if it is known already. Does not wait.
     pub fn loss(&self) -> Option<LossReason> {
         self.guard().loss()
     }
 
-    /// How the holder before this owner left.
+    /// Returns how the holder before this owner left.
     pub fn previous(&self) -> Previous {
         self.guard().previous()
     }
 
-    /// The directory of the lock.
+    /// Returns the path of the lock directory.
     pub fn path(&self) -> &str {
         self.guard().path()
     }
 
-    /// The node that holds the lock.
+    /// Returns the path of the znode that holds the lock.
     pub fn node_path(&self) -> String {
         self.guard().node_path()
     }
 
-    /// Waits until somebody asks the owner to let go. It is a request, nothing more.
+    /// Waits until the owner is asked to release the lock. It is only a request.
     ///
     /// # Cancel safety
     /// Can be dropped and called again at any time.
@@ -75,13 +76,13 @@ impl ReentrantGuard {
         self.guard().revoked().await;
     }
 
-    /// Whether somebody has asked the owner to let go.
+    /// Returns whether the owner has been asked to release the lock.
     pub fn is_revoked(&self) -> bool {
         self.guard().is_revoked()
     }
 
-    /// Whether somebody has asked the owner to let go by now, if only while it stood in the queue. Asks the service, if
-    /// that is not known yet; false if the lock is lost.
+    /// Returns whether the owner has been asked to release the lock by now, also while it was a waiter. Asks the
+    /// server if that is not known yet. Returns false if the lock is lost.
     ///
     /// # Cancel safety
     /// Can be dropped and called again at any time.
@@ -89,7 +90,8 @@ impl ReentrantGuard {
         self.guard().revoked_by_now().await
     }
 
-    /// What names this holder to [`revoke`](crate::Mutex::revoke) and [`break_lock`](crate::Mutex::break_lock).
+    /// Returns the ticket, by which [`revoke`](crate::Mutex::revoke) and [`break_lock`](crate::Mutex::break_lock)
+    /// identify this holder.
     pub fn ticket(&self) -> crate::Ticket {
         self.guard().ticket()
     }
@@ -99,23 +101,23 @@ impl ReentrantGuard {
         self.guard().acquisition_id()
     }
 
-    /// The check that a caller puts into its own ZooKeeper transaction.
+    /// Returns the check for the caller's own ZooKeeper transaction.
     pub fn check(&self) -> crate::Check {
         self.guard().check()
     }
 
-    /// What the session is doing: for a word to the user, not for deciding anything.
+    /// Returns the state of the session's connection: for messages to the user, not for decisions.
     pub fn connection(&self) -> watch::Receiver<Connection> {
         self.guard().connection()
     }
 
-    /// How many guards the owner has on this lock now, this one included.
+    /// Returns the number of guards that the owner has on this lock now, including this one.
     pub fn depth(&self) -> u32 {
         self.held().depth.load(Ordering::Acquire)
     }
 
-    /// Gives this guard back. The owner's last one releases the lock and waits until the service has confirmed it;
-    /// any other returns at once.
+    /// Releases this guard. The owner's last guard releases the lock and waits until the server has confirmed it.
+    /// Other guards return at once.
     ///
     /// # Errors
     /// As [`Guard::release`]; [`Error::Lost`] for every guard of a lost lock.
@@ -172,15 +174,15 @@ impl std::fmt::Debug for ReentrantGuard {
     }
 }
 
-/// A lock that an owner holds. Every guard has an `Arc` of it, and so has every answer that nobody has fetched yet;
-/// the lock is released with the last one.
+/// A lock that an owner holds. Each guard has an `Arc` of it, and so has each answer that was not fetched yet. The
+/// lock is released with the last `Arc`.
 pub(super) struct Held {
     guard: Guard,
     depth: AtomicU32,
     limit: u32,
-    /// Whether one of the guards went in a panic: then what was written may be half done, whoever goes last.
+    /// Set if one of the guards was dropped in a panic: the writes may be incomplete, whichever guard is dropped last.
     panicked: AtomicBool,
-    /// Whether anybody ever had a guard: an answer may find that all who asked have gone.
+    /// Set once a guard has existed: an answer may come after all calls were dropped.
     entered: AtomicBool,
     _entry: Entry,
 }
@@ -197,7 +199,7 @@ impl Held {
         }
     }
 
-    /// One guard more.
+    /// Adds a guard.
     pub(super) fn enter(self: Arc<Held>) -> Result<ReentrantGuard, Error> {
         if let Some(lost) = self.loss() {
             return Err(lost);

@@ -1,4 +1,4 @@
-//! Reentrant locking: whoever asks again as the same owner does not wait for itself.
+//! Reentrant locks: an owner that holds a lock can take it again without waiting for itself.
 
 mod guard;
 mod question;
@@ -16,17 +16,17 @@ use crate::error::Error;
 use crate::mutex::Mutex;
 use crate::zoolock::Zoolock;
 
-/// Whoever may take the same lock several times: a value that you pass on, no task and no thread.
+/// An owner of locks, which may take the same lock several times. It is a value that you pass on, no task and no thread.
 ///
-/// Tasks move between threads, and one job may be done by several tasks, so nothing but you can say which calls belong
-/// together. Make an owner where a job begins and hand it (or a clone, which is the same owner) to everything that is
-/// part of the job. The first [`Mutex::lock_as`] of an owner acquires the lock, further ones return at once, and the
-/// lock is released with the last [`ReentrantGuard`].
+/// Tasks move between threads, and several tasks may do one job. So only you can say which calls belong together.
+/// Make an owner where a job begins, and pass it (or a clone, which is the same owner) to all parts of the job. The
+/// first [`Mutex::lock_as`] of an owner acquires the lock, further ones return at once, and the lock is released with
+/// the last [`ReentrantGuard`].
 ///
-/// Those who share an owner do not exclude each other: a clone in another task means that both may be inside.
+/// Tasks that share an owner do not exclude each other: with a clone in another task, both may hold the lock at once.
 ///
-/// Whoever looks from outside sees what belongs to one owner ([`Entry::owner`](crate::Entry::owner)), and so who waits
-/// for whom: take all locks of a job as its owner, also those that it takes only once.
+/// Observers see which contenders belong to one owner ([`Entry::owner`](crate::Entry::owner)), and so the waits
+/// between owners. Take all locks of a job as its owner, also a lock that it takes only once.
 ///
 /// Locks are told apart by client and full path. The same owner on two [`Zoolock`]s waits for itself.
 ///
@@ -55,7 +55,7 @@ pub struct Owner {
 }
 
 impl Owner {
-    /// How often an owner may hold the same lock at a time unless said otherwise.
+    /// The default limit on how often an owner may hold the same lock at a time.
     pub const LIMIT: u32 = u16::MAX as u32;
 
     /// Makes an owner that is different from all others.
@@ -63,13 +63,12 @@ impl Owner {
         Owner::with_limit(Owner::LIMIT)
     }
 
-    /// Makes an owner that may hold the same lock at most `limit` times at a time, so that a recursion without an end
-    /// is found out.
+    /// Makes an owner that may hold the same lock at most `limit` times at a time. This detects a recursion without an end.
     pub fn with_limit(limit: u32) -> Owner {
         Owner { locks: Arc::new(Locks::new(limit, AskAs::Owner(drawn().into()))) }
     }
 
-    /// Makes an owner that is the thread which asks.
+    /// Makes an owner for the calling thread.
     pub(crate) fn of_thread() -> Owner {
         Owner { locks: Arc::new(Locks::new(Owner::LIMIT, AskAs::Caller)) }
     }
@@ -91,23 +90,23 @@ impl std::fmt::Debug for Owner {
 }
 
 impl Mutex {
-    /// Waits until the lock is `owner`'s, not at all where it is already.
+    /// Waits until `owner` holds the lock. Returns at once if it holds it already.
     ///
-    /// Calls of the same owner that wait at the same time share one place in the queue and are granted together.
+    /// Calls of the same owner that wait at the same time share one queue position and are granted together.
     ///
     /// # Cancel safety
-    /// Dropping the future gives up the place in the queue, unless another call of the same owner waits on it.
+    /// Dropping the future gives up the queue position, unless another call of the same owner waits there.
     ///
     /// # Errors
-    /// [`Error::Lost`] where the owner has lost the lock, until its last guard is gone: what was lost is not entered
-    /// again. [`Error::Invalid`] where it holds the lock as often as it may. Else as [`Mutex::lock`].
+    /// [`Error::Lost`] if the owner has lost the lock, until its last guard is dropped: a lost lock is not entered
+    /// again. [`Error::Invalid`] if it holds the lock as often as its limit allows. Else as [`Mutex::lock`].
     pub async fn lock_as(&self, owner: &Owner) -> Result<ReentrantGuard, Error> {
         let guard = owner.locks.enter(self, false).await?;
         Ok(guard.expect("only those who try are told that it is busy"))
     }
 
-    /// Takes the lock for `owner` if it is free or already its own, and says `None` if it is not: also while the same
-    /// owner waits for it elsewhere.
+    /// Acquires the lock for `owner` if it is free, or if the owner holds it already. Returns `None` if it is busy,
+    /// also while another call of the same owner waits for it.
     ///
     /// # Cancel safety
     /// As [`Mutex::lock_as`].
@@ -118,7 +117,7 @@ impl Mutex {
         owner.locks.enter(self, true).await
     }
 
-    /// Waits until the lock is `owner`'s, at most for `timeout`.
+    /// Waits until `owner` holds the lock, at most for `timeout`.
     ///
     /// # Cancel safety
     /// As [`Mutex::lock_as`].
@@ -129,7 +128,7 @@ impl Mutex {
         self.lock_as_deadline(owner, Zoolock::deadline_after(timeout)).await
     }
 
-    /// Waits until the lock is `owner`'s, at most until `deadline`.
+    /// Waits until `owner` holds the lock, at most until `deadline`.
     ///
     /// # Cancel safety
     /// As [`Mutex::lock_as`].

@@ -1,7 +1,7 @@
-//! How those who ask as the same owner share one acquisition.
+//! The acquisitions of an owner, each shared by all its calls for the same lock.
 //!
-//! All that an owner holds and asks for is in one map under one mutex. Nothing that may hold a guard is dropped while
-//! it is locked: the drop would lock it again.
+//! One map under one mutex has all locks that an owner holds or waits for. Nothing that may own a guard is dropped
+//! while the mutex is locked: the drop would lock it again.
 
 use std::collections::HashMap;
 use std::pin::Pin;
@@ -32,23 +32,23 @@ struct Key {
     path: LockPath,
 }
 
-/// How an owner stands to a lock.
+/// The state of a lock for an owner.
 enum Place {
     Asked(Question),
     Held(Weak<Held>),
 }
 
-/// An acquisition under way, shared by all who ask as this owner.
+/// An acquisition under way, shared by all calls of this owner.
 struct Question {
     answer: Shared<Asking>,
     asking: usize,
-    /// Somebody left; also tells this question from later ones.
+    /// Notified when a call is dropped. Its address tells this acquisition from later ones.
     left: Arc<Notify>,
     trying: bool,
 }
 
 type Asking = Pin<Box<dyn Future<Output = Answer> + Send>>;
-/// `None`: busy, for those who only try.
+/// `None` if the lock is busy, for calls that only try.
 type Answer = Result<Option<Arc<Held>>, Error>;
 
 impl Locks {
@@ -60,12 +60,12 @@ impl Locks {
         self.limit
     }
 
-    /// How many locks are held or waited for.
+    /// Returns the number of locks that are held or waited for.
     pub(super) fn count(&self) -> usize {
         lock(&self.places).len()
     }
 
-    /// `None`: busy, for those who only try.
+    /// Acquires the lock, or enters it again. Returns `None` if it is busy and the call only tries.
     pub(super) async fn enter(
         self: &Arc<Self>,
         mutex: &Mutex,
@@ -86,7 +86,7 @@ impl Locks {
             match asker.answer().await? {
                 Some(held) => return held.enter().map(Some),
                 None if trying => return Ok(None),
-                // It was somebody else's try; now we wait ourselves.
+                // It was the attempt of another call. This call waits.
                 None => {}
             }
         }
@@ -124,7 +124,7 @@ impl Locks {
         found
     }
 
-    /// Stands in the queue once for all who ask.
+    /// Queues once for all calls.
     async fn ask(self: Arc<Self>, key: Key, mutex: Mutex, trying: bool) -> Answer {
         let answer = if trying { mutex.try_lock().await } else { mutex.lock().await.map(Some) };
         let answer = answer.map(|guard| {
@@ -133,7 +133,7 @@ impl Locks {
                 Arc::new(Held::new(guard, self.limit, entry))
             })
         });
-        // Nobody joins a question that is answered: a failure would be told again to whoever tries again.
+        // Drops the completed acquisition from the map: a later call must not get its failure again.
         let _question = {
             let mut places = lock(&self.places);
             match &answer {
@@ -145,7 +145,7 @@ impl Locks {
     }
 }
 
-/// Takes a lock off its owner's map when it is dropped, unless somebody has put a newer one there.
+/// The entry of a lock in its owner's map. Dropping it removes the lock, unless the map has a newer entry.
 pub(super) struct Entry {
     owner: Arc<Locks>,
     key: Key,
@@ -160,7 +160,7 @@ impl Drop for Entry {
     }
 }
 
-/// One of those who wait for the answer to a question.
+/// A call that waits for the shared acquisition.
 struct Asker {
     owner: Arc<Locks>,
     key: Key,
@@ -178,7 +178,7 @@ impl Asker {
             tokio::select! {
                 biased;
                 answer = &mut self.answer => return answer,
-                // Whoever was polling the question left, perhaps with a wake-up that was meant for it: ask again.
+                // The call that polled the acquisition was dropped, perhaps with a wake-up for it: poll again.
                 () = left => {}
             }
         }
@@ -187,7 +187,7 @@ impl Asker {
 
 impl Drop for Asker {
     fn drop(&mut self) {
-        // Held until the map is unlocked: with the last of us goes the place in the queue.
+        // Kept until the map is unlocked: the last call drops the queue position.
         let _question = {
             let mut places = lock(&self.owner.places);
             match places.get_mut(&self.key) {
@@ -202,11 +202,11 @@ impl Drop for Asker {
     }
 }
 
-/// What an owner finds where it asks.
+/// The state of a lock when a call begins.
 enum Found {
     Held(Arc<Held>),
     Question(Asker),
-    /// Somebody stands in the queue as this owner.
+    /// Another call of this owner waits in the queue.
     Waiting,
 }
 
@@ -226,7 +226,7 @@ mod tests {
         }
     }
 
-    /// Polls once; whether it is woken later is to be seen.
+    /// Polls once. Records in `woken` whether it is woken later.
     fn poll<F: Future + ?Sized>(future: Pin<&mut F>, woken: &Arc<Woken>) -> Poll<F::Output> {
         woken.0.store(false, Ordering::SeqCst);
         future.poll(&mut Context::from_waker(&Waker::from(woken.clone())))
@@ -237,8 +237,8 @@ mod tests {
         let owner = Arc::new(Locks::new(1, AskAs::Caller));
         let woken = Arc::new(Woken::default());
         let other: Arc<StdMutex<Option<Asking>>> = Arc::default();
-        // The answer comes while the question is being polled, after the look that would have seen it. Everybody is
-        // woken; the other one comes, finds it being polled, and sleeps again.
+        // The answer comes while the acquisition is being polled, after the check that would have seen it. All calls
+        // are woken. The other call finds the acquisition being polled, and sleeps again.
         let mut came = false;
         let question: Asking = Box::pin(std::future::poll_fn({
             let (other, woken) = (other.clone(), woken.clone());

@@ -1,6 +1,6 @@
 //! Replaces the operating system in a simulation. For the simulation of this workspace alone.
 //!
-//! A [`Host`] is one simulated machine. Everything that runs inside [`enter`] takes its clock, its alarm, its random numbers
+//! A [`Host`] is one simulated machine. Everything that runs inside [`enter`] gets its clock, its alarm, its random numbers
 //! and its tasks from it. Its sessions are those of `zoolock-client`, on the host's network ([`Platform`]). Timers are
 //! tokio's, and a simulation pauses tokio's clock. There is no other difference.
 
@@ -30,7 +30,7 @@ pub trait Host: Platform {
 
 /// A task of a [`Host`].
 pub trait Job: Send + Sync + 'static {
-    /// Ends the task where it would wait next, but not before this returns.
+    /// Ends the task at its next wait, but not before this returns.
     fn abort(&self);
     /// Returns whether the task has ended.
     fn is_finished(&self) -> bool;
@@ -46,7 +46,7 @@ pub fn enter(host: &Arc<dyn Host>) -> Inside {
     Inside(HOST.replace(Some(host.clone())))
 }
 
-/// See [`enter`].
+/// The scope of [`enter`].
 pub struct Inside(Option<Arc<dyn Host>>);
 
 impl Drop for Inside {

@@ -61,7 +61,7 @@ impl Gathered {
         }
     }
 
-    /// A directory of which nothing may be read.
+    /// Returns a directory of which nothing may be read.
     pub(super) fn hidden(path: LockPath) -> Gathered {
         Gathered { unread: vec![path.clone()], ..Gathered::nothing(path) }
     }

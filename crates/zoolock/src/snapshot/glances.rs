@@ -9,8 +9,8 @@ use super::{Known, Snapshot, View, describe, gathered};
 use crate::acquire::Lock;
 use crate::error::Error;
 
-/// Takes repeated snapshots of one lock. Each contender is read once, so its data is as old as that read.
-/// That includes [`Entry::revoked`](crate::Entry::revoked).
+/// A reader of repeated snapshots of one lock. It reads each contender once, so the contender's data is as old as
+/// that read. That includes [`Entry::revoked`](crate::Entry::revoked).
 #[derive(Debug)]
 pub struct Glances {
     lock: Lock,
@@ -18,11 +18,11 @@ pub struct Glances {
     known: Known,
     /// Creation of the directory that `known` belongs to: a new directory restarts the sequence numbers.
     made: Option<Zxid>,
-    /// Set if our own queue position is wanted.
+    /// Set if the queue position of this client is wanted.
     finds_us: bool,
 }
 
-/// One snapshot, and our queue position.
+/// One snapshot, and the queue position of this client.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct Glance {
@@ -79,7 +79,7 @@ impl Glances {
         !own.is_empty() && here.contenders.iter().any(|contender| own.contains(&contender.path(&here.path)))
     }
 
-    /// Asks each of our sessions for its own znodes here: names do not tell their session.
+    /// Asks each session of this client for its own znodes here: names do not tell their session.
     async fn find_us(&mut self, here: &Gathered) {
         self.known.own.clear();
         if here.contenders.is_empty() {

@@ -1,12 +1,12 @@
-//! How those look who only look: not faster than others can stand.
+//! Reads for observers, limited so that they do not delay other requests.
 
 use futures_util::future::join;
 use tokio::sync::Semaphore;
 
 use crate::keeper::{Answer, Keeper, KeeperError, Stat};
 
-/// How many questions are under way at a time, in all. So many keep a connection busy over any local network; more
-/// would only stand before what others of the same session ask, the renewal of its lease among it.
+/// Maximum number of reads in flight. They keep a connection busy over any local network. More would only delay the
+/// other requests of the session, such as the renewal of its lease.
 pub(crate) const AT_ONCE: usize = 64;
 
 /// The reads of a session.
@@ -30,7 +30,7 @@ impl Reads for Keeper {
     }
 }
 
-/// Asks the service, a few questions at a time however many tasks ask.
+/// Reads from the server, at most [`AT_ONCE`] at a time for all tasks together.
 pub(crate) struct Reader<'a> {
     keeper: &'a dyn Reads,
     room: Semaphore,
@@ -56,7 +56,7 @@ impl<'a> Reader<'a> {
         self.keeper.exists(path).await
     }
 
-    /// Both at once.
+    /// Sends both reads at once.
     pub(super) async fn data_and_children(
         &self,
         path: &str,

@@ -1,4 +1,4 @@
-//! What a look makes of what changes while it looks.
+//! Snapshots of a lock that changes while it is read.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicI64, AtomicUsize, Ordering};
@@ -12,14 +12,14 @@ use crate::keeper::{Answer, Stat};
 use crate::path::LockPath;
 use crate::session::lock;
 
-/// A directory in which something happens when its children were listed.
+/// A directory that changes when its children are listed.
 struct Changing {
     record: Mutex<Marker>,
     later: Marker,
     children: Vec<String>,
-    /// How many contenders can be read before nothing is answered any more.
+    /// Number of contenders that can be read. Later reads get no answer.
     answers: AtomicUsize,
-    /// When the contenders were made.
+    /// `czxid` of the contenders.
     born: AtomicI64,
 }
 
@@ -61,7 +61,7 @@ fn marker(left: Left, sequence: Sequence) -> Marker {
     Marker { directory: DIRECTORY, left, sequence, tracked: true }
 }
 
-/// The record says this, then the queue is read, and by then the record says that.
+/// Returns a directory whose record is `before` until the queue is read, and `later` from then on.
 fn changing(before: Marker, later: Marker, children: &[&str]) -> Changing {
     let children = children.iter().map(|&child| child.to_owned()).collect();
     let (answers, born) = (AtomicUsize::new(usize::MAX), AtomicI64::new(5));
@@ -74,7 +74,7 @@ fn path() -> LockPath {
     LockPath::from_server("/locks/x".to_owned())
 }
 
-/// What is seen by one who looks again and again; `None` where nothing is answered.
+/// Takes one snapshot with a cache. Returns `None` if a read gets no answer.
 fn glance(keeper: &Changing, known: &mut Known) -> Option<Snapshot> {
     let reader = Reader::new(keeper);
     let look = async {
@@ -84,7 +84,8 @@ fn glance(keeper: &Changing, known: &mut Known) -> Option<Snapshot> {
     futures_lite::future::block_on(futures_lite::future::poll_once(look))
 }
 
-/// What is told where the record said that the last one holds, then the queue was read, and meanwhile it changed.
+/// Returns the previous holder of a snapshot. The record shows that the last holder holds, and changes to `later`
+/// when the queue is read.
 fn told(later: Left, by: Sequence, children: &[&str]) -> (&'static str, Option<u32>) {
     let keeper = changing(marker(Left::Held, LAST), marker(later, by), children);
     let seen = futures_lite::future::block_on(read(&Reader::new(&keeper), path(), &VIEW)).expect("a look");
@@ -96,7 +97,7 @@ fn one_who_let_go_between_record_and_queue_has_not_crashed() {
     assert_eq!(told(Left::Released, LAST, &[]), ("clean", Some(4)));
     assert_eq!(told(Left::Panicked, LAST, &["lock-0000000005"]), ("panicked", Some(4)));
     assert_eq!(told(Left::Broken, LAST, &["lock-0000000005"]), ("broken", Some(4)));
-    // Somebody came and begun after that; how the one before it left is written over.
+    // Another holder has begun since. It has overwritten how its predecessor left.
     assert_eq!(told(Left::Held, Sequence(5), &[]), ("unknown", None));
 }
 
@@ -118,7 +119,7 @@ fn a_queue_that_is_too_long_for_one_look_is_seen_after_a_few() {
     }
     keeper.answers.store(1, Ordering::Relaxed);
     assert_eq!(glance(&keeper, &mut known).expect("all were read").waiting, 2);
-    // And not again.
+    // They are not read again.
     assert_eq!(glance(&keeper, &mut known).expect("all are known").waiting, 2);
 }
 
@@ -135,7 +136,7 @@ fn who_was_seen_and_let_go_between_record_and_queue_has_not_gone_without_a_word(
         let seen = glance(&changing(before, marker(later, LAST), &[]), &mut known).expect("a look");
         assert_eq!((seen.previous, seen.previous_number), (previous, Some(4)));
     }
-    // It wrote nothing.
+    // The holder wrote no marker.
     glance(&here, &mut known).expect("a look");
     let seen = glance(&changing(before, before, &[]), &mut known).expect("a look");
     assert_eq!(seen.previous_number, Some(3));

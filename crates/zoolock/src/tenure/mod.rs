@@ -1,11 +1,11 @@
-//! The tasks of one process that share one place in the queue of a mutex.
+//! Tenures: the tasks of one process share one position in the queue of a mutex.
 //!
-//! What may be done when is decided by [`zoolock_core::tenure`]; here are the tasks that wait, the clock, and the one
-//! acquisition that stands for them all.
+//! The machine in [`zoolock_core::tenure`] makes all decisions. This module has the waiting tasks, the clock, and the one
+//! acquisition for all of them.
 //!
-//! * `shared.rs`: the machine with what it works on.
-//! * `share.rs`: what one task has of it.
-//! * `news.rs`: who else comes, how late it is, whether the lock is lost.
+//! * `shared.rs`: runs the machine.
+//! * `share.rs`: one task's turn.
+//! * `news.rs`: reports other contenders, timers, revocation and loss to the machine.
 
 mod news;
 mod share;
@@ -30,10 +30,10 @@ use crate::path::LockPath;
 use crate::session::lock;
 use shared::Asked;
 
-/// Neither passes nor time, and nothing is kept.
+/// The limits of a lock that is not passed on and not kept.
 pub(crate) const ALONE: Limits = Limits { max_passes: 0, max_hold: Duration::ZERO, linger: Duration::ZERO };
 
-/// What two handles have to agree upon to share a place.
+/// The settings that two handles must have in common to share a queue position.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 struct Settings {
     limits: Limits,
@@ -50,7 +50,7 @@ impl Settings {
     }
 }
 
-/// The tenures of one client: all its tasks have to find the same.
+/// The tenures of one client. All its tasks find the same one for the same lock and settings.
 #[derive(Default)]
 pub(crate) struct Tenures(Mutex<HashMap<(LockPath, Settings), Weak<Shared>>>);
 
@@ -70,19 +70,19 @@ impl Tenures {
     }
 }
 
-/// The places that a handle and its clones share, so that they need not be looked for each time, and stay while one of
-/// them does. Several only where a clone was given other settings.
+/// The tenures that a handle and its clones use. It saves the search in [`Tenures`], and keeps a tenure as long as one of the
+/// handles. There are several only if a clone has other settings.
 #[derive(Clone, Default)]
 pub(crate) struct Known(Arc<Mutex<Vec<Arc<Shared>>>>);
 
 impl Lock {
-    /// Asks from now on as one of the tasks of this process.
+    /// Makes the handle share one queue position with the other tasks of this process.
     pub(crate) fn share_place(&mut self, limits: Limits) {
         self.options.tenure = Some(limits);
         self.tenure = Some(Known::default());
     }
 
-    /// The place that it shares.
+    /// Returns the tenure of this handle.
     fn shared(&self, limits: Limits) -> Result<Arc<Shared>, Error> {
         let settings = Settings::of(&self.options, limits);
         let Some(Known(known)) = &self.tenure else { return self.zoolock.tenures().of(self, settings) };
@@ -96,7 +96,7 @@ impl Lock {
     }
 }
 
-/// Asks for the lock as one of the tasks of this process. `None`: busy, or too late.
+/// Acquires the lock as one of the tasks of this process. Returns `None` if the lock is busy, or the deadline has passed.
 pub(crate) async fn acquire(asked: &Lock, limits: Limits, patience: Patience) -> Result<Option<Held>, Error> {
     if asked.options.crash_detection && !limits.linger.is_zero() {
         return Err(Error::invalid(
@@ -125,7 +125,7 @@ pub(crate) async fn acquire(asked: &Lock, limits: Limits, patience: Patience) ->
     };
     match held {
         Some(held) if !held.is_valid() => {
-            // The grant waited for us longer than the lease lasts.
+            // The task polled the grant only after the lease had ended.
             let reason = held.loss().unwrap_or(LossReason::Unreachable);
             Err(Error::Lost { path: asked.path(), reason })
         }

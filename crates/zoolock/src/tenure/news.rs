@@ -12,7 +12,7 @@ use crate::clock;
 use crate::driver::Acquisition;
 use crate::session::{Connection, WatchReservation, lock};
 
-/// Reports an event of acquisition `number`. Returns whether that is still current.
+/// Reports an event of acquisition `number`. Returns whether that acquisition is still current.
 fn tell(shared: &Weak<Shared>, number: u64, input: Input) -> bool {
     shared.upgrade().is_some_and(|shared| shared.news(number, input))
 }
@@ -65,14 +65,14 @@ pub(super) async fn look(shared: Weak<Shared>, acquisition: Arc<Acquisition>, nu
             if !tell(&shared, number, Input::Alone) {
                 return;
             }
-            // The watch also resolves when it is removed, and then another contender may have come.
+            // The watch also resolves when it is removed. Then another contender may have queued.
             watch.await;
         }
     }
     tell(&shared, number, Input::NotAlone);
 }
 
-/// Reports the alarm when its time has come.
+/// Reports the alarm at its time.
 pub(super) async fn wake(shared: Weak<Shared>, number: u64) {
     loop {
         let left = {

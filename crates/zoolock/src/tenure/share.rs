@@ -12,7 +12,7 @@ use crate::held::Held;
 use crate::options::Options;
 use crate::session::lock;
 
-/// A task's turn.
+/// A task's turn with the shared lock.
 pub(crate) struct Share {
     shared: Arc<Shared>,
     who: LocalId,

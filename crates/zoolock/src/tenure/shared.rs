@@ -37,10 +37,10 @@ pub(super) struct State {
     held: Option<Held>,
     /// The listeners of the task that has the lock.
     slot: ListenerSlot,
-    /// The task whose listeners are told how many contenders are ahead in the lock's queue.
+    /// The task whose listeners get the number of contenders that are ahead in the lock's queue.
     asking: Option<(LocalId, ListenerSlot)>,
     next: u64,
-    /// Number of the current acquisition. It tells events of earlier acquisitions.
+    /// Number of the current acquisition. It distinguishes its events from those of earlier acquisitions.
     pub(super) number: u64,
     /// The background tasks of the current acquisition.
     tasks: Vec<Task>,
@@ -135,7 +135,7 @@ impl Shared {
         Asked::Waits(Waiting { shared: self.clone(), who, answer })
     }
 
-    /// Takes the lock if it is free. The tasks share it from then on, unless others asked for it meanwhile.
+    /// Acquires the lock if it is free. From then on the tasks share it, unless others have asked for it since.
     pub(super) async fn try_alone(self: &Arc<Self>, options: &Options) -> Result<Option<Held>, Error> {
         let slot = ListenerSlot::default();
         slot.set(options.listeners.clone());
@@ -151,7 +151,7 @@ impl Shared {
             return Ok(Some(held));
         }
         let who = state.new_id();
-        // We already have the acquisition that it asks for.
+        // The acquisition that the machine asks for exists already.
         let _ = self.step(state, Input::Ask(who));
         state.number += 1;
         self.begin(state, held, slot);
@@ -167,7 +167,7 @@ impl Shared {
         Ok(granted)
     }
 
-    /// Ends a task's turn, as `input` says.
+    /// Ends a task's turn with `input`.
     pub(super) fn done(self: &Arc<Self>, who: LocalId, input: Input, options: &Options) -> TurnEnd {
         let state = &mut *lock(&self.state);
         if state.machine.holder() != Some(who) {
@@ -176,7 +176,7 @@ impl Shared {
         }
         let end = state.held.as_ref().and_then(|held| held.acquisition().session().end());
         if let Some(end @ (SessionEnd::Closed | SessionEnd::AuthFailed)) = end {
-            // Close before the event arrives: a task that asks again now would open another session.
+            // Closes before the event arrives: a task that asks again now would open another session.
             self.close(state, end);
             return TurnEnd::LetGo;
         }
@@ -184,7 +184,7 @@ impl Shared {
         let lets_go = outputs.iter().any(|output| matches!(output, Output::LetGo(_)));
         let end = match &state.held {
             Some(held) if !lets_go => {
-                // Report before the next task is told that it has the lock.
+                // Reports the release before the next task gets the lock.
                 options.listeners.tell(LockEvent::Released(held.ticket()));
                 state.slot.set(Listeners::default());
                 TurnEnd::PassedOn
@@ -246,7 +246,7 @@ impl Shared {
                             continue;
                         };
                         let held = self.share_held(state, who, pass, &options);
-                        // This cannot fail: a waiter that gives up says so first, under our mutex.
+                        // This cannot fail: a waiter that gives up is removed first, under this mutex.
                         let _ = sender.send(Ok(held));
                     }
                 },
@@ -337,8 +337,7 @@ impl Shared {
     async fn acquire_shared(self: Arc<Self>, number: u64, slot: ListenerSlot) {
         let outcome = loop {
             match self.acquire_with(&slot, Patience::ForEver).await {
-                // The task polled the grant only after the lease had ended. The waiters may still get the
-                // lock.
+                // The grant was polled only after the lease had ended. The waiters may still get the lock.
                 Err(Error::Lost { reason: LossReason::Unreachable, .. }) => {}
                 outcome => break outcome,
             }
@@ -349,7 +348,7 @@ impl Shared {
                 self.begin(state, held, slot);
                 self.handle_event(state, Input::Granted);
             }
-            // No task wants the lock any more.
+            // No task wants this grant.
             Ok(held) => held.iter().for_each(Held::give_back),
             Err(error) if state.number == number => self.fail(state, &error),
             Err(_) => {}
@@ -366,7 +365,7 @@ impl State {
     fn let_go(&mut self, how: How) {
         let Some(held) = self.held.take() else { return };
         match how {
-            // Not as this thread leaves, which may unwind for another reason.
+            // Not `left_by_this_thread`: this thread may unwind for another reason.
             How::Released => held.release_as(Left::Released),
             How::Panicked => held.release_as(Left::Panicked),
             How::Untouched => held.give_back(),
@@ -378,12 +377,12 @@ impl State {
         self.number += 1;
         self.tasks.drain(..).for_each(|task| task.abort());
         self.alarm = None;
-        // Does not clear the listeners: the last task must still be told of its release.
+        // Does not clear the listeners: the last task must still get the event of its release.
         self.slot = ListenerSlot::default();
         self.asking = None;
     }
 
-    /// Stops the events of a task that does not wait any more.
+    /// Stops the events of a task that has stopped waiting.
     pub(super) fn stop_events(&mut self, who: LocalId) {
         if let Some((_, slot)) = self.asking.take_if(|(asking, _)| *asking == who) {
             slot.set(Listeners::default());
@@ -396,7 +395,7 @@ impl Drop for Shared {
         if self.is_forked() {
             return;
         }
-        // Releases a lock that is kept, since no handle is left that could ask for it.
+        // Releases a lock that is kept: no handle is left that could ask for it.
         let state = &mut *lock(&self.state);
         let how = if state.machine.has_worked() { How::Released } else { How::Untouched };
         state.let_go(how);

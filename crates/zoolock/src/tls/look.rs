@@ -1,4 +1,4 @@
-//! Why a handshake fails: looked at only when there is no session, so that the error can say it.
+//! Diagnoses a failed TLS handshake, so that the error can name the cause. It runs only when no session was opened.
 
 use std::io;
 use std::net::SocketAddr;
@@ -14,17 +14,17 @@ use tokio_rustls::rustls::{
 use super::{Certificates, Tls, provider, server_name};
 use crate::connect::{Hello, shake_hands};
 
-/// How a host behaves to those who speak TLS.
+/// The behaviour of a host towards a client with TLS.
 pub(crate) enum Outcome {
-    /// Something else is wrong.
+    /// Any other finding, as a text.
     Said(String),
-    /// It does not accept our certificate, or asks for one.
+    /// The host does not accept the client's certificate, or asks for one.
     Refuses(String),
-    /// It does not speak TLS.
+    /// The host does not speak TLS.
     Plain,
 }
 
-/// Shakes hands as a session would.
+/// Does the handshake that a session would do.
 pub(crate) async fn look(certificates: &Certificates, host: &str, stream: TcpStream) -> Outcome {
     let name = match server_name(host) {
         Ok(name) => name,
@@ -33,7 +33,7 @@ pub(crate) async fn look(certificates: &Certificates, host: &str, stream: TcpStr
     let tls = &certificates.tls;
     match TlsConnector::from(certificates.current()).connect(name, stream).await {
         Err(error) => explain(tls, host, &error, false),
-        // A refused certificate shows when the handshake is over for us, at the first read.
+        // The server's refusal of a certificate arrives at the first read, after the handshake has ended for the client.
         Ok(mut stream) => match shake_hands(&mut stream).await {
             Ok(Hello::ZooKeeper) => {
                 Outcome::Said("speaks ZooKeeper over TLS, but opened no session in time".to_owned())
@@ -42,7 +42,7 @@ pub(crate) async fn look(certificates: &Certificates, host: &str, stream: TcpStr
                 Outcome::Said("something answers over TLS, but it does not speak ZooKeeper".to_owned())
             }
             Err(error) => {
-                // Where we could not write to it any more, what it said before is still there.
+                // If a write failed, the alert that the server sent before can still be read.
                 let said = if error.get_ref().is_none() { stream.read_u8().await.err() } else { None };
                 explain(tls, host, &said.unwrap_or(error), true)
             }
@@ -50,8 +50,8 @@ pub(crate) async fn look(certificates: &Certificates, host: &str, stream: TcpStr
     }
 }
 
-/// Returns the reason of TLS for an error of a connection. Returns `None` for an error of another kind, and for an answer
-/// without TLS.
+/// Returns the TLS cause of an error of a connection. Returns `None` for an error of another kind, and for an answer without
+/// TLS.
 pub(super) fn trouble(tls: &Tls, host: &str, error: &io::Error) -> Option<String> {
     of_tls(error)?;
     match explain(tls, host, error, true) {
@@ -60,7 +60,7 @@ pub(super) fn trouble(tls: &Tls, host: &str, error: &io::Error) -> Option<String
     }
 }
 
-/// Returns the error of TLS in an error of a connection.
+/// Returns the TLS error in an error of a connection.
 fn of_tls(error: &io::Error) -> Option<&TlsError> {
     error.get_ref().and_then(|error| error.downcast_ref::<TlsError>())
 }
@@ -69,7 +69,7 @@ fn explain(tls: &Tls, host: &str, error: &io::Error, after: bool) -> Outcome {
     let authorities = tls.authorities.name();
     match of_tls(error) {
         Some(TlsError::InvalidCertificate(why)) => Outcome::Said(match why {
-            // Signed by another of the same name is a bad signature.
+            // A certificate of another authority with the same name has a bad signature.
             CertificateError::UnknownIssuer | CertificateError::BadSignature => {
                 format!("its certificate is signed by none of the authorities in {authorities}")
             }
@@ -95,10 +95,10 @@ fn explain(tls: &Tls, host: &str, error: &io::Error, after: bool) -> Outcome {
             other => format!("its certificate is not accepted ({other})"),
         }),
         Some(TlsError::AlertReceived(alert)) if is_about_certificates(*alert) => refused(tls, alert),
-        // An answer in the clear.
+        // An answer without TLS.
         Some(TlsError::InvalidMessage(_)) => Outcome::Plain,
         Some(other) => Outcome::Said(format!("TLS fails: {other}")),
-        // A server that is busy, or going down, does that too: only what it says is a refusal.
+        // A server that is busy or stops also hangs up. Only an alert is a refusal.
         None if after && tls.has_identity() => Outcome::Said(format!(
             "hangs up after the handshake ({error}); its log may say what is wrong with our certificate"
         )),
@@ -110,7 +110,8 @@ fn explain(tls: &Tls, host: &str, error: &io::Error, after: bool) -> Outcome {
     }
 }
 
-/// What rustls has no word for is an error of webpki's, a crate that it keeps to itself: its name is all that we see of it.
+/// Returns whether the certificate is one of an authority. rustls has no variant for this error of webpki, and does not export
+/// webpki's errors. So only the name of the error can be compared.
 fn is_of_an_authority(why: &OtherError) -> bool {
     format!("{:?}", why.0) == "CaUsedAsEndEntity"
 }
@@ -149,7 +150,7 @@ fn is_about_certificates(alert: AlertDescription) -> bool {
     )
 }
 
-/// Whether a host begins a handshake: for those who speak plainly to a port that does not.
+/// Returns whether a host speaks TLS. It is asked for a client without TLS that gets no ZooKeeper answer.
 pub(crate) async fn speaks_tls(host: &str, addresses: &[SocketAddr]) -> bool {
     let Ok(name) = server_name(host) else { return false };
     let Ok(stream) = TcpStream::connect(addresses).await else { return false };
@@ -157,7 +158,7 @@ pub(crate) async fn speaks_tls(host: &str, addresses: &[SocketAddr]) -> bool {
     else {
         return false;
     };
-    // Nobody is trusted, so that nothing is said to it.
+    // No authority is trusted, so the handshake fails before anything is sent to the host.
     let config = builder.with_root_certificates(RootCertStore::empty()).with_no_client_auth();
     match TlsConnector::from(Arc::new(config)).connect(name, stream).await {
         Ok(_) => true,

@@ -1,4 +1,4 @@
-//! TLS: the trusted authorities, and our own certificate.
+//! TLS: the trusted authorities, and the certificate of the client.
 
 mod look;
 
@@ -34,7 +34,7 @@ const MOST: u64 = 16 << 20;
 /// Maximum time that a new connection waits for certificates that may have been renewed.
 const READ_BOUND: Duration = Duration::from_millis(250);
 
-/// TLS options: the authorities that sign the servers' certificates, and a certificate of our own if the
+/// TLS options: the authorities that sign the servers' certificates, and a client certificate if the
 /// servers ask for one. All of it is PEM, in files or in memory. Pass it to
 /// [`Builder::tls`](crate::Builder::tls).
 ///
@@ -82,7 +82,7 @@ impl Tls {
         Tls { authorities: Pem::File(authorities.into()), identity: None }
     }
 
-    /// Like [`Tls::with_ca_file`], with the text itself.
+    /// Trusts the authorities in this text, as [`Tls::with_ca_file`] does for a file.
     pub fn with_ca(authorities: impl Into<String>) -> Tls {
         let text = Zeroizing::new(authorities.into());
         Tls { authorities: Pem::Text("the authorities", text), identity: None }
@@ -96,7 +96,7 @@ impl Tls {
         self
     }
 
-    /// Like [`Tls::identity_files`], with the texts themselves.
+    /// Presents the certificate in this text, as [`Tls::identity_files`] does for files.
     pub fn identity(mut self, certificate: impl Into<String>, key: impl Into<String>) -> Tls {
         self.identity = Some(Identity {
             certificate: Pem::Text("our certificate", Zeroizing::new(certificate.into())),
@@ -116,7 +116,7 @@ impl Tls {
         Tls { authorities: self.authorities.clone(), identity: None }
     }
 
-    /// For the command: checks the certificates. Not a stable interface.
+    /// Checks the certificates. For the command; not a stable interface.
     ///
     /// # Errors
     /// [`Error::Invalid`] names the file that cannot be read or used.
@@ -125,7 +125,8 @@ impl Tls {
         self.load().map(drop)
     }
 
-    /// For the command, which asks servers for more than ZooKeeper's protocol offers. Not a stable interface.
+    /// Starts TLS on a connection. For the command, which asks servers for more than ZooKeeper's protocol offers. Not a stable
+    /// interface.
     #[doc(hidden)]
     pub async fn wrap(&self, host: &str, stream: TcpStream) -> io::Result<TlsStream<TcpStream>> {
         let invalid = |error: Error| io::Error::new(io::ErrorKind::InvalidInput, error);
@@ -133,8 +134,8 @@ impl Tls {
         TlsConnector::from(self.load().map_err(invalid)?).connect(name, stream).await
     }
 
-    /// For the command: returns the reason of TLS for an error of a connection to this host, if TLS is the reason. Not a
-    /// stable interface.
+    /// Returns the TLS cause of an error of a connection to this host, if TLS is the cause. For the command; not a stable
+    /// interface.
     #[doc(hidden)]
     pub fn trouble(&self, host: &str, error: &io::Error) -> Option<String> {
         trouble(self, host, error)

@@ -24,7 +24,7 @@ const MAX_LISTED: usize = 200;
 /// Maximum number of deadlocks that are described.
 const MAX_DESCRIBED: usize = 20;
 
-/// `/graph`: the page.
+/// Serves `/graph`.
 pub(in crate::ui) async fn graph(State(site): State<Site>, headers: HeaderMap) -> Response {
     let board = site.boards.look(true, PATIENCE).await;
     let viewer = site.viewer(&headers);

@@ -39,7 +39,7 @@ pub(in crate::ui) struct LockParams {
     done: Option<Outcome>,
 }
 
-/// `/lock`: the page of one lock.
+/// Serves `/lock`, the page of one lock.
 pub(in crate::ui) async fn lock(
     State(site): State<Site>,
     headers: HeaderMap,

@@ -41,7 +41,7 @@ pub(in crate::ui) struct Asked {
     page: Option<usize>,
 }
 
-/// `/`: the page with all locks.
+/// Serves `/`, the page with all locks.
 pub(in crate::ui) async fn locks(
     State(site): State<Site>,
     headers: HeaderMap,

@@ -31,7 +31,7 @@ pub(in crate::ui) struct LogoutForm {
     csrf: String,
 }
 
-/// `/login`: the login page.
+/// Serves `/login`, the login page.
 pub(in crate::ui) async fn form(
     State(site): State<Site>,
     headers: HeaderMap,
@@ -46,7 +46,7 @@ pub(in crate::ui) async fn form(
     }
 }
 
-/// `/login`: checks the token of the form.
+/// Handles `POST /login`: checks the token of the form.
 pub(in crate::ui) async fn log_in(
     State(site): State<Site>,
     Extension(peer): Extension<Peer>,
@@ -83,7 +83,7 @@ pub(in crate::ui) async fn log_in(
     }
 }
 
-/// `/logout`: ends the login.
+/// Handles `POST /logout`: ends the login.
 pub(in crate::ui) async fn log_out(
     State(site): State<Site>,
     headers: HeaderMap,

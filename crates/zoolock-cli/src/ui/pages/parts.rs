@@ -48,7 +48,7 @@ pub(super) fn rate(rate: Option<f64>) -> String {
     }
 }
 
-/// Formats a number with spaces between thousands, as in all languages.
+/// Formats a number with narrow spaces between groups of three digits, which readers of all languages understand.
 pub(super) fn count(number: usize) -> String {
     let digits = number.to_string();
     let mut text = String::new();

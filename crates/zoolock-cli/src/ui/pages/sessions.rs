@@ -27,7 +27,7 @@ pub(in crate::ui) struct SessionsParams {
     page: Option<usize>,
 }
 
-/// `/sessions`
+/// Serves `/sessions`.
 pub(in crate::ui) async fn sessions(
     State(site): State<Site>,
     headers: HeaderMap,

@@ -307,7 +307,7 @@ mod tests {
     use super::*;
     use crate::sample::{entry, lock};
 
-    /// What is said of what is left out, where so many hold and wait.
+    /// Returns the warnings for a lock with this number of holders and waiters.
     fn left_out(holders: usize, waiters: usize) -> String {
         let somebody = |number: usize| {
             let mut entry = entry(&format!("lock-{number:010}"), &format!("0.{number}"));

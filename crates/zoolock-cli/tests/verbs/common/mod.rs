@@ -83,7 +83,8 @@ impl Sandbox {
         document
     }
 
-    /// Runs a shell script as root in a mount namespace of its own, with zoolock as `$0`. `None` if this user may not mount there.
+    /// Runs a shell script as root in a mount namespace of its own, with zoolock as `$0`. `None` if this user may not mount
+    /// there.
     pub(crate) fn in_mount_namespace(&self, script: &str) -> Option<Done> {
         let run = |script: &str| {
             let mut command = self.command("unshare");

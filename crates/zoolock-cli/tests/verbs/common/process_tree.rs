@@ -32,7 +32,7 @@ pub(crate) struct ProcessTree {
 impl ProcessTree {
     /// Starts the command with the lock `name`, and waits until its descendants run.
     pub(crate) fn start(sandbox: &Sandbox, address: &str, name: &str, flags: &[&str]) -> Self {
-        // The path makes it unique, also if several tests share a process.
+        // The path makes the mark unique, also if several tests share a process.
         let mark = format!("PROCESS_TREE={}", sandbox.path(name).display());
         let forever = format!("while :; do : > {name}.beat; sleep 0.02; done");
         let script = format!(
@@ -91,7 +91,7 @@ impl ProcessTree {
 
 impl Drop for ProcessTree {
     fn drop(&mut self) {
-        // These may outlive a clean end of the command.
+        // These processes may outlive a clean end of the command.
         for pid in [&self.escaped, &self.stubborn] {
             if is_alive(pid) {
                 signal(pid, Signal::KILL);
@@ -123,7 +123,7 @@ pub(crate) fn zombies() -> Vec<(String, String)> {
     processes.filter_map(zombie).collect()
 }
 
-/// Waits until no child of this process is a zombie.
+/// Waits until no child of `parent` is a zombie.
 pub(crate) fn wait_until_no_zombie_of(parent: &str) {
     wait_until("no child is a zombie", || zombies().iter().all(|(_, its_parent)| its_parent != parent));
 }

@@ -46,7 +46,7 @@ on_both_arms!(unknown_contenders_are_reported, |zookeeper| async move {
     create_directory(&client, "/locks/x").await;
     create_directory(&client, "/locks/x/backup-2024010101").await;
     create_contender(&client, "/locks/x/lock-").await;
-    // The directory has not given the number of the other child.
+    // The sequence number of the other child is not from this directory.
     let diagnosis = examine(&zookeeper.connect_string());
     assert_eq!(
         (diagnosis.level("neighbours"), diagnosis.level("orphans")),
@@ -122,14 +122,14 @@ on_both_arms!(missing_chroot_is_reported, |zookeeper| async move {
     assert_eq!(left, Vec::<String>::new());
 });
 
-/// Examines a chroot. Returns the level and the messages of its check.
+/// Examines a chroot. Returns the level and the messages of the check `chroot`.
 fn examine_chroot(address: &str, chroot: &str) -> (Option<String>, String) {
     let diagnosis = examine(&format!("{address}{chroot}"));
     assert_eq!(diagnosis.code, 0, "{diagnosis:?}");
     (diagnosis.level("chroot").map(str::to_owned), diagnosis.messages("chroot"))
 }
 
-/// Checks that the check of the chroot is a warning with these fragments.
+/// Asserts that the check `chroot` reports a warning with these fragments.
 fn assert_chroot_warning(address: &str, chroot: &str, fragments: &[&str]) {
     let (level, messages) = examine_chroot(address, chroot);
     assert_eq!(level.as_deref(), Some("warning"), "{chroot}: {messages}");
@@ -260,7 +260,7 @@ fn examine_over_tls(zookeeper: &Place) -> Diagnosis {
     examine_with(&zookeeper.server().secure_addr(), &args)
 }
 
-/// Checks that the report and the error name the trouble with the server's certificate, and no limit of connections.
+/// Asserts that the report and the error name the problem with the server's certificate, and no limit of connections.
 fn assert_certificate_trouble(diagnosis: &Diagnosis, trouble: &str) {
     assert_eq!((diagnosis.code, diagnosis.level("server")), (69, Some("error")), "{diagnosis:?}");
     for text in [&diagnosis.messages("server"), &diagnosis.stderr] {

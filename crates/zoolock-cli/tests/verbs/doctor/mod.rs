@@ -1,4 +1,4 @@
-//! `zoolock doctor`. `both_servers` examines healthy servers, and `faults` creates faults for it to find.
+//! `zoolock doctor`. `both_servers` examines healthy servers. `faults` creates faults that the command must report.
 
 mod both_servers;
 mod diagnosis;

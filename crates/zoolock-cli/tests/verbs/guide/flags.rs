@@ -61,7 +61,7 @@ pub(crate) fn check_mentions(page: &Page, machine: &Machine) {
 
 /// Returns all words of all manual pages, which list what `--help` lists.
 fn words_of_manual(machine: &Machine) -> BTreeSet<String> {
-    // A directory of the machine: on a clean root, ours does not exist.
+    // Uses a directory of the machine, because the sandbox does not exist on a clean root.
     let script = r#"pages=$(mktemp -d) && zoolock man --write "$pages" > /dev/null && cat "$pages"/* && rm -r "$pages""#;
     let done = Done::from(machine.command("bash").args(["-c", script]).output().expect("bash starts"));
     assert_eq!(done.code, 0, "{done:?}");

@@ -1,4 +1,4 @@
-//! When a session changes its server, and how.
+//! Moves of a session to another server.
 
 use super::*;
 
@@ -64,7 +64,7 @@ fn session_without_ephemerals_moves_late() {
     assert_eq!(harness.requests().len(), 1);
     let left = harness.run(T, Harness::has_dial).expect("a dial");
     assert_eq!(left, T / 3, "a local session is known to one server only");
-    // By now the connection may be half open, and its server be well.
+    // By now the connection may be half open, and its server may work.
     assert!(matches!(harness.outputs[..], [Output::Dial { elsewhere: false, .. }]), "{:?}", harness.outputs);
 }
 

@@ -37,7 +37,7 @@ fn replies_and_events_keep_the_order_of_the_server() {
         encode_event(EventKind::Deleted, "/locks/a", writer);
     });
     reply(xids[1], 201, &mut bytes);
-    // However the network cuts them.
+    // The network may split them anywhere.
     for byte in bytes {
         harness.receive(&[byte]);
     }

@@ -1,6 +1,6 @@
 //! Bugs of other libraries, each as a switch: the machine without a rule, or a world whose clients have the bug.
 //!
-//! `docs/BUGS.md` lists them all, with those that are only rules. The numbers of steps there are checked here.
+//! `docs/BUGS.md` lists them all, and the bugs of `rules.rs`. The numbers of steps there are checked here.
 
 use zoolock_core::names::Naming::WriteLock;
 use zoolock_core::{Rule, Rules};
@@ -14,9 +14,9 @@ use super::{finds, finds_nothing};
 /// A bug that all clients of a world have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Bug {
-    /// A client that gives up while its create is under way leaves its node.
+    /// A client that gives up while its create is under way leaves its znode.
     DropsWhoIsJoining,
-    /// A client that gives up while it waits leaves its node.
+    /// A client that gives up while it waits leaves its znode.
     DropsWhoWaits,
     /// A waiter's delete whose reply was lost counts as done.
     CleansUpOnce,
@@ -24,9 +24,9 @@ pub(crate) enum Bug {
     ReleasesOnce,
     /// Contenders are compared by their whole names.
     SortsWholeNames,
-    /// All clients of a session share one node.
+    /// All clients of a session share one znode.
     OneNodeForASession,
-    /// A writer that becomes a reader gets a number of its own.
+    /// A writer that becomes a reader gets a new number at the end of the queue.
     DowngradesToTheEnd,
     /// A holder that unwinds writes that it released.
     UnwindsAsReleased,
@@ -34,7 +34,7 @@ pub(crate) enum Bug {
     ForgetsWatches,
     /// The sequence number is the token.
     TokenIsTheNumber,
-    /// A last holder of which nothing is known is reported to have released.
+    /// A previous holder of which nothing is known is reported as released.
     UnknownIsClean,
     /// An acquisition goes on after the end of its session in the next one, and does not report the end.
     GoesOnInTheNextSession,
@@ -84,11 +84,11 @@ fn no_barrier_before_the_search() {
 
 #[test]
 fn curator_498_and_604_the_node_of_the_session_before() {
-    // The reply to the create is lost, and the session with it. In the next one a follower still lists the node.
+    // The reply to the create is lost, and the session with it. In the next one a follower still lists the znode.
     let scenario = || two(&["lapse"]).with_bug(Bug::GoesOnInTheNextSession);
     let weakened = scenario().rules(Rules::without(Rule::CreateBeforeSearch));
     finds("GoesOnInTheNextSession", EXCLUSION, weakened);
-    // A second create shows what became of the first.
+    // A second create shows the outcome of the first.
     finds_nothing(scenario());
 }
 
@@ -157,7 +157,7 @@ fn etcd_11456_granted_after_its_own_lease_had_gone() {
 
 #[test]
 fn zookeeper_2931_whole_names_are_sorted() {
-    // A session with a lower number comes later, and takes itself for the first.
+    // A session with a lower id queues later, and takes itself for the head of the queue.
     let scenario = two(&[]).named(&[WriteLock, WriteLock]);
     is_caught(Bug::SortsWholeNames, EXCLUSION, scenario);
 }
@@ -182,7 +182,7 @@ fn whoever_unwinds_is_said_to_have_released() {
 
 #[test]
 fn nothing_known_is_taken_for_a_release() {
-    // The holder dies, and the directory with the record of its beginning goes.
+    // The holder dies, and the directory with the record of its beginning is deleted.
     let scenario = two(&["crash", "reap"]).tracking();
     is_caught(Bug::UnknownIsClean, CLEAN, scenario);
 }

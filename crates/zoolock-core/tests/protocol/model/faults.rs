@@ -1,4 +1,4 @@
-//! Faults between clients and the service, and what followers and watches make of a transaction.
+//! Faults between clients and servers, and the effects of a transaction on followers and watches.
 
 use zoolock_core::contender::{Event, Failure, Reply, Request};
 
@@ -10,7 +10,7 @@ use super::tree::{Change, Op, Txn};
 use super::world::{Follower, Inbound, Sent, Stage, World};
 
 impl World {
-    /// The connection breaks and is made again. Each request may have been carried out, may still be, or never will.
+    /// Breaks the connection, and makes a new one. Each request may have been carried out, may still be, or never will.
     pub(crate) fn disconnect(&mut self, i: usize, scenario: &Scenario) {
         let leader = self.leader.clone();
         let client = &mut *self.clients[i];
@@ -46,8 +46,8 @@ impl World {
         let releases = sent.iter().filter_map(|sent| sent.release.as_deref());
         let releases: Vec<_> = releases.map(|(mate, release)| (*mate, release.round, release.id)).collect();
         client.late.extend(sent.into_iter().filter(|sent| is_write(&sent.request)));
-        // The client registers the watches again that it knows of. Where something has changed since, they fire at once.
-        // The server may do that in any order; here it is the order of the ids.
+        // The client registers its known watches again. A watch fires at once if something has changed since. The server may
+        // do that in any order; here it is the order of the ids.
         watches.sort_by_key(|watch| watch.id);
         let view = client.view(&leader);
         let mut fired = Vec::new();
@@ -85,7 +85,7 @@ impl World {
         }
     }
 
-    /// The session expires, and the acquisition goes on in the next one, at a follower that has not heard of the end.
+    /// Expires the session. The acquisition goes on in the next one, at a follower that has not heard of the end.
     pub(crate) fn next_session(&mut self, i: usize, scenario: &Scenario) {
         let tree = self.leader.clone();
         let client = &mut *self.clients[i];
@@ -100,7 +100,7 @@ impl World {
         client.inbox = vec![Inbound::Reconnected];
         client.follower = Some(Follower { tree, behind: Vec::new() });
         self.delete_ephemerals(i, scenario);
-        // They were those of another session, so that a grant with one of them is wrong.
+        // These znodes belonged to another session, so a grant with one of them is wrong.
         for trace in &mut self.clients[i].ghost.traces {
             trace.was_clear = false;
         }
@@ -143,7 +143,7 @@ impl World {
         self.delete_ephemerals(i, scenario);
     }
 
-    /// Deletes the nodes of a session.
+    /// Deletes the znodes of a session.
     fn delete_ephemerals(&mut self, i: usize, scenario: &Scenario) {
         let session = scenario.session(i);
         let mut ops = Vec::new();
@@ -181,7 +181,7 @@ impl World {
         }
     }
 
-    /// The client's follower applies one transaction.
+    /// Applies one transaction at the client's follower.
     pub(crate) fn apply(&mut self, i: usize) {
         let Some(follower) = &mut self.clients[i].follower else { return };
         let changes = if follower.behind.is_empty() {
@@ -201,8 +201,8 @@ impl World {
         }
     }
 
-    /// Commits a transaction, applies it where no follower lags, and notes what it means. `by`: the client that sent it,
-    /// and its request.
+    /// Commits a transaction, applies it at each follower that does not lag, and records its effects. `by`: the client that
+    /// sent it, and its request.
     pub(crate) fn commit(&mut self, ops: Vec<(usize, Op)>, by: Option<(usize, &Sent)>, scenario: &Scenario) {
         self.zxid += 1;
         let txn = Txn { zxid: self.zxid, ops };
@@ -213,7 +213,7 @@ impl World {
             _ => None,
         });
         for (bit, (at, child)) in deleted.enumerate() {
-            // A delete that hits a later node of its name is not one by the owner, even if that is the same client.
+            // A delete that hits a later znode of its name is not one by the owner, even if that is the same client.
             let own = by.is_some_and(|(i, _)| child.owner as usize == i)
                 && meant.get(bit).is_some_and(|node| node.czxid.0 == child.czxid);
             for trace in &mut self.clients[child.owner as usize].ghost.traces {

@@ -10,18 +10,18 @@ use super::scenario::Scenario;
 use super::tree::Name;
 use super::world::World;
 
-/// Something that must never happen.
+/// A violation: an event that must never happen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u16)]
 pub(crate) enum Violation {
-    /// Granted without a lease, twice, after a failure, or though there was no moment at which all of its nodes existed
-    /// and had no conflicting node before them.
+    /// Granted without a lease, twice, or after a failure. Or there was no moment at which all of its znodes existed and had
+    /// no conflicting znode before them.
     NeverFirst = 1,
     /// Granted before a waiter that was queued before it, conflicts with it, and never gave up.
     OutOfTurn = 1 << 1,
     /// The token of a grant is not above every earlier one of that directory.
     TokenFell = 1 << 2,
-    /// A delete hit the node of another contender, and its sender had not checked that its own exists.
+    /// A delete hit the znode of another contender, and its sender had not checked that its own exists.
     DeletedAnothers = 1 << 3,
     /// Reported `Clean`, though the last exclusive holder did not release.
     FalseClean = 1 << 4,
@@ -81,7 +81,7 @@ pub(crate) struct Reader {
     pub(crate) place: i64,
 }
 
-/// A node that the current acquisition of a client created, whether or not the client knows.
+/// A znode that the current acquisition of a client created. The client may not know of it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Trace {
     /// The index of its directory.
@@ -91,24 +91,23 @@ pub(crate) struct Trace {
     pub(crate) czxid: i64,
     pub(crate) name: Name,
     pub(crate) place: i64,
-    /// At some moment no conflicting node was before it, or before any other node of the same create.
+    /// Set if at some moment no conflicting znode was before it, or before any other znode of the same create.
     pub(crate) was_clear: bool,
     pub(crate) fate: Fate,
-    /// The client was told that it exists, and has neither sent a delete since nor been told that it was deleted. The end
-    /// of a wait ends this, too: what was known before it is old.
+    /// Set if the client was told that the znode exists, and has since neither sent a delete nor been told of its deletion.
+    /// The end of a wait clears it, because the knowledge from before the wait is old.
     ///
-    /// A read through a follower that has not heard of the deletion proves nothing: hence the sync before it.
+    /// A read through a follower that has not heard of the deletion proves nothing. So a sync comes before it.
     ///
-    /// The server's delete checks only the name, so between a read and the delete that relies on it the name may come to
-    /// belong to another contender. That window stays open and is no violation. A delete that relies on *no* read is
-    /// one.
+    /// The server's delete checks only the name. Between a read and the delete that relies on it, the name may come to
+    /// belong to another contender. That window stays open and is no violation. A delete that relies on *no* read is one.
     pub(crate) fresh: bool,
-    /// A read has shown since that there is no node of its name, or another one.
+    /// Set if a later read has shown no znode of its name, or another one.
     gone: bool,
 }
 
 impl Trace {
-    /// A node that is about to be created.
+    /// Creates the trace of a znode that is about to be created.
     pub(crate) fn new(at: usize, directory: i64, czxid: i64, name: Name, place: i64) -> Trace {
         let (fate, was_clear, fresh, gone) = (Fate::Exists, false, false, false);
         Trace { at, directory, czxid, name, place, was_clear, fate, fresh, gone }
@@ -133,43 +132,43 @@ pub(crate) enum Fate {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct Ghost {
     pub(crate) traces: Vec<Trace>,
-    /// The caller gave up, or was told that it will not get the lock.
+    /// Set if the caller gave up, or was told that it will not get the lock.
     pub(crate) gave_up: bool,
     pub(crate) timed_out: bool,
     pub(crate) failed: bool,
     pub(crate) granted: bool,
-    /// The czxid of the node that was granted, or that the holder downgraded to.
+    /// The czxid of the znode that was granted, or that the holder downgraded to.
     pub(crate) held: i64,
     pub(crate) lost: Option<Loss>,
-    /// The holder released.
+    /// Set if the holder released.
     pub(crate) released: bool,
-    /// The holder released and was not unwinding.
+    /// Set if the holder released and was not unwinding.
     pub(crate) cleanly: bool,
-    /// The holder was told how its release ended.
+    /// Set if the holder was told the outcome of its release.
     pub(crate) answered: bool,
     pub(crate) lease_lost: bool,
-    /// The holder asked for a downgrade.
+    /// Set if the holder asked for a downgrade.
     pub(crate) downgrading: bool,
-    /// It held the lock then: its writes were complete.
+    /// Set if it held the lock at that time. Then its writes were complete.
     pub(crate) wrote_all: bool,
-    /// The last answer was that the writer's node does not exist. Like [`Trace::fresh`].
+    /// Set if the last answer was that the writer's znode does not exist. Used up like [`Trace::fresh`].
     pub(crate) seen_gone: bool,
     /// The reader that it upgrades.
     pub(crate) reader: Option<Reader>,
-    /// Of the first grant; an upgrade and a downgrade keep it.
+    /// The token of the first grant. An upgrade and a downgrade keep it.
     pub(crate) token: i64,
-    /// The holder knows the record.
+    /// Set if the holder knows the record.
     pub(crate) read: bool,
-    /// The connection broke before it knew.
+    /// Set if the connection broke before the holder knew the record.
     pub(crate) interrupted: bool,
-    /// An operator asked it to release.
+    /// Set if an operator asked it to release.
     pub(crate) asked: bool,
-    /// The holder was told so.
+    /// Set if the holder was told that it should release.
     pub(crate) revoked: bool,
 }
 
 impl Ghost {
-    /// Returns the nodes that a transaction created, one for each lock.
+    /// Returns the znodes that a transaction created, one for each lock.
     pub(crate) fn traces_of(&self, czxid: i64) -> impl Iterator<Item = &Trace> {
         self.traces.iter().filter(move |trace| trace.czxid == czxid)
     }
@@ -182,7 +181,8 @@ impl Ghost {
         self.traces.iter().any(|trace| trace.fate == Fate::Taken)
     }
 
-    /// Notes what an answer says about its nodes. `about`: the node that was read. `looked`: the node existed then.
+    /// Records what an answer says about its znodes. `about`: the znode that was read. `looked`: set if the znode existed
+    /// then.
     pub(crate) fn on_answer(
         &mut self,
         at: usize,
@@ -203,7 +203,7 @@ impl Ghost {
             Ok(Reply::Mine(nodes)) => nodes.iter().map(here).collect(),
             _ => Vec::new(),
         };
-        // The node that has this name now.
+        // The znode that has this name now.
         let now = match outcome {
             Ok(Reply::Node { czxid, .. }) => Some(czxid.0),
             Err(Failure::NoNode) => Some(0),
@@ -264,7 +264,7 @@ impl World {
             None => czxid,
         };
         for at in traces.iter().map(|trace| trace.at) {
-            // A late grant, of a node that was deleted meanwhile, proves nothing.
+            // A late grant, of a znode that was deleted meanwhile, proves nothing.
             let exists = |czxid| self.leader.holds(at, czxid);
             if prefix.is_exclusive() && exists(czxid) && reader.is_none_or(|reader| exists(reader.czxid)) {
                 // A reader that upgrades again has the same token again.
@@ -284,7 +284,7 @@ impl World {
         ghost.token = token;
     }
 
-    /// The holder is told after its grant how the last one left.
+    /// Checks what the holder is told about the previous holder after its grant.
     pub(crate) fn on_previous(&mut self, i: usize, previous: Previous, scenario: &Scenario) {
         let ghost = &mut self.clients[i].ghost;
         ghost.read = true;
@@ -300,12 +300,12 @@ impl World {
         }
     }
 
-    /// Returns whether a waiter is queued before this node that should have been granted before it.
+    /// Returns whether a waiter is queued before this znode that should have been granted before it.
     fn passes_over(&self, i: usize, granted: &Trace, prefix: Prefix, scenario: &Scenario) -> bool {
         let reader = self.clients[i].ghost.reader;
         self.clients.iter().enumerate().any(|(j, other)| {
             let ghost = &other.ghost;
-            // A waiter whose node was deleted has lost its position, and may not have heard of it.
+            // A waiter whose znode was deleted has lost its position, and may not have heard of it.
             let waits = j != i
                 && other.is_running()
                 && other.session
@@ -321,7 +321,7 @@ impl World {
                     let theirs = trace.name.prefix;
                     let permits = matches!((theirs, prefix), (Prefix::Permit(_), Prefix::Permit(_)));
                     let conflicts = match reader {
-                        // It reads already, and so goes before contenders that wait for it.
+                        // It reads already, so it goes before contenders that wait for it.
                         Some(reader) => {
                             trace.place < reader.place || !exclude_each_other(theirs, reader.prefix)
                         }
@@ -374,7 +374,7 @@ impl World {
         };
         let again = ghost.lost.is_some() || !ghost.granted || ghost.answered;
         ghost.lost = Some(loss);
-        // The nodes of the other locks still exist after a delete of one.
+        // The znodes of the other locks still exist after a delete of one.
         if loss != Loss::Broken || scenario.wants[i].len() == 1 {
             ghost.traces.iter_mut().for_each(|trace| trace.fresh = false);
         }
@@ -399,7 +399,7 @@ impl World {
         self.clients[i].ghost.answered = true;
     }
 
-    /// An operator asks the owner of a node to release.
+    /// Records that an operator asks the owner of a znode to release.
     pub(crate) fn on_asked(&mut self, at: usize, name: Name) {
         let Some(child) = self.leader.child(at, name) else { return };
         let (owner, round) = (child.owner as usize, child.round);

@@ -10,21 +10,21 @@ use super::scenario::Scenario;
 use super::tree::{Child, Directory, Name, Tree};
 use super::world::World;
 
-/// A lock that was held exclusively, or whose holder has written that it begins to.
+/// An exclusive hold, or one whose beginning a contender has written.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Hold {
     at: usize,
     /// The transaction that created the directory.
     directory: i64,
-    /// Its place in the order of holds: the queue position; and for a reader that upgrades the writer's czxid, since it
-    /// comes right after the hold before its reader.
+    /// Its position in the order of holds: the queue position and 0. For an upgrade, the reader's queue position and the
+    /// writer's czxid, since it comes right after the hold before its reader.
     order: (i64, i64),
-    /// The node that was granted.
+    /// The znode that was granted.
     czxid: i64,
     name: Name,
-    /// Its release leaves the record as its successor expects it.
+    /// Set if its release leaves the record as its successor expects it.
     tells: bool,
-    /// The holder was told.
+    /// Set if the holder was told of its grant.
     granted: bool,
     end: End,
 }
@@ -39,14 +39,14 @@ enum End {
     Gone,
 }
 
-/// Returns whether two of these never hold together.
+/// Returns whether contenders with these prefixes never hold together.
 pub(crate) fn exclude_each_other(one: Prefix, other: Prefix) -> bool {
     let permit = |prefix| matches!(prefix, Prefix::Permit(_));
     let both_upgradable = one == Prefix::Upgradable && other == Prefix::Upgradable;
     one.is_exclusive() || other.is_exclusive() || both_upgradable || permit(one) != permit(other)
 }
 
-/// Returns whether no conflicting node is queued before this child now. `reader`: the reader that it upgrades.
+/// Returns whether no conflicting znode is queued before this child now. `reader`: the reader that it upgrades.
 pub(crate) fn is_clear(tree: &Tree, at: usize, child: &Child, reader: Option<Reader>, plan: Plan) -> bool {
     let mut before = tree.children(at).iter().filter(|other| other.place < child.place);
     match (child.name.prefix, reader) {
@@ -65,7 +65,7 @@ pub(crate) fn is_clear(tree: &Tree, at: usize, child: &Child, reader: Option<Rea
                 _ => None,
             };
             let ahead: Option<u32> = before.map(weight).sum();
-            // The first one writes its own size.
+            // The first contender writes its own size.
             let own = if let Plan::Permits { size, .. } = plan { Some(size) } else { None };
             let (Some(ahead), Some(size)) = (ahead, tree.size(at).or(own)) else { return false };
             ahead + take <= size
@@ -74,9 +74,9 @@ pub(crate) fn is_clear(tree: &Tree, at: usize, child: &Child, reader: Option<Rea
     }
 }
 
-/// Returns whether two hold together that exclude each other, or more permits are held than there ever were.
+/// Returns whether two contenders that exclude each other hold together, or more permits are held than there ever were.
 pub(crate) fn too_many_hold(world: &World, scenario: &Scenario) -> bool {
-    // Directory, prefix, reader that it upgrades, and czxid of each node.
+    // Directory, prefix, reader that it upgrades, and czxid of each znode.
     let mut held: Vec<(usize, Prefix, Option<i64>, i64)> = Vec::new();
     for i in 0..world.clients.len() {
         let Some(node) = holding(world, i, scenario) else { continue };
@@ -100,7 +100,8 @@ pub(crate) fn too_many_hold(world: &World, scenario: &Scenario) -> bool {
     taken > world.history.largest_size || held.iter().enumerate().any(collides)
 }
 
-/// The first node of a client that holds, as far as it knows, on a session that lives; for an upgrade, with its reader.
+/// Returns the first znode of a client that holds, as far as it knows, on a session that lives. For an upgrade, the reader's
+/// znode must exist, too.
 pub(crate) fn holding(world: &World, i: usize, scenario: &Scenario) -> Option<Node> {
     let client = &world.clients[i];
     let node = client.machine().and_then(|machine| machine.holding())?;
@@ -109,7 +110,7 @@ pub(crate) fn holding(world: &World, i: usize, scenario: &Scenario) -> Option<No
 }
 
 impl World {
-    /// Notes which nodes have no conflicting node before them, after each transaction.
+    /// Records which znodes have no conflicting znode before them, after each transaction.
     pub(crate) fn see_who_is_clear(&mut self, scenario: &Scenario) {
         let tree = &self.leader;
         for (i, client) in self.clients.iter_mut().enumerate() {
@@ -130,7 +131,7 @@ impl World {
         }
     }
 
-    /// The contender writes that its exclusive hold begins.
+    /// Records that a contender writes the beginning of its exclusive hold.
     pub(crate) fn on_begun(&mut self, i: usize, at: usize, node: &Node) {
         self.open(i, at, node.czxid.0, false);
     }
@@ -150,7 +151,7 @@ impl World {
             }
             return;
         }
-        // A node that was deleted before begins nothing, and neither does a contender that is not the head in all its
+        // A znode that was deleted before begins nothing, and neither does a contender that is not the head in all its
         // queues.
         let begins =
             |trace: &&Trace| trace.at == at && trace.fate == Fate::Exists && (granted || trace.was_clear);
@@ -160,19 +161,19 @@ impl World {
         self.history.holds.push(Hold { at, directory, order, czxid, name, tells, granted, end });
     }
 
-    /// A node was deleted. `own`: by a request of its acquisition; `cleanly`: by the release of its holder.
+    /// Records that a znode was deleted. `own`: by a request of its acquisition; `cleanly`: by the release of its holder.
     pub(crate) fn on_deleted(&mut self, at: usize, czxid: i64, own: bool, cleanly: bool) {
         let found = self.history.holds.iter().position(|hold| (hold.at, hold.czxid) == (at, czxid));
         let Some(found) = found else { return };
         if own && !self.history.holds[found].granted {
-            // It gave up before it was told, and has undone what it wrote.
+            // It gave up before it was told of its grant, and has undone what it wrote.
             self.history.holds.remove(found);
         } else {
             self.history.holds[found].end = if cleanly { End::Clean } else { End::Gone };
         }
     }
 
-    /// Checks what a holder is told of the last exclusive holders. `traces`: its nodes, one for each lock.
+    /// Checks what a holder is told of the last exclusive holders. `traces`: its znodes, one for each lock.
     pub(crate) fn check_previous(
         &mut self,
         i: usize,
@@ -192,8 +193,8 @@ impl World {
             clean &= last_granted.is_some_and(|hold| hold.end == End::Clean);
             let gone = last.filter(|hold| hold.end == End::Gone);
             crashed |= gone.is_some();
-            // An upgrade whose reader's node alone was deleted is behind its successor then. The successor sees that it
-            // lives, and it may die between that read and the grant.
+            // An upgrade of which only the reader's znode was deleted is behind its successor then. The successor sees that
+            // it lives, and it may die between that read and the grant.
             let meddled =
                 |hold: &Hold| scenario.budget.breaks > 0 && hold.order.1 != 0 && hold.czxid > trace.czxid;
             let tracked = gone.is_some_and(|hold| hold.granted && !meddled(hold));
@@ -205,8 +206,8 @@ impl World {
             could_tell &= told.is_some_and(|hold| hold.tells && all_clean(hold))
                 && directory.is_some_and(|directory| !directory.astray);
         }
-        // A contender that lists first and reads the record then may read of holders after it, if its node was deleted
-        // in between. It is told so next. A multi-lock looks at all of its nodes again before its grant.
+        // A contender lists first and reads the record then. If its znode was deleted in between, it may read of later
+        // holders. It is told of the deletion next. A multi-lock reads all of its znodes again before its grant.
         let exists = |trace: &Trace| {
             let reader = ghost.reader.map(|reader| reader.czxid);
             [Some(trace.czxid), reader].into_iter().flatten().all(|czxid| self.leader.holds(trace.at, czxid))
@@ -223,15 +224,15 @@ impl World {
         self.note(violation);
     }
 
-    /// The exclusive hold under the number right before this one, which is a mutex.
+    /// Returns the exclusive hold with the number directly before this one, if this is a mutex.
     fn right_before(&self, directory: i64, name: Name) -> Option<&Hold> {
         let before = Name { sequence: name.sequence.wrapping_sub(1), ..name };
         let is_it = |hold: &&Hold| hold.directory == directory && hold.name == before && hold.granted;
         self.history.holds.iter().find(is_it).filter(|_| name.prefix == Prefix::Lock)
     }
 
-    /// A release writes its marker. Where the holder does not know the record, it may only be wrong about a predecessor
-    /// that left no marker.
+    /// Checks the marker that a release writes over foreign data. A holder that does not know the record may only be wrong
+    /// about a predecessor that left no marker.
     pub(crate) fn on_marker(&mut self, i: usize, at: usize, node: &Node) {
         let Some(Directory { czxid, record: Record::Foreign, .. }) = self.leader.0[at] else { return };
         let released = self.right_before(czxid, Name::of(node)).is_some_and(|hold| hold.end == End::Clean);
@@ -241,14 +242,14 @@ impl World {
         }
     }
 
-    /// A holder releases. If it knows the record, or is right about it, its marker tells its successor.
+    /// Records a release. If the holder knows the record, or assumes it correctly, its marker tells its successor.
     pub(crate) fn on_release(&mut self, i: usize) {
         let ghost = &self.clients[i].ghost;
         let (read, interrupted, czxid) = (ghost.read, ghost.interrupted, ghost.held);
         let traces: Vec<Trace> = ghost.traces_of(czxid).cloned().collect();
         for trace in &traces {
             let before = self.right_before(trace.directory, trace.name);
-            // A holder that was interrupted before it could read the record writes nothing on a guess.
+            // A holder that was interrupted before it could read the record does not write an assumed marker.
             let guesses = !interrupted && before.is_some_and(|hold| hold.end == End::Clean);
             let holds = &self.history.holds;
             let found = holds.iter().position(|hold| (hold.at, hold.czxid) == (trace.at, czxid));

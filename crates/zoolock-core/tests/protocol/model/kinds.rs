@@ -5,7 +5,7 @@ use super::plan::Plan::{self, Mutex, Permits, Read, Upgradable, Upgrade, Write, 
 use super::scenario::{CHEAP, FAULTS, Scenario, pairs};
 use crate::long;
 
-/// Each of these with each fault.
+/// Returns a scenario of each of these plans with each fault.
 fn each(
     plans: &'static [&'static [Plan]],
     faults: &'static [&'static str],
@@ -13,7 +13,7 @@ fn each(
     plans.iter().flat_map(move |plans| faults.iter().map(move |fault| Scenario::of(plans).with(&[fault])))
 }
 
-/// The faults with which three clients can be searched in a minute.
+/// Returns the faults with which three clients can be searched in a minute.
 fn affordable() -> &'static [&'static str] {
     if long() { &FAULTS } else { &FAULTS[..CHEAP] }
 }

@@ -16,11 +16,11 @@ use super::shared::Shared;
 use super::tree::{Name, Op};
 use super::world::{Client, Stage, Timer, World};
 
-/// Clients that acquire locks in a world where things go wrong.
+/// The model of one scenario.
 #[derive(Clone, Debug)]
 pub(crate) struct Locks(pub(crate) Scenario);
 
-/// One thing that happens. The first number is the client, or the directory that an operator changes.
+/// One step. The first number is the client, or the directory that an operator changes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Step {
     /// The server carries out the client's next request.
@@ -52,7 +52,8 @@ pub(crate) enum Step {
     LoseLease(u8),
     NextSession(u8),
     Crash(u8),
-    /// The server carries out a create as one that is prepared behind another, past the end of the numbers.
+    /// The server gives a create a negative number. Past the end of the numbers, this happens to a create that is prepared
+    /// behind another.
     Negative(u8),
     /// A retired directory is read though nothing has changed.
     Poll(u8, u8),
@@ -142,7 +143,7 @@ impl Model for Locks {
     }
 }
 
-/// Returns whether a finished acquisition has a node, while its session lives.
+/// Returns whether a finished acquisition has a znode, while its session lives.
 fn something_left(world: &World) -> bool {
     (0..world.leader.0.len()).flat_map(|at| world.leader.children(at)).any(|child| {
         let client = &world.clients[child.owner as usize];
@@ -169,8 +170,8 @@ impl Locks {
         self.properties().into_iter().filter(must).find(broken).map(|property| property.name)
     }
 
-    /// Returns a step of one client that no other client sees, that nothing can come between, and that only makes later
-    /// steps possible earlier. No other order of it has to be searched.
+    /// Returns a step of one client that no other client sees and that no other step can disturb. It only enables later
+    /// steps earlier. No other order of it has to be searched.
     fn unseen(&self, world: &World, i: usize) -> Option<Step> {
         let (client, budget) = (&world.clients[i], &world.budget);
         let ghost = &client.ghost;
@@ -224,7 +225,7 @@ impl Locks {
         }
     }
 
-    /// Returns whether this client stands for its session, and an acquisition runs there.
+    /// Returns whether this client represents its session, and an acquisition runs there.
     fn has_session_of_use(&self, world: &World, i: usize) -> bool {
         let runs = |mate: usize| world.clients[mate].is_running();
         world.clients[i].session && self.0.session(i) == i && self.0.mates(i).any(runs)
@@ -345,7 +346,7 @@ impl Locks {
         (0..world.leader.0.len()).for_each(|at| self.meddling(world, at, steps));
     }
 
-    /// Adds what operators and other software may do to a directory.
+    /// Adds the changes that operators and other software may make to a directory.
     fn meddling(&self, world: &World, index: usize, steps: &mut Vec<Step>) {
         let (budget, at) = (&world.budget, index as u8);
         let Some(directory) = &world.leader.0[index] else {
@@ -467,7 +468,7 @@ impl Locks {
         steps.is_empty() && world.clients.iter().any(|client| client.is_running())
     }
 
-    /// Returns whether nothing can happen until a holder releases, and a client waits that no conflicting node is before.
+    /// Returns whether nothing can happen until a holder releases, and a client waits without a conflicting znode before it.
     fn is_forgotten(&self, world: &World) -> bool {
         let mut steps = Vec::new();
         self.usual(world, &mut steps);

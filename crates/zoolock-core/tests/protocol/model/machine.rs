@@ -12,7 +12,7 @@ pub(crate) enum Machine {
 }
 
 impl Machine {
-    /// An acquisition of so many locks.
+    /// Creates an acquisition of this number of locks.
     pub(crate) fn new(config: Config, locks: usize) -> Machine {
         match locks {
             1 => Machine::One(Contender::new(config)),
@@ -27,7 +27,7 @@ impl Machine {
         }
     }
 
-    /// The node with which it holds its first lock. One transaction created the nodes of the others.
+    /// Returns the znode with which it holds its first lock. The same transaction created its other znodes.
     pub(crate) fn holding(&self) -> Option<Node> {
         match self {
             Machine::One(machine) => machine.holding(),
@@ -42,7 +42,7 @@ impl Machine {
         }
     }
 
-    /// The position, among its locks, of the lock that a request is for.
+    /// Returns the position, among its locks, of the lock that a request is for.
     pub(crate) fn place(&self, id: RequestId) -> usize {
         match self {
             Machine::One(_) => 0,

@@ -6,7 +6,7 @@ use super::plan::Plan::{self, Mutex, Next, Permits, Read, Upgrade, Write, WriteT
 use super::scenario::{FAULTS, Scenario};
 use crate::long;
 
-/// A fault of a request beside each other fault.
+/// Returns the pairs of this fault with each of [`FAULTS`].
 fn beside_each(fault: &'static str) -> impl Iterator<Item = [&'static str; 2]> {
     FAULTS.iter().map(move |other| [fault, other])
 }

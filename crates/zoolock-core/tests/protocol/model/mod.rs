@@ -1,11 +1,11 @@
-//! A model of acquisitions: the product's machines, in a service where everything goes wrong.
+//! A model of acquisitions: the product's machines, on servers and connections with every fault.
 //!
-//! Each scenario is searched to the end: every order of steps, and every point at which a fault of its budget can
-//! strike. The rules of [`zoolock_core::Rule`] are shown to be needed: without any one of them the model finds a
+//! Each scenario is searched to the end: every order of steps, and every point at which a fault of its budget can strike.
+//! The rules of [`zoolock_core::Rule`] are shown to be needed: with any one of them switched off, the model finds a
 //! violation.
 //!
 //! The world:
-//! * `tree.rs`, `server.rs`: the service, with any number of lock directories.
+//! * `tree.rs`, `server.rs`: the servers, with any number of lock directories.
 //! * `machine.rs`: the machine under test. `world.rs`: clients and connections. `faults.rs`: faults, and followers.
 //! * `ghost.rs`: the observer that recognises a violation. `holds.rs`: which contenders may hold.
 //! * `locks.rs`: the steps and the properties.
@@ -13,14 +13,14 @@
 //!
 //! The searches:
 //! * `single.rs`: mutexes. `kinds.rs`: all other kinds.
-//! * `namings.rs`: contenders that are named as other client libraries name theirs. `ahead.rs`: look-ahead.
+//! * `namings.rs`: contenders with the names of other client libraries. `ahead.rs`: look-ahead.
 //! * `several.rs`: several locks at once. `merged.rs`: throttled requests, and releases that are merged with a create.
 //! * `rules.rs`, `bugs.rs`: what is found without a rule, and in a world whose clients have a bug.
 //! * `walk.rs`: random walks.
 //!
-//! The model has no permanent refusals (ACL, quota), and no clients of other libraries (a client that is
-//! named like one runs our machine). It has no client that falls back to a server which has not seen what the client
-//! saw: ZooKeeper refuses such a connection.
+//! The model has no permanent refusals (ACL, quota), and no clients of other libraries: a client with their names runs our
+//! machine. It has no client that falls back to a server which has not seen what the client saw, because ZooKeeper refuses
+//! such a connection.
 
 mod ahead;
 pub(crate) mod bugs;
@@ -63,7 +63,7 @@ fn finds_nothing_in(scenarios: impl IntoIterator<Item = Scenario>) {
     println!("== {} scenarios, {total} states, {:.1?}", states.len(), begun.elapsed());
 }
 
-/// Searches until the property is violated, in as few steps as it takes.
+/// Searches for the shortest violation of the property.
 fn finds(switch: &str, property: &str, scenario: Scenario) {
     search::finds(switch, &scenario.name.clone(), property, &Locks(scenario));
 }

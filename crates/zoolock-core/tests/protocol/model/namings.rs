@@ -1,4 +1,4 @@
-//! Searches for contenders that are named as other client libraries name theirs, and so list where others compute.
+//! Searches for contenders with the names of other client libraries. They list the queue to find their predecessor.
 
 use zoolock_core::names::Naming::{self, Curator, Kazoo, Native, WriteLock};
 

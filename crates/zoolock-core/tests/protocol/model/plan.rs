@@ -29,7 +29,7 @@ pub(crate) enum Plan {
 }
 
 impl Plan {
-    /// `from`: the reader's node, for an upgrade.
+    /// Returns the kind of lock. `from`: the reader's znode, for an upgrade.
     pub(crate) fn kind(self, from: Option<Node>) -> Kind {
         match self {
             Plan::Mutex | Plan::Next(_) | Plan::Inside(_) => Kind::Mutex,
@@ -54,7 +54,7 @@ impl Plan {
         self.outer().is_none() && !matches!(self, Plan::Next(_))
     }
 
-    /// The client whose grant this waits for to begin.
+    /// Returns the client whose grant must come before this begins.
     pub(crate) fn outer(self) -> Option<usize> {
         match self {
             Plan::Inside(outer) | Plan::Upgrade(outer) => Some(outer.into()),
@@ -68,7 +68,7 @@ impl Scenario {
         Names { naming: self.namings.get(i).copied().unwrap_or_default(), kazoo_pattern: false }
     }
 
-    /// The prefix of a client's nodes.
+    /// Returns the prefix of a client's znodes.
     pub(crate) fn prefix(&self, i: usize) -> Prefix {
         let kind = match self.plans[i] {
             Plan::Upgrade(_) => Kind::Write,
@@ -92,7 +92,7 @@ impl Scenario {
         differ || (mixed && self.namings.contains(&Naming::Curator))
     }
 
-    /// The client whose session a client is on.
+    /// Returns the client whose session a client uses.
     pub(crate) fn session(&self, i: usize) -> usize {
         match self.plans[i] {
             Plan::Upgrade(of) | Plan::Next(of) => of.into(),
@@ -101,18 +101,18 @@ impl Scenario {
         }
     }
 
-    /// The clients on the session of one.
+    /// Returns the clients that share the session of a client.
     pub(crate) fn mates(&self, i: usize) -> impl Iterator<Item = usize> {
         let session = self.session(i);
         (0..self.plans.len()).filter(move |&j| self.session(j) == session)
     }
 
-    /// The client that upgrades this one.
+    /// Returns the client that upgrades this one.
     pub(crate) fn upgrade_of(&self, i: usize) -> Option<usize> {
         self.plans.iter().position(|plan| *plan == Plan::Upgrade(i as u8))
     }
 
-    /// The client that begins when this one releases.
+    /// Returns the client that begins when this one releases or gives up.
     pub(crate) fn next_of(&self, i: usize) -> Option<usize> {
         self.plans.iter().position(|plan| *plan == Plan::Next(i as u8))
     }

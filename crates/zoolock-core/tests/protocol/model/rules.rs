@@ -39,19 +39,19 @@ fn marker_of_this_directory() {
 
 #[test]
 fn alone_by_pzxid() {
-    // Our node is deleted between our create and our read. The one child is the holder's.
+    // Our znode is deleted between our create and our read. The one child is the holder's.
     is_needed(Rule::AloneByPzxid, EXCLUSION, two(&["break"]));
 }
 
 #[test]
 fn own_node_after_directory() {
-    // Our node is deleted while we wait. Then the holder releases, and its marker names us as the next.
+    // Our znode is deleted while we wait. Then the holder releases, and its marker names us as the next.
     is_needed(Rule::OwnNodeAfterDirectory, EXCLUSION, two(&["break"]));
 }
 
 #[test]
 fn identity_by_czxid() {
-    // The reply to our delete is lost, the directory is reaped, and the name is another's when we read.
+    // The reply to our delete is lost, and the directory is reaped. When we read, the name is another contender's.
     is_needed(Rule::IdentityByCzxid, OWN_ONLY, two(&["disconnect", "reap"]));
 }
 
@@ -63,14 +63,14 @@ fn marker_by_holder_only() {
 
 #[test]
 fn release_without_record() {
-    // An operator writes over the record, the release is refused, and the node stays.
+    // An operator writes over the record, the release is refused, and the znode stays.
     is_needed(Rule::ReleaseWithoutRecord, NOTHING_LEFT, two(&["scribble"]));
     is_needed(Rule::ReleaseWithoutRecord, PROGRESS, two(&["scribble"]));
 }
 
 #[test]
 fn no_blind_delete() {
-    // The reply to our delete is lost, the directory is reaped, and the second delete hits the next owner of the name.
+    // The reply to our delete is lost, and the directory is reaped. The second delete hits the next owner of the name.
     is_needed(Rule::NoBlindDelete, OWN_ONLY, two(&["disconnect", "reap"]));
 }
 
@@ -92,7 +92,7 @@ fn leave_aloud() {
 
 #[test]
 fn ahead_with_own_node() {
-    // Our node is deleted, and then the predecessor releases.
+    // Our znode is deleted, and then the predecessor releases.
     is_needed(Rule::AheadWithOwnNode, EXCLUSION, two(&["break"]).looking_ahead());
 }
 
@@ -105,13 +105,13 @@ fn ahead_by_proof() {
 
 #[test]
 fn ahead_untracked() {
-    // It begins without a record behind a contender that tracks crashes, and dies.
+    // A waiter behind a contender that tracks crashes begins without a record, and dies.
     is_needed(Rule::AheadUntracked, CLEAN, three(&["crash"]).looking_ahead().with_one_that_tracks());
 }
 
 #[test]
 fn ahead_on_one_connection() {
-    // Both nodes are deleted, and it hears of the predecessor's first.
+    // Both znodes are deleted, and the waiter receives the event of the predecessor's first.
     is_needed(Rule::AheadOnOneConnection, EXCLUSION, two(&["disconnect", "break"]).looking_ahead());
 }
 
@@ -131,7 +131,8 @@ fn grant_is_told() {
 
 #[test]
 fn size_of_that_moment() {
-    // Listed where it does not fit, and deleted. Then the semaphore grows to the size that we asked for.
+    // The contender is listed when its permit does not fit, and its znode is deleted. Then the semaphore grows to the size
+    // that it asked for.
     let permits = [Permits { take: 2, size: 2 }, Permits { take: 1, size: 3 }];
     let scenario = Scenario::of(&permits).of_size(2).with(&["break", "resize"]);
     is_needed(Rule::SizeOfThatMoment, EXCLUSION, scenario);
@@ -139,7 +140,7 @@ fn size_of_that_moment() {
 
 #[test]
 fn downgrade_in_place() {
-    // The directory is made again. There another writer has the number of the writer that becomes a reader.
+    // The directory is created again. There another writer has the number of the writer that becomes a reader.
     let scenario = Scenario::of(&[WriteThenRead, Mutex, Write]).with(&["remove"]).numbered(1);
     is_needed(Rule::DowngradeInPlace, DOWNGRADE, scenario);
 }
@@ -159,7 +160,7 @@ fn crashed_after_deletion() {
 
 #[test]
 fn undo_what_is_there() {
-    // The reader's node is deleted, and the writer between the two begins. Then the upgrade undoes its own beginning.
+    // The reader's znode is deleted, and the writer between the two begins. Then the upgrade undoes its own beginning.
     let scenario = Scenario::of(&[Read, Upgrade(0), Write]).with(&["cancel"]).tracking();
     is_needed(Rule::UndoWhatIsThere, TAKEN_BACK, scenario);
 }
@@ -168,7 +169,8 @@ fn undo_what_is_there() {
 
 #[test]
 fn verify_all() {
-    // One node is granted, the watch on it is lost with the connection, and it is deleted while another waits.
+    // One lock is granted, and the watch on its znode is lost with the connection. The znode is deleted during the wait for
+    // the other lock.
     is_needed(Rule::VerifyAll, EXCLUSION, beside_one(&["disconnect", "break"]));
     // A reader is first in its second queue while it reads. Its first directory is deleted meanwhile.
     is_needed(Rule::VerifyAll, EXCLUSION, beside_one(&["remove"]).plans(&[Read, Mutex]));
@@ -184,8 +186,8 @@ fn begin_together() {
 
 #[test]
 fn read_after_wait() {
-    // An operator deletes the directory and it is made again, while one waits. Its name belongs to another one when it
-    // gives up.
+    // An operator deletes the directory of a waiter, and it is created again. When the waiter gives up, its name belongs to
+    // another contender.
     let faults = &["remove", "cancel"];
     let one = Scenario::of(&[Mutex, Mutex, Next(0)]).with(faults).numbered(1);
     is_needed(Rule::ReadAfterWait, OWN_ONLY, one);
@@ -196,7 +198,7 @@ fn read_after_wait() {
 
 #[test]
 fn release_the_rest() {
-    // One node is deleted, or one record written over, while the release is under way.
+    // One znode is deleted, or one record written over, while the release is under way.
     for fault in ["break", "scribble"] {
         is_needed(Rule::ReleaseTheRest, NOTHING_LEFT, crossed(&[fault]));
         is_needed(Rule::ReleaseTheRest, PROGRESS, beside_one(&[fault]));
@@ -205,7 +207,7 @@ fn release_the_rest() {
 
 #[test]
 fn wait_for_older() {
-    // A directory is made again before number 1 has read. It takes the new 0 for its predecessor, which waits for it in
-    // the other queue.
+    // A directory is created again before number 1 has read. Number 1 takes the new 0 for its predecessor, and the new 0
+    // waits for it in the other queue.
     is_needed(Rule::WaitForOlder, PROGRESS, crossed(&["remove"]).numbered(1));
 }

@@ -30,11 +30,11 @@ pub(crate) struct Budget {
     pub(crate) panics: u8,
     /// An operator deletes a directory and its children.
     pub(crate) removals: u8,
-    /// An operator deletes the node of a contender.
+    /// An operator deletes the znode of a contender.
     pub(crate) breaks: u8,
     /// An empty directory is reaped.
     pub(crate) reaps: u8,
-    /// A directory is made with the data of one that was deleted before.
+    /// A directory is created with the data of a directory that was deleted before.
     pub(crate) copies: u8,
     /// An operator writes over the record.
     pub(crate) scribbles: u8,
@@ -44,7 +44,7 @@ pub(crate) struct Budget {
     pub(crate) polls: u8,
     /// An operator gives a semaphore another size.
     pub(crate) resizes: u8,
-    /// An operator asks the owner of a node to release.
+    /// An operator asks the owner of a znode to release.
     pub(crate) revokes: u8,
 }
 
@@ -94,30 +94,30 @@ pub(crate) struct Scenario {
     pub(crate) plans: Vec<Plan>,
     /// The directories in which each client acquires, in its own order.
     pub(crate) wants: Vec<Vec<usize>>,
-    /// The naming of each client's nodes; native where there is none.
+    /// The naming of each client's znodes; native for a client without an entry.
     pub(crate) namings: Vec<Naming>,
     /// Number of acquisitions that each client makes, one after the other.
     pub(crate) rounds: u8,
-    /// The last client does not wait.
+    /// Set if the last client does not wait.
     pub(crate) tries: bool,
-    /// All clients track crashes.
+    /// Set if all clients track crashes.
     pub(crate) tracks: bool,
-    /// The first client tracks crashes.
+    /// Set if the first client tracks crashes.
     pub(crate) one_tracks: bool,
     /// The delay after a holder that did not release cleanly, in milliseconds.
     pub(crate) delay: u32,
-    /// The clients look ahead.
+    /// Set if the clients look ahead.
     pub(crate) looks_ahead: bool,
-    /// A release and the create that follows it at once on the same session are one transaction.
+    /// Set if a release and the create that follows it at once on the same session are one transaction.
     pub(crate) merges: bool,
-    /// All but the last, which reads how its predecessor left.
+    /// Set if the last client does not look ahead, and reads how its predecessor left.
     pub(crate) one_reads: bool,
-    /// Machines are told of a lost connection before they hear of its consequences; otherwise not at all.
+    /// Set if machines are told of a lost connection, before they hear of its consequences.
     pub(crate) told_offline: bool,
     pub(crate) budget: Budget,
     pub(crate) rules: Rules,
     pub(crate) bug: Option<Bug>,
-    /// A holder's own node is watched only after a while.
+    /// Set if a holder's own znode is watched only after a while.
     pub(crate) watches_late: bool,
     /// The first number at which a directory is retired.
     pub(crate) retire_from: i32,
@@ -128,10 +128,10 @@ pub(crate) struct Scenario {
 }
 
 impl Scenario {
-    /// Far more numbers than a search uses.
+    /// A number far above every number that a search uses.
     pub(crate) const RETIRE_FROM: i32 = 90;
 
-    /// Clients with these plans in one directory, without faults.
+    /// Returns a scenario of clients with these plans in one directory, without faults.
     pub(crate) fn of(plans: &[Plan]) -> Scenario {
         Scenario {
             name: format!("{plans:?}"),
@@ -161,7 +161,7 @@ impl Scenario {
         Scenario { name: format!("{clients} mutexes"), ..Scenario::of(&vec![Plan::Mutex; clients]) }
     }
 
-    /// Clients that acquire mutexes in these directories. They are not told when a connection is lost.
+    /// Returns a scenario of clients that acquire mutexes in these directories. They are not told when a connection is lost.
     pub(crate) fn over(wants: &[&[usize]]) -> Scenario {
         let directories = wants.iter().flat_map(|wants| wants.iter()).max().map_or(0, |most| most + 1);
         Scenario {
@@ -177,18 +177,18 @@ impl Scenario {
         Scenario { name: format!("{}, {what}", self.name), ..self }
     }
 
-    /// With these faults, once each.
+    /// Adds these faults, once each.
     pub(crate) fn with(mut self, faults: &[&str]) -> Scenario {
         faults.iter().for_each(|fault| self.budget.add(fault));
         if faults.is_empty() { self } else { self.noted(faults.join(" and ")) }
     }
 
-    /// With these plans, one for each client.
+    /// Sets the plan of each client.
     pub(crate) fn plans(self, plans: &[Plan]) -> Scenario {
         Scenario { plans: plans.to_vec(), ..self.noted(format!("{plans:?}")) }
     }
 
-    /// With these namings, one for each client.
+    /// Sets the naming of each client.
     pub(crate) fn named(self, namings: &[Naming]) -> Scenario {
         Scenario { namings: namings.to_vec(), ..self.noted(format!("named {namings:?}")) }
     }
@@ -245,24 +245,24 @@ impl Scenario {
         Scenario { told_offline: true, ..self.noted("told offline") }
     }
 
-    /// The first directory is missing.
+    /// Removes the first directory.
     pub(crate) fn without_directory(mut self) -> Scenario {
         self.directories[0] = None;
         self.noted("no directory")
     }
 
-    /// The next number of the first directory is this one.
+    /// Sets the next number of the first directory.
     pub(crate) fn numbered(mut self, next: i32) -> Scenario {
         self.directories[0] = Some((Record::Empty, next));
         self.noted(format!("at {next}"))
     }
 
-    /// The numbers end at `last`, directories are retired from 2 on, and the next number of the first one is `next`.
+    /// Ends the numbers at `last`, retires directories from 2 on, and sets the next number of the first one to `next`.
     pub(crate) fn near_the_end(self, next: i32, last: i32) -> Scenario {
         Scenario { retire_from: 2, last, ..self.numbered(next).noted(format!("of {last}")) }
     }
 
-    /// The directory is a copy: its record was written for another one, and says that number 1 released the lock.
+    /// Makes the directory a copy: its record was written for another one, and says that number 1 released the lock.
     pub(crate) fn in_a_copy(mut self) -> Scenario {
         let marker =
             Marker { directory: Zxid(1), left: Left::Released, sequence: Sequence(1), tracked: false };
@@ -270,9 +270,9 @@ impl Scenario {
         self.noted("in a copy")
     }
 
-    /// The directory's record has the size of the semaphore.
+    /// Writes the size of the semaphore into the directory's record.
     pub(crate) fn of_size(mut self, permits: u32) -> Scenario {
-        // The transaction that makes the directory, see `World::new`.
+        // The transaction that creates the directory, see `World::new`.
         let size = Size { directory: Zxid(2), permits };
         self.directories[0] = Some((Record::Semaphore(size), 0));
         self.noted("sized")

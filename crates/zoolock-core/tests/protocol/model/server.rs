@@ -1,4 +1,4 @@
-//! The service: how it carries out a request.
+//! The servers: how they carry out a request.
 
 use zoolock_core::contender::{
     Beginning, Directory as Reading, Failure, Node, Parting, Refusal, Reply, Request, Says,
@@ -91,14 +91,14 @@ impl World {
         client.inbox.push(Inbound::Answer { at, id, outcome, set, about, looked: looked != 0 });
     }
 
-    /// A write of a lost connection arrives after all.
+    /// Carries out a write of a lost connection that arrives late.
     pub(crate) fn arrive_late(&mut self, i: usize, scenario: &Scenario) {
         let sent = self.clients[i].late.remove(0);
         if let Request::Downgrade { node, .. } = &sent.request {
             let ours = |child: &Child| child.czxid == node.czxid.0;
             if !self.leader.child(sent.at, Name::of(node)).is_none_or(ours) {
-                // It would delete another's node, and leave a reader of ours behind of which we do not hear. This takes
-                // a name that repeats while a request hangs in a leader that was deposed, and stays open.
+                // It would delete another contender's znode, and create a reader of which its client does not hear. This
+                // needs a name that repeats while a request hangs in a deposed leader. That window stays open.
                 return;
             }
         }
@@ -181,13 +181,13 @@ impl World {
         self.leader.child(at, Name::of(node)).ok_or(Failure::NoNode)
     }
 
-    /// `None` writes over any version.
+    /// Checks the version of the record. `None` accepts any version.
     fn check_version(&self, at: usize, version: Option<i32>) -> Result<(), Failure> {
         let now = self.leader.0[at].as_ref().ok_or(Failure::NoNode)?.version;
         if version.is_some_and(|version| version != now) { Err(Failure::BadVersion) } else { Ok(()) }
     }
 
-    /// Creates one node in each directory, or none at all.
+    /// Creates one znode in each directory, or none at all.
     fn join(&mut self, i: usize, sent: &Sent, negative: bool, scenario: &Scenario) -> Outcome {
         self.clients[i].arrived = true;
         if scenario.has(Bug::OneNodeForASession)
@@ -268,15 +268,15 @@ impl World {
         }
     }
 
-    /// Commits a transaction that creates nodes. Returns them.
+    /// Commits a transaction that creates znodes. Returns them.
     fn create(&mut self, i: usize, sent: &Sent, ops: Vec<(usize, Op)>, scenario: &Scenario) -> Vec<Node> {
         let nodes = self.trace(i, sent, &ops);
         self.commit(ops, Some((i, sent)), scenario);
         nodes
     }
 
-    /// Makes the traces of the nodes that a transaction is about to create, since the transaction looks for them.
-    /// Returns the nodes.
+    /// Creates the traces of the znodes that a transaction is about to create, since the transaction looks for them. Returns
+    /// the znodes.
     fn trace(&mut self, i: usize, sent: &Sent, ops: &[(usize, Op)]) -> Vec<Node> {
         let czxid = self.zxid + 1;
         let mut nodes = Vec::new();
@@ -292,8 +292,9 @@ impl World {
         nodes
     }
 
-    /// Deletes nodes as the driver does it, and leaves the markers, or does nothing at all. Where there is something to
-    /// be read, it writes to the node first: the waiter that its deletion would grant reads again.
+    /// Returns the operations that delete znodes and leave the markers, as the driver sends them. Fails if one of them
+    /// cannot be carried out. Without a marker, or after a panic, the znode is written first: then a waiter that looks ahead
+    /// reads again.
     fn leave(
         &mut self,
         i: usize,
@@ -332,8 +333,8 @@ impl World {
             });
             let own = [marker, node.beginning_in(marker.directory)];
             let another = written.is_some_and(|written| !own.contains(&written));
-            // In a directory that was made again it is the window that stays open between read and delete. It is longer
-            // for a multi-lock, which may wait in another directory after the read.
+            // In a directory that was created again, this is the window that stays open between read and delete. It is
+            // longer for a multi-lock, which may wait in another directory after the read.
             let made_again = self.leader.created(at) != Some(marker.directory.0);
             if !sent.granted && another && !(made_again && scenario.wants[i].len() > 1) {
                 self.note(Violation::WroteOverAnothers);
@@ -345,7 +346,7 @@ impl World {
         ops
     }
 
-    /// Downgrades as the driver does it: one transaction, and then a read of the reader's node, which may be of an
+    /// Downgrades as the driver does it: one transaction, and then a read of the reader's znode, which may be of an
     /// earlier transaction.
     fn downgraded(
         &mut self,
@@ -468,7 +469,7 @@ pub(crate) fn is_write(request: &Request) -> bool {
     )
 }
 
-/// The nodes that a request deletes.
+/// Returns the znodes that a request deletes.
 pub(crate) fn deletes(request: &Request) -> Vec<Node> {
     match request {
         Request::Delete(node)

@@ -57,7 +57,7 @@ fn two_with_two_faults() {
 
 #[test]
 fn beside_a_mutex_with_any_two_faults() {
-    // These come in any order with everything.
+    // These interleave with every other step.
     let costly =
         |pair: &[&str; 2]| pair.iter().any(|fault| ["cancel", "disconnect", "lapse"].contains(fault));
     let searched = pairs(&WITH_REVOKE).filter(|pair| long() || !costly(pair));
@@ -122,7 +122,7 @@ fn names_that_repeat() {
 #[test]
 fn end_of_the_numbers() {
     let one = ["lag", "crash", "break", "reap"].map(|fault| crossed(&[fault]).near_the_end(1, 99));
-    // The last number is refused while another one has it.
+    // The last number is refused while another contender has it.
     let full = |scenario: Scenario| Scenario { retire_from: 5, ..scenario.near_the_end(5, 5) };
     let full =
         [crossed(&[]), beside_one(&["crash"]), beside_one(&["lag"]), beside_one(&["disconnect"])].map(full);

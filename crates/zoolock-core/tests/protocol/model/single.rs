@@ -97,7 +97,7 @@ fn end_of_the_numbers() {
     for next in if long() { [1, 2, 4] } else { [0, 1, 2] } {
         searched.push(end(three(&[]), next));
     }
-    // The first create gets a good number, its reply is lost, that of the second too, and the third is refused.
+    // The first create gets a valid number. Its reply and that of the second create are lost, and the third one is refused.
     searched.push(Scenario { retire_from: 4, ..end(two(&["disconnect", "disconnect"]), 2) });
     finds_nothing_in(searched);
 }

@@ -20,7 +20,7 @@ impl Name {
         Name { prefix: node.prefix, sequence: node.sequence.0 }
     }
 
-    /// The znode of this name that a transaction created.
+    /// Returns the znode of this name that a transaction created.
     pub(crate) fn node(self, czxid: i64) -> Node {
         Node { prefix: self.prefix, sequence: Sequence(self.sequence), czxid: Zxid(czxid) }
     }
@@ -35,9 +35,9 @@ pub(crate) struct Child {
     pub(crate) mzxid: i64,
     /// The version of its data.
     pub(crate) version: i32,
-    /// Its data says that it was granted.
+    /// Set if its data says that it was granted.
     pub(crate) granted: bool,
-    /// Its data asks the owner to release.
+    /// Set if its data asks the owner to release.
     pub(crate) revoked: bool,
     /// The client that created it.
     pub(crate) owner: u8,
@@ -54,11 +54,11 @@ pub(crate) struct Directory {
     pub(crate) pzxid: i64,
     pub(crate) version: i32,
     pub(crate) record: Record,
-    /// A late write arrived here that was meant for an earlier directory of this name.
+    /// Set if a late write arrived here that was meant for an earlier directory of this name.
     pub(crate) astray: bool,
     /// The sequence number of the next child.
     pub(crate) counter: i32,
-    /// In the order of their creation.
+    /// The znodes of its contenders, in the order of their creation.
     pub(crate) children: Vec<Child>,
 }
 
@@ -70,7 +70,7 @@ pub(crate) struct Tree(pub(crate) Vec<Option<Directory>>);
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Txn {
     pub(crate) zxid: i64,
-    /// Each with the index of its directory.
+    /// The operations, each with the index of its directory.
     pub(crate) ops: Vec<(usize, Op)>,
 }
 
@@ -122,7 +122,7 @@ impl Directory {
     }
 }
 
-/// The directory that the writer of a record meant.
+/// Returns the directory that the writer of a record meant.
 fn meant_for(record: &Record) -> Option<i64> {
     match record {
         Record::Marker(marker) => Some(marker.directory.0),
@@ -144,7 +144,7 @@ impl Tree {
         self.0[at].as_ref().map(|directory| directory.czxid)
     }
 
-    /// The znode that a transaction created in this directory.
+    /// Returns the znode that a transaction created in this directory.
     pub(crate) fn created_by(&self, at: usize, czxid: i64) -> Option<&Child> {
         self.children(at).iter().find(|child| child.czxid == czxid)
     }
@@ -153,7 +153,7 @@ impl Tree {
         self.created_by(at, czxid).is_some()
     }
 
-    /// The size of the semaphore in this directory.
+    /// Returns the size of the semaphore in this directory.
     pub(crate) fn size(&self, at: usize) -> Option<u32> {
         match self.0[at].as_ref()? {
             Directory { czxid, record: Record::Semaphore(size), .. } if size.directory.0 == *czxid => {

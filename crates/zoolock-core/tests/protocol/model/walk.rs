@@ -28,14 +28,14 @@ impl Rng {
         (self.next() % n as u64) as usize
     }
 
-    /// None of a fault, or at most so many.
+    /// Returns zero, or a number of at most `most`.
     fn some(&mut self, most: usize) -> u8 {
         if self.below(2) == 0 { 0 } else { self.below(most + 1) as u8 }
     }
 }
 
-/// Four clients with any plans in one directory, three acquisitions each, and many faults, of which each walk leaves
-/// some kinds out.
+/// Returns a scenario of four clients with any plans in one directory, three acquisitions each, and many faults. Each walk
+/// leaves some kinds of faults out.
 fn in_one_directory(seed: u64, rng: &mut Rng) -> Scenario {
     let budget = Budget {
         cancels: rng.some(6),
@@ -83,7 +83,8 @@ fn in_one_directory(seed: u64, rng: &mut Rng) -> Scenario {
     }
 }
 
-/// Half of the walks have native names only. The others have names of families that see each other, or do not.
+/// Returns the naming of each client. Half of the walks have native names only. The others have names of families that see
+/// each other, or do not.
 fn namings(plans: &[Plan], rng: &mut Rng) -> Vec<Naming> {
     let one = match rng.below(8) {
         0 => Naming::Curator,
@@ -99,7 +100,7 @@ fn any(rng: &mut Rng) -> Naming {
     [Naming::Native, Naming::Curator, Naming::Kazoo, Naming::WriteLock][rng.below(4)]
 }
 
-/// The naming, or the native one where it has no such kind.
+/// Returns the naming, or the native one if the naming has no such kind.
 fn fitting(plan: Plan, naming: Naming) -> Naming {
     let has = match plan {
         Plan::Mutex | Plan::Next(_) => true,
@@ -139,7 +140,7 @@ fn plans(rng: &mut Rng) -> Vec<Plan> {
     plans
 }
 
-/// Two to four clients, two or three directories, up to three acquisitions each, and many faults.
+/// Returns a scenario of two to four clients, two or three directories, up to three acquisitions each, and many faults.
 fn in_several_directories(seed: u64, rng: &mut Rng) -> Scenario {
     let directories = 2 + rng.below(2);
     let wants: Vec<Vec<usize>> = (0..2 + rng.below(3))

@@ -37,15 +37,15 @@ pub(crate) struct Client {
     pub(crate) stage: Stage,
     /// The number of its acquisition.
     pub(crate) round: u8,
-    /// The session lives, on the leader.
+    /// Set if the session lives, on the leader.
     pub(crate) session: bool,
-    /// The lease of the session is valid.
+    /// Set if the lease of the session is valid.
     pub(crate) lease: bool,
-    /// A create of its first acquisition was carried out.
+    /// Set if a create of its first acquisition was carried out.
     pub(crate) arrived: bool,
-    /// On the way to the server.
+    /// Requests on the way to the server.
     pub(crate) requests: Vec<Sent>,
-    /// On the way from the server.
+    /// Messages on the way from the server.
     pub(crate) inbox: Vec<Inbound>,
     pub(crate) timers: Vec<Timer>,
     /// Watches that are set on the server.
@@ -76,12 +76,12 @@ pub(crate) struct Sent {
     /// The directory; for a request to several, the first one.
     pub(crate) at: usize,
     pub(crate) request: Request,
-    /// For each node that it deletes, a bit: the client knew that the node exists. See [`super::ghost::Trace::fresh`].
-    /// For a read of our own node: the node existed when the read was sent, so the answer is no older than that.
+    /// For each znode that it deletes, a bit: the client knew that the znode exists. See [`super::ghost::Trace::fresh`]. For
+    /// a read of our own znode: set if it existed when the read was sent, so the answer is no older than that.
     pub(crate) looked: u8,
-    /// For a delete: it is the release of a holder that was not unwinding.
+    /// For a delete: set if it is the release of a holder that was not unwinding.
     pub(crate) cleanly: bool,
-    /// Its acquisition had been granted when it was sent.
+    /// Set if its acquisition had been granted when it was sent.
     pub(crate) granted: bool,
     /// For a create: the client and the release that are one transaction with it.
     pub(crate) release: Option<Box<(usize, Sent)>>,
@@ -95,7 +95,7 @@ pub(crate) enum Inbound {
         outcome: Result<Reply, Failure>,
         /// The watch that the request set.
         set: Option<WatchId>,
-        /// The node of ours that the request read.
+        /// The znode of ours that the request read.
         about: Option<Name>,
         /// As in [`Sent`].
         looked: bool,
@@ -161,7 +161,7 @@ impl Client {
         }
     }
 
-    /// The tree that the client would read now.
+    /// Returns the tree that the client would read now.
     pub(crate) fn view<'a>(&'a self, leader: &'a Tree) -> &'a Tree {
         self.follower.as_ref().map_or(leader, |follower| &follower.tree)
     }
@@ -210,7 +210,7 @@ impl World {
         self.step(i, Event::Start, scenario);
     }
 
-    /// A client holds its lock: the acquisitions that wait for this begin.
+    /// Begins the acquisitions that wait for this client's grant.
     fn begin_inner(&mut self, i: usize, node: Node, scenario: &Scenario) {
         for (j, plan) in scenario.plans.iter().enumerate() {
             match plan {
@@ -240,7 +240,7 @@ impl World {
 
     // ---- the client ----
 
-    /// Gives the machine an event and does what it says.
+    /// Passes an event to the machine, and carries out its actions.
     pub(crate) fn step(&mut self, i: usize, event: Event, scenario: &Scenario) {
         let client = &mut *self.clients[i];
         let Stage::Running(machine) = &mut client.stage else { return };
@@ -281,13 +281,13 @@ impl World {
         if let Request::Sleep(duration) = request {
             return self.clients[i].timers.push(Timer { id, at, duration });
         }
-        // A client that is alone on its session has the order of its requests.
+        // The requests of a client that is alone on its session are in order already.
         let mates = scenario.mates(i).filter(|_| scenario.mates(i).count() > 1);
         let under_way = mates.flat_map(|mate| &self.clients[mate].requests);
         let order = under_way.map(|sent| sent.order + 1).max().unwrap_or(0);
         let client = &mut *self.clients[i];
         if !client.session {
-            // No answer will come; the end of the session will be told.
+            // No answer will come. The end of the session is reported instead.
             return;
         }
         let mut looked = 0;
@@ -384,7 +384,7 @@ impl World {
         self.step(i, Event::Answer(id, Ok(Reply::Done)), scenario);
     }
 
-    /// A client releases or gives up: the acquisition that waits for this begins.
+    /// Begins the acquisition that waits until this client releases or gives up.
     fn begin_next(&mut self, i: usize, scenario: &Scenario) {
         let Some(j) = scenario.next_of(i) else { return };
         let next = &mut *self.clients[j];
@@ -395,7 +395,7 @@ impl World {
         }
     }
 
-    /// The holder releases, and its upgrade before it.
+    /// Releases the lock of a holder, and its upgrade before it.
     pub(crate) fn release(&mut self, i: usize, left: Left, scenario: &Scenario) {
         for j in scenario.upgrade_of(i).into_iter().chain([i]) {
             let ghost = &mut self.clients[j].ghost;
@@ -447,7 +447,7 @@ impl World {
         self.commit(vec![(at, Op::Remove)], by, scenario);
     }
 
-    /// Makes a directory with the record of the directory that was deleted last.
+    /// Creates a directory with the record of the directory that was deleted last.
     pub(crate) fn copy_directory(&mut self, at: usize, scenario: &Scenario) {
         let record: Record = self.history.last_record;
         self.commit(vec![(at, Op::Make(record))], None, scenario);

@@ -1,4 +1,4 @@
-//! The words that list connections, sessions and watches.
+//! Four-letter words that list connections, sessions and watches.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -10,13 +10,13 @@ use super::java_date;
 use crate::core::{ConnId, ConnectionReport, OnData};
 use crate::ids::SessionId;
 
-/// A line for each connection; `asker` is the one that asks.
+/// Returns a line for each connection. `asker` is the connection that sent the word.
 pub(super) fn connections(inner: &Inner, asker: ConnId, brief: bool) -> String {
     let mut text = String::new();
     for report in inner.core.connections() {
         let Some(peer) = inner.peers.get(&report.conn) else { continue };
         let ConnectionReport { conn, session, counts } = report;
-        // Whether something is read from it.
+        // 1 if the server still reads from the connection.
         let open = i32::from(conn != asker);
         let _ =
             write!(text, " /{}[{open}](queued=0,recved={},sent={}", peer.addr, counts.received, counts.sent);
@@ -47,7 +47,7 @@ pub(super) fn connections(inner: &Inner, asker: ConnId, brief: bool) -> String {
     text
 }
 
-/// The sessions by their ends, who owns ephemerals, and the connections.
+/// Returns the sessions by expiry time, the ephemerals by owner, and the connections.
 pub(super) fn dump(shared: &Shared) -> String {
     let inner = shared.lock();
     let now = shared.now();
@@ -75,7 +75,7 @@ pub(super) fn dump(shared: &Shared) -> String {
             let _ = writeln!(text, "\t{path}");
         }
     }
-    // Ours end with their sessions; those without one at the end of the time to connect.
+    // A connection has the expiry time of its session. A connection without a session has the current time.
     let mut sets: BTreeMap<u64, Vec<String>> = BTreeMap::new();
     let mut count = 0;
     for report in core.connections() {
@@ -127,7 +127,7 @@ pub(super) fn watches_by_session(inner: &Inner) -> String {
     text + "\n"
 }
 
-/// ZooKeeper's four letters for an operation.
+/// Returns ZooKeeper's abbreviation of an operation.
 fn operation(code: i32) -> &'static str {
     match code {
         op::CREATE_SESSION => "SESS",

@@ -1,6 +1,6 @@
-//! Makes the same calls on our server and on Apache ZooKeeper, and compares every answer and every event.
+//! Sends the same requests to this server and to Apache ZooKeeper, and compares every reply and every event.
 //!
-//! `ZOOLOCK_SEED=n` plays a random round again, `ZOOLOCK_LONG=1` makes a million calls.
+//! `ZOOLOCK_SEED=n` repeats a random run. `ZOOLOCK_LONG=1` sends a million requests.
 
 mod plan;
 mod play;
@@ -18,7 +18,7 @@ use zoolock_tests::{Apache, ServerOptions, apache};
 use self::play::{Mismatch, Pair};
 use crate::common::builder;
 
-/// The super user `super:test`, as both servers keep it.
+/// The digest of the super user `super:test`, for both servers.
 const SUPER: &str = "super:D/InIHSb7yEEbrWz8b9l71RjZJU=";
 
 /// A period that never ends within a test.
@@ -39,7 +39,7 @@ fn seed() -> u64 {
     seed
 }
 
-/// Starts our server and Apache ZooKeeper with the same options.
+/// Starts this server and Apache ZooKeeper with the same options.
 async fn servers(container_check: Duration, extended_types: bool) -> (ServerHandle, Apache) {
     let options = ServerOptions {
         container_check,

@@ -1,36 +1,36 @@
-//! Makes up a round: what four sessions ask, over few paths, so that they get in each other's way.
+//! Plans a round: random requests of four sessions, which conflict because they use few paths.
 
 use bytes::Bytes;
 use fastrand::Rng;
 use zoolock_server::acl;
 use zoolock_wire::{Acl, CreateRequest, Hidden, Identity, Request, SetWatches, op, perms};
 
-/// How many sessions there are at a time.
+/// Number of sessions at a time.
 pub(crate) const SLOTS: usize = 4;
 
-/// The root of a round as the plan calls it; as long as every other one, so that it can be replaced in a frame.
+/// The root directory of a round in the plan. Its name is as long as each real name, which replaces it in frames.
 pub(crate) const ROOT: &str = "/d00000";
 
-/// Who does what.
+/// An action of a session.
 #[derive(Debug, Clone)]
 pub(crate) struct Step {
     pub(crate) slot: usize,
     pub(crate) act: Act,
-    /// The next step of the same slot may be sent before this one is answered.
+    /// Set if the next step of the same slot may be sent before this one is answered.
     pub(crate) more: bool,
-    /// It concerns what all rounds share, and what an earlier one may have left different.
+    /// Set if the step uses paths that all rounds share, and that an earlier round may have changed.
     pub(crate) shared: bool,
 }
 
 #[derive(Debug, Clone)]
 pub(crate) enum Act {
-    /// A call; the zxid of a `SetWatches` counts from the start of the round.
+    /// A request. The zxid of a `SetWatches` counts from the start of the round.
     Ask(Request),
-    /// A call with a body that is none.
+    /// A request with an invalid body.
     Broken { op: i32, body: Vec<u8> },
-    /// The connection is lost, and the session goes on with another one.
+    /// A lost connection, after which the session continues on a new connection.
     Reattach { wrong_password_first: bool },
-    /// The session is closed, and another one begins.
+    /// The end of the session, and the start of a new one.
     Renew,
 }
 
@@ -52,8 +52,8 @@ const INVALID: [&str; 11] = [
 ];
 const SYSTEM: [&str; 5] = ["/", "/zookeeper", "/zookeeper/quota", "/zookeeper/config", "/zookeeper/nothing"];
 
-/// What a session uses a path for. On Apache ZooKeeper the last watch set on a path replaces those of other kinds
-/// (ZOOKEEPER-4466), here all of them stay; so nobody sets two kinds on one path.
+/// The kind of watch that a session sets on a path. On Apache ZooKeeper the last watch on a path replaces watches of other
+/// kinds (ZOOKEEPER-4466). This server keeps all of them. So a session never sets two kinds on one path.
 #[derive(Clone, Copy, PartialEq)]
 enum Watching {
     Once,
@@ -68,7 +68,7 @@ pub(crate) struct Planner {
     shared: bool,
 }
 
-/// Makes up a round of about `calls` calls.
+/// Returns a random round of about `calls` steps.
 pub(crate) fn plan(seed: u64, calls: usize) -> Vec<Step> {
     let mut random = Rng::with_seed(seed);
     let salt = random.u64(..);
@@ -93,7 +93,7 @@ impl Planner {
                 }
                 return;
             }
-            // Credentials count from the moment they arrive, for calls that wait in line too.
+            // Credentials take effect when they arrive, also for requests that wait in the server's queue.
             6..12 => {
                 let auth = self.auth();
                 return self.push(slot, Act::Ask(auth), false);
@@ -167,7 +167,7 @@ impl Planner {
                 kind: pick(&mut self.random, &[1, 2, 3, 3, 0, 7]),
             },
             89..91 => {
-                // On a path without a slash Apache ZooKeeper cuts too much off.
+                // Apache ZooKeeper cuts too much off a path without a leading slash.
                 let path = Some(self.path()).filter(|path| path.starts_with('/'));
                 Request::CheckWatches {
                     path: path.unwrap_or_else(|| ROOT.to_owned()),
@@ -176,7 +176,7 @@ impl Planner {
             }
             91..93 => Request::SetWatches(self.set_watches(slot)),
             93..94 => Request::Sync { path: self.path() },
-            // Apache ZooKeeper never answers a check by itself that succeeds.
+            // Apache ZooKeeper never answers a successful check outside a multi.
             94..95 => Request::Check { path: self.path(), version: 1_000_000 },
             95..96 => {
                 let prefix = pick(
@@ -191,7 +191,7 @@ impl Planner {
         }
     }
 
-    /// With children of what can have none now and then, and paths that are none.
+    /// Returns a random path. Some paths are invalid, and some are below znodes that cannot have children.
     fn path(&mut self) -> String {
         match self.random.u64(..93) {
             0..74 => format!("{ROOT}{}", pick(&mut self.random, &NAMES)),
@@ -237,9 +237,9 @@ impl Planner {
             self.path()
         };
         let ttl = match op {
-            // Nothing expires here: that is another test's business.
+            // No znode expires here. Another test covers expiry.
             op::CREATE_TTL if !odd => 3_600_000,
-            // With other flags and no time to live Apache ZooKeeper exits.
+            // Without a time to live, other flags would make Apache ZooKeeper exit.
             op::CREATE_TTL if !in_multi && !matches!(flags, 5 | 6) => pick(&mut self.random, &[0, 1]),
             op::CREATE_TTL => pick(
                 &mut self.random,
@@ -257,7 +257,7 @@ impl Planner {
     fn set_acl(&mut self) -> Request {
         let mut path = self.path();
         if !path.starts_with(&format!("{ROOT}/")) {
-            // Nobody is locked out of what all rounds share.
+            // The access lists of paths that all rounds share do not change.
             path = format!("{ROOT}/a");
         }
         Request::SetAcl { path, acl: self.acl(), version: self.version() }
@@ -422,15 +422,15 @@ impl Planner {
     }
 }
 
-/// Whether nothing may be sent behind this call until it is answered. Apache ZooKeeper decides a call before the one
-/// ahead of it is done, by its notes on what will be; after these the notes are wrong.
+/// Returns whether no request may be sent after this one until it is answered. Apache ZooKeeper decides a request before
+/// earlier ones are applied, from its records of pending changes. After these requests the records are wrong.
 fn lingers(request: &Request) -> bool {
     match request {
-        // The notes have the old list.
+        // The records contain the old access list.
         Request::SetAcl { .. } => true,
-        // The notes say "ephemeral" where a container comes.
+        // The records say "ephemeral", but a container is created.
         Request::Create(create) => create.op == op::CREATE_CONTAINER && matches!(create.flags, 1 | 3),
-        // Notes of a multi that failed to be encoded stay.
+        // The records of a multi that could not be encoded stay.
         Request::Multi(ops) => ops.iter().any(|op| match op {
             Request::Create(create) => matches!(create.flags, 5 | 6) && create.op != op::CREATE_TTL,
             _ => false,

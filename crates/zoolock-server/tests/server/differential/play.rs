@@ -1,4 +1,4 @@
-//! Plays a round on both servers at once, and compares.
+//! Plays a round on both servers at once, and compares their replies and events.
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -11,7 +11,7 @@ use super::side::{Said, Side};
 use super::tally::Tally;
 use crate::common::create;
 
-/// How long a failed round is made smaller.
+/// Maximum time for shrinking a failed round.
 const SHRINKING: Duration = Duration::from_secs(30);
 
 pub(crate) struct Pair {
@@ -21,10 +21,10 @@ pub(crate) struct Pair {
     pub(crate) tally: Tally,
 }
 
-/// Where two servers part.
+/// A difference between the servers.
 #[derive(Debug)]
 pub(crate) struct Mismatch {
-    /// How many steps were played, the last one included.
+    /// Number of steps played, including the last one.
     played: usize,
     what: String,
     ours: String,
@@ -47,7 +47,7 @@ impl Pair {
         }
     }
 
-    /// Plays a round on a root of its own, with sessions of its own.
+    /// Plays a round in a new root directory, with new sessions.
     pub(crate) async fn play(&mut self, steps: &[Step]) -> Result<(), Mismatch> {
         self.rounds += 1;
         let root = format!("/d{:05}", self.rounds);
@@ -73,8 +73,8 @@ impl Pair {
         Ok(())
     }
 
-    /// Leaves out steps as long as the servers still differ, and says how in the end. What the round left in places
-    /// that all rounds share is left out first, or it would be found again and again.
+    /// Removes steps while the servers still differ. Returns the remaining steps and their mismatch. Steps on paths that
+    /// all rounds share are removed first. Their effects stay, and would cause a mismatch in every later round.
     pub(crate) async fn shrink(&mut self, steps: Vec<Step>, mismatch: Mismatch) -> (Vec<Step>, Mismatch) {
         let begun = Instant::now();
         let mut smallest = steps[..mismatch.played].to_vec();
@@ -116,7 +116,7 @@ impl Pair {
             Act::Renew => {
                 let (ours, theirs) = tokio::join!(self.ours.renew(slot), self.theirs.renew(slot));
                 compare(&[], &format!("{:?}", steps[0]), &ours, &theirs)?;
-                // The ephemerals of a session go in the order of a hash table.
+                // Apache ZooKeeper deletes the ephemerals of a session in the order of a hash table.
                 for slot in 0..SLOTS {
                     self.quiet(slot).await?;
                 }
@@ -146,7 +146,7 @@ impl Pair {
         compare(calls, &format!("session {slot}"), &ours, &theirs)
     }
 
-    /// Takes all events that a session was sent, in whatever order.
+    /// Compares the pending events of a session, in any order.
     async fn quiet(&mut self, slot: usize) -> Result<(), Mismatch> {
         if !self.ours.connected(slot) {
             return Ok(());
@@ -179,11 +179,11 @@ fn compare(calls: &[(i32, Act)], what: &str, ours: &[Said], theirs: &[Said]) -> 
     Ok(())
 }
 
-/// Where we differ on purpose.
+/// Returns whether a difference is intended.
 fn excused(call: Option<&Act>, ours: Option<&Said>, theirs: Option<&Said>) -> bool {
     let (Some(Act::Ask(call)), Some(ours), Some(theirs)) = (call, ours, theirs) else { return false };
     match (call, ours, theirs) {
-        // Apache ZooKeeper says yes when anybody watches the path.
+        // Apache ZooKeeper also counts watches of other clients.
         (
             Request::CheckWatches { .. },
             Said::Reply { xid: ours, zxid: our_zxid, err: -121, .. },

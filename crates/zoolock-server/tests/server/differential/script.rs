@@ -1,4 +1,4 @@
-//! Calls that a random round rarely makes, in an order that is always the same.
+//! A fixed script of requests that a random round rarely sends.
 
 use bytes::Bytes;
 use zoolock_wire::{Acl, CreateRequest, Identity, Request, SetWatches, op, perms};
@@ -10,7 +10,7 @@ use crate::common::{auth, check, children, create, create_op, delete, exists, ge
 const A: usize = 0;
 const B: usize = 1;
 
-/// Steps that wait for the answer of the step before.
+/// Steps, each of which waits for the reply to the step before.
 #[derive(Default)]
 struct Script(Vec<Step>);
 
@@ -27,7 +27,7 @@ impl Script {
         requests.into_iter().for_each(|request| self.call(slot, request));
     }
 
-    /// Takes the events that a session was sent.
+    /// Receives the pending events of a session.
     fn hear(&mut self, slot: usize) {
         self.call(slot, Request::Ping);
     }
@@ -293,7 +293,7 @@ fn access_lists(t: &mut Script) {
     );
 }
 
-/// The ephemerals of a session go in one transaction.
+/// Ends a session. Its ephemerals are deleted in one transaction.
 fn end_of_a_session(t: &mut Script) {
     t.call(A, create("/d00000/t/e2", 1));
     t.call(B, exists("/d00000/t/e2", true));

@@ -14,8 +14,8 @@ use zoolock_wire::{
 use super::plan::{Act, ROOT, SLOTS};
 use crate::common::{Frames, PATIENCE};
 
-/// What a server said, with what may differ taken out: zxids count from the start of the round, times are only there
-/// or not, lists that have no order are sorted.
+/// A message of a server without the parts that may differ. Zxids count from the start of the round. Of times only their
+/// presence remains. Lists without an order are sorted.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum Said {
     Event(EventKind, String),
@@ -30,7 +30,7 @@ pub(crate) enum Said {
         session: i64,
         known_password: bool,
     },
-    /// No frame that makes sense; with its bytes.
+    /// The bytes of a frame that cannot be decoded.
     Garbled(Vec<u8>),
     Closed,
     Silent,
@@ -39,12 +39,12 @@ pub(crate) enum Said {
 pub(crate) struct Side {
     pub(crate) name: &'static str,
     addr: SocketAddr,
-    /// Zxids count from here.
+    /// The zxid at the start of the round.
     base: i64,
-    /// What stands for [`ROOT`] in this round.
+    /// The root directory of this round, which replaces [`ROOT`] in frames.
     root: String,
     slots: Vec<Slot>,
-    /// The number that stands for a session, by its id.
+    /// Numbers that replace session ids in [`Said`].
     sessions: HashMap<i64, i64>,
 }
 
@@ -67,7 +67,7 @@ impl Side {
         }
     }
 
-    /// Ends all sessions, begins others, and starts to count anew.
+    /// Begins a round: opens new sessions, and counts zxids from here.
     pub(crate) async fn begin(&mut self, root: &str) {
         root.clone_into(&mut self.root);
         assert_eq!(root.len(), ROOT.len(), "it replaces the other in frames");
@@ -79,12 +79,12 @@ impl Side {
         self.base += zxid;
     }
 
-    /// Whether the slot has a connection.
+    /// Returns whether the slot has a connection.
     pub(crate) fn connected(&self, slot: usize) -> bool {
         self.slots[slot].frames.is_some()
     }
 
-    /// Sends calls without waiting, and hears until all are answered.
+    /// Sends requests without waiting, and reads messages until all are answered.
     pub(crate) async fn talk(&mut self, slot: usize, calls: &[(i32, Act)]) -> Vec<Said> {
         let mut out = BytesMut::new();
         let mut expected = Vec::new();
@@ -115,7 +115,7 @@ impl Side {
             if matches!(&heard, Said::Reply { xid: answered, .. } if *answered == xid) {
                 awaited = expected.next();
             }
-            // A refusal of credentials is the last word.
+            // After refusing credentials the server closes the connection.
             let last = matches!(&heard, Said::Reply { err: -115, .. });
             said.push(heard);
             if last {
@@ -125,7 +125,7 @@ impl Side {
         said
     }
 
-    /// Loses the connection, and goes on with another one.
+    /// Drops the connection, and attaches the session to a new one.
     pub(crate) async fn reattach(&mut self, slot: usize, wrong_password_first: bool) -> Vec<Said> {
         self.slots[slot].frames = None;
         let (session, password) = (self.slots[slot].session, self.slots[slot].password.clone());
@@ -137,7 +137,7 @@ impl Side {
         said
     }
 
-    /// Closes the session, and begins another one.
+    /// Closes the session, and opens a new one.
     pub(crate) async fn renew(&mut self, slot: usize) -> Vec<Said> {
         let mut said = Vec::new();
         if self.connected(slot) {
@@ -233,7 +233,7 @@ impl Side {
             reader.end().ok()?;
             return ((header.zxid, header.err) == (-1, 0)).then_some(Said::Event(event.kind, event.path));
         }
-        // Behind an error Apache ZooKeeper sends what it had of an answer, which no client reads.
+        // After an error code Apache ZooKeeper sends a part of a reply, which no client reads.
         let reply = if header.err == 0 { Reply::decode(op, &mut reader).ok()? } else { Reply::Empty };
         let zxid = if header.zxid == 0 { 0 } else { header.zxid - self.base };
         Some(Said::Reply { xid: header.xid, zxid, err: header.err, reply: self.reply(reply) })
@@ -253,7 +253,7 @@ impl Side {
                 Reply::ChildrenStat { children: sorted(children), stat: self.stat(stat) }
             }
             Reply::AclStat { mut acl, stat } => {
-                // What stands for `auth` comes in the order of a hash table.
+                // Apache ZooKeeper expands `auth` in the order of a hash table.
                 acl.sort_by_key(|acl| (acl.who.clone(), acl.perms));
                 Reply::AclStat { acl, stat: self.stat(stat) }
             }
@@ -293,7 +293,7 @@ impl Side {
         }
     }
 
-    /// The number that stands for a session; others stand for themselves.
+    /// Returns the number that replaces a session id. Other ids stay as they are.
     fn session(&self, id: i64) -> i64 {
         self.sessions.get(&id).copied().unwrap_or(id)
     }

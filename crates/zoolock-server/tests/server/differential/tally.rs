@@ -1,4 +1,4 @@
-//! Counts what was answered, so that a test of nothing does not pass.
+//! Counts replies and events, so that a run that tests too little fails.
 
 use std::collections::BTreeMap;
 
@@ -7,7 +7,7 @@ use zoolock_wire::{OpResult, Reply, op};
 use super::plan::Act;
 use super::side::Said;
 
-/// How often which operation was answered with which error.
+/// Numbers of replies by operation and error code, and of events by kind.
 #[derive(Debug, Default)]
 pub(crate) struct Tally {
     answers: BTreeMap<(i32, i32), usize>,
@@ -15,7 +15,7 @@ pub(crate) struct Tally {
     events: BTreeMap<i32, usize>,
 }
 
-/// What has to come up in a run, of single calls.
+/// The error codes that each operation must have returned in a run, outside multis.
 const ANSWERS: [(i32, &[i32]); 23] = [
     (op::CREATE, &[0, -8, -101, -102, -108, -110, -114]),
     (op::CREATE2, &[0, -8, -101, -102, -108, -110, -114]),
@@ -69,7 +69,7 @@ impl Tally {
         }
     }
 
-    /// What should have come up, and did not.
+    /// Returns the replies and events that a run must have, and did not have.
     pub(crate) fn missing(&self) -> Vec<String> {
         let answers = ANSWERS.iter().flat_map(|(op, errors)| errors.iter().map(move |err| (*op, *err)));
         let answers = answers.filter(|answer| !self.answers.contains_key(answer));

@@ -1,4 +1,4 @@
-//! What time removes: containers that ran empty, and znodes that outlived their time.
+//! Znodes that the server removes after a time: empty containers, and znodes past their time to live.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
@@ -14,19 +14,19 @@ use super::plan::{Act, ROOT};
 use super::side::{Said, Side};
 use crate::common::create_with;
 
-/// A time to live that is over soon, one that is over after some checks, and one that is not over here.
+/// Times to live in milliseconds. The first ends soon, the second after some checks, the third not within the test.
 const TTLS: [i64; 3] = [1, 300, 3_600_000];
 
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// A tree to build, and what has to be left of it.
+/// A tree to build, and the znodes that the server must remove and keep.
 struct Forest {
     ops: Vec<Request>,
     doomed: BTreeSet<String>,
     left: BTreeSet<String>,
 }
 
-/// What is known of a znode while a forest is made up.
+/// Properties of a znode while a forest is planned.
 struct Kind {
     container: bool,
     ttl: Option<i64>,
@@ -81,7 +81,8 @@ fn childless(nodes: &BTreeMap<String, Kind>, path: &str) -> bool {
     !nodes.keys().any(|other| other.starts_with(&below))
 }
 
-/// Builds forests on one server, waits for what has to go to be gone, and then looks once more at what has to stay.
+/// Builds forests on one server, and waits until the doomed znodes are removed. At the end checks again that the others
+/// stay.
 pub(crate) async fn play(name: &'static str, addr: SocketAddr, seed: u64, rounds: usize) {
     let mut random = Rng::with_seed(seed);
     let mut side = Side::new(name, addr);
@@ -94,7 +95,7 @@ pub(crate) async fn play(name: &'static str, addr: SocketAddr, seed: u64, rounds
         let Forest { ops, doomed, left } = forest(&mut random);
         let said = ask(&mut side, Request::Multi(ops)).await;
         let mut told = deleted(&said);
-        // What the multi itself deleted was told of, too.
+        // Znodes that the multi itself deleted have events, too.
         told.retain(|path| doomed.contains(path));
         let deadline = Instant::now() + PATIENCE;
         while !doomed.is_subset(&told) {

@@ -1,4 +1,4 @@
-//! What is encoded can be decoded, and what cannot be decoded does no harm.
+//! Encoding and decoding of log and snapshot records, also of invalid ones.
 
 use std::sync::Arc;
 
@@ -140,7 +140,7 @@ proptest! {
         prop_assert_eq!(decode_acl(&mut Reader::new(&out)), Ok(acl));
     }
 
-    /// Whatever a log says, replaying it does not panic, and what it accepts makes a tree.
+    /// Checks that replay never panics, and that the transactions that it accepts make a valid tree.
     #[test]
     fn what_does_not_fit_is_refused(changes in vec((0..4_i64, fitting()), 1..40)) {
         let mut state = State::new(0);
@@ -162,7 +162,7 @@ proptest! {
     }
 }
 
-/// Changes that fit now and then.
+/// Generates changes that are sometimes valid.
 fn fitting() -> impl Strategy<Value = Change> {
     let path = || prop_oneof![9 => "(/[ab]){1,3}", 1 => "[/a]{0,3}"].prop_map(Arc::from);
     let one = move || {

@@ -1,4 +1,4 @@
-//! The power goes, or the disk says no, at every step that changes the disk.
+//! Power cuts and disk errors at every step that changes the disk.
 
 use zoolock_server::log::{LogError, Options};
 
@@ -6,10 +6,10 @@ use super::effort;
 use super::server::{Model, Server, small};
 use crate::sim_disk::{Fault, Random, SimDisk};
 
-/// How many things a server does in its life.
+/// Number of actions of a server.
 const ACTIONS: usize = 300;
 
-/// Lives until the end, or until something fails.
+/// Runs a server for this number of actions, or until the first error.
 fn live(
     disk: &SimDisk,
     options: &Options,
@@ -21,7 +21,7 @@ fn live(
     let mut server = Server::start(disk, options, model)?;
     for _ in 0..actions {
         if random.one_in(40) {
-            // The process is killed; what it wrote is still in the cache.
+            // The process is killed. Its writes are still in the cache.
             drop(server);
             server = Server::start(disk, options, model)?;
         }
@@ -36,7 +36,7 @@ fn steps(options: &Options, seed: u64) -> u64 {
     disk.steps()
 }
 
-/// Starts again after crashes, some of them in the middle of starting; then lives on, and so on.
+/// Crashes and runs the server this number of times, and starts it once more. Some crashes happen during the start.
 fn generations(mut disk: SimDisk, options: &Options, mut model: Model, seed: u64, count: usize) {
     let mut random = Random(seed);
     for _ in 0..count {
@@ -50,7 +50,7 @@ fn generations(mut disk: SimDisk, options: &Options, mut model: Model, seed: u64
     Server::start(&disk, options, &mut model).unwrap_or_else(|error| panic!("a mere crash: {error}"));
 }
 
-/// No crash and no fault makes a log that is refused.
+/// Asserts that a run succeeded or failed with a disk error: no crash or fault causes a log that is refused.
 fn fails_with_the_disk(lived: Result<(), LogError>) {
     assert!(matches!(lived, Ok(()) | Err(LogError::Io { .. })), "{lived:?}");
 }
@@ -110,7 +110,7 @@ fn after_a_failure_nothing_is_tried_again() {
         while model.history.len() < 3 {
             server.decide(&mut model, &mut random).expect("no disk is used");
         }
-        // The write, or the sync.
+        // The write fails, or the sync.
         disk.fail_at(disk.steps() + seed % 2, Fault::Error);
         let first = server.sync(&mut model).expect_err("it failed").to_string();
         assert!(first.contains("log.0000000000000000"), "{first}");
@@ -130,7 +130,7 @@ fn after_a_failure_nothing_is_tried_again() {
     }
 }
 
-/// Says where we are if a check fails.
+/// A guard that prints the position if a check fails.
 struct Context(String);
 
 impl Context {

@@ -1,4 +1,4 @@
-//! Files that are cut, changed or taken away: what comes back is right, or is refused.
+//! Truncated, changed or missing files: the recovered state is right, or the log is refused.
 
 use zoolock_server::log::{Log, LogError, Recovered};
 use zoolock_server::txn::Change;
@@ -11,7 +11,7 @@ use crate::sim_disk::{Random, SimDisk};
 
 const SEED: u64 = 4711;
 
-/// A disk with two snapshots and a few segments, all of it acknowledged and sealed.
+/// Returns a disk with two snapshots and a few segments, all acknowledged and sealed.
 fn full_disk() -> (SimDisk, Model) {
     let (disk, options, mut model) = (SimDisk::new(SEED), small(1024), Model::default());
     let mut random = Random(SEED);
@@ -31,19 +31,19 @@ fn full_disk() -> (SimDisk, Model) {
     let names = disk.names();
     let count = |of: &str| names.iter().filter(|name| name.starts_with(of)).count();
     assert!(count("snapshot.") == 2 && count("log.") >= 3, "{names:?}");
-    // So that the two snapshots need different segments.
+    // The two snapshots need different segments.
     let number = |name: &str| name.rsplit('.').next().map(str::to_owned);
     let mut snapshots = names.iter().filter(|name| name.starts_with("snapshot.")).map(|name| number(name));
     let (older, newer) = (snapshots.next().expect("two"), snapshots.next().expect("two"));
     let between = |name: &&String| name.starts_with("log.") && number(name) > older && number(name) <= newer;
     assert!(names.iter().find(between).is_some_and(|name| number(name) < newer), "{names:?}");
-    // And one that is neither the last nor before the newer snapshot.
+    // A segment after the newer snapshot is not the last one.
     let after = |name: &&String| name.starts_with("log.") && number(name) > newer;
     assert!(names.iter().filter(after).count() > 1, "{names:?}");
     (disk, model)
 }
 
-/// Opens a copy of the disk on which one file has other contents.
+/// Opens a copy of the disk with other contents of one file.
 fn open_with(disk: &SimDisk, name: &str, contents: Vec<u8>) -> Result<Recovered, LogError> {
     let disk = disk.copy();
     disk.put(name, contents);
@@ -54,7 +54,7 @@ fn open(disk: &SimDisk) -> Result<Recovered, LogError> {
     Log::open(disk.port(), small(1024)).map(|(_, recovered)| recovered)
 }
 
-/// The error names a file of the log and says where it is damaged.
+/// Asserts that the error names a file of the log, and the damaged byte of a damaged file.
 fn names_a_place(error: &LogError, disk: &SimDisk) {
     let (LogError::Damaged { file, .. } | LogError::Missing { file, .. }) = error else {
         panic!("{error}");
@@ -151,7 +151,7 @@ fn empty_last_segment_without_a_note_is_removed() {
 
 #[test]
 fn a_log_that_is_cut_and_goes_on_gives_a_state_that_was() {
-    // As above, but the server goes on and the new log must be sound.
+    // As above, but the server continues, and the new log must be valid.
     let (disk, model) = full_disk();
     let names = disk.names();
     let name = names.iter().rfind(|name| name.starts_with("log.")).expect("a log");
@@ -215,7 +215,7 @@ fn a_damaged_snapshot_is_passed_over_and_kept_aside() {
     assert_eq!(recovered.passed_over.len(), 1);
     assert!(recovered.passed_over[0].to_string().contains(newest.as_str()));
     assert!(disk.names().contains(&format!("{newest}.damaged")) && !disk.names().contains(newest));
-    // Again, now that it is aside.
+    // Opened again, after the damaged snapshot was renamed.
     let recovered = open(&disk).expect("there is an older one");
     assert!(image(&recovered.state) == right && recovered.passed_over.is_empty());
     disk.put(oldest, damage(oldest));
@@ -223,7 +223,7 @@ fn a_damaged_snapshot_is_passed_over_and_kept_aside() {
     assert!(disk.names().contains(oldest), "nothing is touched by a start that fails");
 }
 
-/// A session writes data that looks like what the log itself writes.
+/// Writes znode data that looks like the log's own batches.
 #[test]
 fn data_that_looks_like_a_log_is_data() {
     let options = small(0);
@@ -237,7 +237,7 @@ fn data_that_looks_like_a_log_is_data() {
         }
         let name = disk.names().into_iter().rfind(|name| name.starts_with("log.")).expect("a log");
         let real = disk.contents(&name);
-        // Whole batches of this very log, and its header; more than any client could know.
+        // The header and whole batches of this log, which no client could know.
         let Some(&session) = server.state.sessions.keys().next() else { continue };
         tried += 1;
         let path = format!("/imitation-{seed}");
@@ -253,7 +253,7 @@ fn data_that_looks_like_a_log_is_data() {
         let change = prepare(Request::Create(create), &server.state, asker);
         assert!(matches!(change, Change::Create(_)), "{change:?}");
         server.execute(&mut model, session, change).expect("a good disk");
-        // Never synced: after a crash it is there, or a part of it is and is dropped.
+        // Never synced. After a crash the batch is complete, or missing, or partial and dropped.
         server.log.write().expect("a good disk");
         for way in 0..20 {
             let disk = disk.after_crash(way);

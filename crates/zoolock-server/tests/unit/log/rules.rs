@@ -1,4 +1,4 @@
-//! The rules by which the log drops, keeps and refuses.
+//! The rules by which the log drops, keeps or refuses batches and snapshots.
 
 use std::sync::Arc;
 
@@ -39,11 +39,12 @@ fn log_with(disk: Arc<dyn Disk>, txns: &[Txn]) -> Log {
 
 const FIRST: &str = "log.0000000000000000";
 
-/// Bytes of the header of a segment, and of that of a batch, which ends with its length at byte 24.
+/// Size of the header of a segment in bytes.
 const SEGMENT_HEADER: usize = 56;
+/// Size of the header of a batch in bytes. The length of the payload is at byte 24.
 const BATCH_HEADER: usize = 48;
 
-/// Returns where the batches of the first segment begin, and where the last one ends.
+/// Returns the offsets at which the batches of the first segment begin, and the end of the last batch.
 fn bounds(disk: &SimDisk) -> Vec<usize> {
     let file = disk.contents(FIRST);
     let (mut at, mut bounds) = (SEGMENT_HEADER, vec![SEGMENT_HEADER]);
@@ -56,7 +57,7 @@ fn bounds(disk: &SimDisk) -> Vec<usize> {
 
 #[test]
 fn a_batch_of_another_history_is_no_batch() {
-    // Both disks make the same nonce, and the batches have the same length: only what came before differs.
+    // Both disks make the same nonce, and the batches have the same length. Only the chain sums show the other history.
     let (one, other) = (SimDisk::new(1), SimDisk::new(1));
     log_with(one.port(), &[create(1, "/a"), create(2, "/b"), create(3, "/c")]);
     log_with(other.port(), &[create(1, "/x"), create(2, "/y"), create(3, "/z")]);
@@ -100,7 +101,7 @@ fn the_last_batch_is_dropped_only_while_nothing_shows_that_it_was_synced() {
     log.idle_seal().expect("a good disk");
     let error = damage(&disk, bounds[2] - 1).expect_err("it was acknowledged").to_string();
     assert!(error.contains(FIRST) && error.contains(&format!("byte {}:", bounds[1])), "{error}");
-    // The seal itself says nothing that is needed.
+    // The seal itself contains no transaction.
     let recovered = damage(&disk, bounds[2] + 5).expect("nothing is missing");
     assert_eq!((recovered.state.zxid.get(), recovered.dropped.is_some()), (2, true));
     let steps = disk.steps();
@@ -205,7 +206,7 @@ fn a_log_that_is_shorter_than_a_snapshot_says_is_refused() {
     let log = log_with(disk.port(), &txns);
     let mut state = State::new(0);
     txns.into_iter().try_for_each(|txn| replay(txn, &mut state)).expect("they fit");
-    // A later mark than the snapshot needs, as when writes go on while it is made.
+    // The mark of the snapshot says that all four batches were synced.
     let zxid = Zxid::from_wire(4);
     let mut writer = SnapshotWriter::begin(disk.port(), zxid, []).expect("a good disk");
     writer.add(state.tree.records()).expect("a good disk");
@@ -220,7 +221,7 @@ fn a_log_that_is_shorter_than_a_snapshot_says_is_refused() {
             "{error}"
         );
     }
-    // A snapshot that cannot be read says how far the log went by its name.
+    // The name of an unreadable snapshot still shows the last synced transaction.
     disk.put(FIRST, whole[..bounds[3]].to_vec());
     disk.put("snapshot.0000000000000004", vec![0; 100]);
     let error = Log::open(disk.port(), options()).expect_err("it was synced").to_string();

@@ -1,4 +1,4 @@
-//! A server without clients: decides random writes, logs them, makes snapshots; and the model it is compared with.
+//! A server without clients, which decides and logs random writes and takes snapshots, and the model to compare it with.
 
 use std::collections::BTreeMap;
 
@@ -16,7 +16,7 @@ pub(crate) fn small(allocate: u64) -> Options {
     Options { segment_size: 2500, allocate, snapshot_after: 4000 }
 }
 
-/// All that a client can see of a state.
+/// The part of a state that clients can see.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Image {
     zxid: Zxid,
@@ -30,17 +30,17 @@ pub(crate) fn image(state: &State) -> Image {
     Image { zxid: state.zxid, sessions: state.sessions.clone(), nodes }
 }
 
-/// What was decided, and what clients were told of.
+/// The decided transactions, and the number that was acknowledged.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Model {
     pub(crate) history: Vec<Txn>,
-    /// How many of them clients know of.
+    /// Number of acknowledged transactions.
     pub(crate) acked: usize,
     pub(crate) epoch: u32,
 }
 
 impl Model {
-    /// The state after the first transactions.
+    /// Returns the state after the first `count` transactions.
     pub(crate) fn state(&self, count: usize) -> State {
         let mut state = State::new(0);
         for txn in &self.history[..count] {
@@ -49,7 +49,7 @@ impl Model {
         state
     }
 
-    /// Checks that what came back is a state that was, with all that was acknowledged; forgets what is not there.
+    /// Checks that the recovered state is an earlier state with all acknowledged transactions. Removes lost transactions.
     pub(crate) fn accept(&mut self, state: &State) {
         let kept = self.history.partition_point(|txn| txn.zxid <= state.zxid);
         assert!(kept >= self.acked, "{kept} of {} acknowledged transactions came back", self.acked);
@@ -66,7 +66,7 @@ pub(crate) struct Server {
 }
 
 impl Server {
-    /// Starts on what the disk has, which must be what the model says.
+    /// Starts a server from the disk. The recovered state must fit the model.
     pub(crate) fn start(disk: &SimDisk, options: &Options, model: &mut Model) -> Result<Self, LogError> {
         let (log, recovered) = Log::open(disk.port(), options.clone())?;
         let Recovered { mut state, fresh, passed_over, .. } = recovered;
@@ -78,7 +78,7 @@ impl Server {
         Ok(Server { log, state, snapshot: None })
     }
 
-    /// Decides one write and gives it to the log.
+    /// Decides one random write and appends it to the log.
     pub(crate) fn decide(&mut self, model: &mut Model, random: &mut Random) -> Result<(), LogError> {
         let sessions: Vec<SessionId> = self.state.sessions.keys().copied().collect();
         let (session, change) = if sessions.is_empty() || sessions.len() < 4 && random.one_in(6) {
@@ -122,7 +122,7 @@ impl Server {
         Ok(())
     }
 
-    /// Makes a whole snapshot, with no change in between.
+    /// Takes a whole snapshot, without changes in between.
     pub(crate) fn snapshot(&mut self, model: &mut Model) -> Result<(), LogError> {
         self.sync(model)?;
         self.begin_snapshot(model)?;
@@ -141,7 +141,7 @@ impl Server {
         Ok(())
     }
 
-    /// The outer error ends the log, the inner one the snapshot.
+    /// Continues the snapshot. The outer error ends the log, the inner one only the snapshot.
     fn go_on_with_snapshot(&mut self, model: &mut Model) -> Result<Option<LogError>, LogError> {
         let Some((mut writer, mut chunks)) = self.snapshot.take() else { return Ok(None) };
         let done = match chunks.pop() {
@@ -170,7 +170,7 @@ impl Server {
         }
     }
 
-    /// Does something that servers do.
+    /// Does one random action of a server.
     pub(crate) fn act(&mut self, model: &mut Model, random: &mut Random) -> Result<(), LogError> {
         match random.below(22) {
             0..12 => self.decide(model, random),
@@ -178,7 +178,7 @@ impl Server {
             15 => self.log.write(),
             16 => self.seal(model),
             17 if self.snapshot.is_none() => {
-                // A snapshot that fails is no reason to stop.
+                // A failed snapshot does not stop the server.
                 if self.begin_snapshot(model).is_err() {
                     self.log.snapshot_done(None);
                 }
