@@ -115,7 +115,9 @@ fn other_kinds(zl: &Zoolock) {
 }
 
 fn every_call(address: &str) {
-    let zl = settings().connect_blocking(address).expect("session starts");
+    // A machine that stands still for a second is no outage.
+    let patient = settings().answer_timeout(Duration::from_secs(20));
+    let zl = patient.connect_blocking(address).expect("session starts");
     let other = Zoolock::from_async(zl.clone().into_async());
     let mutex = zl.mutex("calls");
     assert_eq!((mutex.name(), mutex.path().as_str()), ("calls", "/locks/calls"));

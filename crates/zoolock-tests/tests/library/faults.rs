@@ -169,8 +169,11 @@ on_both_arms!(disconnected_holder_loses_before_next_grant, |place| async move {
 });
 
 on_both_arms!(lease_is_renewed_while_the_lock_is_held, |place| async move {
-    let knows_tick = brisk_settings().connect(&place.connect_string()).await.expect("session starts");
-    let learns_tick = Zoolock::builder().session_timeout(Duration::from_secs(6));
+    // Longer than a machine stands still, and shorter than the test.
+    let timeout = Duration::from_secs(6);
+    let knows_tick = settings().session_timeout(timeout);
+    let knows_tick = knows_tick.connect(&place.connect_string()).await.expect("session starts");
+    let learns_tick = Zoolock::builder().session_timeout(timeout);
     let learns_tick = learns_tick.connect(&place.connect_string()).await.expect("session starts");
     let clients = [("known", knows_tick), ("learned", learns_tick)];
     let mut guards = Vec::new();

@@ -54,14 +54,14 @@ fn resolve(directory: &Path, target: &str) -> PathBuf {
 
 #[test]
 fn dead_link_is_detected() {
-    assert_eq!(dead_reason("README.md", "docs/DESIGN.md"), None);
-    assert_eq!(dead_reason("docs/RELIABILITY.md", "DESIGN.md#which-limits-stay"), None);
+    assert_eq!(dead_reason("README.md", "docs/design/README.md"), None);
+    assert_eq!(dead_reason("docs/RELIABILITY.md", "design/protocol.md#why-is-a-grant-safe"), None);
     assert_eq!(dead_reason("guide/src/jobs.md", "#exit-codes"), None);
     for (from, target) in [
         ("README.md", "docs/NO.md"),
-        ("docs/RELIABILITY.md", "DESIGN.md#no-such-heading"),
+        ("docs/RELIABILITY.md", "design/protocol.md#no-such-heading"),
         ("guide/src/jobs.md", "#no-such-heading"),
-        ("guide/src/jobs.md", "../../docs/DESIGN.md"),
+        ("guide/src/jobs.md", "../../docs/design/README.md"),
     ] {
         assert!(dead_reason(from, target).is_some(), "{from}: {target}");
     }
