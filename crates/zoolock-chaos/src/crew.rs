@@ -15,7 +15,7 @@ use zoolock_tests::ports::Port;
 use crate::Outcome;
 use crate::link::{Fault, Link};
 use crate::reach::Span;
-use crate::worker::Break;
+use crate::task::Break;
 
 /// All workers.
 pub(crate) struct Crew {

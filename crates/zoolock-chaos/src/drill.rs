@@ -1,11 +1,9 @@
 //! One run: starts the ensemble and the workers, injects and heals one fault after the other, stops, and judges.
 
 use std::collections::HashSet;
-use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use clap::Args;
 use fastrand::Rng;
 use tempfile::TempDir;
 use tokio::signal::unix::{SignalKind, signal};
@@ -21,9 +19,10 @@ use crate::mend;
 use crate::reach::{Prober, Reach};
 use crate::referee::Referee;
 use crate::report;
-use crate::timeline::Sample;
+use crate::seen::{Sample, Seen, Settings};
+use crate::task::Break;
 use crate::tree;
-use crate::worker::{Break, TIMEOUTS};
+use crate::worker::TIMEOUTS;
 
 /// The time in which three virtual machines start on a busy machine.
 const START: Duration = Duration::from_secs(120);
@@ -32,57 +31,6 @@ const WHOLE: Duration = Duration::from_secs(60);
 const SERVED: Duration = Duration::from_secs(60);
 /// The time that a task waits before the trees of the nodes are compared.
 const LOOK: Duration = Duration::from_secs(5);
-
-/// The settings of a run.
-#[derive(Args, Debug)]
-pub(crate) struct Settings {
-    /// The length of the run: `90s`, `30m`.
-    #[arg(long, default_value = "60s", value_parser = duration)]
-    pub(crate) time: Duration,
-    /// The seed of the plan of faults. A random one by default. It is printed.
-    #[arg(long)]
-    pub(crate) seed: Option<u64>,
-    /// Only these kinds of fault, in turn.
-    #[arg(long, value_delimiter = ',', value_name = "KIND")]
-    only: Vec<Kind>,
-    /// The number of workers, with twenty-two tasks each.
-    #[arg(long, default_value_t = 4)]
-    pub(crate) workers: usize,
-    /// Seeds a bug: the run must fail.
-    #[arg(long = "break", value_name = "WHAT")]
-    pub(crate) broken: Option<Break>,
-    /// The directory for the data of the servers and the referee.
-    #[arg(long, value_name = "DIR")]
-    dir: Option<PathBuf>,
-    /// The directory for the report, the plot and the referee's file.
-    #[arg(long, value_name = "DIR")]
-    out: Option<PathBuf>,
-}
-
-/// Parses `90s` or `30m`.
-pub(crate) fn duration(text: &str) -> Result<Duration, String> {
-    let (number, unit) = text.split_at(text.len().saturating_sub(1));
-    let number: u64 = number.parse().map_err(|_| format!("`{text}` is no time; say 90s or 30m"))?;
-    match unit {
-        "s" => Ok(Duration::from_secs(number)),
-        "m" => Ok(Duration::from_secs(60 * number)),
-        _ => Err(format!("`{text}` has no unit; say 90s or 30m")),
-    }
-}
-
-/// The observations of a run that are not in the referee's file.
-#[derive(Default)]
-pub(crate) struct Seen {
-    /// Violations, in words.
-    pub(crate) violations: Vec<String>,
-    /// The nodes whose tree differed from that of the others.
-    pub(crate) diverged: Vec<String>,
-    pub(crate) samples: Vec<Sample>,
-    /// The spans in which the nodes were usable, and in which the workers reached them.
-    pub(crate) reach: Reach,
-    pub(crate) began: i64,
-    pub(crate) ended: i64,
-}
 
 /// Runs, and returns whether there were no violations.
 pub(crate) async fn run(settings: &Settings) -> Outcome<bool> {
@@ -212,7 +160,7 @@ impl Campaign<'_> {
         self.until_served(healed).await?;
         let settled = now();
         mend(self.field, self.seen).await?;
-        let done = if blow.is_ok() { kind.name() } else { kind.name() + judge::NOT_DONE };
+        let done = if blow.is_ok() { kind.name() } else { kind.name() + crate::seen::NOT_DONE };
         self.referee.fault(&done, &target, struck, healed, settled);
         if let Err(error) = self.no_release_is_lost().await {
             eprintln!("not looked for lost releases: {error}");

@@ -7,63 +7,10 @@ use rusqlite::Connection;
 
 use crate::Outcome;
 use crate::clock::seconds;
-use crate::drill::Seen;
 use crate::notes::{Section, Share};
 use crate::reach::Reach;
-use crate::timeline::Sample;
+use crate::seen::{Fault, NOT_DONE, Seen, Verdict};
 use crate::worker::TIMEOUTS;
-
-/// A fault of the run.
-pub(crate) struct Fault {
-    pub(crate) kind: String,
-    pub(crate) target: String,
-    pub(crate) struck: i64,
-    pub(crate) healed: i64,
-    pub(crate) settled: i64,
-}
-
-impl Fault {
-    /// Returns whether the fault was injected. For example, no session can be taken if no contender has one.
-    pub(crate) fn is_done(&self) -> bool {
-        !self.kind.ends_with(NOT_DONE)
-    }
-}
-
-/// Suffix of the kind of a fault that was not injected.
-pub(crate) const NOT_DONE: &str = " (not done)";
-
-/// The verdict on a run.
-#[derive(Default)]
-pub(crate) struct Verdict {
-    /// Violations, in words.
-    pub(crate) violations: Vec<String>,
-    /// Servers whose tree differed from that of the others, and which were restarted without data.
-    pub(crate) diverged: Vec<String>,
-    pub(crate) faults: Vec<Fault>,
-    pub(crate) samples: Vec<Sample>,
-    pub(crate) began: i64,
-    pub(crate) ended: i64,
-    /// Number of sections during which a guard was valid, by kind of lock.
-    pub(crate) sections: BTreeMap<String, u64>,
-    /// Number of accepted writes.
-    pub(crate) written: u64,
-    /// The times of the writes that the fence refused.
-    pub(crate) refused: Vec<i64>,
-    /// Number of refused writes with a valid guard, after a fault had deleted the znode or closed the session.
-    pub(crate) refused_in_belief: u64,
-    /// Number of overlapping holds after a fault had deleted the znode or closed the session.
-    pub(crate) excused: u64,
-    /// Number of confirmed releases.
-    pub(crate) released: u64,
-    /// Number of locks that were lost with their session or its lease.
-    pub(crate) lost: u64,
-    /// Number of locks that were lost although a server could have kept them.
-    pub(crate) needlessly_lost: u64,
-    /// Errors of acquisitions and losses, each with its number.
-    pub(crate) ends: BTreeMap<String, u64>,
-    /// The longest time from an acquire call to its grant, in seconds.
-    pub(crate) longest_wait: f64,
-}
 
 /// Judges a run.
 pub(crate) fn judge(file: &Path, seen: Seen) -> Outcome<Verdict> {

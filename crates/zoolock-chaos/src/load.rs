@@ -19,8 +19,8 @@ use tokio::time::{Instant, MissedTickBehavior, interval, sleep, sleep_until};
 
 use crate::Outcome;
 use crate::clock::{now, seconds};
-use crate::drill::duration;
 use crate::process::Having;
+use crate::seen::duration;
 use churn::Tally;
 use crowd::Crowd;
 use server::{Counts, Server};

@@ -25,6 +25,7 @@ mod process;
 mod reach;
 mod referee;
 mod report;
+mod seen;
 mod task;
 mod timeline;
 mod tree;
@@ -47,7 +48,7 @@ struct Args {
 #[derive(Subcommand)]
 enum What {
     /// Starts an ensemble and workers, injects faults, and judges.
-    Run(drill::Settings),
+    Run(seen::Settings),
     /// Cuts holders off in several ways, and checks that they learn of the loss of their locks in time.
     Loss(loss::Settings),
     /// Checks that short outages cost no lock.

@@ -15,9 +15,9 @@ use zoolock::{Connection, Guard, Zoolock};
 use zoolock_tests::Proxy;
 
 use crate::Outcome;
-use crate::drill::duration;
 use crate::ensemble::{Ensemble, NODES, TICK};
 use crate::loss::SYNC_LIMIT;
+use crate::seen::duration;
 
 /// The time in which three virtual machines start on a busy machine.
 const START: Duration = Duration::from_secs(120);

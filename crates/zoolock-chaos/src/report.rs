@@ -4,8 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 
 use crate::clock::seconds;
-use crate::drill::Settings;
-use crate::judge::Verdict;
+use crate::seen::{Settings, Verdict};
 
 /// The number of violations that are shown.
 pub(crate) const SHOWN: usize = 40;

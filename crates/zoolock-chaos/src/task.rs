@@ -1,5 +1,6 @@
 //! One task of a worker: it acquires a lock, writes under it and releases it, again and again.
 
+use clap::ValueEnum;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -16,7 +17,21 @@ use crate::Outcome;
 use crate::clock::now;
 use crate::held::Held;
 use crate::notes::{Note, Section, Share, Who};
-use crate::worker::Break;
+
+/// A seeded bug, which the judge must find.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Break {
+    /// The referee lets older tokens write.
+    Unfenced,
+    /// Tasks do not ask their guards.
+    NoCheck,
+    /// In one attempt of ten the task does not acquire the lock.
+    NoLock,
+    /// In one attempt of a hundred the task reports a release without releasing.
+    NoRelease,
+    /// Each worker knows one server only, so it loses locks that another one could keep.
+    OneServer,
+}
 
 /// The number of permits of the semaphore.
 const PERMITS: u32 = 3;

@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 use crate::clock::seconds;
-use crate::judge::Verdict;
+use crate::seen::Verdict;
 
 const WIDTH: f64 = 1200.0;
 const LEFT: f64 = 170.0;
@@ -12,13 +12,6 @@ const TOP: f64 = 60.0;
 /// The height of the curve of sections.
 const CURVE: f64 = 140.0;
 const ROW: f64 = 18.0;
-
-/// The progress at one time.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Sample {
-    pub(crate) at: i64,
-    pub(crate) sections: u64,
-}
 
 /// Draws the timeline: above, critical sections per second and refused writes; below, a row for each kind of fault.
 pub(crate) fn svg(verdict: &Verdict) -> String {

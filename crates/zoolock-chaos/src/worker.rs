@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use clap::{Args, ValueEnum};
+use clap::Args;
 use tokio::task::JoinSet;
 use tokio::time::sleep;
 use zoolock::Zoolock;
@@ -15,25 +15,10 @@ use zoolock::Zoolock;
 use crate::Outcome;
 use crate::ensemble::TICK;
 use crate::notes::Who;
-use crate::task::{Kind, Task};
+use crate::task::{Break, Kind, Task};
 
 /// The session timeouts of a worker's sessions. A task uses the session of its number, modulo their count.
 pub(crate) const TIMEOUTS: [Duration; 2] = [Duration::from_secs(5), Duration::from_secs(8)];
-
-/// A seeded bug, which the judge must find.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(crate) enum Break {
-    /// The referee lets older tokens write.
-    Unfenced,
-    /// Tasks do not ask their guards.
-    NoCheck,
-    /// In one attempt of ten the task does not acquire the lock.
-    NoLock,
-    /// In one attempt of a hundred the task reports a release without releasing.
-    NoRelease,
-    /// Each worker knows one server only, so it loses locks that another one could keep.
-    OneServer,
-}
 
 /// The settings of a worker.
 #[derive(Args, Debug)]

@@ -2,55 +2,20 @@
 
 #![forbid(unsafe_code)]
 
-mod acquire;
 mod args;
-mod backoff;
-mod become_command;
-mod child;
-mod clock;
-mod completions;
-mod connect;
-mod credentials;
-mod deadlocks;
+mod base;
 mod doctor;
-mod duration;
-mod executable;
-mod exit;
-mod hold;
-mod holder;
-mod inherited;
-mod input;
-mod keep;
-#[cfg(feature = "gssapi")]
-mod kerberos;
-#[cfg(not(feature = "gssapi"))]
-#[path = "no_kerberos.rs"]
-mod kerberos;
-mod list;
 mod local;
-mod manual;
 mod metrics;
-mod operate;
-mod outer;
 mod plan;
-mod pokes;
-mod rates;
 mod reaper;
+mod render;
 mod run;
-#[cfg(test)]
-mod sample;
-mod serve;
-mod serve_plan;
-mod signals;
-mod status;
-mod supervisor;
-mod talk;
-mod terminal;
+mod service;
 mod top;
 mod ui;
+mod verbs;
 mod watch;
-mod why;
-mod zombies;
 
 use std::ffi::OsString;
 use std::io::{IsTerminal, Write};
@@ -59,12 +24,18 @@ use std::sync::Arc;
 
 use tracing_appender::non_blocking::WorkerGuard;
 use tracing_subscriber::EnvFilter;
-use zoolock_client::RAISE_THREAD_LIMIT;
 
 use crate::args::{Args, ColorWhen};
-use crate::exit::{Exit, Failure, refused};
+use crate::args::{completions, manual};
+use crate::base::exit::{Exit, Failure, refused};
+use crate::base::start::starting_threads;
+use crate::base::talk::Talk;
+use crate::base::terminal;
 use crate::plan::Plan;
-use crate::talk::Talk;
+use crate::reaper::{become_command, zombies};
+use crate::render::text;
+use crate::run::hold;
+use crate::verbs::{deadlocks, list, operate, serve, why};
 
 fn main() -> ExitCode {
     let line: Vec<OsString> = std::env::args_os().collect();
@@ -150,8 +121,8 @@ fn execute(plan: Plan, color: ColorWhen, talk: &Arc<Talk>) -> Result<Exit, Failu
             Plan::ServeStatus { json } => serve::status(json),
             Plan::ServeStop => serve::stop(talk).await,
             Plan::ServeAdopt => local::adopt(talk).await,
-            Plan::Completions(shell) => list::print(&completions::script(shell)),
-            Plan::Man(page) => list::print(&page),
+            Plan::Completions(shell) => text::print(&completions::script(shell)),
+            Plan::Man(page) => text::print(&page),
             Plan::WriteManual(directory) => manual::write(&directory).map(|()| Exit::OK).map_err(|error| {
                 Failure::new(Exit::OUTPUT, format!("cannot write to {}: {error}", directory.display()))
             }),
@@ -161,20 +132,6 @@ fn execute(plan: Plan, color: ColorWhen, talk: &Arc<Talk>) -> Result<Exit, Failu
     // The command has awaited all work that must finish. The rest is dropped.
     runtime.shutdown_background();
     result
-}
-
-/// Calls `start`, in which a library starts threads. If the system refuses a thread, the library panics, and tokio then
-/// waits for ever for its other threads. So the process exits at the panic.
-fn starting_threads<T>(start: impl FnOnce() -> T) -> T {
-    std::panic::set_hook(Box::new(|panic| {
-        let why = panic.payload().downcast_ref::<String>().map_or("the system refuses it", String::as_str);
-        let failure = Failure::unavailable(format!("cannot start a thread: {why}; {RAISE_THREAD_LIMIT}"));
-        Talk::plain().error(&failure);
-        std::process::exit(failure.exit.number().into());
-    }));
-    let started = start();
-    drop(std::panic::take_hook());
-    started
 }
 
 /// Starts logging to standard error if `-v` is given.

@@ -1,61 +1,15 @@
 //! The servers of an ensemble, and the order in which a session dials them.
 
-use std::fmt;
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::task::JoinSet;
 use tokio::time::timeout;
 
 use crate::SaslStep;
+use crate::host::{DialFailure, Host};
 use crate::platform::{ConnectError, Platform, Stream};
+use crate::race::race;
 use crate::sasl::{Exchange, Mechanism};
-
-/// The address of one server.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub enum Host {
-    /// A host name or an IP address, and a port.
-    Tcp {
-        /// The name or the address, without brackets.
-        name: String,
-        /// The port.
-        port: u16,
-    },
-    /// The path of a Unix socket.
-    Unix(PathBuf),
-}
-
-impl Host {
-    /// Returns the name or the address, without the port. A Unix socket is on `localhost`.
-    pub fn name(&self) -> &str {
-        match self {
-            Host::Tcp { name, .. } => name,
-            Host::Unix(_) => "localhost",
-        }
-    }
-}
-
-impl fmt::Display for Host {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Host::Tcp { name, port } if name.contains(':') => write!(f, "[{name}]:{port}"),
-            Host::Tcp { name, port } => write!(f, "{name}:{port}"),
-            Host::Unix(path) => write!(f, "unix:{}", path.display()),
-        }
-    }
-}
-
-/// The kind of a failed dial.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum DialFailure {
-    /// No connection was made: the name is not resolved, or no server accepts in time.
-    NotConnected,
-    /// The server accepted the connection, and closed it at once.
-    HungUp,
-    /// The connection was made, but TLS fails, or there is no SASL token.
-    NotSecured,
-}
 
 /// The reason why a server could not be reached.
 #[derive(Debug, Clone, thiserror::Error)]
@@ -205,48 +159,6 @@ async fn connect(
 /// The shortest time for a connection to a server, if a SASL token is needed after it.
 const SHORTEST_CONNECT: Duration = Duration::from_millis(500);
 
-/// Runs attempts until one succeeds. The next one starts when the newest one fails, or when its head start ends.
-pub(crate) async fn race<T, E>(
-    attempts: impl Iterator<Item: Future<Output = Result<T, E>> + Send + 'static>,
-    head_start: Duration,
-) -> Result<T, Vec<E>>
-where
-    T: Send + 'static,
-    E: Send + 'static,
-{
-    let mut running = JoinSet::new();
-    let mut errors = Vec::new();
-    for (newest, attempt) in attempts.enumerate() {
-        running.spawn(async move { (newest, attempt.await) });
-        let wait = timeout(head_start, async {
-            while let Some(ended) = running.join_next().await {
-                match ended {
-                    Ok((_, Ok(reached))) => return Some(reached),
-                    Ok((failed, Err(error))) => {
-                        errors.push(error);
-                        if failed == newest {
-                            return None;
-                        }
-                    }
-                    Err(_) => {}
-                }
-            }
-            None
-        });
-        if let Ok(Some(reached)) = wait.await {
-            return Ok(reached);
-        }
-    }
-    while let Some(ended) = running.join_next().await {
-        match ended {
-            Ok((_, Ok(reached))) => return Ok(reached),
-            Ok((_, Err(error))) => errors.push(error),
-            Err(_) => {}
-        }
-    }
-    Err(errors)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -281,13 +193,5 @@ mod tests {
         let elsewhere: Vec<usize> = hosts.round(true, false).iter().map(|(at, _)| *at).collect();
         assert!(elsewhere.len() == 2 && !elsewhere.contains(&1), "{elsewhere:?}");
         assert_eq!(hosts.round(false, true)[0].0, 1, "a new connection to the same server");
-    }
-
-    #[test]
-    fn hosts_are_shown_as_they_are_written() {
-        let shown = |host: Host| host.to_string();
-        assert_eq!(shown(Host::Tcp { name: "::1".to_owned(), port: 2181 }), "[::1]:2181");
-        assert_eq!(shown(Host::Tcp { name: "zk".to_owned(), port: 2181 }), "zk:2181");
-        assert_eq!(shown(Host::Unix("/run/zk".into())), "unix:/run/zk");
     }
 }

@@ -19,8 +19,10 @@
 #![forbid(unsafe_code)]
 
 mod driver;
+mod host;
 mod hosts;
 mod platform;
+mod race;
 mod requests;
 pub mod sasl;
 mod session;
@@ -38,7 +40,8 @@ mod sync {
 mod tls;
 
 pub use driver::{Client, Flight, Handler, Servers};
-pub use hosts::{DialError, DialFailure, Host};
+pub use host::{DialFailure, Host};
+pub use hosts::DialError;
 pub use platform::{ConnectError, Connecting, Os, Platform, Stream, Task, closes_at_once};
 pub use requests::{Notice, Notices, OpenError, Requests};
 pub use session::{

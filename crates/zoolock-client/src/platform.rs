@@ -13,7 +13,8 @@ use tokio::net::{TcpStream, UnixStream};
 use tokio::runtime::Handle;
 
 use crate::Instant;
-use crate::hosts::{DialFailure, Host, race};
+use crate::host::{DialFailure, Host};
+use crate::race::race;
 use crate::socket_path::SocketPath;
 use crate::threads::resolve;
 

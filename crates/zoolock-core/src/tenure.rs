@@ -4,7 +4,7 @@
 //! A tenure begins when the process is granted the lock, and ends when the process releases it. While no other contender is
 //! queued, the lock may pass on without limit. As soon as another contender may be queued, the [`Limits`] apply. Each local
 //! grant needs a valid lease, as any grant does. The machine takes inputs ([`Input`]) and returns outputs ([`Output`]). It
-//! has no clock, no task and no connection. For its safety see `docs/DESIGN.md`, "What is a tenure?".
+//! has no clock, no task and no connection. For its safety see `docs/design/kinds.md`.
 
 use std::collections::VecDeque;
 use std::time::Duration;

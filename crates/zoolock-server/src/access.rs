@@ -6,7 +6,7 @@ use std::fmt;
 use zoolock_wire::Identity;
 
 use crate::acl;
-use crate::secret::Secret;
+use crate::secret::{Secret, is_digest};
 
 /// The settings of access control.
 #[derive(Debug, Clone, Default)]
@@ -64,15 +64,6 @@ impl fmt::Debug for Users {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Users").field("count", &self.0.len()).finish_non_exhaustive()
     }
-}
-
-/// Returns whether a text has the form `user:base64(sha1(user:password))`.
-pub(crate) fn is_digest(text: &str) -> bool {
-    use base64::Engine as _;
-    text.split_once(':').is_some_and(|(user, hash)| {
-        let decoded = base64::engine::general_purpose::STANDARD.decode(hash);
-        !user.is_empty() && decoded.is_ok_and(|bytes| bytes.len() == 20)
-    })
 }
 
 impl Access {

@@ -49,6 +49,24 @@ pub struct Builder {
     resume: Option<State>,
 }
 
+impl Server {
+    /// Returns a builder with the default configuration.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let server = zoolock_server::Server::builder().listen(([127, 0, 0, 1], 0).into()).start().await?;
+    /// println!("clients connect to {}", server.local_addr());
+    /// server.shutdown().await;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn builder() -> Builder {
+        Builder::new()
+    }
+}
+
 impl Builder {
     pub(crate) fn new() -> Self {
         Builder {

@@ -22,12 +22,13 @@ use bytes::BytesMut;
 use zoolock_wire::{Code, Identity, perms};
 
 use self::connection::{Conn, Phase};
-pub use self::connection::{ConnId, Counts, Latency};
+pub use self::connection::{Counts, Latency};
 pub use self::report::{ConnectionReport, OnData, WatchReport};
 use crate::access::Access;
 use crate::acl;
 use crate::commit::{Event, Outcome, commit};
 use crate::expiry::ExpiryQueue;
+pub use crate::ids::ConnId;
 use crate::ids::{SessionId, Zxid};
 use crate::prepare::remove_container;
 use crate::state::{Session, State};

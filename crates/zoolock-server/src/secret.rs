@@ -19,12 +19,21 @@ impl Secret {
     }
 
     pub(crate) fn is_digest(&self) -> bool {
-        crate::access::is_digest(&self.0)
+        is_digest(&self.0)
     }
 
     pub(crate) fn admits(&self, credentials: &[u8]) -> bool {
         equal(format!("{}:{}", Self::USER, self.0).as_bytes(), credentials)
     }
+}
+
+/// Returns whether a text has the form `user:base64(sha1(user:password))`.
+pub(crate) fn is_digest(text: &str) -> bool {
+    use base64::Engine as _;
+    text.split_once(':').is_some_and(|(user, hash)| {
+        let decoded = base64::engine::general_purpose::STANDARD.decode(hash);
+        !user.is_empty() && decoded.is_ok_and(|bytes| bytes.len() == 20)
+    })
 }
 
 impl fmt::Debug for Secret {

@@ -7,7 +7,6 @@ use tokio::sync::{oneshot, watch};
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
-use crate::builder::Builder;
 use crate::core::Stats;
 use crate::serve::Shared;
 use crate::state::State;
@@ -35,22 +34,6 @@ impl Server {
     pub const DEFAULT_LISTEN: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 2181);
     /// Default tick.
     pub const DEFAULT_TICK: Duration = Duration::from_millis(2000);
-
-    /// Returns a builder with the default configuration.
-    ///
-    /// # Examples
-    /// ```
-    /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// let server = zoolock_server::Server::builder().listen(([127, 0, 0, 1], 0).into()).start().await?;
-    /// println!("clients connect to {}", server.local_addr());
-    /// server.shutdown().await;
-    /// # Ok(())
-    /// # }
-    /// ```
-    pub fn builder() -> Builder {
-        Builder::new()
-    }
 }
 
 impl ServerHandle {
@@ -154,7 +137,7 @@ impl ServerHandle {
         node.children().map(|name| (name.to_owned(), owner(name))).collect()
     }
 
-    /// Returns the state of the server; see [`Builder::resume`].
+    /// Returns the state of the server; see [`Builder::resume`](crate::Builder::resume).
     #[doc(hidden)]
     pub fn state(&self) -> State {
         self.shared.lock().core.state().clone()

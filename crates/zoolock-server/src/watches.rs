@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use zoolock_wire::EventKind;
 
-use crate::core::ConnId;
+use crate::ids::ConnId;
 
 /// A set of kinds of watches, kept for each path and connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -116,7 +116,7 @@ impl Plan {
         if trouble > 0 && other.u8(..8) == 0 {
             let at = other.u64(50..horizon);
             // Long enough for the clients to give their sessions up. If a session continued, the znodes that it has deleted
-            // since would be back (docs/DESIGN.md, limits). After a short time the servers have no sessions: they kept nothing.
+            // since would be back (docs/design/limits.md). After a short time the servers have no sessions: they kept nothing.
             let is_long = other.bool();
             let until = at + if is_long { 2 * timeout } else { 0 } + other.u64(50..timeout);
             faults.push((at, Fault::Restore { back: if is_long { other.u64(..=at) } else { at }, until }));

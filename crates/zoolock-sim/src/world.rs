@@ -280,7 +280,7 @@ impl World {
     }
 
     /// Returns whether an operator removed the directory of one of these locks, or restored an older state. A client that listed
-    /// it before may still delete a later znode of the same name (docs/DESIGN.md, limits).
+    /// it before may still delete a later znode of the same name (docs/design/limits.md).
     pub(crate) fn was_removed(&self, locks: &[usize]) -> bool {
         if self.restored_at.is_some() {
             return true;

@@ -90,60 +90,13 @@
 //! by less than a sixth, and that the program is not stopped between the check and the work. For a stopped
 //! program there is [`Guard::token`]: the resource itself refuses an older one.
 
-mod acquire;
-mod acquire_methods;
-mod asker;
-pub mod blocking;
-mod builder;
-mod chance;
-mod clock;
-mod connect;
-mod data;
-mod directory;
-mod driver;
-#[cfg(feature = "embedded")]
-mod embedded;
-mod error;
-mod events;
-mod graph;
-mod guard;
-mod held;
-mod keeper;
-mod local;
-mod locker;
-pub mod metrics;
-mod multi;
-mod mutex;
-mod naming;
-mod operate;
-mod options;
-mod owner;
-mod path;
-mod process;
-mod runtime_thread;
-mod rwlock;
-#[cfg(feature = "sasl")]
-pub mod sasl;
-mod semaphore;
+mod admin;
+mod api;
+mod base;
+mod engine;
+mod lock;
 mod session;
-mod sessions;
-mod sharded;
-#[cfg(feature = "simulation")]
-#[doc(hidden)]
-pub mod sim;
-mod snapshot;
-/// The mutex that a test replaces, to run the threads in many orders.
-mod sync {
-    pub(crate) use std::sync::Mutex;
-}
-mod tasks;
-mod tenure;
-mod tick;
-mod ticket;
-#[cfg(feature = "tls")]
-mod tls;
-mod transport;
-mod zoolock;
+mod zk;
 
 // Guards and futures can be sent to other threads.
 const _: fn() = || {
@@ -177,28 +130,37 @@ const _: fn() = || {
 #[doc = include_str!("../README.md")]
 struct Readme;
 
-pub use builder::Builder;
-pub use clock::{Deadline, start_timers};
+pub use admin::graph::{Cut, Deadlock, Edge, Link, Party, Place, WaitGraph, Why};
+pub use admin::snapshot::{Entry, ForeignSemaphore, Glance, Glances, Snapshot};
+pub use api::blocking;
+pub use api::builder::Builder;
 #[cfg(feature = "embedded")]
-pub use embedded::TestServer;
-pub use error::{Error, LossReason};
-pub use events::{LockEvent, LockEvents};
-pub use graph::{Cut, Deadlock, Edge, Link, Party, Place, WaitGraph, Why};
-pub use guard::{Check, Guard, Previous};
-pub use local::{LocalGuard, LocalLocker};
-pub use locker::{Hold, Locker};
-pub use multi::{MultiGuard, MultiLock, MultiReadGuard};
-pub use mutex::Mutex;
-pub use naming::Naming;
-pub use owner::{Owner, ReentrantGuard};
-pub use path::{ConnectString, DEFAULT_ROOT, LockPath};
-pub use rwlock::{NotUpgraded, ReadGuard, RwLock, UpgradableReadGuard, WriteGuard};
-pub use semaphore::{PermitGuard, Semaphore};
+pub use api::embedded::TestServer;
+pub use api::guard::Guard;
+pub use api::local::{LocalGuard, LocalLocker};
+pub use api::locker::{Hold, Locker};
+pub use api::multi::{MultiGuard, MultiLock, MultiReadGuard};
+pub use api::mutex::Mutex;
+pub use api::owner::{Owner, ReentrantGuard};
+pub use api::rwlock::{NotUpgraded, ReadGuard, RwLock, UpgradableReadGuard, WriteGuard};
+pub use api::semaphore::{PermitGuard, Semaphore};
+pub use api::sharded::Sharded;
+#[cfg(feature = "simulation")]
+#[doc(hidden)]
+pub use api::sim;
+pub use api::zoolock::Zoolock;
+pub use base::check::Check;
+pub use base::clock::{Deadline, start_timers};
+pub use base::error::{Error, LossReason};
+pub use base::events::{LockEvent, LockEvents};
+pub use base::metrics;
+pub use base::naming::Naming;
+pub use base::path::{ConnectString, DEFAULT_ROOT, LockPath};
+pub use base::previous::Previous;
+pub use base::ticket::Ticket;
 pub use session::Connection;
-pub use sharded::Sharded;
-pub use snapshot::{Entry, ForeignSemaphore, Glance, Glances, Snapshot};
-pub use ticket::Ticket;
+#[cfg(feature = "sasl")]
+pub use zk::sasl;
 #[cfg(feature = "tls")]
-pub use tls::Tls;
-pub use zoolock::Zoolock;
+pub use zk::tls::Tls;
 pub use zoolock_core::FencingToken;

@@ -5,9 +5,11 @@
 //! * `run.rs`, `look.rs`, `operate.rs`, `doctor.rs`, `ui.rs`, `serve.rs`, `about.rs`: the commands.
 
 mod about;
+pub(crate) mod completions;
 mod doctor;
 mod global;
 mod look;
+pub(crate) mod manual;
 mod operate;
 mod run;
 mod serve;

@@ -11,9 +11,9 @@ use super::finding::{Level, Report};
 use super::locks::{named, shown};
 use super::servers::Known;
 use super::tree::{OWN, Tree};
-use crate::connect::connect_as;
-use crate::exit::{Exit, Failure};
+use crate::base::exit::{Exit, Failure};
 use crate::plan::{Endpoint, Service};
+use crate::service::connect::connect_as;
 
 /// Maximum time to open a session without credentials.
 const CONNECT_PATIENCE: Duration = Duration::from_secs(3);

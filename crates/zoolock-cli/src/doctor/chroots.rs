@@ -10,7 +10,7 @@ use zoolock_client::Requests;
 use super::finding::Report;
 use super::locks::named;
 use super::tree::{self, MOST_CHILDREN, Tree};
-use crate::duration::humane;
+use crate::base::duration::humane;
 
 const CHECK: &str = "chroot";
 /// Maximum number of other chroots that are looked at.

@@ -4,9 +4,9 @@ use serde::Serialize;
 
 use super::session::Granted;
 use super::timing::Latency;
-use crate::exit::Exit;
-use crate::list::{Look, to_json};
-use crate::talk::printable;
+use crate::base::exit::Exit;
+use crate::base::talk::printable;
+use crate::render::text::{Look, to_json};
 
 /// Schema name of the report, the same as in `list.rs`.
 const SCHEMA: &str = "zoolock/1";

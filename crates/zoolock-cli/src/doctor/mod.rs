@@ -32,15 +32,15 @@ use zoolock_wire::Code;
 
 use self::acl::Everybody;
 use self::finding::Report;
-use crate::acquire::interrupted;
 use crate::args::ColorWhen;
-use crate::connect::{self, chroot_of, connect_plainly};
-use crate::exit::{Exit, Failure};
-use crate::list::{Look, print};
+use crate::base::exit::{Exit, Failure};
+use crate::base::signals::Signals;
+use crate::base::talk::Talk;
 use crate::local;
 use crate::plan::{Doctor, Endpoint, Service};
-use crate::signals::Signals;
-use crate::talk::Talk;
+use crate::render::text::{Look, print};
+use crate::run::acquire::interrupted;
+use crate::service::connect::{self, chroot_of, connect_plainly};
 
 /// Maximum time to close the session.
 const FAREWELL: Duration = Duration::from_secs(5);

@@ -8,7 +8,7 @@ use zoolock_core::pace::Pace;
 
 use super::finding::Report;
 use super::servers::Known;
-use crate::duration::humane;
+use crate::base::duration::humane;
 
 const CHECK: &str = "session";
 

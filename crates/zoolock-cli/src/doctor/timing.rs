@@ -9,7 +9,7 @@ use zoolock_client::{RequestError, Requests};
 use zoolock_wire::{Acl, Code, perms};
 
 use super::finding::Report;
-use crate::duration::{humane, in_two_units};
+use crate::base::duration::{humane, in_two_units};
 
 const CHECK: &str = "latency";
 /// Number of requests of each kind.
@@ -111,7 +111,7 @@ fn times(mut took: Vec<Duration>) -> Option<Times> {
     Some(Times { turns: took.len(), median_us: median, worst_us: took.last().map(us)? })
 }
 
-/// Compares the latencies with the longest one that the lease allows, an eighth of the session timeout (`docs/DESIGN.md`).
+/// Compares the latencies with the longest one that the lease allows, an eighth of the session timeout (`docs/design/limits.md`).
 fn judge(all: [(&str, Option<Times>); 3], granted: Duration, report: &mut Report) {
     let longest = granted / 8;
     let mut fine = Vec::new();

@@ -8,11 +8,11 @@ use tokio::task::JoinHandle;
 use super::paths::StateDir;
 use super::start::find_or_start;
 use super::{State, log, look, open_lock, remove};
-use crate::backoff::Backoff;
-use crate::duration::humane;
-use crate::exit::Failure;
+use crate::base::backoff::Backoff;
+use crate::base::duration::humane;
+use crate::base::exit::Failure;
+use crate::base::talk::Talk;
 use crate::plan::{Endpoint, Service};
-use crate::talk::Talk;
 
 /// Interval between checks of the server. Sessions survive a crash of the server, and a lease lasts much longer.
 const LOOK: Duration = Duration::from_secs(1);

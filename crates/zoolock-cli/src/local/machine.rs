@@ -8,8 +8,8 @@ use std::str::FromStr;
 use super::paths::StateDir;
 use super::replace;
 use super::server::take_lock;
-use crate::exit::{Exit, Failure};
-use crate::talk::Talk;
+use crate::base::exit::{Exit, Failure};
+use crate::base::talk::Talk;
 
 /// The file with the machine of the last server.
 const MACHINE: &str = "machine";

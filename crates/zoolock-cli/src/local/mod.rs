@@ -18,6 +18,7 @@
 mod file_system;
 mod holders;
 mod keep;
+pub(crate) mod limits;
 mod log;
 mod machine;
 mod paths;
@@ -41,7 +42,7 @@ pub(crate) use server::{become_independent, serve};
 pub(crate) use start::{lock_starts, running};
 
 use self::machine::Machine;
-use crate::exit::{Exit, Failure};
+use crate::base::exit::{Exit, Failure};
 use crate::reaper::table::born;
 
 /// Interval between checks of the server by a command that connects.

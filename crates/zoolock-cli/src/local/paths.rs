@@ -7,8 +7,8 @@ use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
 use super::{file_system, storage};
-use crate::child::check_proc;
-use crate::exit::{Exit, Failure};
+use crate::base::exit::{Exit, Failure};
+use crate::base::proc::check_proc;
 
 /// The directory, to which only this user has access.
 #[derive(Debug, Clone)]

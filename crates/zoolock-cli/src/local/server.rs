@@ -17,10 +17,10 @@ use super::log::STOPPED;
 use super::machine::{self, Machine};
 use super::paths::StateDir;
 use super::{Process, SOCKET, holders, keep, lock_is_broken, log, named, open_lock, remove, replace};
-use crate::exit::{Exit, Failure};
-use crate::inherited;
-use crate::signals::{ServerSignals, name as signal_name};
-use crate::talk::Talk;
+use crate::base::exit::{Exit, Failure};
+use crate::base::inherited;
+use crate::base::signals::{ServerSignals, name as signal_name};
+use crate::base::talk::Talk;
 
 /// The name of the socket until the server is ready.
 const NEW_SOCKET: &str = "socket.new";
@@ -114,8 +114,8 @@ async fn start(dir: &StateDir) -> Result<ServerHandle, Failure> {
     let server = Server::builder()
         .unix(listener)
         .data_dir(dir.file("data"))
-        .max_connections(crate::serve::most_connections(None)?);
-    server.start().await.map_err(|error| crate::serve::failure(&error))
+        .max_connections(super::limits::most_connections(None)?);
+    server.start().await.map_err(|error| super::limits::failure(&error))
 }
 
 /// Takes the lock of the server, unless a server has it.

@@ -9,8 +9,8 @@ use std::time::{Duration, Instant};
 
 use super::paths::StateDir;
 use super::{Running, SOCKET, State, lock_is_broken, log, look, open_lock, remove};
-use crate::exit::{Exit, Failure, refused};
-use crate::zombies::Spawned;
+use crate::base::exit::{Exit, Failure, refused};
+use crate::reaper::zombies::Spawned;
 
 const PAUSE: Duration = Duration::from_millis(10);
 /// The longest time to wait. The clock cannot count to every later time.

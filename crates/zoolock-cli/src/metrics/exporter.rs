@@ -9,8 +9,8 @@ use tokio::task::JoinHandle;
 use super::otlp::Collector;
 use super::registry::Registry;
 use super::site;
-use crate::exit::Failure;
-use crate::talk::Talk;
+use crate::base::exit::Failure;
+use crate::base::talk::Talk;
 
 /// Interval between pushes to the collector.
 const INTERVAL: Duration = Duration::from_secs(10);

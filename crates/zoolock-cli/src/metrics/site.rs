@@ -15,7 +15,7 @@ use tokio::time::{sleep, timeout};
 
 use super::registry::Registry;
 use super::text;
-use crate::exit::{Exit, Failure};
+use crate::base::exit::{Exit, Failure};
 
 /// Maximum time from the connection to the last byte of the answer.
 const PATIENCE: Duration = Duration::from_secs(10);

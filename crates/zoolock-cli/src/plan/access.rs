@@ -1,8 +1,8 @@
 //! Access control lists of the znodes that the command creates.
 
 use crate::args::Global;
-use crate::credentials::is_set;
-use crate::exit::Failure;
+use crate::base::exit::Failure;
+use crate::plan::credentials::is_set;
 
 /// Access granted to clients without this command's credentials.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -4,7 +4,7 @@ use clap::Parser as _;
 
 use super::Plan;
 use crate::args::Args;
-use crate::exit::{Exit, Failure};
+use crate::base::exit::{Exit, Failure};
 
 /// Returns the plan for a command line that clap accepts.
 pub(super) fn plan(line: &[&str]) -> Result<Plan, Failure> {

@@ -5,11 +5,19 @@
 //! * `top.rs`: the command `top`.
 
 mod access;
+pub(crate) mod credentials;
+#[cfg(feature = "gssapi")]
+pub(crate) mod kerberos;
+#[cfg(not(feature = "gssapi"))]
+#[path = "no_kerberos.rs"]
+pub(crate) mod kerberos;
 #[cfg(test)]
 mod lines;
 mod run;
+pub(crate) mod serve;
 mod service;
 mod top;
+pub(crate) mod ui;
 mod waiting;
 
 use std::path::PathBuf;
@@ -17,17 +25,17 @@ use std::time::Duration;
 
 use zoolock::Ticket;
 
+use crate::args::manual;
 use crate::args::{Args, Command, DoctorArgs, Global, ManArgs, OnLost};
-use crate::child::check_proc;
-use crate::executable;
-use crate::exit::Failure;
-use crate::manual;
-use crate::serve_plan::{self, Serve};
-use crate::ui::{self, plan::Ui};
+use crate::base::executable;
+use crate::base::exit::Failure;
+use crate::base::proc::check_proc;
 
 use run::{grace, new_owner, short_name};
+use serve::Serve;
 use service::{check_name, check_prefix};
 use top::top;
+use ui::Ui;
 use waiting::{export, owner, set_naming, wanted};
 
 pub(crate) use access::Access;
@@ -222,8 +230,8 @@ impl Plan {
                     json: global.json,
                 }))
             }
-            Command::Ui(asked) => ui::plan::plan(&global, asked),
-            Command::Serve(serve) => serve_plan::plan(*serve, &global),
+            Command::Ui(asked) => ui::plan(&global, asked),
+            Command::Serve(serve) => serve::plan(*serve, &global),
             Command::Completions(asked) => {
                 refuse_json(&global, "completions")?;
                 Ok(Self::Completions(asked.shell))

@@ -7,8 +7,8 @@ use std::time::Duration;
 use super::service::Service;
 use super::waiting::Wanted;
 use crate::args::{OnLost, OnRevoke};
-use crate::duration::{duration, humane};
-use crate::exit::Failure;
+use crate::base::duration::{duration, humane};
+use crate::base::exit::Failure;
 use crate::metrics::Export;
 
 /// Default grace period, if the session timeout is long enough for it.
@@ -74,7 +74,7 @@ mod tests {
     use super::super::lines::{plan, refused};
     use super::super::waiting::Patience;
     use super::*;
-    use crate::exit::Exit;
+    use crate::base::exit::Exit;
 
     #[test]
     fn a_plain_run_has_the_defaults() {

@@ -6,9 +6,9 @@ use zoolock::{ConnectString, LockPath, Naming, Tls};
 
 use super::access::{Access, access};
 use crate::args::Global;
-use crate::credentials::{Auth, credentials, tls};
-use crate::duration::duration;
-use crate::exit::Failure;
+use crate::base::duration::duration;
+use crate::base::exit::Failure;
+use crate::plan::credentials::{Auth, credentials, tls};
 
 /// Minimum session timeout. It works with the default tick time of Apache ZooKeeper.
 const SHORTEST_SESSION: Duration = Duration::from_secs(6);

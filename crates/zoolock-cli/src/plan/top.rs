@@ -5,8 +5,8 @@ use std::time::Duration;
 use super::refuse_json;
 use super::service::{Service, check_prefix, service};
 use crate::args::{Global, TopArgs};
-use crate::duration::duration;
-use crate::exit::Failure;
+use crate::base::duration::duration;
+use crate::base::exit::Failure;
 
 /// Minimum interval. A shorter one shows nothing more, and loads the server.
 const SHORTEST_INTERVAL: Duration = Duration::from_millis(100);

@@ -6,11 +6,11 @@ use zoolock::Zoolock;
 
 use super::service::{Service, check_name, naming};
 use crate::args::{ExportArgs, KindArgs, Waiting};
-use crate::duration::duration;
-use crate::exit::{Exit, Failure};
+use crate::base::duration::duration;
+use crate::base::exit::{Exit, Failure};
 use crate::metrics::{Collector, Export};
-use crate::outer;
-use crate::serve_plan;
+use crate::plan::serve;
+use crate::reaper::child::HELD_VARIABLE;
 
 /// Time limit for acquiring a lock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -83,7 +83,7 @@ pub(super) fn wanted(names: &[String], waiting: &Waiting, service: &Service) -> 
         lock_delay,
         patience,
         on_busy: Exit::code(waiting.on_busy_exit),
-        outer: outer::acquisitions(),
+        outer: outer_acquisitions(),
     })
 }
 
@@ -136,13 +136,19 @@ pub(super) fn export(args: &ExportArgs) -> Result<Export, Failure> {
             "--metrics-by-lock needs --metrics or --otlp: without them no metrics are exported",
         ));
     }
-    let address = |text: &String| serve_plan::address("--metrics", text);
+    let address = |text: &String| serve::address("--metrics", text);
     let metrics = args.metrics.as_ref().map(address).transpose()?;
     let collector = |text: &String| {
         text.parse::<Collector>().map_err(|error| Failure::usage(format!("--otlp {text:?}: {error}")))
     };
     let otlp = args.otlp.as_ref().map(collector).transpose()?;
     Ok(Export { metrics, otlp })
+}
+
+/// Returns the acquisitions of the outer commands.
+fn outer_acquisitions() -> Vec<String> {
+    let held = std::env::var(HELD_VARIABLE).unwrap_or_default();
+    held.split_whitespace().map(str::to_owned).collect()
 }
 
 #[cfg(test)]

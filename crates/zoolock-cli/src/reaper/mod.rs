@@ -19,9 +19,13 @@
 //! - [`process`]: the loop of the reaper;
 //! - [`table`]: the processes of this machine and their descendants.
 
+pub(crate) mod become_command;
+pub(crate) mod child;
 mod duty;
+pub(crate) mod ending;
 pub(crate) mod orders;
 mod process;
 pub(crate) mod table;
+pub(crate) mod zombies;
 
 pub(crate) use process::reap;

@@ -10,12 +10,12 @@ use rustix::net::{
     SendFlags, recv, recvmsg, send, sendmsg,
 };
 
-use crate::child::Ending;
+use crate::reaper::ending::Ending;
 
 /// The size of the buffer for a packet in bytes.
 const PACKET: usize = 64;
 
-/// The end of the lease, on [`crate::clock`]. `None` if the command may continue without the lock.
+/// The end of the lease, on [`crate::base::clock`]. `None` if the command may continue without the lock.
 pub(crate) type Lease = Option<Duration>;
 
 /// The processes that an order is for.

@@ -22,12 +22,12 @@ use super::duty::{Deed, Duty};
 use super::orders::{Order, Report, Scope};
 use super::table::{self, Process, Table};
 use crate::args::ReapArgs;
-use crate::child::{Ending, ourselves};
-use crate::clock::{Timer, now};
-use crate::exit::Exit;
-use crate::inherited;
-use crate::talk::Talk;
-use crate::zombies::{self, take};
+use crate::base::clock::{Timer, now};
+use crate::base::exit::Exit;
+use crate::base::inherited;
+use crate::base::talk::Talk;
+use crate::reaper::ending::{Ending, ourselves};
+use crate::reaper::zombies::{self, take};
 
 /// The nice value of the reaper.
 const PRIORITY: i32 = -10;
@@ -390,7 +390,7 @@ fn hear_of_children() -> io::Result<()> {
     Ok(())
 }
 
-/// Reads the command line that [`crate::child`] wrote. Each argument ends with a zero byte.
+/// Reads the command line that [`crate::reaper::child`] wrote. Each argument ends with a zero byte.
 fn command(line: OwnedFd) -> io::Result<Vec<OsString>> {
     let mut file = File::from(line);
     let mut text = Vec::new();

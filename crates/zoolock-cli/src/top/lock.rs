@@ -2,8 +2,8 @@
 
 use zoolock::{Entry, ForeignSemaphore, Snapshot};
 
-use crate::list::role;
-use crate::status::who;
+use crate::render::status::who;
+use crate::render::text::role;
 
 /// One lock.
 #[derive(Debug, Clone, Default)]

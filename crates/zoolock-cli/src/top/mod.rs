@@ -24,14 +24,14 @@ use tokio::time::{MissedTickBehavior, interval, sleep, timeout};
 use zoolock::{Ticket, Zoolock};
 
 use crate::args::ColorWhen;
-use crate::connect::{abandon, connect};
-use crate::exit::{Exit, Failure, refused};
-use crate::operate::{AdminAction, notices_break};
+use crate::base::exit::{Exit, Failure, refused};
+use crate::base::signals::{Signals, ends};
+use crate::base::talk::{Talk, printable, use_color};
+use crate::base::terminal;
 use crate::plan::{Endpoint, Top};
-use crate::signals::{Signals, ends};
-use crate::status::who;
-use crate::talk::{Talk, printable, use_color};
-use crate::terminal;
+use crate::render::status::who;
+use crate::service::connect::{abandon, connect};
+use crate::verbs::operate::{AdminAction, notices_break};
 
 use keys::Typed;
 use model::{Model, News, Now, Setting, Wish};

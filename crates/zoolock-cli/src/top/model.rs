@@ -7,7 +7,7 @@ use jiff::tz::TimeZone;
 use super::lock::{Lock, Person};
 use super::order::{Order, arranged};
 use super::question::{ActionRequest, Answer, Question};
-use crate::operate::AdminAction;
+use crate::verbs::operate::AdminAction;
 
 /// Minimum size of the terminal.
 pub(super) const MIN_WIDTH: u16 = 60;

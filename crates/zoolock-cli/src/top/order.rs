@@ -117,7 +117,7 @@ mod tests {
             [(Order::Waiters, ""), (Order::Longest, ""), (Order::Rate, ""), (Order::Waiters, "9/JOB")]
         {
             let took = |locks: &[Lock]| {
-                crate::sample::least(3, || assert!(!arranged(locks, order, filter).is_empty()))
+                crate::base::sample::least(3, || assert!(!arranged(locks, order, filter).is_empty()))
             };
             let (some, many) = (took(&some), took(&many));
             assert!(

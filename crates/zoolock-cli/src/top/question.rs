@@ -1,7 +1,7 @@
 //! The confirmation of an operator action.
 
 use super::model::Key;
-use crate::operate::AdminAction;
+use crate::verbs::operate::AdminAction;
 
 /// An operator action on one contender. The token identifies the contender, so no other contender is affected.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -9,10 +9,10 @@ use zoolock::{Error, Snapshot, Zoolock};
 
 use super::lock::Lock;
 use super::model::{News, Pace, Subject};
-use crate::connect::found_again;
+use crate::base::rates::{Look, Rates};
+use crate::base::talk::Talk;
 use crate::plan::Top;
-use crate::rates::{Look, Rates};
-use crate::talk::Talk;
+use crate::service::connect::found_again;
 
 /// Duration of a read after which the reader probes whether the server still answers.
 const PROBE_AFTER: Duration = Duration::from_secs(2);

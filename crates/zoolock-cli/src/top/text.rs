@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use unicode_width::UnicodeWidthChar;
 
-use crate::talk::printable;
+use crate::base::talk::printable;
 
 /// Maximum number of combining marks on a letter: enough for any script, too few to reach other lines.
 const MARKS: usize = 2;

@@ -13,8 +13,8 @@ use super::model::{MIN_HEIGHT, MIN_WIDTH, Model, Queue, Read};
 use super::order::Order;
 use super::question::{Question, WORD};
 use super::text::{age, fit, fit_end, rate, width, wrap};
-use crate::duration::humane;
-use crate::operate::AdminAction;
+use crate::base::duration::humane;
+use crate::verbs::operate::AdminAction;
 
 /// Width of the list without the name and the holder: the other columns and the gaps.
 const FIXED: usize = 34;

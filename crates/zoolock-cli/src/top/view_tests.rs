@@ -283,7 +283,7 @@ fn a_hundred_thousand_locks_are_drawn_as_fast_as_a_hundred() {
         model.hear(News::Locks(locks, pace()));
         model.key(Key::End);
         let mut terminal = Terminal::new(TestBackend::new(80, 24)).expect("there is room");
-        crate::sample::least(20, || {
+        crate::base::sample::least(20, || {
             terminal.draw(|frame| draw(frame, &model, false)).expect("nothing can fail");
         })
     };

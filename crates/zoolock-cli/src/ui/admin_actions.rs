@@ -16,11 +16,11 @@ use super::login::{Viewer, has_csrf_token};
 use super::pages::lock::href_after;
 use super::pages::{self, Page, parts};
 use super::shield::is_from_us;
-use crate::connect::{close, connect};
-use crate::exit::Failure;
-use crate::operate::{AdminAction, notices_break};
-use crate::status::who;
-use crate::talk::printable;
+use crate::base::exit::Failure;
+use crate::base::talk::printable;
+use crate::render::status::who;
+use crate::service::connect::{close, connect};
+use crate::verbs::operate::{AdminAction, notices_break};
 
 /// Maximum length of a note in characters.
 const MAX_NOTE: usize = 200;

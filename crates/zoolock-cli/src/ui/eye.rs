@@ -11,7 +11,7 @@ use zoolock::{Error, Snapshot, Zoolock};
 
 use super::clock::now_ms;
 use super::history::History;
-use crate::pokes::{Poked, Pokes};
+use crate::service::pokes::{Poked, Pokes};
 
 /// Maximum number of locks that are read. Each one costs a watch and repeated reads.
 const MOST: usize = 64;

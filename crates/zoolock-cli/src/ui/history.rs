@@ -6,7 +6,7 @@ use std::collections::{HashMap, HashSet, VecDeque};
 
 use zoolock::{Entry, Snapshot};
 
-use crate::status::who;
+use crate::render::status::who;
 
 /// Maximum number of ended holds of one lock.
 const OF_ONE: usize = 64;
@@ -205,7 +205,7 @@ fn number(node: &str) -> Option<u32> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::sample::{entry, lock};
+    use crate::base::sample::{entry, lock};
 
     fn held(number: u32) -> Snapshot {
         lock("/locks/x", Some(entry(&format!("lock-{number:010}"), &format!("0.{number}.0"))), vec![])

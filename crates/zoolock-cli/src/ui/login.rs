@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use axum::http::{HeaderMap, header};
 use subtle::ConstantTimeEq as _;
 
-use super::plan::Token;
+use crate::plan::ui::Token;
 
 /// Prefix of the cookie name. The rest is random for each process, because a browser shares cookies between all ports of a
 /// host: two processes on one host must not log out each other's operators.

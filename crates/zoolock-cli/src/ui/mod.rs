@@ -14,7 +14,6 @@ mod login;
 mod metrics;
 mod owners;
 mod pages;
-pub(crate) mod plan;
 mod shield;
 
 use std::net::SocketAddr;
@@ -36,15 +35,15 @@ use self::board::Boards;
 use self::eye::Eyes;
 use self::history::History;
 use self::login::{Logins, Viewer};
-use self::plan::Ui;
-use crate::connect::{close, connect};
-use crate::exit::{Exit, Failure};
-use crate::list::print;
+use crate::base::exit::{Exit, Failure};
+use crate::base::signals::{ServerSignals, name as signal_name};
+use crate::base::talk::Talk;
 use crate::local::Keeper;
 use crate::plan::Service;
-use crate::pokes::Pokes;
-use crate::signals::{ServerSignals, name as signal_name};
-use crate::talk::Talk;
+use crate::plan::ui::Ui;
+use crate::render::text::print;
+use crate::service::connect::{close, connect};
+use crate::service::pokes::Pokes;
 
 /// Maximum size of a submitted form in bytes.
 const FORM_LIMIT: usize = 16 * 1024;

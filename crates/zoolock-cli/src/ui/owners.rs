@@ -44,7 +44,7 @@ fn key<'a>(path: &'a str, entry: &'a Entry) -> (&'a str, &'a str) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::sample::{entry, lock};
+    use crate::base::sample::{entry, lock};
 
     #[test]
     fn one_owner_has_all_his_places() {

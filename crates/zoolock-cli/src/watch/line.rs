@@ -6,10 +6,10 @@ use jiff::Timestamp;
 use jiff::tz::TimeZone;
 
 use super::story::Event;
-use crate::duration::humane;
-use crate::list::{Look, document_line, fitted, role};
-use crate::status::who;
-use crate::talk::printable;
+use crate::base::duration::humane;
+use crate::base::talk::printable;
+use crate::render::status::who;
+use crate::render::text::{Look, document_line, fitted, role};
 
 const GREEN: &str = "32";
 const YELLOW: &str = "33";
@@ -68,7 +68,7 @@ fn time_of_day(ms: u64) -> String {
 mod tests {
     use super::super::story::{Moment, Story};
     use super::*;
-    use crate::sample::{entry, lock};
+    use crate::base::sample::{entry, lock};
 
     #[test]
     fn a_line_says_who_and_how_long_and_escapes_what_others_wrote() {

@@ -17,14 +17,14 @@ use zoolock_client::on_thread;
 
 use self::story::{Event, Moment, Story};
 use self::watch_stream::WatchStream;
-use crate::acquire::interrupted;
 use crate::args::ColorWhen;
-use crate::connect::{abandon, connect, found_again};
-use crate::exit::{Exit, Failure, refused};
-use crate::list::{Look, print};
+use crate::base::exit::{Exit, Failure, refused};
+use crate::base::signals::Signals;
+use crate::base::talk::{Talk, printable};
 use crate::plan::Service;
-use crate::signals::Signals;
-use crate::talk::{Talk, printable};
+use crate::render::text::{Look, print};
+use crate::run::acquire::interrupted;
+use crate::service::connect::{abandon, connect, found_again};
 
 /// Minimum pause after a read, as a multiple of its duration: reading takes at most a fifth of the time.
 const PAUSE_FACTOR: u32 = 4;

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use serde::Serialize;
 use zoolock::{Entry, Snapshot};
 
-use crate::rates::number;
+use crate::base::rates::number;
 
 /// A change of the lock.
 #[derive(Debug, Clone, Serialize)]
@@ -307,7 +307,7 @@ fn ms(duration: Duration) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::sample::{entry, lock};
+    use crate::base::sample::{entry, lock};
 
     const PATH: &str = "/locks/x";
 

@@ -7,7 +7,7 @@ use std::time::Duration;
 use tokio::time::sleep;
 
 use crate::plan::Service;
-use crate::pokes::{Poked, Pokes};
+use crate::service::pokes::{Poked, Pokes};
 
 /// Shortest and longest pause between attempts to set the watch.
 const MIN_PAUSE: Duration = Duration::from_secs(1);

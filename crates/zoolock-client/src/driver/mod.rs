@@ -18,7 +18,8 @@ use std::time::Duration;
 use bytes::Bytes;
 use tokio::time::Sleep;
 
-use crate::hosts::{self, DialError, Dialed, Host, Hosts, Security};
+use crate::host::Host;
+use crate::hosts::{self, DialError, Dialed, Hosts, Security};
 use crate::platform::Platform;
 use crate::sasl::{Exchange, Mechanism};
 use crate::session::{ConnectionId, Output, SaslStep, Session, SessionConfig, State};

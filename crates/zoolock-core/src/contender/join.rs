@@ -159,7 +159,7 @@ impl Contender {
             Ok(Reply::Mine(nodes)) => nodes,
             Err(Failure::NoNode) => Vec::new(),
             // The server does not let us search. We can act only on the znodes that we know; others are
-            // deleted with the session (docs/DESIGN.md, "What stays open").
+            // deleted with the session (docs/design/limits.md).
             Err(Failure::Refused(_)) => self.found.clone(),
             _ => return self.pause(After::Search, context),
         };

@@ -1,9 +1,9 @@
 //! Events and actions: the input and the output of the machine.
 
 use crate::census::Clash;
-use crate::ids::{Sequence, SessionId, Zxid};
+use crate::ids::{SessionId, Zxid};
 use crate::layout::Layout;
-use crate::names::Prefix;
+use crate::names::Node;
 use crate::record::{Left, Marker, Record, Size};
 
 /// Identifies a request until it is answered. Reused after that.
@@ -13,25 +13,6 @@ pub struct RequestId(pub u16);
 /// Identifies a watch of one machine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct WatchId(pub u16);
-
-/// A znode of this acquisition: its name, and the transaction that created it. The transaction distinguishes
-/// it from later znodes of that name.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Node {
-    /// Prefix of its name.
-    pub prefix: Prefix,
-    /// Its sequence number in the directory.
-    pub sequence: Sequence,
-    /// The transaction that created it.
-    pub czxid: Zxid,
-}
-
-impl Node {
-    /// Returns its name in the directory.
-    pub fn name(&self) -> String {
-        self.prefix.name(self.sequence)
-    }
-}
 
 /// The flags in the data of a contender's znode.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]

@@ -6,7 +6,7 @@
 //! and may drop its handle. The driver continues until [`Action::Over`]: then the acquisition has no znode
 //! left on the server, or its session has ended.
 //!
-//! The protocol and its proof are in `docs/DESIGN.md`; the bugs that its rules prevent are in [`crate::rules`]. In these
+//! The protocol and its proof are in `docs/design/protocol.md`; the bugs that its rules prevent are in [`crate::rules`]. In these
 //! files "we" and "our" mean this acquisition.
 //!
 //! * `ahead.rs`: look-ahead: prove that the predecessor is the head of the queue, so that its deletion
@@ -35,14 +35,15 @@ mod wait;
 mod tests;
 
 use crate::ids::{ContenderId, Sequence, SessionId, Zxid};
+pub use crate::names::{Kind, Node};
 use crate::names::{Names, Prefix};
 use crate::queue::Asker;
 use crate::record::{Left, Marker, Record};
 use crate::rules::{Rule, Rules};
 
 pub use messages::{
-    Action, Beginning, Departed, Directory, Event, Failure, Grant, Loss, Node, Parting, Previous, Reason,
-    Refusal, Reply, Request, RequestId, Says, SessionEnd, WatchId,
+    Action, Beginning, Departed, Directory, Event, Failure, Grant, Loss, Parting, Previous, Reason, Refusal,
+    Reply, Request, RequestId, Says, SessionEnd, WatchId,
 };
 
 use ahead::LookAhead;
@@ -79,31 +80,6 @@ pub struct Config {
     pub rules: Rules,
 }
 
-/// The kind of lock that is acquired.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Kind {
-    /// Exclusive access.
-    Mutex,
-    /// Exclusive access that may become read access.
-    Write,
-    /// Read access, together with other readers.
-    Read,
-    /// Read access that may become exclusive: one holder of this kind at a time.
-    Upgradable,
-    /// Exclusive access for a reader that holds already.
-    Upgrade {
-        /// The reader's znode.
-        from: Node,
-    },
-    /// Some permits of a semaphore, all or none.
-    Permits {
-        /// Number of permits to take.
-        take: u32,
-        /// Number of permits of the semaphore.
-        size: u32,
-    },
-}
-
 impl Config {
     /// Returns the prefix of its znode's name.
     ///
@@ -116,23 +92,6 @@ impl Config {
 }
 
 impl Kind {
-    fn is_permits(self) -> bool {
-        matches!(self, Kind::Permits { .. })
-    }
-
-    /// Returns the number of permits of the semaphore; `None` for other kinds.
-    fn size(self) -> Option<u32> {
-        match self {
-            Kind::Permits { size, .. } => Some(size),
-            _ => None,
-        }
-    }
-
-    /// Returns whether a holder is exclusive, and was the head of the queue when granted.
-    fn leaves_marker(self) -> bool {
-        matches!(self, Kind::Mutex | Kind::Write)
-    }
-
     fn asker(self, size: u32) -> Asker {
         match self {
             Kind::Permits { .. } => Asker::Permits { size },

@@ -1,13 +1,15 @@
 //! The names of contenders, in the format of every client library that shares a ZooKeeper with zoolock.
 //!
 //! An overlooked contender results in two holders. So every name that ends in a sequence number is a contender. The formats
-//! below are the known ones (`docs/DESIGN.md`, "Whose names do we read?").
+//! below are the known ones (`docs/design/names.md`).
 
+mod kind;
 mod prefix;
 
 use crate::ids::Sequence;
 use crate::layout::is_kazoo_lease;
 
+pub use kind::{Kind, Node};
 pub use prefix::{Names, Naming, Prefix};
 
 /// Number of digits of a sequence number.

@@ -3,7 +3,6 @@
 use std::fmt::{self, Write as _};
 
 use super::{Name, Role, Spelling};
-use crate::contender::Kind;
 use crate::ids::{ContenderId, Sequence, SessionId};
 
 /// A naming scheme.
@@ -58,25 +57,6 @@ pub enum Prefix {
 }
 
 impl Prefix {
-    /// Returns the prefix for this kind of contender; `None` if the naming scheme has no such kind.
-    pub fn of(naming: Naming, kind: Kind, id: ContenderId, session: SessionId) -> Option<Prefix> {
-        Some(match (naming, kind) {
-            (Naming::Native, Kind::Mutex) => Prefix::Lock,
-            (Naming::Native, Kind::Write | Kind::Upgrade { .. }) => Prefix::Write,
-            (Naming::Native, Kind::Read) => Prefix::Read,
-            (Naming::Native, Kind::Upgradable) => Prefix::Upgradable,
-            (Naming::Native, Kind::Permits { take, .. }) => Prefix::Permit(take),
-            (Naming::Curator, Kind::Mutex) => Prefix::CuratorLock(id),
-            (Naming::Curator, Kind::Write | Kind::Upgrade { .. }) => Prefix::CuratorWrite(id),
-            (Naming::Curator, Kind::Read) => Prefix::CuratorRead(id),
-            (Naming::Kazoo, Kind::Mutex | Kind::Write | Kind::Upgrade { .. }) => Prefix::KazooLock(id),
-            (Naming::Kazoo, Kind::Read) => Prefix::KazooRead(id),
-            (Naming::WriteLock, Kind::Mutex) => Prefix::WriteLock(session),
-            (Naming::Curator | Naming::Kazoo, Kind::Upgradable | Kind::Permits { .. }) => return None,
-            (Naming::WriteLock, _) => return None,
-        })
-    }
-
     /// Returns the name with this sequence number.
     pub fn name(self, sequence: Sequence) -> String {
         // One allocation: every request asks for a name.

@@ -1,20 +1,9 @@
-use std::fmt;
 use std::net::IpAddr;
 
 use bytes::BytesMut;
 use zoolock_wire::Identity;
 
 use crate::ids::SessionId;
-
-/// The id of a connection, unique while the server runs.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct ConnId(pub(crate) u64);
-
-impl fmt::Display for ConnId {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.fmt(f)
-    }
-}
 
 #[derive(Debug)]
 pub(super) struct Conn {

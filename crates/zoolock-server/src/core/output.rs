@@ -4,7 +4,8 @@ use bytes::BytesMut;
 use zoolock_wire::{EventKind, ReplyHeader, Writer, encode_event, op};
 
 use super::Core;
-use super::connection::{Conn, ConnId};
+use super::connection::Conn;
+use crate::ids::ConnId;
 
 impl Core {
     pub(super) fn send_event(&mut self, conn: ConnId, kind: EventKind, path: &str) {

@@ -3,8 +3,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use super::connection::{ConnId, Counts, Phase};
+use super::connection::{Counts, Phase};
 use super::{Core, Stats};
+use crate::ids::ConnId;
 use crate::ids::SessionId;
 pub use crate::watches::OnData;
 

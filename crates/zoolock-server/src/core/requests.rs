@@ -2,9 +2,10 @@
 
 use zoolock_wire::{Code, EventKind, Reader, Reply, ReplyHeader, Request, RequestHeader, SetWatches, op};
 
-use super::connection::{ConnId, Phase};
+use super::connection::Phase;
 use super::{Core, Now};
 use crate::acl;
+use crate::ids::ConnId;
 use crate::ids::SessionId;
 use crate::prepare::{Asker, prepare};
 use crate::query::query;

@@ -4,8 +4,9 @@ use std::net::IpAddr;
 
 use zoolock_wire::{ConnectRequest, ConnectResponse, Hidden, op};
 
-use super::connection::{ConnId, Phase};
+use super::connection::Phase;
 use super::{Core, Fresh, Now};
+use crate::ids::ConnId;
 use crate::ids::SessionId;
 use crate::prepare::close_session;
 use crate::txn::{Change, Password};

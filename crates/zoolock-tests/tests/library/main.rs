@@ -24,5 +24,6 @@ mod sasl;
 mod secrets;
 mod sharded;
 mod spans;
+mod structure;
 mod tenure;
 mod tls;

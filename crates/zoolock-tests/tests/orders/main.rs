@@ -13,40 +13,50 @@ mod sync {
 
 // Toys in place of what the included files use.
 
-mod acquire {
-    pub(crate) use crate::toy::{Lock, Patience, closed};
+mod base {
+    pub(crate) mod clock {
+        pub(crate) use crate::toy::now;
+    }
+
+    pub(crate) mod error {
+        pub(crate) use zoolock::LossReason;
+
+        pub(crate) use crate::toy::Error;
+    }
+
+    pub(crate) mod events {
+        pub(crate) use crate::toy::{ListenerSlot, Listeners, LockEvent};
+    }
+
+    pub(crate) mod options {
+        pub(crate) use crate::toy::Options;
+    }
+
+    pub(crate) mod sync {
+        pub(crate) use shuttle::sync::Mutex;
+
+        pub(crate) use crate::toy::lock;
+    }
+
+    pub(crate) mod tasks {
+        pub(crate) use crate::toy::Task;
+    }
 }
 
-mod clock {
-    pub(crate) use crate::toy::now;
-}
-
-mod driver {
+mod engine {
     pub(crate) use crate::toy::Acquisition;
 }
 
-mod error {
-    pub(crate) use zoolock::LossReason;
+mod lock {
+    pub(crate) mod acquire {
+        pub(crate) use crate::toy::{Lock, Patience};
+    }
 
-    pub(crate) use crate::toy::Error;
-}
-
-mod events {
-    pub(crate) use crate::toy::{ListenerSlot, Listeners, LockEvent};
-}
-
-mod held {
-    pub(crate) use crate::toy::Held;
-}
-
-mod options {
-    pub(crate) use crate::toy::Options;
+    pub(crate) mod held {
+        pub(crate) use crate::toy::Held;
+    }
 }
 
 mod session {
-    pub(crate) use crate::toy::{Connection, WatchReservation, lock};
-}
-
-mod tasks {
-    pub(crate) use crate::toy::Task;
+    pub(crate) use crate::toy::{Connection, WatchReservation};
 }

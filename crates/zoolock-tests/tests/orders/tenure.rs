@@ -1,14 +1,14 @@
-//! The tasks that share one place in the queue (`tenure/*.rs` of the library).
+//! The tasks that share one place in the queue (`lock/tenure/*.rs` of the library).
 //!
 //! A waiter without an answer is a deadlock here.
 
-#[path = "../../../zoolock/src/tenure/news.rs"]
+#[path = "../../../zoolock/src/lock/tenure/news.rs"]
 mod news;
 #[expect(dead_code, reason = "other parts of the library use the rest")]
-#[path = "../../../zoolock/src/tenure/share.rs"]
+#[path = "../../../zoolock/src/lock/tenure/share.rs"]
 mod share;
 #[expect(dead_code, clippy::needless_update, reason = "the library has more uses, and more options")]
-#[path = "../../../zoolock/src/tenure/shared.rs"]
+#[path = "../../../zoolock/src/lock/tenure/shared.rs"]
 mod shared;
 
 use std::sync::Arc;
@@ -20,8 +20,8 @@ use zoolock_core::tenure::Limits;
 
 pub(crate) use self::share::{Share, TurnLeft};
 use self::shared::{Asked, Shared};
-use crate::error::Error;
-use crate::toy::{Acquisition, Held, Lock, Names, Options, Patience, Server, Zoolock, lock};
+use crate::base::error::Error;
+use crate::toy::{Acquisition, Context, Held, Lock, Names, Options, Patience, Server, lock};
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct Settings {
@@ -112,7 +112,7 @@ impl Task {
 fn run(max_passes: u32, event: Event) {
     let limits = Limits { max_passes, max_hold: Duration::from_secs(1), linger: Duration::ZERO };
     let (server, worker) = (Server::new(), Worker::default());
-    let clients = [Zoolock::new(&server), Zoolock::new(&server)];
+    let clients = [Context::new(&server), Context::new(&server)];
     let processes = clients.each_ref().map(|client| {
         let lock = Lock::new(client.clone(), Names {});
         Arc::new(Shared::new(&lock, Settings { limits }))

@@ -91,15 +91,15 @@ impl Server {
 
 /// The client of one process.
 #[derive(Clone)]
-pub(crate) struct Zoolock {
+pub(crate) struct Context {
     pub(crate) server: Arc<Server>,
     session: Session,
 }
 
-impl Zoolock {
-    pub(crate) fn new(server: &Arc<Server>) -> Zoolock {
+impl Context {
+    pub(crate) fn new(server: &Arc<Server>) -> Context {
         let session = Session { server: server.clone(), end: Arc::default() };
-        Zoolock { server: server.clone(), session }
+        Context { server: server.clone(), session }
     }
 
     /// Closes the client. Its locks are lost. Returns whether it had any.
@@ -300,10 +300,10 @@ impl Error {
     pub(crate) fn unavailable(subject: &str, message: &str) -> Error {
         panic!("{subject}: {message}");
     }
-}
 
-pub(crate) fn closed() -> Error {
-    Error::Closed
+    pub(crate) fn closed() -> Error {
+        Error::Closed
+    }
 }
 
 #[expect(dead_code, reason = "the files under test set it, and only the library reads it")]
@@ -319,14 +319,14 @@ pub(crate) struct Names {}
 
 #[derive(Clone)]
 pub(crate) struct Lock {
-    pub(crate) zoolock: Zoolock,
+    pub(crate) context: Context,
     pub(crate) names: Names,
     pub(crate) options: Options,
 }
 
 impl Lock {
-    pub(crate) fn new(zoolock: Zoolock, names: Names) -> Lock {
-        Lock { zoolock, names, options: Options::default() }
+    pub(crate) fn new(context: Context, names: Names) -> Lock {
+        Lock { context, names, options: Options::default() }
     }
 
     pub(crate) fn path(&self) -> String {
@@ -335,7 +335,7 @@ impl Lock {
 
     /// Queues, and waits until no contender is ahead.
     pub(crate) async fn acquire_alone(&self, _: Kind, patience: Patience) -> Result<Option<Held>, Error> {
-        let Zoolock { server, session } = &self.zoolock;
+        let Context { server, session } = &self.context;
         if session.end().is_some() {
             return Err(Error::Closed);
         }

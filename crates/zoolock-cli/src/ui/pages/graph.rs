@@ -11,13 +11,13 @@ use super::locks::{PATIENCE, as_of, reading};
 use super::parts::{ago, cell, count, counted, figure, heads, lock_href};
 use super::sessions::partial_notice;
 use super::web::{self, Web};
-use crate::operate::AdminAction;
-use crate::status::who;
-use crate::talk::printable;
+use crate::base::talk::printable;
+use crate::render::status::who;
 use crate::ui::Site;
 use crate::ui::admin_actions::confirm_href;
 use crate::ui::board::{Board, Known};
 use crate::ui::login::Viewer;
+use crate::verbs::operate::AdminAction;
 
 /// Maximum number of edges in the table.
 const MAX_LISTED: usize = 200;

@@ -14,15 +14,15 @@ use super::parts::{
     ago, at, cell, count, counted, figure, heads, host, left, lock_href, quoted, rate, role, title,
 };
 use super::{Page, message, pictures};
-use crate::operate::AdminAction;
-use crate::status::who;
-use crate::talk::printable;
+use crate::base::talk::printable;
+use crate::render::status::who;
 use crate::ui::Site;
 use crate::ui::admin_actions::{Outcome, confirm_href};
 use crate::ui::clock::{now_ms, span};
 use crate::ui::eye::Seen;
 use crate::ui::history::Tenure;
 use crate::ui::login::Viewer;
+use crate::verbs::operate::AdminAction;
 
 /// Maximum time to wait for a first read of the lock.
 const READ_TIMEOUT: Duration = Duration::from_millis(900);
@@ -272,7 +272,7 @@ pub(in crate::ui) fn href_after(path: &str, outcome: Outcome) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::sample::{entry, lock};
+    use crate::base::sample::{entry, lock};
     use crate::ui::login::Operator;
 
     fn seen(lock: Snapshot) -> Seen {

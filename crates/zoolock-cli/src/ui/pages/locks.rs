@@ -12,7 +12,7 @@ use zoolock::{Entry, Snapshot};
 
 use super::Page;
 use super::parts::{Part, ago, at, cell, count, counted, figure, host, left, lock_href, quoted, rate, title};
-use crate::talk::printable;
+use crate::base::talk::printable;
 use crate::ui::Site;
 use crate::ui::board::{Board, Listed, Row};
 
@@ -261,7 +261,7 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
-    use crate::sample::{entry, least, lock};
+    use crate::base::sample::{entry, least, lock};
 
     fn row(path: &str, waiters: usize, rate: Option<f64>) -> (Snapshot, Option<f64>) {
         let waiters = (0..waiters).map(|at| entry(&format!("lock-{at:010}"), "0.1.0")).collect();

@@ -15,7 +15,7 @@ use maud::{DOCTYPE, Markup, html};
 
 use super::clock::now_ms;
 use super::login::Viewer;
-use crate::talk::printable;
+use crate::base::talk::printable;
 
 /// Content of a page, without the common frame.
 pub(super) struct Page<'a> {

@@ -4,7 +4,7 @@ use maud::{Markup, Render, html};
 use zoolock::Entry;
 
 use super::super::clock::{iso, now_ms, span, time_of_day};
-use crate::talk::printable;
+use crate::base::talk::printable;
 
 /// Returns the URL of a lock's page.
 pub(in crate::ui) fn lock_href(path: &str) -> String {
@@ -68,7 +68,7 @@ pub(super) fn counted(number: usize, one: &str, more: &str) -> String {
 
 /// Describes the role of a contender.
 pub(super) fn role(entry: &Entry) -> String {
-    crate::list::role(entry)
+    crate::render::text::role(entry)
 }
 
 /// Formats the host and process of a contender.
@@ -86,7 +86,7 @@ pub(super) fn title(entry: &Entry) -> String {
     match (entry.note.as_ref().or(entry.identifier.as_ref()), &entry.program) {
         (Some(said), Some(program)) => printable(&format!("{said} ({program})")),
         (Some(one), None) | (None, Some(one)) => printable(one),
-        (None, None) => crate::status::make(entry).to_owned(),
+        (None, None) => crate::render::status::make(entry).to_owned(),
     }
 }
 

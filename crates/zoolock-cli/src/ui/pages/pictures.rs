@@ -4,7 +4,7 @@ use maud::{Markup, html};
 use zoolock::{Entry, Snapshot};
 
 use super::parts::{count, title};
-use crate::talk::printable;
+use crate::base::talk::printable;
 use crate::ui::clock::{span, time_of_day};
 use crate::ui::history::Tenure;
 
@@ -182,7 +182,7 @@ pub(super) fn cut(text: &str, letters: usize) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::sample::{entry, lock};
+    use crate::base::sample::{entry, lock};
 
     #[test]
     fn a_long_queue_has_a_small_picture() {

@@ -10,7 +10,7 @@ use zoolock::Entry;
 use super::Page;
 use super::locks::{PATIENCE, as_of, reading};
 use super::parts::{Part, ago, cell, count, counted, figure, heads, host, lock_href, quoted, title};
-use crate::talk::printable;
+use crate::base::talk::printable;
 use crate::ui::Site;
 use crate::ui::board::{Board, MANY};
 use crate::ui::owners::{Owner, owners};

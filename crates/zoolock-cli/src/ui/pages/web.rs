@@ -7,7 +7,7 @@ use zoolock::{Deadlock, Party, Place};
 
 use super::parts::{count, title};
 use super::pictures::cut;
-use crate::talk::printable;
+use crate::base::talk::printable;
 
 /// Maximum number of owners in the picture.
 const DRAWN: usize = 40;
@@ -305,7 +305,7 @@ mod tests {
     use zoolock::WaitGraph;
 
     use super::*;
-    use crate::sample::{entry, lock};
+    use crate::base::sample::{entry, lock};
 
     /// Returns the warnings for a lock with this number of holders and waiters.
     fn left_out(holders: usize, waiters: usize) -> String {

@@ -1,0 +1,83 @@
+//! The end of standard input, which ends `zoolock hold`.
+
+use std::time::Duration;
+
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::fs::{FileType, fstat};
+use rustix::termios::isatty;
+use tokio::sync::mpsc;
+use zoolock_client::start_thread;
+
+use crate::base::exit::{Failure, refused};
+use crate::base::terminal::Terminal;
+
+/// Waits for the end of standard input.
+#[derive(Debug)]
+pub(crate) struct InputEnd(Option<mpsc::Receiver<()>>);
+
+impl InputEnd {
+    /// Starts a thread that reads standard input.
+    ///
+    /// # Errors
+    /// The system refuses the thread.
+    pub(crate) fn listen() -> Result<Self, Failure> {
+        let (ended, receiver) = mpsc::channel(1);
+        let input = move || {
+            if has_end_of_input() && wait_for_end_of_input() {
+                let _ = ended.blocking_send(());
+            }
+        };
+        start_thread("zoolock-input", input).map_err(|error| refused("a thread", error))?;
+        Ok(Self(Some(receiver)))
+    }
+
+    /// Returns an end that never comes, for a command that leaves the input to its child.
+    pub(crate) fn never() -> Self {
+        Self(None)
+    }
+
+    /// Resolves when the input has ended. Resolves once only.
+    pub(crate) async fn ended(&mut self) {
+        if let Some(receiver) = &mut self.0
+            && receiver.recv().await.is_some()
+        {
+            return;
+        }
+        std::future::pending().await
+    }
+}
+
+/// Returns whether the end of standard input means something. It does not for a device such as `/dev/null`.
+pub(crate) fn has_end_of_input() -> bool {
+    let stdin = std::io::stdin();
+    let is_device =
+        fstat(&stdin).is_ok_and(|stat| FileType::from_raw_mode(stat.st_mode) == FileType::CharacterDevice);
+    !is_device || isatty(&stdin)
+}
+
+/// Blocks until standard input ends. Returns false if it cannot be polled.
+fn wait_for_end_of_input() -> bool {
+    let stdin = std::io::stdin();
+    let is_terminal = isatty(&stdin);
+    let mut buffer = [0; 4096];
+    loop {
+        if is_terminal && !Terminal::open().is_some_and(|terminal| terminal.is_ours()) {
+            // A read in the background would stop this process, and with it the renewal of the lease.
+            std::thread::sleep(Duration::from_millis(500));
+            continue;
+        }
+        let mut ready = [PollFd::new(&stdin, PollFlags::IN)];
+        let patience = rustix::event::Timespec { tv_sec: 0, tv_nsec: 500_000_000 };
+        match poll(&mut ready, Some(&patience)) {
+            Ok(0) | Err(rustix::io::Errno::INTR) => continue,
+            Ok(_) => {}
+            Err(_) => return false,
+        }
+        match rustix::io::read(&stdin, &mut buffer) {
+            Ok(0) => return true,
+            Ok(_) | Err(rustix::io::Errno::INTR | rustix::io::Errno::AGAIN) => {}
+            // A terminal that hung up.
+            Err(_) => return true,
+        }
+    }
+}

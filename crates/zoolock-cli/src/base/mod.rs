@@ -1,0 +1,17 @@
+//! Types and functions that every part of the command uses.
+
+pub(crate) mod backoff;
+pub(crate) mod clock;
+pub(crate) mod duration;
+pub(crate) mod executable;
+pub(crate) mod exit;
+pub(crate) mod inherited;
+pub(crate) mod input;
+pub(crate) mod proc;
+pub(crate) mod rates;
+#[cfg(test)]
+pub(crate) mod sample;
+pub(crate) mod signals;
+pub(crate) mod start;
+pub(crate) mod talk;
+pub(crate) mod terminal;

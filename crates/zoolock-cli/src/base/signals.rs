@@ -1,0 +1,173 @@
+//! Receives the signals that other processes send.
+
+use std::io;
+
+use rustix::process::Signal;
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::mpsc;
+
+use crate::base::exit::Failure;
+use crate::base::talk::Talk;
+use crate::base::terminal::Terminal;
+
+/// The signals that ask a process to end, and USR1 and USR2, which CMD may use.
+const HANDLED: [Signal; 6] =
+    [Signal::INT, Signal::TERM, Signal::HUP, Signal::QUIT, Signal::USR1, Signal::USR2];
+
+/// The signals that arrived since this was created.
+#[derive(Debug)]
+pub(crate) struct Signals {
+    sender: mpsc::Sender<Signal>,
+    receiver: mpsc::Receiver<Signal>,
+    heard: Vec<Signal>,
+    /// The signals that this process was started to ignore.
+    ignored: SignalMask,
+}
+
+impl Signals {
+    /// Begins to listen. A signal that this process was started to ignore (by nohup, or as the background job
+    /// of a script) stays ignored, also for CMD.
+    pub(crate) fn listen() -> io::Result<Self> {
+        let (sender, receiver) = mpsc::channel(16);
+        let mut signals = Self { sender, receiver, heard: Vec::new(), ignored: SignalMask::ignored() };
+        for wanted in HANDLED {
+            signals.also(wanted)?;
+        }
+        Ok(signals)
+    }
+
+    /// Listens for one more signal, unless it is ignored.
+    pub(crate) fn also(&mut self, wanted: Signal) -> io::Result<()> {
+        if self.ignored.contains(wanted) { Ok(()) } else { self.hear(wanted) }
+    }
+
+    /// Listens for one more signal, even if it was ignored.
+    fn hear(&mut self, wanted: Signal) -> io::Result<()> {
+        if self.heard.contains(&wanted) {
+            return Ok(());
+        }
+        self.heard.push(wanted);
+        let mut stream = signal(SignalKind::from_raw(wanted.as_raw()))?;
+        let sender = self.sender.clone();
+        tokio::spawn(
+            async move { while stream.recv().await.is_some() && sender.send(wanted).await.is_ok() {} },
+        );
+        Ok(())
+    }
+
+    /// Waits for the next signal.
+    pub(crate) async fn next(&mut self) -> Signal {
+        match self.receiver.recv().await {
+            Some(signal) => signal,
+            // Never, because `self` has a sender.
+            None => std::future::pending().await,
+        }
+    }
+
+    /// Waits for the next signal that asks this process to end.
+    pub(crate) async fn end(&mut self) -> Signal {
+        loop {
+            let signal = self.next().await;
+            if ends(signal) {
+                return signal;
+            }
+        }
+    }
+
+    /// Removes this signal from the queue of arrived signals.
+    pub(crate) fn forget(&mut self, unwanted: Signal) {
+        let mut kept = Vec::new();
+        while let Ok(signal) = self.receiver.try_recv() {
+            if signal != unwanted {
+                kept.push(signal);
+            }
+        }
+        for signal in kept {
+            let _ = self.sender.try_send(signal);
+        }
+    }
+}
+
+/// The signals that end a server.
+#[derive(Debug)]
+pub(crate) struct ServerSignals<'a> {
+    signals: Signals,
+    /// Set if the server had a controlling terminal when it started. After a hang-up the terminal cannot be opened.
+    has_terminal: bool,
+    talk: &'a Talk,
+}
+
+impl<'a> ServerSignals<'a> {
+    /// Begins to listen.
+    ///
+    /// # Errors
+    /// The system refuses it.
+    pub(crate) fn listen(talk: &'a Talk) -> Result<Self, Failure> {
+        let mut signals = Signals::listen().map_err(|error| Failure::unavailable(error.to_string()))?;
+        // A write beyond the limit on file sizes then fails as on a full disk, and is reported.
+        let _ = signals.also(Signal::XFSZ);
+        Ok(Self { signals, has_terminal: Terminal::open().is_some(), talk })
+    }
+
+    /// Listens for TERM, also if this process was started to ignore it.
+    ///
+    /// # Errors
+    /// The system refuses it.
+    pub(crate) fn listen_for_term(&mut self) -> Result<(), Failure> {
+        self.signals.hear(Signal::TERM).map_err(|error| Failure::unavailable(error.to_string()))
+    }
+
+    /// Waits for a signal that ends the server. Ignores HUP without a terminal, because it then means a request to read
+    /// the configuration again.
+    pub(crate) async fn end(&mut self) -> Signal {
+        loop {
+            let signal = self.signals.end().await;
+            if signal != Signal::HUP || self.has_terminal {
+                return signal;
+            }
+            self.talk.note("ignored HUP: the server has no terminal; send TERM to stop it");
+        }
+    }
+}
+
+/// Returns whether a signal asks a process to end.
+pub(crate) fn ends(signal: Signal) -> bool {
+    [Signal::INT, Signal::TERM, Signal::HUP, Signal::QUIT].contains(&signal)
+}
+
+/// Returns the name of a signal without SIG.
+pub(crate) fn name(signal: Signal) -> String {
+    let known = [
+        (Signal::INT, "INT"),
+        (Signal::TERM, "TERM"),
+        (Signal::HUP, "HUP"),
+        (Signal::QUIT, "QUIT"),
+        (Signal::KILL, "KILL"),
+        (Signal::USR1, "USR1"),
+        (Signal::USR2, "USR2"),
+        (Signal::SEGV, "SEGV"),
+        (Signal::ABORT, "ABRT"),
+        (Signal::PIPE, "PIPE"),
+    ];
+    known
+        .iter()
+        .find(|(candidate, _)| *candidate == signal)
+        .map_or_else(|| signal.as_raw().to_string(), |(_, name)| (*name).to_owned())
+}
+
+/// A set of signals, with one bit for each.
+#[derive(Debug, Clone, Copy)]
+struct SignalMask(u64);
+
+impl SignalMask {
+    /// Returns the signals that this process ignores. It is read before zoolock handles any. Without `/proc` it is empty.
+    fn ignored() -> Self {
+        let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+        let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+        Self(mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).unwrap_or(0))
+    }
+
+    fn contains(self, signal: Signal) -> bool {
+        self.0 >> (signal.as_raw() - 1) & 1 == 1
+    }
+}

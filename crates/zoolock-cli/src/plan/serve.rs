@@ -1,0 +1,201 @@
+//! Checks the arguments of `zoolock serve`.
+
+use std::net::{SocketAddr, ToSocketAddrs};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use zoolock_server::{Builder, ClientCertificates, Durability, Limits, Server, TlsConfig, Users, Word};
+
+use crate::args::{self, Global, ServeArgs, TlsArgs, TlsClients};
+use crate::base::duration::{duration, humane};
+use crate::base::exit::Failure;
+use crate::plan::credentials::private;
+use crate::plan::{Plan, refuse_json};
+
+/// Minimum of `--idle`: the command that starts a server needs time to connect.
+const MIN_IDLE: Duration = Duration::from_millis(100);
+
+/// Maximum size of the file with accounts, in bytes.
+const MAX_USERS_FILE: u64 = 16 << 20;
+
+/// `zoolock serve`.
+#[derive(Debug)]
+pub(crate) struct Serve {
+    pub(crate) builder: Builder,
+    pub(crate) max_connections: Option<usize>,
+    /// Set if clients without authentication are served.
+    pub(crate) open: bool,
+}
+
+/// Checks the arguments.
+pub(crate) fn plan(serve: ServeArgs, global: &Global) -> Result<Plan, Failure> {
+    // Variables for all commands may be set in the environment of this one, too.
+    if global.connect.is_some() && std::env::var("ZOOLOCK_CONNECT").ok() != global.connect {
+        return Err(Failure::usage(
+            "--connect means nothing to `serve`: it starts a server, and connects to none",
+        ));
+    }
+    if global.auth.is_some() && std::env::var("ZOOLOCK_AUTH").ok() != global.auth {
+        return Err(Failure::usage("--auth means nothing to `serve`; give the accounts with --users"));
+    }
+    // A user who gives --cacert instead of --tls-client-ca would start a server without client authentication.
+    for (flag, variable, given, meant) in [
+        ("--cacert", "ZOOLOCK_CACERT", &global.cacert, "--tls-client-ca"),
+        ("--cert", "ZOOLOCK_CERT", &global.cert, "--tls-cert"),
+        ("--key", "ZOOLOCK_KEY", &global.key, "--tls-key"),
+    ] {
+        if given.is_some() && std::env::var_os(variable).map(PathBuf::from) != *given {
+            return Err(Failure::usage(format!("{flag} means nothing to `serve`; did you mean {meant}?")));
+        }
+    }
+    if serve.status {
+        return Ok(Plan::ServeStatus { json: global.json });
+    }
+    refuse_json(global, "serve")?;
+    if serve.stop {
+        return Ok(Plan::ServeStop);
+    }
+    if serve.adopt {
+        return Ok(Plan::ServeAdopt);
+    }
+    if serve.local {
+        let idle = duration("--idle", &serve.idle)?;
+        if idle < MIN_IDLE {
+            return Err(Failure::usage(format!(
+                "--idle (or ZOOLOCK_LOCAL_IDLE) {}: the server would end before a client connects; choose 100ms or more",
+                serve.idle
+            )));
+        }
+        return Ok(Plan::ServeLocal { idle });
+    }
+    let tick = duration("--tick", &serve.limits.tick)?;
+    let mut builder =
+        Server::builder().tick(tick).max_connections_per_address(serve.limits.max_connections_per_address);
+    builder = match &serve.listen {
+        Some(listen) => builder.listen(address("--listen", listen)?),
+        None => builder.tls_only(),
+    };
+    if let Some(listen) = &serve.tls.tls_listen {
+        builder = builder.tls(address("--tls-listen", listen)?, tls(&serve.tls)?);
+    }
+    let time = |flag: &str, text: &Option<String>| text.as_ref().map(|text| duration(flag, text)).transpose();
+    let min = time("--min-session-timeout", &serve.limits.min_session_timeout)?;
+    let max = time("--max-session-timeout", &serve.limits.max_session_timeout)?;
+    let (shortest, longest) = (min.unwrap_or(tick.saturating_mul(2)), max.unwrap_or(tick.saturating_mul(20)));
+    if max.is_some() && shortest > longest {
+        return Err(Failure::usage(format!(
+            "--max-session-timeout {}: is below the shortest one, {}; lower --min-session-timeout or --tick",
+            humane(longest),
+            humane(shortest)
+        )));
+    }
+    builder = builder.limits(Limits { min_session_timeout: min, ..Limits::default() });
+    builder = max.into_iter().fold(builder, Builder::max_session_timeout);
+    if let Some(listen) = &serve.operation.metrics {
+        builder = builder.metrics(address("--metrics", listen)?);
+    }
+    if let Some(words) = &serve.operation.words {
+        let words: Result<Vec<Word>, String> = words.iter().map(|word| word.trim().parse()).collect();
+        builder = builder.words(words.map_err(|error| Failure::usage(format!("--words: {error}")))?);
+    }
+    if let Some(path) = &serve.access.users {
+        builder = builder.users(users(path)?);
+    }
+    if let Some(path) = &serve.access.super_digest_file {
+        let text = private("--super-digest-file", path, 4096)?;
+        let text =
+            str::from_utf8(&text).ok().filter(|text| Users::parse(text).is_ok_and(|users| users.len() == 1));
+        let text = text.ok_or_else(|| {
+            Failure::usage(format!(
+                "--super-digest-file: {} must hold one line, USER:HASH; see `zoolock serve --help`",
+                path.display()
+            ))
+        })?;
+        builder = builder.super_digest(text.trim());
+    }
+    if serve.access.require_auth {
+        let certificates =
+            serve.tls.tls_client_ca.is_some() && serve.tls.tls_clients != Some(TlsClients::None);
+        if serve.access.users.is_none() && !certificates {
+            return Err(Failure::usage(
+                "--require-auth: nobody could authenticate; give --users FILE, or --tls-client-ca FILE",
+            ));
+        }
+        builder = builder.require_auth();
+    }
+    if let Some(0) = serve.limits.max_connections {
+        return Err(Failure::usage("--max-connections 0: nobody could connect; omit it for no limit"));
+    }
+    if let Some(data) = serve.data {
+        builder = builder.data_dir(data).durability(match serve.durability {
+            args::Durability::Sync => Durability::Sync,
+            args::Durability::Memory => Durability::Memory,
+        });
+    }
+    Ok(Plan::Serve(Box::new(Serve {
+        builder,
+        max_connections: serve.limits.max_connections,
+        open: !serve.access.require_auth,
+    })))
+}
+
+fn tls(args: &TlsArgs) -> Result<TlsConfig, Failure> {
+    let (Some(certificate), Some(key)) = (&args.tls_cert, &args.tls_key) else {
+        return Err(Failure::usage("--tls-listen goes with --tls-cert FILE and --tls-key FILE"));
+    };
+    let config = TlsConfig::new(certificate, key);
+    let Some(authorities) = &args.tls_client_ca else { return Ok(config) };
+    let clients = match args.tls_clients {
+        Some(TlsClients::None) => ClientCertificates::None,
+        Some(TlsClients::Optional) => ClientCertificates::Optional,
+        Some(TlsClients::Required) | None => ClientCertificates::Required,
+    };
+    Ok(config.client_ca(authorities, clients))
+}
+
+fn users(path: &Path) -> Result<Users, Failure> {
+    let text = private("--users", path, MAX_USERS_FILE)?;
+    let text = str::from_utf8(&text)
+        .map_err(|_| Failure::usage(format!("--users: {} is not UTF-8 text", path.display())))?;
+    let users = Users::parse(text).map_err(|line| {
+        Failure::usage(format!(
+            "--users: line {line} of {} is not USER:HASH; see `zoolock serve --help`",
+            path.display()
+        ))
+    })?;
+    if users.is_empty() {
+        return Err(Failure::usage(format!("--users: there is no account in {}", path.display())));
+    }
+    Ok(users)
+}
+
+pub(crate) fn address(flag: &str, text: &str) -> Result<SocketAddr, Failure> {
+    let hint = "write it as HOST:PORT, as in 127.0.0.1:2181";
+    if let Ok(address) = text.parse() {
+        return Ok(address);
+    }
+    match text.rsplit_once(':') {
+        None => return Err(Failure::usage(format!("{flag} {text:?}: there is no port; {hint}"))),
+        Some(("", _)) => {
+            return Err(Failure::usage(format!(
+                "{flag} {text:?}: there is no host; {hint}, or as 0.0.0.0:2181 to be reached from everywhere"
+            )));
+        }
+        Some((_, port)) if port.parse::<u16>().is_err() => {
+            return Err(Failure::usage(format!("{flag} {text:?}: {port:?} is no port; {hint}")));
+        }
+        Some((host, _)) if host.contains(':') && !host.starts_with('[') => {
+            return Err(Failure::usage(format!("{flag} {text:?}: write an IPv6 address as [::1]:2181")));
+        }
+        Some(_) => {}
+    }
+    match text.to_socket_addrs() {
+        Ok(mut all) => all
+            .next()
+            .ok_or_else(|| Failure::unavailable(format!("{flag} {text:?}: the name has no address; {hint}"))),
+        Err(error) if error.kind() == std::io::ErrorKind::InvalidInput => {
+            Err(Failure::usage(format!("{flag} {text:?}: {error}; {hint}")))
+        }
+        Err(error) => Err(Failure::unavailable(format!("{flag} {text:?}: {error}; {hint}"))),
+    }
+}

@@ -1,0 +1,56 @@
+//! `zoolock become`: the process that becomes the command.
+//!
+//! It sets up what only the command's own process can set up. Then it replaces itself with the command.
+
+use std::os::unix::process::CommandExt;
+use std::process::Command;
+
+use rustix::process::{Pid, getpgrp, getpid, getppid};
+
+use crate::args::BecomeArgs;
+use crate::base::executable;
+use crate::base::exit::{Exit, Failure};
+use crate::base::terminal::{self, Terminal};
+
+/// Replaces this process with the command. Returns only if that fails.
+pub(crate) fn become_command(args: &BecomeArgs) -> Failure {
+    die_with_parent();
+    // The parent may have died before this process asked for the signal.
+    if getppid() != Pid::from_raw(args.parent) {
+        return Failure::new(Exit::LOST, "the process that held the lock is gone");
+    }
+    if args.foreground
+        && let Some(terminal) = Terminal::open()
+    {
+        // Without the terminal, the command stops at its first read, and gets the terminal then.
+        let _ = terminal.give(getpgrp());
+    }
+    terminal::allow_output_stop();
+    let Some((program, arguments)) = args.command.split_first() else {
+        return Failure::usage("no command");
+    };
+    let mut command = Command::new(program);
+    command.args(arguments);
+    take_over_variables(&mut command, args.main);
+    let error = command.exec();
+    executable::failed(program, error)
+}
+
+/// Names this process in the variables with which systemd hands its sockets and its watchdog to `zoolock run`, process `main`.
+fn take_over_variables(command: &mut Command, main: i32) {
+    for name in ["LISTEN_PID", "WATCHDOG_PID"] {
+        if std::env::var(name).is_ok_and(|pid| pid == main.to_string()) {
+            command.env(name, getpid().to_string()).env_remove("LISTEN_PIDFDID");
+        }
+    }
+}
+
+/// Asks the kernel to kill this process when the thread that started it ends. So the command does not outlive its lock.
+#[cfg(target_os = "linux")]
+fn die_with_parent() {
+    use rustix::process::{Signal, set_parent_process_death_signal};
+    let _ = set_parent_process_death_signal(Some(Signal::KILL));
+}
+
+#[cfg(not(target_os = "linux"))]
+fn die_with_parent() {}

@@ -1,0 +1,376 @@
+//! Starts the command through its reaper, and follows both until they have ended.
+
+use std::collections::HashSet;
+use std::ffi::OsString;
+use std::fs::File;
+use std::io::{self, Write};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::process::CommandExt;
+use std::process::{Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use rustix::fs::{MemfdFlags, memfd_create};
+use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
+use rustix::process::{
+    Pid, PidfdFlags, Signal, WaitId, WaitIdOptions, getpid, kill_process_group, pidfd_open,
+    pidfd_send_signal, set_child_subreaper, waitid,
+};
+use tokio::sync::mpsc;
+use zoolock_client::start_thread;
+
+use crate::base::clock::now;
+use crate::base::executable;
+use crate::base::exit::{Exit, Failure, refused};
+use crate::reaper::ending::{Ending, ourselves};
+use crate::reaper::orders::{Lease, Order, Report};
+use crate::reaper::table::Table;
+use crate::reaper::zombies::{self, Spawned};
+
+/// Environment variable with the acquisitions of the outer commands, separated by spaces.
+pub(crate) const HELD_VARIABLE: &str = "ZOOLOCK_HELD";
+
+/// The time in which the reaper must start the command.
+const STARTING: Duration = Duration::from_secs(10);
+/// The time in which the reaper must end after it was dismissed.
+const FAREWELL: Duration = Duration::from_secs(1);
+/// The pause between two checks of processes that are being killed.
+const PAUSE: Duration = Duration::from_millis(10);
+/// A process that still exists this long after KILL probably waits for a disk that does not answer.
+const STUCK: Duration = Duration::from_secs(2);
+
+/// The description of the lock for the command, in environment variables.
+#[derive(Debug)]
+pub(crate) struct Environment {
+    pub(crate) name: String,
+    /// Set if the lock has one holder at a time.
+    pub(crate) token: Option<String>,
+    pub(crate) ticket: String,
+    pub(crate) previous: &'static str,
+    pub(crate) path: String,
+    /// This acquisition and those of the outer commands, for commands that the command runs.
+    pub(crate) held: String,
+    /// The owner id for locks that the command acquires itself.
+    pub(crate) owner: Option<String>,
+}
+
+/// An event in the life of the command.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Event {
+    /// The reaper has sent this report.
+    Reported(Report),
+    /// The reaper has died. The kernel has killed the command, and this process kills its descendants.
+    ReaperDied,
+}
+
+/// A command, and the settings with which it starts.
+#[derive(Debug)]
+pub(crate) struct Start<'a> {
+    pub(crate) command: &'a [OsString],
+    pub(crate) environment: &'a Environment,
+    pub(crate) foreground: bool,
+    pub(crate) grace: Duration,
+    pub(crate) lease: Lease,
+    /// A file that stays open until all processes of the command have ended.
+    pub(crate) held: Option<BorrowedFd<'a>>,
+}
+
+/// A command that was started in a process group of its own.
+#[derive(Debug)]
+pub(crate) struct Child {
+    pid: Pid,
+    socket: Arc<OwnedFd>,
+    reaper: Option<OwnedFd>,
+    dismissed: Arc<AtomicBool>,
+    events: mpsc::Receiver<Event>,
+}
+
+impl Child {
+    /// Starts the command through its reaper.
+    pub(crate) async fn start(start: Start<'_>) -> Result<Self, Failure> {
+        let unable = |error| refused("the process that watches over the command", error);
+        let program = start.command.first().cloned().unwrap_or_default();
+        // Processes below this one that exist already are not the command's. A process that becomes zoolock by `exec` may
+        // have had children.
+        let others =
+            if zombies::has_no_children() { HashSet::new() } else { Table::read().all_below(getpid()) };
+        // If the reaper is killed, this process inherits its children.
+        let _ = set_child_subreaper(Some(getpid()));
+        let (socket, theirs) =
+            socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)
+                .map_err(|error| unable(error.into()))?;
+        let line = line(start.command).map_err(unable)?;
+        // The thread comes first. If the system refuses it, no reaper has to be ended.
+        let (to_thread, on_thread) = std::sync::mpsc::channel::<Listener>();
+        start_thread("reaper", move || {
+            if let Ok(listener) = on_thread.recv() {
+                listener.listen();
+            }
+        })
+        .map_err(|error| refused("a thread that watches the command", error))?;
+        let mut process = reaper(&start, theirs);
+        let reaper = Spawned::start(&mut process).map_err(unable)?;
+        // The `Command` keeps the reaper's end of the socket open.
+        drop(process);
+        let pidfd = pidfd_open(Pid::from_child(&reaper), PidfdFlags::empty()).ok();
+        let socket = Arc::new(socket);
+        let dismissed = Arc::new(AtomicBool::new(false));
+        let (sender, mut events) = mpsc::channel(8);
+        let listener = Listener {
+            socket: Arc::clone(&socket),
+            reaper,
+            others,
+            dismissed: Arc::clone(&dismissed),
+            sender,
+        };
+        let _ = to_thread.send(listener);
+        // The last step before the reaper may start the command. If this function returns without a command,
+        // other contenders acquire the lock.
+        let stdin = io::stdin();
+        let files: Vec<_> = [stdin.as_fd(), line.as_fd()].into_iter().chain(start.held).collect();
+        if let Err(error) = Order::Start(start.lease).send_with(&socket, &files) {
+            nothing_started(&dismissed, pidfd.as_ref(), &mut events).await;
+            return Err(if gone(&error) { never_started() } else { unable(error) });
+        }
+        let patience = start.lease.map_or(STARTING, |lease| lease.saturating_sub(now()).min(STARTING));
+        let pid = match tokio::time::timeout(patience, events.recv()).await.ok().flatten() {
+            Some(Event::Reported(Report::Started(pid))) => Pid::from_raw(pid),
+            Some(Event::Reported(Report::Failed(error))) => {
+                nothing_started(&dismissed, pidfd.as_ref(), &mut events).await;
+                let error = io::Error::from_raw_os_error(error);
+                return Err(match error.kind() {
+                    io::ErrorKind::ArgumentListTooLong => executable::failed(&program, error),
+                    _ => unable(error),
+                });
+            }
+            Some(Event::Reported(Report::Late)) => {
+                nothing_started(&dismissed, pidfd.as_ref(), &mut events).await;
+                return Err(Failure::new(Exit::LOST, "the lock was lost before the command was started"));
+            }
+            _ => None,
+        };
+        let Some(pid) = pid else {
+            // The reaper is dead or stopped. It may have started the command. Nothing of the command may be left before this
+            // function returns.
+            end(pidfd.as_ref());
+            while let Some(event) = events.recv().await {
+                if let Event::Reported(Report::Started(pid)) = event
+                    && let Some(pid) = Pid::from_raw(pid)
+                {
+                    zombies::release(pid);
+                }
+            }
+            return Err(never_started());
+        };
+        Ok(Self { pid, socket, reaper: pidfd, dismissed, events })
+    }
+
+    /// Returns the pid of the command, which is also its process group.
+    pub(crate) fn group(&self) -> Pid {
+        self.pid
+    }
+
+    /// Waits for the next event.
+    pub(crate) async fn event(&mut self) -> Event {
+        match self.events.recv().await {
+            Some(event) => event,
+            None => std::future::pending().await,
+        }
+    }
+
+    /// Sends a signal to the whole group. The number of the group is not reused, because the first process of the group is
+    /// not reaped before [`Child::dismiss`].
+    pub(crate) fn signal(&self, signal: Signal) {
+        // The group may be empty.
+        let _ = kill_process_group(self.pid, signal);
+    }
+
+    /// Sends an order to the reaper.
+    pub(crate) fn order(&self, order: Order) {
+        // If the reaper has died, an event reports it.
+        let _ = order.send(&self.socket);
+    }
+
+    /// Kills a reaper that does not answer. This process then does its work.
+    pub(crate) fn end_reaper(&self) {
+        end(self.reaper.as_ref());
+    }
+
+    /// Dismisses the reaper of a command that has ended. Descendants that may live on are left alone.
+    pub(crate) async fn dismiss(mut self) {
+        self.dismissed.store(true, Ordering::SeqCst);
+        self.order(Order::Goodbye);
+        if tokio::time::timeout(FAREWELL, self.reaper_ended()).await.is_err() {
+            self.end_reaper();
+            let _ = tokio::time::timeout(FAREWELL, self.reaper_ended()).await;
+        }
+        // Not earlier, because this process inherits the command of a reaper that was killed.
+        let _ = set_child_subreaper(None);
+    }
+
+    async fn reaper_ended(&mut self) {
+        while self.events.recv().await.is_some() {}
+    }
+}
+
+impl Drop for Child {
+    fn drop(&mut self) {
+        zombies::release(self.pid);
+    }
+}
+
+/// Returns whether the error says that the reaper has closed its end of the socket, because it was killed.
+fn gone(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset)
+}
+
+fn never_started() -> Failure {
+    Failure::new(
+        Exit::signal(Signal::KILL),
+        "the process that watches over the command was ended, or did not start it in time",
+    )
+}
+
+/// Ends a reaper that has not started the command, and waits for the end of the thread that listens to it. That thread
+/// would otherwise kill the processes of the next command.
+async fn nothing_started(
+    dismissed: &AtomicBool,
+    reaper: Option<&OwnedFd>,
+    events: &mut mpsc::Receiver<Event>,
+) {
+    dismissed.store(true, Ordering::SeqCst);
+    end(reaper);
+    while events.recv().await.is_some() {}
+}
+
+fn end(reaper: Option<&OwnedFd>) {
+    if let Some(reaper) = reaper {
+        let _ = pidfd_send_signal(reaper, Signal::KILL);
+    }
+}
+
+/// Returns the reaper's command line. It does not contain the command, so that `pkill -f` of the command finds zoolock once.
+fn reaper(start: &Start<'_>, socket: OwnedFd) -> Command {
+    let mut process = Command::new(ourselves());
+    process.arg0("lock-reaper").args(["reap", "--grace"]).arg(start.grace.as_millis().to_string());
+    if start.foreground {
+        process.arg("--foreground");
+    }
+    let environment = start.environment;
+    process
+        .env("ZOOLOCK_NAME", &environment.name)
+        .env("ZOOLOCK_TICKET", &environment.ticket)
+        .env("ZOOLOCK_PREVIOUS", environment.previous)
+        .env("ZOOLOCK_PATH", &environment.path)
+        .env(HELD_VARIABLE, &environment.held);
+    if let Some(owner) = &environment.owner {
+        process.env("ZOOLOCK_OWNER", owner);
+    }
+    match &environment.token {
+        Some(token) => process.env("ZOOLOCK_TOKEN", token),
+        // An inherited token would be that of another lock.
+        None => process.env_remove("ZOOLOCK_TOKEN"),
+    };
+    // ^C, and a STOP to zoolock's process group, must not reach the reaper. The reaper stays in zoolock's session, because
+    // the command could not have the terminal otherwise.
+    process.stdin(Stdio::from(socket)).process_group(0);
+    process
+}
+
+/// Writes the command line into a file, because it may be longer than a packet.
+fn line(command: &[OsString]) -> io::Result<OwnedFd> {
+    let mut file = File::from(memfd_create(c"command", MemfdFlags::CLOEXEC)?);
+    let mut text = Vec::new();
+    for argument in command {
+        text.extend_from_slice(argument.as_bytes());
+        text.push(0);
+    }
+    file.write_all(&text)?;
+    Ok(file.into())
+}
+
+/// Returns how the command ended, without reaping it. Its pid is used for signals as long as the [`Child`] exists.
+fn ending(leader: Pid, how: WaitIdOptions) -> Option<Ending> {
+    let end = WaitIdOptions::EXITED | WaitIdOptions::NOWAIT | how;
+    waitid(WaitId::Pid(leader), end).ok().flatten().as_ref().and_then(Ending::of)
+}
+
+/// Receives the reports of the reaper on a thread of its own. Does the reaper's work if the reaper dies.
+struct Listener {
+    socket: Arc<OwnedFd>,
+    reaper: Spawned,
+    others: HashSet<(i32, u64)>,
+    dismissed: Arc<AtomicBool>,
+    sender: mpsc::Sender<Event>,
+}
+
+impl Listener {
+    fn listen(mut self) {
+        let (mut leader, mut ended) = (None, false);
+        while let Some(report) = Report::receive(&self.socket) {
+            match report {
+                Report::Started(pid) => leader = Pid::from_raw(pid).inspect(|pid| zombies::reserve(*pid)),
+                Report::Ended(_) => ended = true,
+                _ => {}
+            }
+            // The receiver is closed only after the reaper was dismissed.
+            let _ = self.sender.blocking_send(Event::Reported(report));
+        }
+        let _ = self.reaper.wait();
+        if !self.dismissed.load(Ordering::SeqCst) {
+            self.take_over(leader, ended);
+        }
+    }
+
+    /// Kills the command and its descendants after the reaper has died. They are children of this process now. The pid of
+    /// the command is unknown if the reaper died before it reported it.
+    fn take_over(&self, leader: Option<Pid>, mut ended: bool) {
+        let kill_group = || leader.map(|leader| kill_process_group(leader, Signal::KILL));
+        kill_group();
+        let _ = self.sender.blocking_send(Event::ReaperDied);
+        let mut begun = Instant::now();
+        let mut looks_in_vain = 0;
+        // The lock is released when no process is left, or when the reaper is dismissed. Without the lock there is nothing
+        // to wait for.
+        while looks_in_vain < 2 && !self.dismissed.load(Ordering::SeqCst) {
+            kill_group();
+            if !ended
+                && let Some(leader) = leader
+                && let Some(ending) = ending(leader, WaitIdOptions::NOHANG)
+            {
+                ended = true;
+                begun = Instant::now();
+                let _ = self.sender.blocking_send(Event::Reported(Report::Ended(ending)));
+            }
+            let table = Table::read();
+            let group = leader.map(|leader| table.of_group(leader)).unwrap_or_default();
+            let left = [group, table.below(getpid(), &self.others)].concat();
+            if left.is_empty() {
+                looks_in_vain += 1;
+                continue;
+            }
+            looks_in_vain = 0;
+            for process in &left {
+                process.signal(Signal::KILL);
+            }
+            if begun.elapsed() > STUCK {
+                // Repeated, because the lock may be lost meanwhile.
+                begun = Instant::now();
+                let count = i32::try_from(left.len()).unwrap_or(i32::MAX);
+                let _ = self.sender.blocking_send(Event::Reported(Report::Stuck(count)));
+            }
+            std::thread::sleep(PAUSE);
+        }
+        if let Some(leader) = leader
+            && !ended
+        {
+            // A process that became another user's ends by itself. If it is no child of this process, it was killed.
+            let killed = Ending::Signal(Signal::KILL.as_raw());
+            let ending = ending(leader, WaitIdOptions::empty()).unwrap_or(killed);
+            let _ = self.sender.blocking_send(Event::Reported(Report::Ended(ending)));
+        }
+        let _ = self.sender.blocking_send(Event::Reported(Report::Gone));
+    }
+}

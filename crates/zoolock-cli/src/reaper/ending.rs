@@ -1,0 +1,57 @@
+//! The end of a process, and the program of this one.
+
+use std::path::PathBuf;
+
+use rustix::process::{Signal, WaitIdStatus};
+
+use crate::base::exit::Exit;
+use crate::base::signals;
+
+/// The end of a process.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Ending {
+    /// It exited with this code.
+    Code(u8),
+    /// This signal ended it.
+    Signal(i32),
+}
+
+impl Ending {
+    /// Reads the status that `waitid` returns for a process that has ended.
+    pub(crate) fn of(status: &WaitIdStatus) -> Option<Self> {
+        if status.exited() {
+            let code = status.exit_status().unwrap_or_default();
+            return Some(Self::Code((code & 0xff) as u8));
+        }
+        if status.killed() || status.dumped() {
+            return Some(Self::Signal(status.terminating_signal().unwrap_or_default()));
+        }
+        None
+    }
+
+    /// Returns the exit code with which zoolock ends in place of the command.
+    pub(crate) fn exit(self) -> Exit {
+        match self {
+            Self::Code(code) => Exit::code(code),
+            Self::Signal(signal) => Exit::raw_signal(signal),
+        }
+    }
+}
+
+impl std::fmt::Display for Ending {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Code(code) => write!(f, "exit code {code}"),
+            Self::Signal(signal) => match Signal::from_named_raw(*signal) {
+                Some(signal) => write!(f, "signal {}", signals::name(signal)),
+                None => write!(f, "signal {signal}"),
+            },
+        }
+    }
+}
+
+/// Returns the program of this process. Its path may name another program after an upgrade.
+pub(crate) fn ourselves() -> PathBuf {
+    let ourselves = PathBuf::from("/proc/self/exe");
+    if ourselves.exists() { ourselves } else { std::env::current_exe().unwrap_or(ourselves) }
+}

@@ -1,0 +1,189 @@
+//! The layout of printed text: names, roles, tables and JSON documents.
+
+use std::io::{ErrorKind, IsTerminal, Write as _};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use serde::Serialize;
+use zoolock::Entry;
+
+use crate::args::ColorWhen;
+use crate::base::duration::in_two_units;
+use crate::base::exit::{Exit, Failure};
+use crate::base::talk::{printable_json, terminal_width, use_color};
+
+/// Returns the name of a lock below the root, or its path if it lies elsewhere.
+pub(crate) fn name<'a>(path: &'a str, root: &str) -> &'a str {
+    let below = path.strip_prefix(root).filter(|_| root != "/");
+    below.and_then(|rest| rest.strip_prefix('/')).unwrap_or(path)
+}
+
+/// Describes the role of a contender.
+pub(crate) fn role(entry: &Entry) -> String {
+    match entry.role {
+        "exclusive" => "alone".to_owned(),
+        "shared" => "reader".to_owned(),
+        "upgradable" => "reader that may write".to_owned(),
+        "permit" if entry.weight == 1 => "1 permit".to_owned(),
+        "permit" => format!("{} permits", entry.weight),
+        other => other.to_owned(),
+    }
+}
+
+/// Schema name of the documents that `docs/JSON.md` describes.
+const SCHEMA: &str = "zoolock/1";
+
+/// A document with the name of its schema.
+#[derive(Serialize)]
+struct Document<'a, T> {
+    schema: &'static str,
+    #[serde(flatten)]
+    what: &'a T,
+}
+
+/// Formats a JSON document that `docs/JSON.md` describes.
+pub(crate) fn document(what: &impl Serialize) -> String {
+    to_json(&Document { schema: SCHEMA, what })
+}
+
+/// Formats a document like [`document`], on one line.
+pub(crate) fn document_line(what: &impl Serialize) -> String {
+    let text = serde_json::to_string(&Document { schema: SCHEMA, what });
+    text.expect("what we show is always JSON") + "\n"
+}
+
+/// Returns the time since a contender arrived, by the clock of this machine; the contender's clock may differ.
+pub(crate) fn age(entry: &Entry) -> Option<String> {
+    let since = UNIX_EPOCH.checked_add(Duration::from_millis(entry.since_ms?))?;
+    Some(in_two_units(SystemTime::now().duration_since(since).unwrap_or_default()))
+}
+
+/// Style of the output.
+pub(crate) struct Look {
+    color: bool,
+    /// Number of columns of the terminal; `None` if the output is not a terminal.
+    pub(crate) width: Option<usize>,
+}
+
+impl Look {
+    pub(crate) fn of_stdout(color: ColorWhen) -> Self {
+        let stdout = std::io::stdout();
+        Self { color: use_color(color, stdout.is_terminal()), width: terminal_width(&stdout) }
+    }
+
+    /// Returns the style for a file.
+    #[cfg(test)]
+    pub(crate) fn plain() -> Self {
+        Self { color: false, width: None }
+    }
+
+    pub(crate) fn bold(&self, text: &str) -> String {
+        self.painted("1", text)
+    }
+
+    /// Adds this colour if colours are enabled.
+    pub(crate) fn painted(&self, color: &str, text: &str) -> String {
+        if self.color { format!("\x1b[{color}m{text}\x1b[0m") } else { text.to_owned() }
+    }
+}
+
+/// Formats a table. Columns are as wide as their cells; on a terminal, lines are cut at its edge.
+pub(crate) fn table<const N: usize>(header: &[String; N], rows: &[[String; N]], look: &Look) -> String {
+    let mut widths = header.each_ref().map(|cell| cell.chars().count());
+    for row in rows {
+        for (width, cell) in widths.iter_mut().zip(row) {
+            *width = (*width).max(cell.chars().count());
+        }
+    }
+    let line = |row: &[String; N]| {
+        let mut line = String::new();
+        for (cell, width) in row.iter().zip(widths) {
+            let padding = width.saturating_sub(cell.chars().count()) + 2;
+            line.push_str(cell);
+            line.extend(std::iter::repeat_n(' ', padding));
+        }
+        fitted(line.trim_end(), look.width)
+    };
+    let mut text = format!("{}\n", look.bold(&line(header)));
+    for row in rows {
+        text.push_str(&line(row));
+        text.push('\n');
+    }
+    text
+}
+
+/// Cuts a line at the edge of the terminal.
+pub(crate) fn fitted(line: &str, width: Option<usize>) -> String {
+    match width {
+        Some(width) if line.chars().count() > width => {
+            let mut cut: String = line.chars().take(width.saturating_sub(1)).collect();
+            cut.push('…');
+            cut
+        }
+        _ => line.to_owned(),
+    }
+}
+
+/// Wraps text at the width of the terminal, and indents all lines but the first.
+pub(crate) fn wrapped(text: &str, indent: usize, width: Option<usize>) -> String {
+    let Some(width) = width.filter(|width| *width > 2 * indent) else { return text.to_owned() };
+    let mut lines = String::new();
+    // The first line begins in the third column.
+    let mut column = 2;
+    for word in text.split_inclusive(' ') {
+        let length = word.chars().count();
+        if column + word.trim_end().chars().count() > width && column > indent {
+            lines.truncate(lines.trim_end().len());
+            lines.push('\n');
+            lines.extend(std::iter::repeat_n(' ', indent));
+            column = indent;
+        }
+        lines.push_str(word);
+        column += length;
+    }
+    lines
+}
+
+/// Formats a value as JSON, as `doctor` and `serve --status` print it.
+pub(crate) fn to_json(value: &impl Serialize) -> String {
+    let text = serde_json::to_string_pretty(value).expect("what we show is always JSON");
+    let mut text = printable_json(&text);
+    text.push('\n');
+    text
+}
+
+/// Prints to standard output. A closed pipe is not an error.
+pub(crate) fn print(text: &str) -> Result<Exit, Failure> {
+    let mut stdout = std::io::stdout().lock();
+    match stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()) {
+        Ok(()) => Ok(Exit::OK),
+        Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(Exit::OK),
+        Err(error) => Err(Failure::new(Exit::OUTPUT, format!("cannot write the output: {error}"))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_table_is_cut_at_the_edge_of_the_terminal() {
+        let header = ["A", "B", "C", "D"].map(str::to_owned);
+        let rows = [["long name", "1", "2", "somebody far away"].map(str::to_owned)];
+        let text = table(&header, &rows, &Look { color: false, width: Some(20) });
+        assert_eq!(text, "A          B  C  D\nlong name  1  2  so…\n");
+        let text = table(&header, &rows, &Look { color: false, width: None });
+        assert!(text.contains("somebody far away"), "{text}");
+    }
+
+    #[test]
+    fn a_sentence_is_broken_between_words_at_the_edge_of_the_terminal() {
+        let text = "danger    one two three four";
+        assert_eq!(wrapped(text, 12, None), text);
+        assert_eq!(wrapped(text, 12, Some(25)), "danger    one two three\n            four");
+        assert_eq!(wrapped(text, 12, Some(26)), "danger    one two three\n            four");
+        assert_eq!(
+            wrapped("danger    a-word-longer-than-the-line b", 4, Some(12)),
+            "danger\n    a-word-longer-than-the-line\n    b"
+        );
+    }
+}

@@ -1,0 +1,104 @@
+//! `zoolock hold`: holds a lock without a command.
+
+use std::io::Write;
+use std::sync::Arc;
+
+use serde::Serialize;
+
+use crate::base::exit::{Exit, Failure};
+use crate::base::input::{InputEnd, has_end_of_input};
+use crate::base::signals::{Signals, name as signal_name};
+use crate::base::talk::{Talk, printable_json};
+use crate::local::Keeper;
+use crate::plan::Hold;
+use crate::run::acquire::{Acquired, acquire};
+use crate::run::holder::Holder;
+use crate::run::release::{release, why};
+use crate::service::connect::{abandon, close};
+
+/// The output of `hold --json`.
+#[derive(Serialize)]
+struct Held<'a> {
+    name: &'a str,
+    /// The first of the paths.
+    path: &'a str,
+    paths: Vec<&'a str>,
+    node: String,
+    token: String,
+    /// True if no other client holds the lock at the same time. The token is a fencing token then.
+    alone: bool,
+    previous: &'static str,
+}
+
+/// Acquires the lock, and holds it until a signal, the end of the input, a revocation or a loss.
+pub(crate) async fn hold(plan: Hold, talk: &Arc<Talk>) -> Result<Exit, Failure> {
+    let mut signals = Signals::listen().map_err(|error| Failure::unavailable(error.to_string()))?;
+    let _keeper = Keeper::of(&plan.service, talk);
+    // Before the lock is acquired, because the system may refuse the thread.
+    let mut input = InputEnd::listen()?;
+    let Acquired { zoolock, holder } =
+        acquire(&plan.service, &plan.wanted, talk, &mut signals, &mut input, &mut false).await?;
+    let name = plan.wanted.name.as_str();
+    if let Err(error) = print(&holder, name, plan.json)
+        // A reader that has closed the pipe does not need the token. The lock stays held.
+        && error.kind() != std::io::ErrorKind::BrokenPipe
+    {
+        release(holder, name, talk).await;
+        close(zoolock).await;
+        return Err(Failure::new(
+            Exit::OUTPUT,
+            format!("cannot print the token: {error}; {name} is not held"),
+        ));
+    }
+    let end = if has_end_of_input() { "the end of input" } else { "TERM" };
+    talk.note(format_args!("holding {name}; ^C or {end} releases it"));
+    let lost = tokio::select! {
+        biased;
+        reason = holder.lost() => Some(reason),
+        () = holder.revoked() => {
+            talk.note(format_args!("{name}: somebody asks us to let go"));
+            None
+        }
+        signal = signals.end() => {
+            talk.detail(format_args!("{} received", signal_name(signal)));
+            None
+        }
+        () = input.ended() => None,
+    };
+    if let Some(reason) = lost {
+        talk.error(format_args!("lost {name}: {}", why(reason)));
+        abandon(zoolock).await;
+        return Ok(Exit::LOST);
+    }
+    let goodbye = async {
+        release(holder, name, talk).await;
+        talk.note(format_args!("released {name}"));
+        close(zoolock).await;
+    };
+    tokio::select! {
+        () = goodbye => {}
+        _ = signals.end() => {}
+    }
+    Ok(Exit::OK)
+}
+
+fn print(holder: &Holder, name: &str, json: bool) -> std::io::Result<()> {
+    let token = holder.ticket();
+    let line = if json {
+        let held = Held {
+            name,
+            path: holder.paths().first().copied().unwrap_or_default(),
+            paths: holder.paths(),
+            node: holder.node_path(),
+            token,
+            alone: holder.token().is_some(),
+            previous: holder.previous(),
+        };
+        printable_json(&serde_json::to_string(&held).expect("strings are always JSON"))
+    } else {
+        token
+    };
+    let mut stdout = std::io::stdout().lock();
+    writeln!(stdout, "{line}")?;
+    stdout.flush()
+}

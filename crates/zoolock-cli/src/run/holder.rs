@@ -1,0 +1,197 @@
+//! A held lock of any kind.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use tokio::sync::watch;
+use zoolock::{
+    Connection, Deadline, Error, Guard, LockEvent, LockEvents, LossReason, MultiGuard, MultiReadGuard,
+    PermitGuard, Previous, ReadGuard, WriteGuard, Zoolock,
+};
+
+use crate::base::talk::Talk;
+use crate::plan::{Kind, Patience, Wanted};
+
+/// The guard of a lock of any kind.
+pub(crate) enum Holder {
+    Alone(Guard),
+    Shared(ReadGuard),
+    Write(WriteGuard),
+    Permits(PermitGuard),
+    Several(MultiGuard),
+    SeveralShared(MultiReadGuard),
+}
+
+/// Evaluates an expression for the guard, of any kind.
+macro_rules! each {
+    ($holder:expr, $guard:ident => $what:expr) => {
+        match $holder {
+            Holder::Alone($guard) => $what,
+            Holder::Shared($guard) => $what,
+            Holder::Write($guard) => $what,
+            Holder::Permits($guard) => $what,
+            Holder::Several($guard) => $what,
+            Holder::SeveralShared($guard) => $what,
+        }
+    };
+}
+
+/// Acquires a lock with the method for the given time limit.
+macro_rules! ask {
+    ($lock:expr, $talk:expr, $patience:expr, $until:expr, $try:ident, $deadline:ident, $wait:ident, $guard:expr) => {{
+        let lock = $lock;
+        tokio::spawn(warn_of_neighbours(lock.events(), Arc::clone($talk)));
+        match ($patience, $until) {
+            (Patience::Try, _) => Ok(lock.$try().await?.map($guard)),
+            (_, Some(until)) => Ok(Some($guard(lock.$deadline(until).await?))),
+            (_, None) => Ok(Some($guard(lock.$wait().await?))),
+        }
+    }};
+}
+
+impl Holder {
+    /// Acquires the lock. `None` if the lock is busy and the command does not wait.
+    pub(crate) async fn acquire(
+        zoolock: &Zoolock,
+        wanted: &Wanted,
+        until: Option<Instant>,
+        talk: &Arc<Talk>,
+    ) -> Result<Option<Holder>, Error> {
+        let (patience, delay) = (wanted.patience, wanted.lock_delay);
+        if let [name] = wanted.names.as_slice() {
+            return match wanted.kind {
+                Kind::Alone => {
+                    let lock = zoolock.mutex(name).lock_delay(delay).tell_previous();
+                    let lock = if wanted.crash_detection { lock.crash_detection() } else { lock };
+                    ask!(lock, talk, patience, until, try_lock, lock_deadline, lock, Holder::Alone)
+                }
+                Kind::Write => {
+                    let lock = zoolock.rwlock(name).lock_delay(delay);
+                    let lock = if wanted.crash_detection { lock.crash_detection() } else { lock };
+                    ask!(lock, talk, patience, until, try_write, write_deadline, write, Holder::Write)
+                }
+                Kind::Shared => {
+                    let lock = zoolock.rwlock(name).lock_delay(delay);
+                    ask!(lock, talk, patience, until, try_read, read_deadline, read, Holder::Shared)
+                }
+                Kind::Permits { size, take } => {
+                    let lock = zoolock.semaphore(name, size);
+                    tokio::spawn(warn_of_neighbours(lock.events(), Arc::clone(talk)));
+                    match (patience, until) {
+                        (Patience::Try, _) => Ok(lock.try_acquire(take).await?.map(Holder::Permits)),
+                        (_, Some(until)) => {
+                            Ok(Some(Holder::Permits(lock.acquire_deadline(take, until).await?)))
+                        }
+                        (_, None) => Ok(Some(Holder::Permits(lock.acquire_many(take).await?))),
+                    }
+                }
+            };
+        }
+        let lock = zoolock.multi(&wanted.names).lock_delay(delay);
+        let lock = if wanted.crash_detection { lock.crash_detection() } else { lock };
+        match wanted.kind {
+            Kind::Shared => {
+                ask!(lock, talk, patience, until, try_read, read_deadline, read, Holder::SeveralShared)
+            }
+            _ => ask!(lock, talk, patience, until, try_lock, lock_deadline, lock, Holder::Several),
+        }
+    }
+
+    /// Returns the fencing token. `None` if other clients may hold the lock at the same time.
+    pub(crate) fn token(&self) -> Option<String> {
+        match self {
+            Holder::Alone(guard) => Some(guard.token().to_string()),
+            Holder::Write(guard) => Some(guard.token().to_string()),
+            Holder::Several(guard) => Some(guard.token().to_string()),
+            Holder::Shared(_) | Holder::Permits(_) | Holder::SeveralShared(_) => None,
+        }
+    }
+
+    /// Returns the ticket, which names this contender for `revoke` and `break`.
+    pub(crate) fn ticket(&self) -> String {
+        each!(self, guard => guard.ticket().to_string())
+    }
+
+    pub(crate) fn acquisition_id(&self) -> String {
+        each!(self, guard => guard.acquisition_id())
+    }
+
+    /// Returns how the previous holder left, if that is known.
+    pub(crate) fn previous(&self) -> &'static str {
+        let previous = match self {
+            Holder::Alone(guard) => guard.previous(),
+            Holder::Shared(guard) => guard.previous(),
+            Holder::Write(guard) => guard.previous(),
+            Holder::Several(guard) => guard.previous(),
+            Holder::SeveralShared(guard) => guard.previous(),
+            Holder::Permits(_) => Previous::Unknown,
+        };
+        match previous {
+            Previous::Clean => "clean",
+            Previous::Crashed => "crashed",
+            _ => "unknown",
+        }
+    }
+
+    /// Returns the paths of the lock directories.
+    pub(crate) fn paths(&self) -> Vec<&str> {
+        match self {
+            Holder::Alone(guard) => vec![guard.path()],
+            Holder::Shared(guard) => vec![guard.path()],
+            Holder::Write(guard) => vec![guard.path()],
+            Holder::Permits(guard) => vec![guard.path()],
+            Holder::Several(guard) => guard.paths(),
+            Holder::SeveralShared(guard) => guard.paths(),
+        }
+    }
+
+    pub(crate) fn node_path(&self) -> String {
+        each!(self, guard => guard.node_path())
+    }
+
+    pub(crate) fn session_id(&self) -> i64 {
+        each!(self, guard => guard.session_id())
+    }
+
+    pub(crate) fn is_valid(&self) -> bool {
+        each!(self, guard => guard.is_valid())
+    }
+
+    pub(crate) fn valid_until(&self) -> Deadline {
+        each!(self, guard => guard.valid_until())
+    }
+
+    pub(crate) fn loss(&self) -> Option<LossReason> {
+        each!(self, guard => guard.loss())
+    }
+
+    pub(crate) async fn lost(&self) -> LossReason {
+        each!(self, guard => guard.lost().await)
+    }
+
+    pub(crate) async fn revoked(&self) {
+        each!(self, guard => guard.revoked().await)
+    }
+
+    pub(crate) async fn revoked_by_now(&self) -> bool {
+        each!(self, guard => guard.revoked_by_now().await)
+    }
+
+    pub(crate) fn connection(&self) -> watch::Receiver<Connection> {
+        each!(self, guard => guard.connection())
+    }
+
+    pub(crate) async fn release(self) -> Result<(), Error> {
+        each!(self, guard => guard.release().await)
+    }
+}
+
+/// Warns about contenders of other client libraries that ignore the znode of this contender.
+async fn warn_of_neighbours(mut events: LockEvents, talk: Arc<Talk>) {
+    while let Some(event) = events.next().await {
+        if let LockEvent::Neighbour(_, what) = event {
+            // An error and not a note, so that --quiet prints it, too.
+            talk.error(format_args!("lock {what}; two may hold the lock now"));
+        }
+    }
+}

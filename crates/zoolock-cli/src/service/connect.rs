@@ -1,0 +1,184 @@
+//! Connects to the server.
+
+use std::sync::OnceLock;
+use std::time::{Duration, Instant};
+
+use zoolock::{Tls, Zoolock};
+use zoolock_client::Requests;
+
+use crate::base::exit::{Exit, Failure};
+use crate::base::start::starting_threads;
+use crate::base::talk::Talk;
+use crate::local::{self, State, StateDir};
+use crate::plan::credentials::{Auth, user_and_password};
+use crate::plan::{Access, Endpoint, Service};
+
+/// Maximum number of attempts to connect to this user's server. It may stop during an attempt; the next one starts it again.
+const LOCAL_ATTEMPTS: usize = 5;
+/// Maximum time to close a session.
+const CLOSE_BOUND: Duration = Duration::from_secs(5);
+/// Maximum time to close a session whose server was unreachable a moment ago.
+const ABANDON_BOUND: Duration = Duration::from_millis(500);
+
+/// Connects. In local mode, starts this user's server if it is not running.
+pub(crate) async fn connect(service: &Service, talk: &Talk) -> Result<Zoolock, Failure> {
+    static TIMERS: OnceLock<std::io::Result<()>> = OnceLock::new();
+    if let Err(error) = TIMERS.get_or_init(|| starting_threads(zoolock::start_timers)) {
+        return Err(Failure::unavailable(format!("cannot start the timers: {error}")));
+    }
+    match &service.endpoint {
+        Endpoint::Remote { hosts, auth, tls, access } => {
+            let mut builder = builder(service)?;
+            if let Some(tls) = tls {
+                builder = builder.tls(tls.clone());
+            }
+            if let Some(auth) = auth {
+                builder = with_auth(builder, auth)?;
+            }
+            builder = match access {
+                Access::WorldWritable => builder.world_writable(),
+                Access::Readers(readers) => {
+                    readers.iter().fold(builder, |builder, (scheme, id)| builder.reader(scheme, id))
+                }
+            };
+            Ok(builder.connect(hosts).await?)
+        }
+        Endpoint::Local => connect_locally(service, talk).await,
+    }
+}
+
+async fn connect_locally(service: &Service, talk: &Talk) -> Result<Zoolock, Failure> {
+    let began = Instant::now();
+    let mut attempt = 1;
+    loop {
+        let passed = if attempt == 1 { Duration::ZERO } else { began.elapsed() };
+        let server = local::running(service.connect_timeout.saturating_sub(passed)).await?;
+        let address = server.address()?;
+        if attempt == 1 {
+            talk.detail(format_args!("using this user's server at {address}"));
+        }
+        let connected = tokio::select! {
+            connected = builder(service)?.connect(&address) => connected,
+            () = local::ended() => {
+                if attempt == LOCAL_ATTEMPTS || began.elapsed() >= service.connect_timeout {
+                    return Err(local::no_session("no session"));
+                }
+                attempt += 1;
+                continue;
+            }
+        };
+        match connected {
+            Ok(zoolock) => return Ok(zoolock),
+            Err(error @ zoolock::Error::Unavailable { .. }) => return Err(local::no_session(error)),
+            Err(error) => return Err(error.into()),
+        }
+    }
+}
+
+/// Connects to this user's server again. Does not start it.
+pub(crate) async fn found_again(service: &Service, talk: &Talk) -> Option<Zoolock> {
+    let Endpoint::Local = service.endpoint else { return None };
+    if !listens_locally().unwrap_or(false) {
+        return None;
+    }
+    connect(service, talk).await.ok()
+}
+
+fn listens_locally() -> Result<bool, Failure> {
+    Ok(matches!(local::look(&StateDir::open()?)?, State::Listening(_)))
+}
+
+/// Opens a session for single requests with the same server. The caller applies the chroot. Does not start this user's
+/// server.
+pub(crate) async fn connect_plainly(service: &Service) -> Result<Requests, Failure> {
+    match &service.endpoint {
+        Endpoint::Remote { hosts, auth, tls, .. } => {
+            connect_as(hosts, auth.as_ref(), tls.as_ref(), service).await
+        }
+        Endpoint::Local => {
+            if !listens_locally()? {
+                return Err(Failure::unavailable(
+                    "this user's server has stopped; run the command again to start it".to_owned(),
+                ));
+            }
+            let server = local::running(service.connect_timeout).await?;
+            let connected = connect_as(&server.address()?, None, None, service).await;
+            connected.map_err(|failure| match failure.exit {
+                Exit::UNAVAILABLE => local::no_session(failure),
+                _ => failure,
+            })
+        }
+    }
+}
+
+/// Returns the chroot of a connect string; empty if there is none.
+pub(crate) fn chroot_of(hosts: &str) -> String {
+    zoolock::ConnectString::parse(hosts).map_or(String::new(), |connect| connect.chroot().to_owned())
+}
+
+/// Opens a session for single requests with the given credentials, or without any.
+pub(crate) async fn connect_as(
+    hosts: &str,
+    auth: Option<&Auth>,
+    tls: Option<&Tls>,
+    service: &Service,
+) -> Result<Requests, Failure> {
+    let mut builder = builder(service)?;
+    if let Some(tls) = tls {
+        builder = builder.tls(tls.clone());
+    }
+    if let Some(auth) = auth {
+        builder = with_auth(builder, auth)?;
+    }
+    Ok(builder.requests(hosts).await?)
+}
+
+fn with_auth(builder: zoolock::Builder, auth: &Auth) -> Result<zoolock::Builder, Failure> {
+    Ok(match auth {
+        Auth::Digest(secret) => builder.auth("digest", secret.to_vec()),
+        Auth::Sasl(secret) => {
+            let (user, password) = user_and_password(secret)?;
+            builder.sasl_digest_md5(user, password)
+        }
+        Auth::Kerberos(kerberos) => builder.sasl_mechanism(kerberos.clone()),
+    })
+}
+
+/// Returns a builder with the settings of the command line.
+fn builder(service: &Service) -> Result<zoolock::Builder, Failure> {
+    let mut builder = Zoolock::builder()
+        .session_timeout(service.session_timeout)
+        .connect_timeout(service.connect_timeout)
+        .root(&service.root)
+        .token_epoch(service.token_epoch)
+        .naming(service.naming);
+    if service.kazoo_pattern {
+        builder = builder.kazoo_pattern();
+    }
+    if service.metrics_by_lock {
+        builder = builder.metrics_by_lock();
+    }
+    if let Some(grace) = service.grace {
+        builder = builder.grace(grace);
+    }
+    if let Some(note) = &service.note {
+        builder = builder.note(note);
+    }
+    if let Some(program) = &service.program {
+        builder = builder.program(program);
+    }
+    if let Some(owner) = &service.owner {
+        builder = builder.owner_id(owner)?;
+    }
+    Ok(builder)
+}
+
+/// Closes the session, so that its ephemeral znodes are deleted at once and not after the session timeout.
+pub(crate) async fn close(zoolock: Zoolock) {
+    let _ = tokio::time::timeout(CLOSE_BOUND, zoolock.close()).await;
+}
+
+/// Closes the session like [`close`] after a lock was lost. Waits less, because the server is probably unreachable.
+pub(crate) async fn abandon(zoolock: Zoolock) {
+    let _ = tokio::time::timeout(ABANDON_BOUND, zoolock.close()).await;
+}

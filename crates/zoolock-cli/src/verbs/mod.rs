@@ -1,0 +1,7 @@
+//! The commands that read or change queues, and `serve`.
+
+pub(crate) mod deadlocks;
+pub(crate) mod list;
+pub(crate) mod operate;
+pub(crate) mod serve;
+pub(crate) mod why;

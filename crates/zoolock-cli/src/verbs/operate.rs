@@ -1,0 +1,145 @@
+//! `zoolock revoke`, `break` and `resize`, and the operator actions of `top` and `ui`.
+
+use serde::Deserialize;
+use zoolock::{Entry, Error, Ticket};
+
+use crate::base::exit::{Exit, Failure};
+use crate::base::talk::{Talk, printable};
+use crate::plan::Service;
+use crate::render::status::{is_zoolock, who};
+use crate::service::connect::{close, connect};
+
+/// Operator action on a holder or waiter.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum AdminAction {
+    Revoke,
+    Break,
+}
+
+impl AdminAction {
+    /// Returns the name, as in URLs, forms and window titles.
+    pub(crate) fn word(self) -> &'static str {
+        match self {
+            Self::Revoke => "revoke",
+            Self::Break => "break",
+        }
+    }
+}
+
+/// Returns whether the client of this former holder notices that its lock was broken. Holders of other client
+/// libraries do not watch their own znode.
+pub(crate) fn notices_break(broken: &Entry) -> bool {
+    broken.family == "native" || is_zoolock(broken)
+}
+
+/// Asks one holder, or all holders, to release the lock.
+pub(crate) async fn revoke(
+    service: &Service,
+    name: &str,
+    ticket: Option<Ticket>,
+    talk: &Talk,
+) -> Result<Exit, Failure> {
+    let zoolock = connect(service, talk).await?;
+    let mutex = zoolock.mutex(name);
+    let request = async {
+        if let Some(ticket) = ticket {
+            mutex.revoke(ticket).await?;
+            talk.note(format_args!("{name}: asked {ticket} to let go"));
+            return Ok(Exit::OK);
+        }
+        let seen = mutex.snapshot().await?;
+        let holders: Vec<_> = seen.holder.iter().chain(&seen.beside).collect();
+        for part in &seen.unread {
+            talk.note(format_args!(
+                "{name}: {} cannot be read, and so nobody there is asked",
+                printable(part)
+            ));
+        }
+        if let Some(foreign) = seen.foreign_semaphore.as_ref().filter(|_| holders.is_empty()) {
+            let library = foreign.library;
+            let what = format!("{name} is a semaphore of {library}: ask its holders with {library}");
+            return Err(Failure::usage(what));
+        }
+        if holders.is_empty() {
+            if seen.unread.is_empty() {
+                talk.note(format_args!("{name} is free: there is nobody to ask"));
+            }
+            return Ok(Exit::OK);
+        }
+        let (mut unsupported, mut denied, mut any_asked) = (Vec::new(), Vec::new(), false);
+        for holder in holders {
+            let Some(ticket) = holder.token.as_deref().and_then(|token| token.parse::<Ticket>().ok()) else {
+                talk.note(format_args!(
+                    "{name}: {} cannot be read, and so not asked",
+                    printable(&holder.node)
+                ));
+                continue;
+            };
+            match mutex.revoke(ticket).await {
+                Ok(()) => {
+                    any_asked = true;
+                    talk.note(format_args!("{name}: asked {} to let go", who(holder)));
+                }
+                Err(Error::NoSuchHolder { .. }) => {
+                    any_asked = true;
+                    talk.note(format_args!("{name}: {} has let go already", who(holder)));
+                }
+                // This client library cannot be asked. Another holder of the lock may be.
+                Err(error @ Error::Invalid { .. }) => unsupported.push(error),
+                // This client may not ask this holder, or may not read it any more.
+                Err(error @ Error::Denied { .. }) => denied.push(error),
+                Err(error) => return Err(Failure::from(error)),
+            }
+        }
+        if let Some(last) = denied.pop() {
+            denied.into_iter().chain(unsupported).for_each(|error| talk.note(error));
+            return Err(Failure::from(last));
+        }
+        let mut unsupported = unsupported.into_iter();
+        match unsupported.next() {
+            Some(error) if !any_asked => return Err(Failure::from(error)),
+            first => first.into_iter().chain(unsupported).for_each(|error| talk.note(error)),
+        }
+        Ok(Exit::OK)
+    };
+    let outcome = request.await;
+    close(zoolock).await;
+    outcome
+}
+
+/// Breaks the lock of the contender with this ticket.
+pub(crate) async fn break_lock(
+    service: &Service,
+    name: &str,
+    ticket: Ticket,
+    talk: &Talk,
+) -> Result<Exit, Failure> {
+    let zoolock = connect(service, talk).await?;
+    let broken = zoolock.mutex(name).break_lock(ticket).await;
+    close(zoolock).await;
+    let broken = broken?;
+    talk.note(format_args!("{name}: taken away from {ticket}"));
+    if !notices_break(&broken) {
+        talk.note(format_args!(
+            "{} does not notice, and goes on as if it had the lock: end it, if it has not ended",
+            who(&broken)
+        ));
+    }
+    Ok(Exit::OK)
+}
+
+/// Sets the number of permits of a semaphore.
+pub(crate) async fn resize(
+    service: &Service,
+    name: &str,
+    permits: u32,
+    talk: &Talk,
+) -> Result<Exit, Failure> {
+    let zoolock = connect(service, talk).await?;
+    let resized = zoolock.semaphore(name, permits).resize(permits).await;
+    close(zoolock).await;
+    resized?;
+    talk.note(format_args!("{name} has {permits} permits"));
+    Ok(Exit::OK)
+}

@@ -1,0 +1,164 @@
+//! `zoolock serve`: runs the embedded server in the foreground, and reports on this user's server or stops it.
+
+use std::net::SocketAddr;
+use std::time::{Duration, Instant};
+
+use rustix::process::{Signal, kill_process};
+use sd_notify::NotifyState;
+use serde::Serialize;
+
+use crate::base::exit::{Exit, Failure};
+use crate::base::signals::{ServerSignals, name as signal_name};
+use crate::base::talk::Talk;
+use crate::local::limits::{failure, most_connections};
+use crate::local::{self, State, StateDir};
+use crate::plan::serve::Serve;
+use crate::render::text::{print, to_json};
+
+const PAUSE: Duration = Duration::from_millis(20);
+const STOP_BOUND: Duration = Duration::from_secs(10);
+
+/// Serves until a signal or a failure.
+pub(crate) async fn serve(plan: Serve, talk: &Talk) -> Result<Exit, Failure> {
+    let mut signals = ServerSignals::listen(talk)?;
+    let builder = plan.builder.max_connections(most_connections(plan.max_connections)?);
+    let server = builder.start().await.map_err(|error| failure(&error))?;
+    server.repairs().iter().for_each(|repair| talk.note(repair));
+    let (address, tls) = (server.local_addr(), server.tls_addr());
+    if tls != Some(address) {
+        talk.note(format_args!("serving on {address}"));
+    }
+    if let Some(tls) = tls {
+        talk.note(format_args!("serving TLS on {tls}"));
+    }
+    if let Some(metrics) = server.metrics_addr() {
+        talk.note(format_args!("metrics at http://{metrics}/metrics"));
+    }
+    let reachable = |address: SocketAddr| !address.ip().is_loopback();
+    if plan.open && (reachable(address) || tls.is_some_and(reachable)) {
+        talk.note("whoever reaches this address can take and break any lock; let a firewall choose who does");
+    } else if reachable(address) && tls != Some(address) {
+        talk.note("passwords cross the network unencrypted; --tls-listen without --listen prevents that");
+    }
+    // Has no effect if the parent does not wait for this.
+    let _ = sd_notify::notify(&[NotifyState::Ready]);
+    let result = tokio::select! {
+        signal = signals.end() => {
+            talk.note(format_args!("{} received; stopping", signal_name(signal)));
+            Ok(Exit::OK)
+        }
+        why = server.failed() => Err(Failure::unavailable(format!("stopping, nothing was lost: {why}"))),
+    };
+    let _ = sd_notify::notify(&[NotifyState::Stopping]);
+    tokio::select! {
+        () = server.shutdown() => {}
+        _ = signals.end() => {}
+    }
+    result
+}
+
+/// The output of `serve --status --json`.
+#[derive(Serialize)]
+struct Status {
+    running: bool,
+    socket: Option<String>,
+    pid: Option<i32>,
+    sessions: Option<u64>,
+    directory: String,
+}
+
+/// Prints whether this user's server is running.
+pub(crate) fn status(json: bool) -> Result<Exit, Failure> {
+    let dir = StateDir::open()?;
+    let directory = dir.path().display().to_string();
+    let state = local::look(&dir)?;
+    let process = if let State::Listening(process) = &state { Some(process) } else { None };
+    let sessions =
+        process.and_then(|_| std::fs::read_to_string(dir.file("sessions")).ok()?.trim().parse::<u64>().ok());
+    let socket = dir.file("socket").display().to_string();
+    let status = Status {
+        running: state != State::Absent,
+        socket: process.map(|_| socket.clone()),
+        pid: process.filter(|process| process.is_in_our_namespace()).map(|process| process.pid.as_raw_pid()),
+        sessions,
+        directory,
+    };
+    let text = if json {
+        to_json(&status)
+    } else {
+        match (state, sessions) {
+            (State::Absent, _) => format!("not running ({})\n", status.directory),
+            (State::Busy, _) => {
+                format!("starting or stopping ({})\n", status.directory)
+            }
+            (State::Listening(_), sessions) => format!(
+                "running on {socket}, {}, {}\n",
+                match status.pid {
+                    Some(pid) => format!("pid {pid}"),
+                    None => "in another process namespace".to_owned(),
+                },
+                match sessions {
+                    Some(1) => "1 session".to_owned(),
+                    Some(sessions) => format!("{sessions} sessions"),
+                    None => "number of sessions unknown".to_owned(),
+                }
+            ),
+        }
+    };
+    print(&text)?;
+    Ok(if status.running { Exit::OK } else { Exit::NOT_RUNNING })
+}
+
+/// Stops this user's server, and waits until it has stopped.
+pub(crate) async fn stop(talk: &Talk) -> Result<Exit, Failure> {
+    let dir = StateDir::open()?;
+    let deadline = Instant::now() + STOP_BOUND;
+    let mut told = None;
+    loop {
+        let state = local::look(&dir)?;
+        match state {
+            State::Absent if told.is_none() => {
+                // Under this lock, no command is about to start the server. A full disk may refuse the lock.
+                let starts = local::lock_starts(&dir);
+                if !matches!(starts, Ok(None)) && local::look(&dir)? == State::Absent {
+                    tell_keepers(&dir, talk);
+                    talk.note("this user's server is not running");
+                    return Ok(Exit::OK);
+                }
+            }
+            State::Absent => {
+                talk.note("stopped this user's server");
+                return Ok(Exit::OK);
+            }
+            State::Listening(process) if told.as_ref() != Some(&process.pid) => {
+                if !process.is_in_our_namespace() {
+                    return Err(Failure::unavailable(
+                        "this user's server runs in another process namespace, such as a container; stop it there".to_owned(),
+                    ));
+                }
+                tell_keepers(&dir, talk);
+                // The server still has its lock, so no other process has this pid.
+                kill_process(process.pid, Signal::TERM).map_err(|error| {
+                    Failure::new(Exit::DENIED, format!("cannot stop process {}: {error}", process.pid))
+                })?;
+                told = Some(process.pid);
+            }
+            State::Listening(_) | State::Busy => {}
+        }
+        if Instant::now() >= deadline {
+            return Err(Failure::unavailable(format!(
+                "this user's server did not stop within {STOP_BOUND:?}; see {}{}",
+                dir.file("log").display(),
+                told.map(|pid| format!(", or run: kill -KILL {pid}")).unwrap_or_default()
+            )));
+        }
+        tokio::time::sleep(PAUSE).await;
+    }
+}
+
+/// Tells commands that hold or wait not to start the server again.
+fn tell_keepers(dir: &StateDir, talk: &Talk) {
+    if let Err(failure) = local::stopped(dir) {
+        talk.note(format_args!("commands that hold or wait may start the server again: {failure}"));
+    }
+}

@@ -1,0 +1,5 @@
+//! Observing and changing queues: snapshots, the wait graph, requests to release, and breaks.
+
+pub(crate) mod graph;
+pub(crate) mod operate;
+pub(crate) mod snapshot;

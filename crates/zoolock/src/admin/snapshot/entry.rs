@@ -1,0 +1,275 @@
+//! Describes one contender from the name and the data of its znode.
+
+use std::hash::Hasher as _;
+use std::net::IpAddr;
+use std::sync::OnceLock;
+
+use siphasher::sip::SipHasher24;
+use zoolock_core::names::{Family, Role, Spelling};
+use zoolock_core::{FencingToken, SessionId, Zxid};
+
+use super::Entry;
+use crate::base::asker;
+use crate::engine::data::{self, NodeData, REVOCATIONS};
+use crate::engine::gather::Contender;
+use crate::zk::keeper::Stat;
+
+/// Maximum number of characters shown of foreign data, which every client that may queue can write.
+const LONGEST: usize = 128;
+/// The start of the year 2010, in milliseconds of Unix time. An earlier time comes from a clock that was not set.
+const EARLIEST_MS: u64 = 1_262_304_000_000;
+/// The data that ZooKeeper's Java recipe writes.
+const RECIPE_DATA: [u8; 2] = [0x12, 0x34];
+
+/// Describes a contender. `read`: its znode, if it may be read; `epoch`: the epoch of its token.
+pub(crate) fn of(contender: &Contender, read: Option<(Vec<u8>, Stat)>, epoch: u32) -> Entry {
+    let data = read.as_ref().and_then(|(data, _)| NodeData::parse(data));
+    let token = |czxid: Zxid| FencingToken::new(epoch, czxid, 0).to_string();
+    let created = read.as_ref().and_then(|(_, stat)| u64::try_from(stat.created_ms).ok());
+    let says = match (&data, &read) {
+        (None, Some((data, _))) => says(contender, data),
+        _ => Says::default(),
+    };
+    let (owner, owner_kind) = owner(&data, read.as_ref().map(|(_, stat)| stat.owner));
+    Entry {
+        node: without_session(contender),
+        family: match contender.name.family() {
+            Family::Native => "native",
+            Family::DotNet => "dotnet",
+            Family::Curator => "curator",
+            Family::Kazoo => "kazoo",
+            Family::WriteLock => "write-lock",
+            Family::Ruby => "zk-ruby",
+            Family::Aiozk => "aiozk",
+            Family::Unknown => "unknown",
+        },
+        role: match contender.name.role {
+            Role::Exclusive => "exclusive",
+            Role::Shared => "shared",
+            Role::Upgradable => "upgradable",
+            Role::Permit => "permit",
+        },
+        weight: contender.name.weight,
+        token: read.as_ref().map(|(_, stat)| token(stat.czxid)),
+        revoked: read.as_ref().is_some_and(|(data, _)| data::says(data).revoked),
+        since_ms: since(data.as_ref().and_then(|d| d.since_ms), created),
+        host: data.as_ref().and_then(|d| d.host.clone()).or(says.host),
+        pid: data.as_ref().and_then(|d| d.pid),
+        program: data.as_ref().and_then(|d| d.program.clone()),
+        note: data.as_ref().and_then(|d| d.note.clone()),
+        identifier: says.identifier,
+        owner,
+        owner_kind,
+        persistent: read.as_ref().is_some_and(|(_, stat)| !is_session(stat.owner)),
+        of: data.as_ref().and_then(|d| d.of.clone()),
+        id: data.map(|d| d.id),
+    }
+}
+
+/// Returns the time at which a contender queued: the recorded time, or else the creation time of its znode. Skips a time
+/// from a clock that was not set.
+fn since(recorded: Option<u64>, created: Option<u64>) -> Option<u64> {
+    [recorded, created].into_iter().flatten().find(|&time| time >= EARLIEST_MS)
+}
+
+/// Returns the owner, and how it is known. `session`: the session that created the znode.
+fn owner(data: &Option<NodeData>, session: Option<SessionId>) -> (Option<String>, &'static str) {
+    let said = |text: &Option<Box<str>>| {
+        text.as_deref().filter(|text| asker::check(text).is_ok()).map(str::to_owned)
+    };
+    if let Some(owner) = data.as_ref().and_then(|data| said(&data.owner)) {
+        return (Some(owner), "owner");
+    }
+    if let Some(task) = data.as_ref().and_then(|data| said(&data.task)) {
+        return (Some(task), "task");
+    }
+    match session {
+        Some(session) if is_session(session) => (Some(pseudonym(session)), "session"),
+        _ => (None, "unknown"),
+    }
+}
+
+/// Returns whether this is a session: ZooKeeper marks containers and TTL znodes in the same field.
+pub(super) fn is_session(SessionId(owner): SessionId) -> bool {
+    const CONTAINER: i64 = i64::MIN;
+    const TTL: i64 = 0xff_i64 << 56;
+    owner != 0 && owner != CONTAINER && owner & !0x00ff_ffff_ffff != TTL
+}
+
+/// Returns a pseudonym for a session, whose id would be enough to take it over. One session has one pseudonym
+/// for the lifetime of this process. The id cannot be computed from it.
+fn pseudonym(session: SessionId) -> String {
+    static KEY: OnceLock<[u8; 16]> = OnceLock::new();
+    let key = KEY.get_or_init(|| {
+        // Two UUIDs, since some bits of each are known.
+        let (a, b) = (uuid::Uuid::new_v4().as_u128(), uuid::Uuid::new_v4().as_u128());
+        (a ^ b.rotate_left(64)).to_be_bytes()
+    });
+    let mut hasher = SipHasher24::new_with_key(key);
+    hasher.write_i64(session.0);
+    format!("session-{:016x}", hasher.finish())
+}
+
+/// Returns the name without the session id. ZooKeeper's own recipe writes the id into its names, unknown
+/// libraries may do so, and it is enough to take the session over.
+pub(crate) fn without_session(contender: &Contender) -> String {
+    let node = &contender.node;
+    let (before, digits) = node.split_at(node.len().saturating_sub(10));
+    match contender.name.family() {
+        Family::WriteLock => format!("x-…-{digits}"),
+        Family::Unknown => without_long_numbers(before) + digits,
+        _ => node.clone(),
+    }
+}
+
+/// Returns the text with `…` for each number that may be a session id, in decimal or hexadecimal digits.
+fn without_long_numbers(text: &str) -> String {
+    const SHORTEST_ID: usize = 12;
+    let (mut shown, mut rest) = (String::new(), text);
+    while !rest.is_empty() {
+        let is_digit = rest.starts_with(|c: char| c.is_ascii_hexdigit());
+        let end = rest.find(|c: char| c.is_ascii_hexdigit() != is_digit).unwrap_or(rest.len());
+        let (part, behind) = rest.split_at(end);
+        shown.push_str(if is_digit && end >= SHORTEST_ID { "…" } else { part });
+        rest = behind;
+    }
+    shown
+}
+
+/// Returns whether the data belongs to the writer's znode of an upgraded reader.
+pub(super) fn upgrades(data: &[u8]) -> bool {
+    NodeData::parse(data).is_some_and(|data| data.kind == "upgrade")
+}
+
+/// The data of another client library's znode.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Says {
+    host: Option<String>,
+    identifier: Option<String>,
+}
+
+fn says(contender: &Contender, data: &[u8]) -> Says {
+    let is_recipe = contender.name.spelling == Spelling::WriteLock;
+    if REVOCATIONS.contains(&data) || (is_recipe && data == RECIPE_DATA) {
+        return Says::default();
+    }
+    let text = match std::str::from_utf8(data) {
+        Ok(text) if !text.chars().any(char::is_control) => text.trim(),
+        _ => return Says { host: None, identifier: Some(hex(data)) },
+    };
+    // Java appends the interface to some addresses, after a percent sign.
+    let address = text.split('%').next().unwrap_or_default();
+    if address.parse::<IpAddr>().is_ok() {
+        return Says { host: Some(short(text)), identifier: None };
+    }
+    Says { host: None, identifier: (!text.is_empty()).then(|| short(text)) }
+}
+
+fn short(text: &str) -> String {
+    if text.chars().nth(LONGEST).is_none() {
+        return text.to_owned();
+    }
+    text.chars().take(LONGEST).chain(['…']).collect()
+}
+
+fn hex(data: &[u8]) -> String {
+    let digits: String = data.iter().take(LONGEST / 2).map(|byte| format!("{byte:02x}")).collect();
+    let rest = if data.len() > LONGEST / 2 { "…" } else { "" };
+    format!("0x{digits}{rest}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use zoolock_core::names::Name;
+
+    const HEX: &str = "3f2504e04f8911d39a0c0305e82c3301";
+
+    #[test]
+    fn an_owner_is_who_was_named_or_asked_or_else_a_disguised_session() {
+        let of = |data: &str, session| owner(&NodeData::parse(data.as_bytes()), session);
+        let session = Some(SessionId(0x1000_0000_0000_0007));
+        let named = r#"{"id":"1","kind":"mutex","owner":"job-7","task":"c-3"}"#;
+        assert_eq!(of(named, session), (Some("job-7".to_owned()), "owner"));
+        let task = r#"{"id":"1","kind":"mutex","task":"c-3"}"#;
+        assert_eq!(of(task, session), (Some("c-3".to_owned()), "task"));
+        let hostile = format!(r#"{{"id":"1","kind":"mutex","owner":"{}"}}"#, "x".repeat(1000));
+        for other in ["", "10.0.0.7", hostile.as_str(), r#"{"id":"1","kind":"mutex","task":"a\u0007b"}"#] {
+            let (owner, kind) = of(other, session);
+            assert_eq!(kind, "session");
+            let owner = owner.expect("one session");
+            assert_eq!(of("", session).0, Some(owner.clone()));
+            assert_ne!(of("", Some(SessionId(8))).0, Some(owner.clone()));
+            assert!(!owner.contains("1000000000000007") && !owner.contains("1152921504606846983"), "{owner}");
+        }
+        for nobody in [0, i64::MIN, 0xff00_0000_0000_0001_u64 as i64] {
+            assert_eq!(of("", Some(SessionId(nobody))), (None, "unknown"));
+        }
+        assert_eq!(of("", Some(SessionId(-1))).1, "session");
+        assert_eq!(of("", None), (None, "unknown"));
+    }
+
+    #[test]
+    fn time_of_an_unset_clock_is_unknown() {
+        let now = 1_800_000_000_000;
+        assert_eq!(since(Some(now), Some(now + 1)), Some(now));
+        assert_eq!(since(None, Some(now)), Some(now));
+        assert_eq!(since(Some(7_000), Some(now)), Some(now), "the clock of the server was set");
+        assert_eq!(since(Some(7_000), Some(8_000)), None);
+        let (czxid, pzxid, owner) = (Zxid(7), Zxid(7), SessionId(7));
+        let stat =
+            Stat { czxid, pzxid, version: 0, children: 0, created_children: 0, owner, created_ms: 8_000 };
+        let entry = of(&contender("lock-0000000007"), Some((Vec::new(), stat)), 0);
+        assert_eq!(entry.since_ms, None);
+    }
+
+    fn contender(node: &str) -> Contender {
+        Contender { node: node.to_owned(), name: Name::parse(node).expect("a contender") }
+    }
+
+    fn told(node: &str, data: &[u8]) -> (Option<String>, Option<String>) {
+        let contender = contender(node);
+        let says = says(&contender, data);
+        (says.host, says.identifier)
+    }
+
+    #[test]
+    fn what_others_say_is_told_as_what_it_is() {
+        let kazoo = format!("{HEX}__lock__0000000007");
+        let curator = format!("_c_{HEX}-lock-0000000007");
+        let host = |host: &str| (Some(host.to_owned()), None);
+        let identifier = |text: &str| (None, Some(text.to_owned()));
+        assert_eq!(told(&curator, b"10.1.2.3"), host("10.1.2.3"));
+        assert_eq!(told(&curator, b"fe80:0:0:0:0:0:0:1%eth0"), host("fe80:0:0:0:0:0:0:1%eth0"));
+        assert_eq!(told(&curator, b"payments"), identifier("payments"));
+        assert_eq!(told(&curator, b"__REVOKE__"), (None, None));
+        assert_eq!(told(&kazoo, b"job 7"), identifier("job 7"));
+        assert_eq!(told(&kazoo, b""), (None, None));
+        assert_eq!(told(&kazoo, b"b'job 7'"), identifier("b'job 7'"));
+        assert_eq!(told("x-7-0000000007", b"\x12\x34"), (None, None));
+        assert_eq!(told("x-7-0000000007", b"\x12\x35"), identifier("0x1235"));
+    }
+
+    #[test]
+    fn no_name_shows_a_session() {
+        let shown = |node: &str| of(&contender(node), None, 0).node;
+        assert_eq!(shown("x-72057594037927936-0000000007"), "x-…-0000000007");
+        assert_eq!(shown("lock-0000000007"), "lock-0000000007");
+        assert_eq!(shown("n_0000000007"), "n_0000000007");
+        assert_eq!(shown("72057594037927936-core-n_0000000007"), "…-core-n_0000000007");
+        assert_eq!(shown("node-0x100007fb5e20001-0000000007"), "node-0x…-0000000007");
+        assert_eq!(shown(&format!("job-{HEX}-0000000007")), "job-…-0000000007");
+    }
+
+    #[test]
+    fn what_others_say_is_short_and_without_control_characters() {
+        let (_, long) = told("ex0000000007", "ü".repeat(1000).as_bytes());
+        assert_eq!(long, Some("ü".repeat(LONGEST) + "…"));
+        let (host, _) = told("ex0000000007", format!("10.1.2.3%{}", "x".repeat(1000)).as_bytes());
+        assert_eq!(host.map(|host| host.chars().count()), Some(LONGEST + 1));
+        let (_, hostile) = told("ex0000000007", b"\x1b[2J");
+        assert_eq!(hostile.as_deref(), Some("0x1b5b324a"));
+        let (_, binary) = told("ex0000000007", &[0xff; 1000]);
+        assert_eq!(binary, Some(format!("0x{}…", "ff".repeat(LONGEST / 2))));
+    }
+}

@@ -1,0 +1,150 @@
+//! Snapshots of a lock that changes while it is read.
+
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicI64, AtomicUsize, Ordering};
+
+use zoolock_core::record::{Left, Marker};
+use zoolock_core::{Sequence, SessionId, Zxid};
+
+use super::{Known, Snapshot, View, describe, gathered, read};
+use crate::base::path::LockPath;
+use crate::base::sync::lock;
+use crate::engine::reader::{Reader, Reads};
+use crate::zk::keeper::{Answer, Stat};
+
+/// A directory that changes when its children are listed.
+struct Changing {
+    record: Mutex<Marker>,
+    later: Marker,
+    children: Vec<String>,
+    /// Number of contenders that can be read. Later reads get no answer.
+    answers: AtomicUsize,
+    /// `czxid` of the contenders.
+    born: AtomicI64,
+}
+
+const DIRECTORY: Zxid = Zxid(1);
+const LAST: Sequence = Sequence(4);
+
+fn stat() -> Stat {
+    let owner = SessionId(0);
+    let (children, created_children, created_ms) = (0, 0, 0);
+    Stat { czxid: DIRECTORY, pzxid: Zxid(9), version: 1, children, created_children, owner, created_ms }
+}
+
+impl Reads for Changing {
+    fn read(&self, path: &str) -> Answer<(Vec<u8>, Stat)> {
+        if path == "/locks/x" {
+            let data = lock(&self.record).encode().into_bytes();
+            return Box::pin(async move { Ok((data, stat())) });
+        }
+        let less = |answers: usize| answers.checked_sub(1);
+        if self.answers.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less).is_err() {
+            return Box::pin(std::future::pending());
+        }
+        let stat = Stat { czxid: Zxid(self.born.load(Ordering::Relaxed)), ..stat() };
+        Box::pin(async move { Ok((Vec::new(), stat)) })
+    }
+
+    fn children(&self, _: &str) -> Answer<(Vec<String>, Stat)> {
+        *lock(&self.record) = self.later;
+        let children = self.children.clone();
+        Box::pin(async move { Ok((children, stat())) })
+    }
+
+    fn exists(&self, _: &str) -> Answer<Option<Stat>> {
+        unreachable!("a look reads the data and the children")
+    }
+}
+
+fn marker(left: Left, sequence: Sequence) -> Marker {
+    Marker { directory: DIRECTORY, left, sequence, tracked: true }
+}
+
+/// Returns a directory whose record is `before` until the queue is read, and `later` from then on.
+fn changing(before: Marker, later: Marker, children: &[&str]) -> Changing {
+    let children = children.iter().map(|&child| child.to_owned()).collect();
+    let (answers, born) = (AtomicUsize::new(usize::MAX), AtomicI64::new(5));
+    Changing { record: Mutex::new(before), later, children, answers, born }
+}
+
+const VIEW: View<'static> = View { chroot: "", epoch: 0, waiters: usize::MAX };
+
+fn path() -> LockPath {
+    LockPath::from_server("/locks/x".to_owned())
+}
+
+/// Takes one snapshot with a cache. Returns `None` if a read gets no answer.
+fn glance(keeper: &Changing, known: &mut Known) -> Option<Snapshot> {
+    let reader = Reader::new(keeper);
+    let look = async {
+        let here = gathered(&reader, path(), &VIEW).await.expect("it is there");
+        describe(&reader, here, &VIEW, Some(known)).await.expect("a look").0
+    };
+    futures_lite::future::block_on(futures_lite::future::poll_once(look))
+}
+
+/// Returns the previous holder of a snapshot. The record shows that the last holder holds, and changes to `later`
+/// when the queue is read.
+fn told(later: Left, by: Sequence, children: &[&str]) -> (&'static str, Option<u32>) {
+    let keeper = changing(marker(Left::Held, LAST), marker(later, by), children);
+    let seen = futures_lite::future::block_on(read(&Reader::new(&keeper), path(), &VIEW)).expect("a look");
+    (seen.previous, seen.previous_number)
+}
+
+#[test]
+fn one_who_let_go_between_record_and_queue_has_not_crashed() {
+    assert_eq!(told(Left::Released, LAST, &[]), ("clean", Some(4)));
+    assert_eq!(told(Left::Panicked, LAST, &["lock-0000000005"]), ("panicked", Some(4)));
+    assert_eq!(told(Left::Broken, LAST, &["lock-0000000005"]), ("broken", Some(4)));
+    // Another holder has begun since. It has overwritten how its predecessor left.
+    assert_eq!(told(Left::Held, Sequence(5), &[]), ("unknown", None));
+}
+
+#[test]
+fn one_who_went_without_a_word_has_crashed() {
+    assert_eq!(told(Left::Held, LAST, &[]), ("crashed", Some(4)));
+    assert_eq!(told(Left::Held, LAST, &["lock-0000000005"]), ("crashed", Some(4)));
+    assert_eq!(told(Left::Held, LAST, &["lock-0000000004"]), ("unknown", None));
+}
+
+#[test]
+fn a_queue_that_is_too_long_for_one_look_is_seen_after_a_few() {
+    let marked = marker(Left::Released, Sequence(0));
+    let keeper = changing(marked, marked, &["lock-0000000001", "lock-0000000002", "lock-0000000003"]);
+    let mut known = Known::default();
+    for answers in [2, 0] {
+        keeper.answers.store(answers, Ordering::Relaxed);
+        assert!(glance(&keeper, &mut known).is_none());
+    }
+    keeper.answers.store(1, Ordering::Relaxed);
+    assert_eq!(glance(&keeper, &mut known).expect("all were read").waiting, 2);
+    // They are not read again.
+    assert_eq!(glance(&keeper, &mut known).expect("all are known").waiting, 2);
+}
+
+#[test]
+fn who_was_seen_and_let_go_between_record_and_queue_has_not_gone_without_a_word() {
+    let before = marker(Left::Released, Sequence(3));
+    let mut known = Known::default();
+    let here = changing(before, before, &["lock-0000000004"]);
+    assert_eq!(glance(&here, &mut known).expect("a look").previous_number, Some(3));
+    for (later, previous) in
+        [(Left::Released, "clean"), (Left::Panicked, "panicked"), (Left::Broken, "broken")]
+    {
+        glance(&here, &mut known).expect("a look");
+        let seen = glance(&changing(before, marker(later, LAST), &[]), &mut known).expect("a look");
+        assert_eq!((seen.previous, seen.previous_number), (previous, Some(4)));
+    }
+    // The holder wrote no marker.
+    glance(&here, &mut known).expect("a look");
+    let seen = glance(&changing(before, before, &[]), &mut known).expect("a look");
+    assert_eq!(seen.previous_number, Some(3));
+}
+
+#[test]
+fn a_record_of_another_directory_tells_of_nobody_in_this_one() {
+    let of_another = Marker { directory: Zxid(7), ..marker(Left::Broken, LAST) };
+    let seen = glance(&changing(of_another, of_another, &[]), &mut Known::default()).expect("a look");
+    assert_eq!((seen.previous, seen.previous_number), ("unknown", None));
+}

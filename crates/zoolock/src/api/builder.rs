@@ -1,0 +1,476 @@
+//! The settings of a client.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use zeroize::Zeroizing;
+#[cfg(feature = "tls")]
+use zoolock_client::Host;
+
+use crate::api::zoolock::Zoolock;
+use crate::base::asker::{self, Askers};
+use crate::base::error::Error;
+use crate::base::naming::Naming;
+use crate::base::path::{ConnectString, DEFAULT_ROOT, check_root};
+use crate::base::process::Process;
+use crate::base::tasks::Tasks;
+use crate::engine::data::Owner;
+use crate::lock::context::{Context, Inner, Kept, SessionThread};
+use crate::lock::tenure::Tenures;
+use crate::session::pool::{Sessions, check_grace, shortest_timeout};
+use crate::zk::connect::explain;
+use crate::zk::keeper::{Access, Opening, open_requests};
+#[cfg(feature = "sasl")]
+use crate::zk::sasl::Mechanism;
+#[cfg(feature = "sasl")]
+use crate::zk::transport::Sasl;
+use crate::zk::transport::Transport;
+
+/// Upper limit of the tick time and of the session timeout.
+pub(crate) const LONGEST: Duration = Duration::from_secs(3600);
+
+/// Settings of a [`Zoolock`], with defaults for an ensemble of several hosts.
+#[derive(Clone)]
+pub struct Builder {
+    session_timeout: Duration,
+    connect_timeout: Duration,
+    answer_timeout: Duration,
+    grace: Duration,
+    root: String,
+    auth: Vec<(String, Zeroizing<Vec<u8>>)>,
+    readers: Vec<(String, String)>,
+    world_writable: bool,
+    epoch: u32,
+    naming: Naming,
+    kazoo_pattern: bool,
+    owner: Owner,
+    owner_id: Option<Arc<str>>,
+    tick: Option<Duration>,
+    measures_by_lock: bool,
+    #[cfg(feature = "sasl")]
+    sasl: Option<(String, Zeroizing<String>)>,
+    #[cfg(feature = "sasl")]
+    mechanism: Option<Arc<dyn Mechanism>>,
+    #[cfg(feature = "tls")]
+    tls: Option<crate::zk::tls::Tls>,
+}
+
+impl Builder {
+    pub(crate) fn new() -> Builder {
+        Builder {
+            session_timeout: Duration::from_secs(30),
+            connect_timeout: Duration::from_secs(15),
+            answer_timeout: Duration::from_secs(1),
+            grace: Duration::ZERO,
+            root: DEFAULT_ROOT.to_owned(),
+            auth: Vec::new(),
+            readers: Vec::new(),
+            world_writable: false,
+            epoch: 0,
+            naming: Naming::Native,
+            kazoo_pattern: false,
+            owner: Owner::this_process(),
+            owner_id: None,
+            tick: None,
+            measures_by_lock: false,
+            #[cfg(feature = "sasl")]
+            sasl: None,
+            #[cfg(feature = "sasl")]
+            mechanism: None,
+            #[cfg(feature = "tls")]
+            tls: None,
+        }
+    }
+
+    /// Sets the session timeout to request; 30 s unless set. The server keeps the locks of a client that
+    /// crashed or is disconnected for this time. The server may grant another value, and all deadlines follow
+    /// the granted one. A lease lasts for half of it to three quarters.
+    pub fn session_timeout(mut self, timeout: Duration) -> Self {
+        self.session_timeout = timeout;
+        self
+    }
+
+    /// Sets how long to try to open a session; 15 s unless set.
+    pub fn connect_timeout(mut self, timeout: Duration) -> Self {
+        self.connect_timeout = timeout;
+        self
+    }
+
+    /// Sets the time within which a server must answer each request; 1 s unless set. It applies to calls that do not wait,
+    /// such as [`Mutex::try_lock`](crate::Mutex::try_lock), and to waits after their deadline. If the server answers nothing
+    /// for this time, the call fails with [`Error::Unavailable`].
+    pub fn answer_timeout(mut self, timeout: Duration) -> Self {
+        self.answer_timeout = timeout;
+        self
+    }
+
+    /// Sets how long before [`Guard::valid_until`](crate::Guard::valid_until) the caller stops its work. This
+    /// value is only checked. It is refused if the grace would begin before a third of the session timeout
+    /// has passed without a confirmation.
+    pub fn grace(mut self, grace: Duration) -> Self {
+        self.grace = grace;
+        self
+    }
+
+    /// Sets the directory of relative lock names; `/locks` unless set.
+    pub fn root(mut self, root: &str) -> Self {
+        self.root = root.to_owned();
+        self
+    }
+
+    /// Adds credentials, such as the scheme `digest` with `user:password`. May be called several times.
+    ///
+    /// New znodes then belong to the holder of these credentials: no other client may read, change or delete
+    /// them, nor queue in a lock directory that this client created. That includes the root and its `.audit`,
+    /// without which no lock can be broken. So all clients of a root need the same credentials, unless
+    /// [`Builder::world_writable`] is set. Without credentials, every client that reaches the server may do
+    /// everything with the locks of this client.
+    ///
+    /// The credentials do not appear in `Debug` output or in logs. They are wiped from memory when the last
+    /// client that has them is dropped.
+    pub fn auth(mut self, scheme: &str, credentials: impl Into<Vec<u8>>) -> Self {
+        self.auth.push((scheme.to_owned(), Zeroizing::new(credentials.into())));
+        self
+    }
+
+    /// Authenticates by SASL with DIGEST-MD5. It shows the password neither to the server nor on the network,
+    /// but the algorithm is old and does not replace TLS.
+    ///
+    /// New znodes then belong to the user, under the scheme `sasl`. The rules of [`Builder::auth`] on access
+    /// apply. Apache ZooKeeper accepts DIGEST-MD5 if `SASLAuthenticationProvider` is configured. It must not
+    /// have `sessionRequireClientSASLAuth`, which ends sessions that reconnect. The embedded server does not
+    /// support DIGEST-MD5.
+    #[cfg(feature = "sasl")]
+    pub fn sasl_digest_md5(mut self, user: &str, password: impl Into<String>) -> Self {
+        self.sasl = Some((user.to_owned(), Zeroizing::new(password.into())));
+        self
+    }
+
+    /// Authenticates by SASL with a mechanism of another crate: Kerberos is in
+    /// [zoolock-gssapi](https://docs.rs/zoolock-gssapi).
+    ///
+    /// New znodes then belong to the identity that the mechanism proves, under the scheme `sasl`. The rules
+    /// of [`Builder::auth`] on access apply.
+    ///
+    /// # Errors
+    /// When connecting: [`Error::Denied`] at once if there are no credentials; [`Error::Unavailable`] if they
+    /// could not be fetched within the connect timeout; [`Error::Invalid`] together with
+    /// [`Builder::sasl_digest_md5`].
+    #[cfg(feature = "sasl")]
+    pub fn sasl_mechanism(mut self, mechanism: impl Mechanism) -> Self {
+        self.mechanism = Some(Arc::new(mechanism));
+        self
+    }
+
+    /// Uses TLS for the connections to all hosts.
+    ///
+    /// With a client certificate, new znodes belong to the name in it, and the rules of [`Builder::auth`] on
+    /// access apply. A server that does not ask for client certificates knows no such name. It refuses the
+    /// creates with [`Error::Denied`], unless there are other credentials, too.
+    ///
+    /// With both credentials and a certificate, either of them is enough to do everything with the znodes.
+    /// Hosts that share locks and have one certificate each need [`Builder::auth`] in common, or
+    /// [`Builder::world_writable`].
+    #[cfg(feature = "tls")]
+    pub fn tls(mut self, tls: crate::zk::tls::Tls) -> Self {
+        self.tls = Some(tls);
+        self
+    }
+
+    /// Lets another identity read the znodes of this client, and do nothing else: `("digest", "ops:…")` with the digest that
+    /// the server knows, `("x509", "CN=ops")`, or `("world", "anyone")`. Needs credentials, see
+    /// [`Builder::auth`]. May be called several times.
+    pub fn reader(mut self, scheme: &str, id: &str) -> Self {
+        self.readers.push((scheme.to_owned(), id.to_owned()));
+        self
+    }
+
+    /// Creates znodes that anyone may modify, although this client has credentials. Use it for queues with
+    /// clients that have no credentials.
+    pub fn world_writable(mut self) -> Self {
+        self.world_writable = true;
+        self
+    }
+
+    /// Sets the first part of every token; 0 unless set. Raise it when the ensemble is wiped, restored from a
+    /// backup, or replaces another one: its transaction ids, and so the tokens, start again there. Stop the servers for longer
+    /// than twice the longest session timeout before the restored ones start.
+    pub fn token_epoch(mut self, epoch: u32) -> Self {
+        self.epoch = epoch;
+        self
+    }
+
+    /// Sets the naming scheme of this client's contenders in all locks, unless a handle sets another one;
+    /// [`Naming::Native`] unless set.
+    pub fn naming(mut self, naming: Naming) -> Self {
+        self.naming = naming;
+        self
+    }
+
+    /// Declares that every kazoo client of these locks was created with `extra_lock_patterns=["lock-"]`; see
+    /// [`Mutex::kazoo_pattern`](crate::Mutex::kazoo_pattern).
+    pub fn kazoo_pattern(mut self) -> Self {
+        self.kazoo_pattern = true;
+        self
+    }
+
+    /// Sets a note, a free text that operators see beside the locks of this client.
+    pub fn note(mut self, note: &str) -> Self {
+        self.owner.note = Some(note.to_owned());
+        self
+    }
+
+    /// Sets the program name that operators see; the executable's unless set.
+    pub fn program(mut self, program: &str) -> Self {
+        self.owner.program = Some(program.to_owned());
+        self
+    }
+
+    /// Sets the owner of all locks of this client, so that observers see which owner waits for which. Several
+    /// processes may have one owner: `zoolock run` passes its own to the command as `ZOOLOCK_OWNER`. The text
+    /// is printable ASCII of at most 64 bytes. It is no credential, and excludes no other client. Without it
+    /// the owner is the tokio task that acquires, or the thread outside of a task; see
+    /// [`Entry::owner`](crate::Entry::owner). [`Owner`](crate::Owner)s are owners of their own.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] for any other text.
+    pub fn owner_id(mut self, owner: &str) -> Result<Self, Error> {
+        asker::check(owner)?;
+        self.owner_id = Some(owner.into());
+        Ok(self)
+    }
+
+    /// Sets the ensemble's `tickTime`. Unless set, the client assumes half of the shortest session timeout that a server
+    /// grants, which is right unless `minSessionTimeout` is configured. It learns that timeout with a session of its own, once
+    /// it has held or awaited locks for a third of the session timeout. Set the tick if `minSessionTimeout` is below two ticks:
+    /// otherwise the client may rely on a lock for too long.
+    ///
+    /// A known tick makes leases longer: 22.5 s of a session timeout of 30 s for a tick of 2 s, and 15 s for an unknown one.
+    pub fn tick_time(mut self, tick: Duration) -> Self {
+        self.tick = Some(tick);
+        self
+    }
+
+    /// Adds a label `lock` with the path to all [metrics](crate::metrics) of locks. Off unless set. Each lock
+    /// then has its own series for as long as the recorder keeps them. Use it only in programs with few locks
+    /// whose names do not come from outside.
+    pub fn metrics_by_lock(mut self) -> Self {
+        self.measures_by_lock = true;
+        self
+    }
+
+    /// Connects to an ensemble: `host:port,host:port/chroot`, or `unix:/path` for the Unix socket of a server on this
+    /// machine.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] for a bad setting or connect string, before any request is sent;
+    /// [`Error::Unavailable`] if no session could be opened within the connect timeout; [`Error::Denied`] for
+    /// refused credentials.
+    ///
+    /// # Cancel safety
+    /// Dropping the future leaves at most a session without locks, which expires.
+    pub async fn connect(self, address: &str) -> Result<Zoolock, Error> {
+        self.open(address, None).await
+    }
+
+    /// Opens a session for single requests, without locks. The settings of locks are ignored, and so is the chroot.
+    ///
+    /// For the command. Not a stable interface.
+    ///
+    /// # Errors
+    /// As [`Builder::connect`].
+    #[doc(hidden)]
+    pub async fn requests(self, address: &str) -> Result<zoolock_client::Requests, Error> {
+        let connect = ConnectString::parse(address)?;
+        let transport = self.transport(&connect)?;
+        let opening = Opening {
+            hosts: connect.hosts().to_vec(),
+            timeout: self.session_timeout,
+            auth: self.auth,
+            access: Access::Everybody,
+            transport,
+            tasks: Tasks::Runtime(tokio::runtime::Handle::current()),
+        };
+        let deadline = tokio::time::Instant::now() + self.connect_timeout;
+        match open_requests(&opening, deadline).await {
+            Ok(requests) => Ok(requests),
+            Err(error) => Err(explain(&connect, &opening, self.connect_timeout, true, error).await),
+        }
+    }
+
+    #[cfg(feature = "embedded")]
+    pub(crate) fn tick(&self) -> Option<Duration> {
+        self.tick
+    }
+
+    /// Connects, and keeps `server` alive as long as there are sessions.
+    pub(crate) async fn open(self, address: &str, server: Option<Kept>) -> Result<Zoolock, Error> {
+        self.open_on(address, server, SessionThread::start).await
+    }
+
+    /// Connects as `open` does, and runs the sessions on `thread`.
+    pub(crate) async fn open_on(
+        self,
+        address: &str,
+        server: Option<Kept>,
+        thread: impl FnOnce() -> Result<SessionThread, Error>,
+    ) -> Result<Zoolock, Error> {
+        let connect = ConnectString::parse(address)?;
+        check_root(&self.root)?;
+        if self.answer_timeout.is_zero() || self.answer_timeout > LONGEST {
+            let message = format!("is not between 0 and {LONGEST:?}");
+            return Err(Error::invalid(format!("answer timeout {:?}", self.answer_timeout), message));
+        }
+        if let Some(tick) = self.tick.filter(|tick| tick.is_zero() || *tick > LONGEST) {
+            return Err(Error::invalid(format!("tick time {tick:?}"), "is no tick time"));
+        }
+        if self.session_timeout > LONGEST {
+            let message = format!("is longer than {LONGEST:?}, which no service grants");
+            return Err(Error::invalid(format!("session timeout {:?}", self.session_timeout), message));
+        }
+        let shortest = shortest_timeout(self.tick);
+        if self.session_timeout < shortest {
+            return Err(Error::invalid(
+                format!("session timeout {:?}", self.session_timeout),
+                format!("is shorter than three ticks of the ensemble; at least {shortest:?}"),
+            ));
+        }
+        check_grace(self.grace, self.session_timeout, self.tick)?;
+        let access = self.access()?;
+        let transport = self.transport(&connect)?;
+        crate::base::metrics::describe();
+        let thread = thread()?;
+        // The library adds the chroot to each path: a session client that added it could not create the chroot.
+        let root = match (connect.chroot(), self.root.as_str()) {
+            ("", root) => root.to_owned(),
+            (chroot, "/") => chroot.to_owned(),
+            (chroot, root) => format!("{chroot}{root}"),
+        };
+        let opening = Opening {
+            hosts: connect.hosts().to_vec(),
+            timeout: self.session_timeout,
+            auth: self.auth,
+            access,
+            transport,
+            tasks: thread.tasks(),
+        };
+        let chroot = connect.chroot().to_owned();
+        let sessions = Sessions::new(connect, opening, self.tick, self.grace, self.connect_timeout);
+        let inner = Inner {
+            sessions: Arc::new(sessions),
+            thread,
+            chroot,
+            root,
+            epoch: self.epoch,
+            naming: self.naming,
+            kazoo_pattern: self.kazoo_pattern,
+            owner: self.owner,
+            askers: Askers::new(self.owner_id),
+            tenures: Tenures::default(),
+            measures_by_lock: self.measures_by_lock,
+            server,
+            process: Process::current(),
+            answer_timeout: self.answer_timeout,
+        };
+        let context = Context::new(inner);
+        context.open_first_session().await?;
+        Ok(Zoolock::new(context))
+    }
+
+    #[cfg(feature = "sasl")]
+    fn sasl(&self, connect: &ConnectString) -> Result<Option<Sasl>, Error> {
+        match (&self.sasl, &self.mechanism) {
+            (None, None) => Ok(None),
+            (Some((user, password)), None) => {
+                let mechanism = zoolock_client::sasl::DigestMd5::new(user, password.clone());
+                Ok(Some(Sasl::DigestMd5(Arc::new(mechanism))))
+            }
+            (None, Some(mechanism)) => {
+                Ok(Some(Sasl::Mechanism(crate::zk::sasl::start(&**mechanism, connect)?)))
+            }
+            (Some(_), Some(_)) => {
+                Err(Error::invalid("SASL", "uses DIGEST-MD5 or another mechanism; leave one of them out"))
+            }
+        }
+    }
+
+    #[cfg_attr(not(any(feature = "tls", feature = "sasl")), allow(unused_variables))]
+    fn transport(&self, connect: &ConnectString) -> Result<Transport, Error> {
+        Ok(Transport {
+            #[cfg(feature = "sasl")]
+            sasl: self.sasl(connect)?,
+            #[cfg(feature = "tls")]
+            certificates: match &self.tls {
+                None => None,
+                Some(tls) => {
+                    for host in connect.hosts() {
+                        match host {
+                            Host::Tcp { name, .. } => drop(crate::zk::tls::server_name(name)?),
+                            Host::Unix(_) => {
+                                return Err(Error::invalid(
+                                    format!("connect string {:?}", connect.endpoints()),
+                                    "is a Unix socket, to which there is no TLS; leave the certificates out",
+                                ));
+                            }
+                        }
+                    }
+                    Some(crate::zk::tls::Certificates::new(tls.clone())?)
+                }
+            },
+        })
+    }
+
+    /// Returns whether the client has an identity to present to the server.
+    fn has_credentials(&self) -> bool {
+        #[cfg(feature = "tls")]
+        if self.tls.as_ref().is_some_and(crate::zk::tls::Tls::has_identity) {
+            return true;
+        }
+        #[cfg(feature = "sasl")]
+        if self.sasl.is_some() || self.mechanism.is_some() {
+            return true;
+        }
+        !self.auth.is_empty()
+    }
+
+    fn access(&self) -> Result<Access, Error> {
+        let Some((scheme, id)) = self.readers.first() else {
+            let everybody = self.world_writable || !self.has_credentials();
+            return Ok(if everybody { Access::Everybody } else { Access::Ours { readers: Vec::new() } });
+        };
+        let shown = format!("reader {scheme}:{id}");
+        if self.world_writable {
+            return Err(Error::invalid(
+                shown,
+                "may do everything where all is world-writable; leave one of them out",
+            ));
+        }
+        if !self.has_credentials() {
+            return Err(Error::invalid(
+                shown,
+                "may do everything, like everybody, where nobody has credentials; give some of our own (`auth`, or a \
+                 certificate), too",
+            ));
+        }
+        if let Some((scheme, id)) =
+            self.readers.iter().find(|(scheme, id)| scheme.is_empty() || id.is_empty())
+        {
+            return Err(Error::invalid(
+                format!("reader {scheme:?}:{id:?}"),
+                "is nobody; name a scheme and an id, such as `x509` and `CN=ops`",
+            ));
+        }
+        Ok(Access::Ours { readers: self.readers.clone() })
+    }
+}
+
+impl std::fmt::Debug for Builder {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Builder")
+            .field("session_timeout", &self.session_timeout)
+            .field("connect_timeout", &self.connect_timeout)
+            .field("root", &self.root)
+            .field("auth", &format_args!("{} credentials", self.auth.len()))
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,97 @@
+//! A server in this process: for single programs, and for tests without an ensemble.
+
+mod test_server;
+
+use std::net::{Ipv4Addr, SocketAddr};
+use std::sync::Arc;
+
+use zoolock_client::limit_advice;
+use zoolock_server::{Secret, Server, ServerHandle};
+
+pub use self::test_server::TestServer;
+use crate::api::builder::{Builder, LONGEST};
+use crate::api::zoolock::Zoolock;
+use crate::base::error::Error;
+use crate::base::runtime_thread::RuntimeThread;
+
+/// The default tick of a server in this process: that of a stock ZooKeeper.
+const TICK: std::time::Duration = std::time::Duration::from_secs(2);
+
+impl Zoolock {
+    /// Starts a server in this process and connects to it. It serves locks among the tasks of one program, with all
+    /// features of locks between hosts. Nothing is written to disk. The server ends with the last clone and guard.
+    ///
+    /// # Errors
+    /// [`Error::Unavailable`] if no port or thread is available.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), zoolock::Error> {
+    /// let zl = zoolock::Zoolock::embedded().await?;
+    /// let guard = zl.mutex("nightly").lock().await?;
+    /// assert!(zl.mutex("nightly").try_lock().await?.is_none());
+    /// guard.release().await?;
+    /// zl.close().await;
+    /// # Ok(()) }
+    /// ```
+    pub async fn embedded() -> Result<Zoolock, Error> {
+        Zoolock::builder().embedded().await
+    }
+}
+
+impl Builder {
+    /// Starts a server in this process and connects to it; see [`Zoolock::embedded`].
+    ///
+    /// # Errors
+    /// As [`Builder::connect`].
+    ///
+    /// # Cancel safety
+    /// Dropping the future ends the server.
+    pub async fn embedded(self) -> Result<Zoolock, Error> {
+        // Other users of this machine can reach the port, but not these locks.
+        let secret = format!("{}{}", uuid::Uuid::new_v4().simple(), uuid::Uuid::new_v4().simple());
+        let tick = self.tick().unwrap_or(TICK);
+        let server = Server::builder()
+            .listen(SocketAddr::from((Ipv4Addr::LOCALHOST, 0)))
+            .tick(tick)
+            .max_session_timeout(LONGEST)
+            .secret(Secret::new(secret.as_str()));
+        let server = InProcess::start(server).await?;
+        let address = server.handle.local_addr().to_string();
+        self.tick_time(tick)
+            .auth("digest", format!("{}:{secret}", Secret::USER))
+            .open(&address, Some(Arc::new(server)))
+            .await
+    }
+}
+
+/// A server on a thread of its own, so that a caller that blocks its executor does not stall the server. It ends when
+/// it is dropped.
+struct InProcess {
+    thread: RuntimeThread,
+    handle: ServerHandle,
+}
+
+impl InProcess {
+    async fn start(builder: zoolock_server::Builder) -> Result<InProcess, Error> {
+        let failed = |message: String, error: Arc<dyn std::error::Error + Send + Sync>| Error::Unavailable {
+            address: "embedded server".to_owned(),
+            message,
+            source: Some(error),
+        };
+        let thread = RuntimeThread::start("zoolock-server")
+            .map_err(|error| failed(format!("cannot start its thread: {error}"), Arc::new(error)))?;
+        let started = thread.handle().spawn(builder.start()).await;
+        let started = started.map_err(|error| failed(format!("did not start: {error}"), Arc::new(error)))?;
+        let handle = started.map_err(|error| {
+            let advice = match &error {
+                zoolock_server::Error::Thread { source } => limit_advice(source),
+                _ => None,
+            };
+            let advice = advice.map_or(String::new(), |advice| format!("; {advice}"));
+            failed(format!("did not start: {error}{advice}"), Arc::new(error))
+        })?;
+        Ok(InProcess { thread, handle })
+    }
+}

@@ -1,0 +1,164 @@
+use std::net::{Ipv4Addr, SocketAddr};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use zoolock_core::names::Name;
+use zoolock_server::{Server, ServerHandle, State};
+
+use super::InProcess;
+use crate::api::builder::{Builder, LONGEST};
+use crate::api::zoolock::Zoolock;
+use crate::base::error::Error;
+
+/// A server for tests of your own lock code, without a JVM. It can expire a session, cut connections, stop, start
+/// again with all its znodes and sessions, and move time on.
+///
+/// Any ZooKeeper client may connect to it. It listens on the loopback address only, and ends when it is dropped.
+///
+/// # Examples
+/// ```
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), zoolock::Error> {
+/// let server = zoolock::TestServer::start().await?;
+/// let zl = server.connect().await?;
+/// let guard = zl.mutex("nightly").lock().await?;
+/// assert!(server.expire_holder("/locks/nightly"));
+/// // What your program does then is what you want to test.
+/// assert_eq!(guard.lost().await, zoolock::LossReason::SessionExpired);
+/// # Ok(()) }
+/// ```
+pub struct TestServer {
+    addr: SocketAddr,
+    place: Mutex<Place>,
+}
+
+/// The state of the server, with its znodes and sessions.
+enum Place {
+    Running(InProcess),
+    Stopped(State),
+    Changing,
+}
+
+impl TestServer {
+    /// The server's tick: the longest time between a session's timeout and its expiry.
+    pub const TICK: Duration = Duration::from_millis(100);
+
+    /// Starts a server with an empty tree on a free port.
+    ///
+    /// # Errors
+    /// [`Error::Unavailable`] if no port or thread is available.
+    pub async fn start() -> Result<TestServer, Error> {
+        let server = InProcess::start(builder(SocketAddr::from((Ipv4Addr::LOCALHOST, 0)))).await?;
+        Ok(TestServer { addr: server.handle.local_addr(), place: Mutex::new(Place::Running(server)) })
+    }
+
+    /// Returns the server's address, as a connect string. It stays the same over restarts.
+    pub fn address(&self) -> String {
+        self.addr.to_string()
+    }
+
+    /// Returns client settings that suit this server. Connect with [`TestServer::address`]. The session timeout is 10 s.
+    pub fn client(&self) -> Builder {
+        Zoolock::builder().tick_time(Self::TICK).session_timeout(Duration::from_secs(10))
+    }
+
+    /// Connects a client.
+    ///
+    /// # Errors
+    /// As [`Builder::connect`].
+    pub async fn connect(&self) -> Result<Zoolock, Error> {
+        self.client().connect(&self.address()).await
+    }
+
+    /// Expires the session of the first contender in the lock directory `path`, such as `/locks/nightly`. Returns
+    /// false if there is none.
+    pub fn expire_holder(&self, path: &str) -> bool {
+        self.with(false, |server| {
+            let contenders = server.children(path).into_iter();
+            let first = contenders
+                .filter_map(|(name, session)| Some((Name::parse(&name)?.position(), session)))
+                .filter(|(_, session)| *session != 0)
+                .min();
+            first.is_some_and(|(_, session)| server.expire_session(session))
+        })
+    }
+
+    /// Expires all sessions and returns their number.
+    pub fn expire_sessions(&self) -> usize {
+        self.with(0, ServerHandle::expire_sessions)
+    }
+
+    /// Ends all connections. Clients reconnect at once: sessions and locks survive.
+    pub fn cut_connections(&self) {
+        self.with((), ServerHandle::cut_connections);
+    }
+
+    /// Moves the server's clocks forward, as if no client had sent anything for this time. Sessions with a shorter
+    /// timeout expire, and empty containers are deleted.
+    pub fn advance(&self, by: Duration) {
+        self.with((), |server| server.advance(by));
+    }
+
+    /// Returns the number of live sessions.
+    pub fn sessions(&self) -> usize {
+        self.with(0, ServerHandle::sessions)
+    }
+
+    /// Stops the server. It keeps znodes and sessions for [`TestServer::start_again`], and no time passes for them.
+    /// Does nothing if the server is stopped.
+    pub async fn stop(&self) {
+        let place = std::mem::replace(&mut *self.place(), Place::Changing);
+        let place = match place {
+            Place::Running(InProcess { thread, mut handle }) => {
+                let stopped = thread.handle().spawn(async move {
+                    handle.stop().await;
+                    handle
+                });
+                match stopped.await {
+                    Ok(handle) => Place::Stopped(handle.state()),
+                    Err(error) => std::panic::resume_unwind(error.into_panic()),
+                }
+            }
+            place => place,
+        };
+        *self.place() = place;
+    }
+
+    /// Starts the server again on the same port, with its znodes and sessions. Does nothing if the server runs.
+    ///
+    /// # Errors
+    /// [`Error::Unavailable`] if another program has taken the port.
+    pub async fn start_again(&self) -> Result<(), Error> {
+        let place = std::mem::replace(&mut *self.place(), Place::Changing);
+        let (place, result) = match place {
+            Place::Stopped(state) => match InProcess::start(builder(self.addr).resume(state.clone())).await {
+                Ok(server) => (Place::Running(server), Ok(())),
+                Err(error) => (Place::Stopped(state), Err(error)),
+            },
+            place => (place, Ok(())),
+        };
+        *self.place() = place;
+        result
+    }
+
+    fn with<T>(&self, stopped: T, act: impl FnOnce(&ServerHandle) -> T) -> T {
+        match &*self.place() {
+            Place::Running(server) => act(&server.handle),
+            Place::Stopped(_) | Place::Changing => stopped,
+        }
+    }
+
+    fn place(&self) -> MutexGuard<'_, Place> {
+        self.place.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn builder(addr: SocketAddr) -> zoolock_server::Builder {
+    Server::builder().listen(addr).tick(TestServer::TICK).max_session_timeout(LONGEST)
+}
+
+impl std::fmt::Debug for TestServer {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("TestServer").field("addr", &self.addr).finish_non_exhaustive()
+    }
+}

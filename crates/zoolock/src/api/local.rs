@@ -1,0 +1,229 @@
+//! Locks inside one process, for tests of code that works under a lock.
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use async_io::Timer;
+use tokio::sync::watch;
+use zoolock_core::{FencingToken, Zxid};
+
+use crate::api::locker::{Hold, Locker};
+use crate::base::error::{Error, LossReason};
+use crate::base::path::{DEFAULT_ROOT, LockPath};
+use crate::base::sync::lock;
+
+/// A [`Locker`] in memory: no server, no thread, and as fair as the real one. Clones share their locks.
+///
+/// It checks keys as [`Zoolock`](crate::Zoolock) does, and `nightly` is `/locks/nightly`. It needs no runtime. It uses the
+/// clock of the machine, even if the clock of a runtime is paused.
+///
+/// A lock is never lost by itself. [`LocalLocker::expire`] takes it away, to test the reaction of your code.
+///
+/// # Examples
+/// ```
+/// use std::time::Duration;
+/// use zoolock::{Error, Hold, LocalLocker, Locker, LossReason};
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() {
+/// let locker = LocalLocker::new();
+/// let outcome = locker.with_lock("nightly", Duration::from_secs(1), |guard| {
+///     assert!(locker.expire("nightly"));
+///     async move {
+///         // What your program does now is what you want to test.
+///         assert_eq!(guard.lost().await, LossReason::SessionExpired);
+///         assert!(!guard.is_valid());
+///     }
+/// });
+/// assert!(matches!(outcome.await, Err(Error::Lost { .. })));
+/// # }
+/// ```
+#[derive(Clone, Default)]
+pub struct LocalLocker {
+    world: Arc<Mutex<World>>,
+}
+
+#[derive(Default)]
+struct World {
+    /// The number of contenders that have ever queued.
+    joined: u64,
+    /// The contenders of each lock, the holder first. A lock without contenders has no entry.
+    queues: HashMap<LockPath, VecDeque<Contender>>,
+}
+
+struct Contender {
+    number: u64,
+    standing: watch::Sender<Standing>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Standing {
+    Waiting,
+    Holding,
+    Released,
+    Lost(LossReason),
+}
+
+impl LocalLocker {
+    /// Creates a locker without contenders.
+    pub fn new() -> LocalLocker {
+        LocalLocker::default()
+    }
+
+    /// Takes the lock away from its holder, as an expired session would. The holder's [`lost`](Hold::lost) resolves with
+    /// [`LossReason::SessionExpired`], and the next waiter gets the lock. Returns false if the lock has no holder.
+    pub fn expire(&self, key: &str) -> bool {
+        let Ok(path) = parse(key) else { return false };
+        let world = &mut *lock(&self.world);
+        let Some(holder) = world.queues.get(&path).and_then(VecDeque::front).map(|c| c.number) else {
+            return false;
+        };
+        world.leave(&path, holder, Standing::Lost(LossReason::SessionExpired));
+        true
+    }
+
+    /// Returns the number of contenders: the holder and the waiters.
+    pub fn queued(&self, key: &str) -> usize {
+        let Ok(path) = parse(key) else { return 0 };
+        lock(&self.world).queues.get(&path).map_or(0, VecDeque::len)
+    }
+
+    fn join(&self, path: LockPath) -> LocalGuard {
+        let world = &mut *lock(&self.world);
+        world.joined += 1;
+        let number = world.joined;
+        let queue = world.queues.entry(path.clone()).or_default();
+        let first = if queue.is_empty() { Standing::Holding } else { Standing::Waiting };
+        let (sender, standing) = watch::channel(first);
+        queue.push_back(Contender { number, standing: sender });
+        LocalGuard { locker: self.clone(), path, number, standing, kept: Arc::default() }
+    }
+}
+
+impl Locker for LocalLocker {
+    type Guard = LocalGuard;
+
+    async fn with_lock<T, F, Fut>(&self, key: &str, timeout: Duration, work: F) -> Result<T, Error>
+    where
+        T: Send,
+        F: FnOnce(LocalGuard) -> Fut + Send,
+        Fut: Future<Output = T> + Send,
+    {
+        let path = parse(key)?;
+        let began = Instant::now();
+        let mut guard = self.join(path.clone());
+        tokio::select! {
+            biased;
+            () = guard.granted() => {}
+            _ = Timer::after(timeout) => {
+                let waited = began.elapsed();
+                return Err(Error::Timeout { path: path.to_string(), waited, held_here: true });
+            }
+        }
+        if let Standing::Lost(reason) = guard.standing() {
+            // The lock was taken away before this future was polled.
+            return Err(Error::Lost { path: path.to_string(), reason });
+        }
+        let (standing, kept) = (guard.standing.clone(), Arc::downgrade(&guard.kept));
+        let work = work(guard);
+        if kept.strong_count() == 0 {
+            return Err(crate::api::locker::not_taken_along(path.as_str()));
+        }
+        let value = work.await;
+        match *standing.borrow() {
+            // A guard that the work returned with its value belongs to the caller.
+            Standing::Lost(reason) if kept.strong_count() == 0 => {
+                Err(Error::Lost { path: path.to_string(), reason })
+            }
+            _ => Ok(value),
+        }
+    }
+}
+
+impl std::fmt::Debug for LocalLocker {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        // The locks that have a holder.
+        let locks = lock(&self.world).queues.len();
+        f.debug_struct("LocalLocker").field("locks", &locks).finish_non_exhaustive()
+    }
+}
+
+/// A guard of a lock of a [`LocalLocker`]. Dropping it releases the lock.
+#[must_use = "the lock is released when the guard is dropped"]
+pub struct LocalGuard {
+    locker: LocalLocker,
+    path: LockPath,
+    number: u64,
+    standing: watch::Receiver<Standing>,
+    /// Dropped with the guard, so that `with_lock` sees whether the guard still exists.
+    kept: Arc<()>,
+}
+
+impl LocalGuard {
+    async fn granted(&mut self) {
+        // The sender lives as long as the contender is in the queue. The receiver keeps the last value.
+        let _ = self.standing.wait_for(|standing| *standing != Standing::Waiting).await;
+    }
+
+    fn standing(&self) -> Standing {
+        *self.standing.borrow()
+    }
+}
+
+impl Hold for LocalGuard {
+    fn token(&self) -> FencingToken {
+        FencingToken::new(0, Zxid(self.number as i64), 0)
+    }
+
+    fn is_valid(&self) -> bool {
+        self.standing() == Standing::Holding
+    }
+
+    async fn lost(&self) -> LossReason {
+        let mut standing = self.standing.clone();
+        let known = standing.wait_for(|standing| matches!(standing, Standing::Lost(_))).await;
+        match known.as_deref() {
+            Ok(Standing::Lost(reason)) => *reason,
+            _ => unreachable!("a guard stands in the queue until it is lost"),
+        }
+    }
+}
+
+impl Drop for LocalGuard {
+    fn drop(&mut self) {
+        lock(&self.locker.world).leave(&self.path, self.number, Standing::Released);
+    }
+}
+
+impl std::fmt::Debug for LocalGuard {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("LocalGuard")
+            .field("path", &self.path)
+            .field("token", &self.token())
+            .finish_non_exhaustive()
+    }
+}
+
+impl World {
+    /// Removes a contender from the queue, if it is there. Then the first remaining contender holds the lock.
+    fn leave(&mut self, path: &LockPath, number: u64, last: Standing) {
+        let Some(queue) = self.queues.get_mut(path) else { return };
+        let Ok(place) = queue.binary_search_by_key(&number, |contender| contender.number) else { return };
+        if let Some(contender) = queue.remove(place) {
+            contender.standing.send_replace(last);
+        }
+        match queue.front() {
+            Some(next) => {
+                next.standing.send_if_modified(|standing| {
+                    std::mem::replace(standing, Standing::Holding) == Standing::Waiting
+                });
+            }
+            None => drop(self.queues.remove(path)),
+        }
+    }
+}
+
+fn parse(key: &str) -> Result<LockPath, Error> {
+    LockPath::parse(key, DEFAULT_ROOT)
+}

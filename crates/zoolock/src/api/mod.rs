@@ -1,0 +1,19 @@
+//! The public types.
+
+pub(crate) mod acquire_methods;
+pub mod blocking;
+pub(crate) mod builder;
+#[cfg(feature = "embedded")]
+pub(crate) mod embedded;
+pub(crate) mod guard;
+pub(crate) mod local;
+pub(crate) mod locker;
+pub(crate) mod multi;
+pub(crate) mod mutex;
+pub(crate) mod owner;
+pub(crate) mod rwlock;
+pub(crate) mod semaphore;
+pub(crate) mod sharded;
+#[cfg(feature = "simulation")]
+pub mod sim;
+pub(crate) mod zoolock;

@@ -1,0 +1,32 @@
+//! A check for the caller's own ZooKeeper transaction.
+
+/// A check for the caller's own ZooKeeper transaction: the server carries the transaction out only while the lock is held.
+///
+/// ZooKeeper compares versions, not creators of znodes. If the whole lock directory is deleted and created again, the
+/// same name can belong to another holder. A resource that keeps the fencing token is safe from that, too. If the
+/// tasks of a process share a queue position ([`Mutex::batching`](crate::Mutex::batching)), the check tells processes
+/// apart, not tasks: a transaction that is under way when the next task gets the lock is carried out.
+///
+/// ```no_run
+/// # async fn example(zl: zoolock::Zoolock, client: zookeeper_client::Client) -> Result<(), Box<dyn std::error::Error>> {
+/// let guard = zl.mutex("nightly").lock().await?;
+/// let check = guard.check();
+/// let mut transaction = client.new_check_writer(&check.path, Some(check.version))?;
+/// transaction.add_set_data("/state", b"done", None)?;
+/// transaction.commit().await?; // refused if the lock is lost
+/// # Ok(()) }
+/// ```
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub struct Check {
+    /// Path of the znode that must exist, including the chroot of the connect string.
+    pub path: String,
+    /// Version to check: -1, which matches any version.
+    pub version: i32,
+}
+
+impl Check {
+    pub(crate) fn of(path: String) -> Check {
+        Check { path, version: -1 }
+    }
+}

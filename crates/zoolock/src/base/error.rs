@@ -1,0 +1,161 @@
+//! Errors, by what the caller can do about them.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use zoolock_core::contender::{Loss, SessionEnd};
+
+/// An error of the lock library. Messages name the lock or the address, and the next step.
+#[derive(Debug, Clone, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// The lock is busy: the server still answers at the end of the wait, and has not granted the lock. An outage is
+    /// [`Error::Unavailable`].
+    #[error("lock {path}: not acquired within {waited:?}; {}", next_step(*held_here))]
+    Timeout {
+        /// The lock.
+        path: String,
+        /// The time of the wait.
+        waited: Duration,
+        /// Set if a guard of this client holds the lock, and must be released first. That guard may belong to the caller,
+        /// which then waits for itself, or to another task.
+        held_here: bool,
+    },
+    /// The lock is lost. Work under the lock may have overlapped with the next holder's.
+    #[error("lock {path}: lost, {reason}")]
+    Lost {
+        /// The lock.
+        path: String,
+        /// The reason.
+        reason: LossReason,
+    },
+    /// Another client deleted the znode of the acquisition in the queue. The lock was not acquired.
+    #[error("lock {path}: another client removed us from the queue; ask again")]
+    Removed {
+        /// The lock.
+        path: String,
+    },
+    /// No server can be reached, or none answers. A later attempt may succeed.
+    #[error("{address}: {message}")]
+    Unavailable {
+        /// The addresses of the servers.
+        address: String,
+        /// The cause, and what to do.
+        message: String,
+        /// The underlying error.
+        #[source]
+        source: Option<Arc<dyn std::error::Error + Send + Sync>>,
+    },
+    /// The server refuses: credentials, access control or quota.
+    #[error("{subject}: {message}")]
+    Denied {
+        /// The lock or the address.
+        subject: String,
+        /// The refusal, and what to do.
+        message: String,
+    },
+    /// An argument is invalid, or does not fit the lock or the client.
+    #[error("{input}: {message}")]
+    Invalid {
+        /// The input.
+        input: String,
+        /// The mistake, and what to do.
+        message: String,
+    },
+    /// The lock cannot be acquired in this way, and waiting would not help: for example, another contender has precedence.
+    #[error("lock {path}: {message}")]
+    Conflict {
+        /// The lock.
+        path: String,
+        /// The obstacle, and what to do.
+        message: String,
+    },
+    /// The queue has clients of other libraries that ignore this client's znodes, or each other's. Two could hold at once.
+    #[error("lock {path}: {message}")]
+    Neighbour {
+        /// The lock.
+        path: String,
+        /// The other client, and what to do.
+        message: String,
+    },
+    /// No holder or waiter of the lock has this ticket.
+    #[error("lock {path}: no holder or waiter has the token {ticket}; list them with `zoolock show`")]
+    NoSuchHolder {
+        /// The lock.
+        path: String,
+        /// The ticket.
+        ticket: String,
+    },
+    /// The server sent an answer that this library does not understand.
+    #[error("{subject}: {message}")]
+    Protocol {
+        /// The lock or the address.
+        subject: String,
+        /// The answer.
+        message: String,
+    },
+}
+
+/// The reason why a lock was lost.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum LossReason {
+    /// The session expired, or the server ended it.
+    SessionExpired,
+    /// Another client deleted the holder's znode, for example with `zoolock break`, or removed the directory.
+    Broken,
+    /// No server confirmed the session in time. Another client may hold the lock soon.
+    Unreachable,
+    /// This program closed the session.
+    Closed,
+    /// This process is a fork of the process that holds the lock. The other process may still hold it.
+    Forked,
+}
+
+impl std::fmt::Display for LossReason {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            LossReason::SessionExpired => "the session expired",
+            LossReason::Broken => "another client deleted its znode",
+            LossReason::Unreachable => "no server confirmed the session in time",
+            LossReason::Closed => "the session was closed",
+            LossReason::Forked => "it belongs to the process from which this one was forked",
+        })
+    }
+}
+
+impl From<Loss> for LossReason {
+    fn from(loss: Loss) -> Self {
+        match loss {
+            Loss::Broken => LossReason::Broken,
+            Loss::Unreachable => LossReason::Unreachable,
+            Loss::SessionOver(SessionEnd::Closed) => LossReason::Closed,
+            Loss::SessionOver(SessionEnd::Expired | SessionEnd::AuthFailed) => LossReason::SessionExpired,
+        }
+    }
+}
+
+/// Returns the advice for a lock that is busy.
+fn next_step(held_here: bool) -> &'static str {
+    match held_here {
+        true => {
+            "a guard of this client holds it; release that guard first (`lock_as` lets one owner hold a mutex several times)"
+        }
+        false => "wait longer, or look who holds it with `zoolock show`",
+    }
+}
+
+impl Error {
+    pub(crate) fn invalid(input: impl Into<String>, message: impl Into<String>) -> Error {
+        Error::Invalid { input: input.into(), message: message.into() }
+    }
+
+    pub(crate) fn unavailable(address: impl Into<String>, message: impl Into<String>) -> Error {
+        Error::Unavailable { address: address.into(), message: message.into(), source: None }
+    }
+
+    /// Returns the error for a client that was closed.
+    pub(crate) fn closed() -> Error {
+        Error::invalid("client", "was closed; connect again")
+    }
+}

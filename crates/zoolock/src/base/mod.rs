@@ -1,0 +1,20 @@
+//! Types that every layer uses: errors, paths, options, clocks, tasks, metrics and events.
+
+pub(crate) mod asker;
+pub(crate) mod chance;
+pub(crate) mod check;
+pub(crate) mod clock;
+pub(crate) mod error;
+pub(crate) mod events;
+#[cfg(feature = "simulation")]
+pub(crate) mod host;
+pub mod metrics;
+pub(crate) mod naming;
+pub(crate) mod options;
+pub(crate) mod path;
+pub(crate) mod previous;
+pub(crate) mod process;
+pub(crate) mod runtime_thread;
+pub(crate) mod sync;
+pub(crate) mod tasks;
+pub(crate) mod ticket;

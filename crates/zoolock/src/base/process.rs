@@ -1,0 +1,33 @@
+//! The process that a client belongs to.
+
+use crate::base::error::Error;
+
+/// The process that made a client. A fork copies the client, but not the threads that drive it, and the locks stay with the
+/// process that made the client.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Process(u32);
+
+impl Process {
+    pub(crate) fn current() -> Process {
+        Process(std::process::id())
+    }
+
+    /// Returns whether this is a forked copy of the process.
+    pub(crate) fn is_forked(self) -> bool {
+        std::process::id() != self.0
+    }
+
+    /// Fails in a forked process, before anything there can wait for a thread that does not exist.
+    pub(crate) fn check(self) -> Result<(), Error> {
+        if self.is_forked() {
+            return Err(Error::invalid(
+                "client",
+                format!(
+                    "belongs to process {}, and this is a fork of that process; connect again here",
+                    self.0
+                ),
+            ));
+        }
+        Ok(())
+    }
+}

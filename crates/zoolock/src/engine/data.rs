@@ -1,0 +1,154 @@
+//! The data of a contender's znode, for people and tools. It contains no secret.
+
+use std::borrow::Cow;
+
+use serde::{Deserialize, Serialize};
+use zoolock_core::ContenderId;
+use zoolock_core::contender::Says;
+
+use crate::base::asker::Asker;
+
+/// The data of a contender's znode, as small JSON.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(crate) struct NodeData {
+    /// The UUID of the acquisition, by which it finds its znode again after a lost reply.
+    pub(crate) id: String,
+    pub(crate) kind: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) host: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) pid: Option<u32>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) program: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) note: Option<String>,
+    /// Time at which it queued, in milliseconds of Unix time by its own clock. For display only.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) since_ms: Option<u64>,
+    /// The owner, if the caller named one; see `asker.rs`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) owner: Option<Box<str>>,
+    /// The task or thread that acquires, if there is no named owner.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) task: Option<Box<str>>,
+    /// The acquisition of the reader that wants to write.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) of: Option<String>,
+    /// Set if it waited for permits, and has them.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub(crate) granted: bool,
+    /// Set if another client asks it to release.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub(crate) revoked: bool,
+    /// Set if it tracks crashes: it writes to the record when it begins to hold, even if no other contender does.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub(crate) tracks: bool,
+}
+
+/// The data with which ZooKeeper's recipe and Curator ask a holder to release.
+pub(crate) const REVOCATIONS: [&[u8]; 2] = [b"unlock", b"__REVOKE__"];
+
+/// Returns the flags in the data of a contender's znode. Any client may have written that data.
+pub(crate) fn says(data: &[u8]) -> Says {
+    if REVOCATIONS.contains(&data) {
+        return Says { revoked: true, ..Says::default() };
+    }
+    serde_json::from_slice(data).map_or(Says::default(), |data: Signs<'_>| Says {
+        granted: data.granted,
+        revoked: data.revoked,
+        untracked: !data.tracks,
+    })
+}
+
+/// The part of [`NodeData`] that other contenders use. They read it at every hand-over.
+#[derive(Deserialize)]
+struct Signs<'a> {
+    /// Only data that this library has written has an id and a kind.
+    #[serde(borrow, rename = "id")]
+    _id: Cow<'a, str>,
+    #[serde(borrow, rename = "kind")]
+    _kind: Cow<'a, str>,
+    #[serde(default)]
+    granted: bool,
+    #[serde(default)]
+    revoked: bool,
+    #[serde(default)]
+    tracks: bool,
+}
+
+/// The identity of this client, as operators see it.
+#[derive(Debug, Clone)]
+pub(crate) struct Owner {
+    pub(crate) host: Option<String>,
+    pub(crate) program: Option<String>,
+    pub(crate) note: Option<String>,
+}
+
+impl Owner {
+    pub(crate) fn this_process() -> Owner {
+        let host =
+            rustix::system::uname().nodename().to_str().ok().filter(|h| !h.is_empty()).map(str::to_owned);
+        let program = std::env::current_exe()
+            .ok()
+            .and_then(|path| path.file_name().map(|name| name.to_string_lossy().into_owned()));
+        Owner { host, program, note: None }
+    }
+}
+
+/// The maximum length of a note in characters. Every client that lists the lock reads it.
+const MAX_NOTE: usize = 512;
+
+impl NodeData {
+    pub(crate) fn new(id: ContenderId, kind: &str, owner: &Owner, asker: Asker) -> NodeData {
+        let since = std::time::SystemTime::now()
+            .duration_since(std::time::UNIX_EPOCH)
+            .ok()
+            .map(|d| d.as_millis() as u64);
+        let short = |text: &Option<String>| text.as_ref().map(|t| t.chars().take(MAX_NOTE).collect());
+        NodeData {
+            id: id.to_string(),
+            kind: kind.to_owned(),
+            host: owner.host.clone(),
+            pid: Some(std::process::id()),
+            program: owner.program.clone(),
+            note: short(&owner.note),
+            since_ms: since,
+            owner: asker.owner,
+            task: asker.task,
+            of: None,
+            granted: false,
+            revoked: false,
+            tracks: false,
+        }
+    }
+
+    pub(crate) fn encode(&self) -> Vec<u8> {
+        let mut text = Vec::with_capacity(256);
+        serde_json::to_writer(&mut text, self).expect("strings and numbers always become JSON");
+        text
+    }
+
+    /// Returns the owner, for another znode of the same owner.
+    pub(crate) fn asker(&self) -> Asker {
+        Asker { owner: self.owner.clone(), task: self.task.clone() }
+    }
+
+    /// Returns the same data, with the flag that it was granted.
+    pub(crate) fn granted(&self, revoked: bool) -> NodeData {
+        NodeData { granted: true, revoked, ..self.clone() }
+    }
+
+    /// Returns the same data for a znode of another kind.
+    pub(crate) fn of_kind(&self, kind: &str) -> NodeData {
+        NodeData { kind: kind.to_owned(), ..self.clone() }
+    }
+
+    /// Returns whether this acquisition wrote it.
+    pub(crate) fn is_of(&self, id: ContenderId) -> bool {
+        self.id == id.to_string()
+    }
+
+    pub(crate) fn parse(data: &[u8]) -> Option<NodeData> {
+        serde_json::from_slice(data).ok()
+    }
+}

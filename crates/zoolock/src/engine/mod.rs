@@ -1,0 +1,546 @@
+//! Runs the state machine of one acquisition over one session: sends the machine's requests, and reports every
+//! answer to it, once and in order.
+//!
+//! The machine is behind a mutex. It is stepped by the caller (start, cancel, release), by the session task
+//! (answers and watch events), and by the session. Requests are sent inside the step, under that mutex, so
+//! their order on the wire is the machine's order.
+//!
+//! The release of a dropped guard is deferred: it is sent before any other request of its session, or as soon
+//! as the runtime has a thread for it. The same task often acquires again at once. Then the server commits both
+//! in one transaction.
+//!
+//! The machine relies on the order that the server gives. Replies and watch events of a session come in one queue
+//! (`keeper/inbox.rs`), and are handled in its order. The answers of one acquisition also keep the order of its requests:
+//! a request that takes several calls delays the later ones.
+//!
+//! * `attend.rs`: the session task.
+//! * `lookout.rs`: detects contenders that ignore a holder's znode.
+//! * `machine.rs`: one lock or several.
+//! * `requests.rs`: translates the machine's requests into calls of the keeper.
+//! * `watches.rs`: the watches of an acquisition.
+
+mod attend;
+pub(crate) mod data;
+pub(crate) mod gather;
+mod lookout;
+mod machine;
+pub(crate) mod reader;
+mod requests;
+mod watches;
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use tokio::sync::Notify;
+use zoolock_core::contender::{
+    Departed, Grant, Loss, Mode, Node, Previous, Reason, Reply, Request, RequestId,
+};
+use zoolock_core::record::Left;
+use zoolock_core::{Action, Config, ContenderId, Event};
+
+use crate::base::asker::Asker;
+use crate::base::events::{Listeners, LockEvent};
+use crate::base::metrics::AcquireMetrics;
+use crate::base::path::LockPath;
+use crate::base::sync::lock;
+use crate::base::tasks::Task;
+use crate::base::ticket::Ticket;
+use crate::engine::data::NodeData;
+use crate::session::Session;
+
+use machine::Machine;
+use requests::{Arrived, Expected};
+use watches::{SetWatch, Watches};
+
+/// One acquisition, from the first request to the last clean-up.
+pub(crate) struct Acquisition {
+    session: Arc<Session>,
+    id: ContenderId,
+    /// One per lock.
+    directories: Arc<[LockPath]>,
+    config: Config,
+    data: NodeData,
+    reserved: usize,
+    listeners: Listeners,
+    /// Epoch of the tickets.
+    epoch: u32,
+    state: Mutex<State>,
+    changed: Notify,
+    /// Notified when the last request in flight is answered.
+    settled: Notify,
+}
+
+struct State {
+    machine: Machine,
+    /// The requests whose answers were not handled, in their order.
+    in_flight: VecDeque<InFlight>,
+    watches: Watches,
+    tasks: Vec<Task>,
+    progress: Progress,
+    lost: Option<Loss>,
+    departed: Option<Departed>,
+    revoked: bool,
+    downgraded: Option<Node>,
+    /// The way in which the previous holder left, if that was read after the grant.
+    previous: Option<Previous>,
+    ticket: Option<Ticket>,
+    /// Set once the listeners know that it is queued.
+    queued: bool,
+    /// Number of answers of the server.
+    answers: u64,
+    /// Set if the last read of the directory on this connection has shown that the lock is not free.
+    is_busy: bool,
+    /// Set if the lock was busy when the acquisition failed.
+    was_busy: bool,
+    /// Set while the caller does not wait for the requests that are sent.
+    in_background: bool,
+    over: bool,
+    /// The message of the last refusal.
+    refusal_message: String,
+    metrics: AcquireMetrics,
+}
+
+/// Maximum number of answer timeouts that an attempt may use, as long as the server answers.
+const MAX_ANSWER_TIMES: u32 = 5;
+
+/// A request that was sent.
+struct InFlight {
+    id: RequestId,
+    expected: Expected,
+    /// Set if a success proves that the leader knows the session.
+    writes: bool,
+    /// Set if it deletes a znode of this acquisition.
+    departs: bool,
+    /// The watch that it sets.
+    watch: Option<SetWatch>,
+    /// The time at which it was written, once that is known.
+    sent: Option<zoolock_client::Instant>,
+    /// The answer, while it waits for the answers to earlier requests.
+    arrived: Option<Arrived>,
+}
+
+/// The progress of an acquisition.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Progress {
+    Pending,
+    Granted(Grant),
+    Failed(Reason),
+}
+
+impl Acquisition {
+    /// Sends the first flight and returns at once.
+    pub(crate) fn start(
+        session: Arc<Session>,
+        directories: Arc<[LockPath]>,
+        id: ContenderId,
+        config: Config,
+        data: NodeData,
+        reserved: usize,
+        (listeners, epoch, metrics): (Listeners, u32, AcquireMetrics),
+    ) -> Arc<Acquisition> {
+        let machine = Machine::new(config.clone(), directories.len());
+        let acquisition = Arc::new(Acquisition {
+            session,
+            id,
+            directories,
+            config,
+            data,
+            reserved,
+            listeners,
+            epoch,
+            state: Mutex::new(State {
+                machine,
+                in_flight: VecDeque::new(),
+                watches: Watches::default(),
+                tasks: Vec::new(),
+                progress: Progress::Pending,
+                lost: None,
+                departed: None,
+                revoked: false,
+                downgraded: None,
+                previous: None,
+                ticket: None,
+                queued: false,
+                answers: 0,
+                is_busy: false,
+                was_busy: false,
+                in_background: false,
+                over: false,
+                refusal_message: String::new(),
+                metrics,
+            }),
+            changed: Notify::new(),
+            settled: Notify::new(),
+        });
+        acquisition.session.enter(acquisition.clone());
+        acquisition.step(&mut lock(&acquisition.state), Event::Start);
+        if let Some(end) = acquisition.session.end() {
+            // The session ended before it knew of this acquisition.
+            acquisition.handle_event(Event::SessionOver(end));
+        }
+        acquisition
+    }
+
+    pub(crate) fn id(&self) -> ContenderId {
+        self.id
+    }
+
+    /// Returns the owner.
+    pub(crate) fn asker(&self) -> Asker {
+        self.data.asker()
+    }
+
+    pub(crate) fn session(&self) -> &Arc<Session> {
+        &self.session
+    }
+
+    /// Returns the directories of its locks; there is at least one.
+    pub(crate) fn directories(&self) -> &[LockPath] {
+        &self.directories
+    }
+
+    /// Returns the znode in the first directory, if there is one.
+    pub(crate) fn node(&self) -> Option<Node> {
+        lock(&self.state).machine.node(0)
+    }
+
+    /// Returns the message of the server's last refusal.
+    pub(crate) fn refusal_message(&self) -> String {
+        lock(&self.state).refusal_message.clone()
+    }
+
+    /// Returns whether the lock was busy, as far as the server has answered, when the acquisition failed.
+    pub(crate) fn was_busy(&self) -> bool {
+        lock(&self.state).was_busy
+    }
+
+    /// Returns whether only clean-up is left.
+    pub(crate) fn is_leaving(&self) -> bool {
+        lock(&self.state).machine.is_leaving()
+    }
+
+    /// Steps the machine with an event, and runs the actions.
+    pub(crate) fn handle_event(self: &Arc<Self>, event: Event) {
+        self.handle_event_in(&mut lock(&self.state), event);
+    }
+
+    fn handle_event_in(self: &Arc<Self>, state: &mut State, event: Event) {
+        let ends = matches!(event, Event::Release(_) | Event::Cancel | Event::TimedOut | Event::Downgrade);
+        if ends && !self.session.keeper().is_some_and(|keeper| keeper.is_connected()) {
+            // Reports the disconnect before the session does: the machine then checks its znode before it deletes it.
+            self.step(state, Event::Disconnected);
+        }
+        let gave_up = event == Event::Cancel && matches!(state.progress, Progress::Pending);
+        let is_end = matches!(event, Event::SessionOver(_));
+        self.step(state, event);
+        if is_end {
+            self.expect_no_answers(state);
+        }
+        if gave_up {
+            state.metrics.cancelled();
+            self.listeners.tell(LockEvent::GaveUp);
+        }
+    }
+
+    /// Reports to the machine after `patience` that the deadline has passed. Before, it waits until the server has shown whether
+    /// the lock is busy, unless nothing is answered for `answer_time`. The task may be aborted.
+    pub(crate) fn give_up_after(self: &Arc<Self>, patience: Duration, answer_time: Duration) -> Task {
+        let acquisition = self.clone();
+        self.session.tasks().spawn(async move {
+            tokio::time::sleep(patience).await;
+            let known = acquisition.is_known(answer_time).await;
+            if matches!(lock(&acquisition.state).progress, Progress::Pending) {
+                let answers = known && acquisition.is_answered(answer_time).await;
+                lock(&acquisition.state).is_busy = answers;
+                acquisition.handle_event(Event::TimedOut);
+            }
+        })
+    }
+
+    /// Waits until the server has shown that the lock is busy, or the acquisition is decided. Returns false if before that
+    /// nothing is answered for `answer_time`, or [`MAX_ANSWER_TIMES`] have passed.
+    async fn is_known(&self, answer_time: Duration) -> bool {
+        // An attempt that does not wait ends by itself if the lock is busy.
+        let waits = self.config.mode == Mode::Wait;
+        let is_known = |state: &State| {
+            (waits && (state.is_busy || state.machine.is_waiting()))
+                || !matches!(state.progress, Progress::Pending)
+        };
+        let known = self.wait(|state| is_known(state).then_some(()));
+        tokio::pin!(known);
+        let mut rounds = 0;
+        while rounds < MAX_ANSWER_TIMES {
+            let before = {
+                let state = lock(&self.state);
+                (state.machine.is_delaying(), state.answers)
+            };
+            if tokio::time::timeout(answer_time, known.as_mut()).await.is_ok() {
+                return true;
+            }
+            let state = lock(&self.state);
+            match (before.0 || state.machine.is_delaying(), state.answers == before.1) {
+                // The server has answered, and the caller asked for the delay. The delay may have ended just now.
+                (true, _) => {}
+                (false, true) => return false,
+                (false, false) => rounds += 1,
+            }
+        }
+        false
+    }
+
+    /// Returns whether the server answers one more request within `answer_time`. Then the answers to all earlier requests
+    /// have been handled, too.
+    async fn is_answered(&self, answer_time: Duration) -> bool {
+        let (Some(keeper), Some(path)) = (self.session.keeper(), self.directories.first()) else {
+            return false;
+        };
+        let answered = async {
+            if keeper.exists(path.as_str()).await.is_err_and(|error| !error.failure.is_answer()) {
+                return false;
+            }
+            loop {
+                let settled = self.settled.notified();
+                tokio::pin!(settled);
+                settled.as_mut().enable();
+                let is_settled = |state: &State| {
+                    state.in_flight.is_empty() || !matches!(state.progress, Progress::Pending)
+                };
+                if is_settled(&lock(&self.state)) {
+                    break;
+                }
+                settled.await;
+            }
+            true
+        };
+        tokio::time::timeout(answer_time, answered).await.unwrap_or(false)
+    }
+
+    // ---- for callers that wait ----
+
+    /// Waits for the grant or the failure.
+    pub(crate) async fn outcome(&self) -> Progress {
+        self.wait(|state| match state.progress {
+            Progress::Pending => None,
+            progress => Some(progress),
+        })
+        .await
+    }
+
+    pub(crate) fn is_decided(&self) -> bool {
+        !matches!(lock(&self.state).progress, Progress::Pending)
+    }
+
+    /// Waits until the server has shown that the lock is not free, or the acquisition is decided.
+    pub(crate) async fn is_busy_or_decided(&self) {
+        let is_known = |state: &State| state.is_busy || !matches!(state.progress, Progress::Pending);
+        self.wait(|state| is_known(state).then_some(())).await;
+    }
+
+    /// Waits until the lock is lost.
+    pub(crate) async fn lost(&self) -> Loss {
+        self.wait(|state| state.lost).await
+    }
+
+    pub(crate) fn is_lost(&self) -> Option<Loss> {
+        lock(&self.state).lost
+    }
+
+    /// Waits until another client asks for the release.
+    pub(crate) async fn revoked(&self) {
+        self.wait(|state| state.revoked.then_some(())).await;
+    }
+
+    pub(crate) fn is_revoked(&self) -> bool {
+        lock(&self.state).revoked
+    }
+
+    /// Waits until a holder has read its own znode, is asked to release, or has lost the lock. Starts the first read at once.
+    pub(crate) async fn own_node_read(&self) {
+        let knows = |state: &State| state.revoked || state.lost.is_some() || state.machine.watches_own();
+        if knows(&lock(&self.state)) {
+            return;
+        }
+        // After the grant only this read and retries sleep.
+        self.fire_timers_now();
+        self.wait(|state| knows(state).then_some(())).await;
+    }
+
+    /// Returns how the previous holder left, if that has been read since the grant.
+    pub(crate) fn previous(&self) -> Option<Previous> {
+        lock(&self.state).previous
+    }
+
+    /// Turns a writer into a reader. Returns the reader's znode, or how the lock was lost before that.
+    pub(crate) async fn downgrade(self: &Arc<Self>) -> Result<Node, Loss> {
+        self.handle_event(Event::Downgrade);
+        self.wait(|state| state.downgraded.map(Ok).or(state.lost.map(Err))).await
+    }
+
+    /// Returns whether the release is done.
+    pub(crate) fn has_departed(&self) -> bool {
+        lock(&self.state).departed.is_some()
+    }
+
+    /// Waits until the release is done.
+    pub(crate) async fn departed(&self) -> Departed {
+        self.wait(|state| state.departed).await
+    }
+
+    /// Releases the lock in the background.
+    pub(crate) fn release(self: &Arc<Self>) {
+        let left = left_by_this_thread();
+        let state = &mut *lock(&self.state);
+        state.in_background = true;
+        self.handle_event_in(state, Event::Release(left));
+        state.in_background = false;
+    }
+
+    async fn wait<T>(&self, ready: impl Fn(&State) -> Option<T>) -> T {
+        loop {
+            let changed = self.changed.notified();
+            tokio::pin!(changed);
+            changed.as_mut().enable();
+            if let Some(value) = ready(&lock(&self.state)) {
+                return value;
+            }
+            changed.await;
+        }
+    }
+
+    // ---- the machine ----
+
+    fn step(self: &Arc<Self>, state: &mut State, event: Event) {
+        let was_busy = state.is_busy;
+        let children = children_in(&event);
+        let others = children.map(|children| children.saturating_sub(1));
+        match children {
+            Some(children) => {
+                let own = u32::from(state.machine.node(0).is_some());
+                // Without other contenders, a lock with a delay may not be free yet.
+                let is_busy_elsewhere = self.directories.len() > 1 && state.is_busy;
+                state.is_busy = children > own || self.config.delay > 0 || is_busy_elsewhere;
+            }
+            None if event == Event::Disconnected => state.is_busy = false,
+            None => {}
+        }
+        let actions = state.machine.step(event, self.session.lease_valid());
+        // Callers wait for the other actions, or for the watch on the own znode.
+        let is_news = |action: &Action| !matches!(action, Action::Send(..) | Action::Unwatch(_));
+        let learns = state.is_busy && !was_busy;
+        let wakes = learns || state.machine.watches_own() || actions.iter().any(is_news);
+        let sends = actions.iter().filter(|action| matches!(action, Action::Send(..))).count();
+        // The first requests of an acquisition are one packet.
+        let _flight = self.session.keeper().filter(|_| sends > 1).map(|keeper| keeper.begin_flight());
+        for action in actions {
+            match action {
+                Action::Send(id, Request::Sleep(ms)) => self.sleep(id, ms),
+                Action::Send(id, request) => self.send(state, id, request),
+                Action::Unwatch(watch) => {
+                    if let Some(watch) = state.watches.forget(watch) {
+                        self.forget(watch);
+                    }
+                }
+                Action::Granted(grant) => {
+                    state.progress = Progress::Granted(grant);
+                    state.ticket = Some(Ticket::new(self.epoch, grant.node.czxid));
+                    state.metrics.granted();
+                    self.report(state, LockEvent::Acquired);
+                    self.monitor_queue(state);
+                }
+                Action::Previous(previous) => state.previous = Some(previous),
+                Action::Failed(reason) => {
+                    state.was_busy = state.is_busy && self.session.is_up();
+                    state.progress = Progress::Failed(reason);
+                    state.metrics.failed(reason, state.was_busy);
+                    self.listeners.tell(LockEvent::GaveUp);
+                }
+                Action::Lost(loss) => {
+                    state.lost = Some(loss);
+                    state.metrics.lost(loss);
+                    self.report(state, |ticket| LockEvent::Lost(ticket, loss.into()));
+                }
+                Action::Released(how) => {
+                    state.departed = Some(how);
+                    state.metrics.released();
+                    if how == Departed::Clean {
+                        self.report(state, LockEvent::Released);
+                    }
+                }
+                Action::Revoked => {
+                    state.revoked = true;
+                    state.metrics.revoked();
+                    self.report(state, LockEvent::Revoked);
+                }
+                Action::Downgraded(node) => {
+                    state.downgraded = Some(node);
+                    state.metrics.change_kind("reader");
+                    state.ticket = Some(Ticket::new(self.epoch, node.czxid));
+                }
+                Action::Over => self.finish(state),
+            }
+        }
+        if let Some(others) = others.filter(|_| state.machine.node(0).is_some()) {
+            state.metrics.record_queue(others);
+        }
+        if let Some(ahead) = others.filter(|&ahead| ahead > 0)
+            && !state.queued
+            && matches!(state.progress, Progress::Pending)
+            && state.machine.node(0).is_some()
+        {
+            state.queued = true;
+            self.listeners.tell(LockEvent::Queued { ahead });
+        }
+        if wakes {
+            self.changed.notify_waiters();
+        }
+    }
+
+    /// Starts to look for contenders that ignore the holder's znode, if there may be a listener.
+    fn monitor_queue(self: &Arc<Self>, state: &mut State) {
+        if self.listeners.may_have_listeners() {
+            let looking = lookout::monitor_queue(Arc::downgrade(self), self.directories.len());
+            state.tasks.push(self.session.tasks().spawn(looking));
+        }
+    }
+
+    fn report(&self, state: &State, event: impl FnOnce(Ticket) -> LockEvent) {
+        if let Some(ticket) = state.ticket {
+            self.listeners.tell(event(ticket));
+        }
+    }
+
+    fn finish(&self, state: &mut State) {
+        state.over = true;
+        state.tasks.drain(..).for_each(|task| task.abort());
+        self.expect_no_answers(state);
+        while let Some(watch) = state.watches.pop() {
+            self.forget(watch);
+        }
+        self.session.leave(self.id, self.reserved);
+    }
+
+    fn expect_no_answers(&self, state: &mut State) {
+        state.in_flight.clear();
+        self.settled.notify_waiters();
+    }
+
+    fn forget(&self, watch: SetWatch) {
+        if let Some(keeper) = self.session.keeper() {
+            keeper.forget(watch.key, self.id, watch.number);
+        }
+    }
+}
+
+/// Returns the number of children, from a read of the directory that was sent with the create, or soon after it.
+fn children_in(event: &Event) -> Option<u32> {
+    match event {
+        Event::Answer(_, Ok(Reply::Directory(directory))) => Some(directory.children),
+        _ => None,
+    }
+}
+
+/// Returns how this thread leaves a lock that it releases now.
+pub(crate) fn left_by_this_thread() -> Left {
+    if std::thread::panicking() { Left::Panicked } else { Left::Released }
+}

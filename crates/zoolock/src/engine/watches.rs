@@ -1,0 +1,97 @@
+//! The watches of one acquisition.
+
+use zoolock_core::contender::WatchId;
+
+use crate::zk::keeper::{WatchKey, WatchNumber};
+
+/// A watch that the server has, or that a request sets.
+pub(super) struct SetWatch {
+    /// The machine's id.
+    pub(super) id: WatchId,
+    pub(super) number: WatchNumber,
+    pub(super) key: WatchKey,
+}
+
+/// The watches that the machine knows.
+#[derive(Default)]
+pub(super) struct Watches {
+    set: Vec<SetWatch>,
+    /// The watches that fired before the answer that set them was handled, and whether their znode was deleted.
+    early: Vec<(WatchNumber, bool)>,
+    last: WatchNumber,
+}
+
+impl Watches {
+    /// Returns the number of a new watch.
+    pub(super) fn new_number(&mut self) -> WatchNumber {
+        self.last.0 += 1;
+        self.last
+    }
+
+    /// Adds a watch. If it has fired already, returns whether its znode was deleted.
+    pub(super) fn add(&mut self, watch: SetWatch) -> Option<bool> {
+        let early = self.early.iter().position(|(number, _)| *number == watch.number);
+        self.set.push(watch);
+        early.map(|at| self.early.swap_remove(at).1)
+    }
+
+    /// Removes a watch that has fired. Returns `None` for a watch that the machine has forgotten.
+    pub(super) fn fired(&mut self, number: WatchNumber) -> Option<WatchId> {
+        let at = self.set.iter().position(|watch| watch.number == number)?;
+        Some(self.set.swap_remove(at).id)
+    }
+
+    /// Keeps an event until its watch is added.
+    pub(super) fn fired_early(&mut self, number: WatchNumber, is_deleted: bool) {
+        self.early.push((number, is_deleted));
+    }
+
+    /// Removes a watch that the machine forgets.
+    pub(super) fn forget(&mut self, id: WatchId) -> Option<SetWatch> {
+        let at = self.set.iter().position(|watch| watch.id == id)?;
+        Some(self.set.swap_remove(at))
+    }
+
+    /// Removes any watch.
+    pub(super) fn pop(&mut self) -> Option<SetWatch> {
+        self.set.pop()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::zk::keeper::WatchKind;
+
+    const ID: WatchId = WatchId(0);
+
+    fn watch(watches: &mut Watches, path: &str) -> SetWatch {
+        SetWatch { id: ID, number: watches.new_number(), key: (path.to_owned(), WatchKind::Data) }
+    }
+
+    #[test]
+    fn event_of_a_forgotten_watch_is_ignored() {
+        let mut watches = Watches::default();
+        let predecessor = watch(&mut watches, "/locks/x/lock-0000000001");
+        let old = predecessor.number;
+        assert_eq!(watches.add(predecessor), None);
+        assert_eq!(watches.forget(ID).map(|watch| watch.number), Some(old));
+        let own = watch(&mut watches, "/locks/x/lock-0000000002");
+        let new = own.number;
+        // Also while the request that sets the next watch is in flight.
+        assert_eq!(watches.fired(old), None);
+        assert_eq!(watches.add(own), None);
+        assert_eq!(watches.fired(old), None);
+        assert_eq!(watches.fired(new), Some(ID));
+        assert_eq!(watches.fired(new), None, "a watch fires once");
+    }
+
+    #[test]
+    fn early_event_is_that_of_its_own_watch() {
+        let mut watches = Watches::default();
+        let (first, second) = (watch(&mut watches, "/locks/a"), watch(&mut watches, "/locks/b"));
+        watches.fired_early(second.number, true);
+        assert_eq!(watches.add(first), None);
+        assert_eq!(watches.add(second), Some(true));
+    }
+}

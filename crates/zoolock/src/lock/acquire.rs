@@ -1,0 +1,631 @@
+//! Acquires a lock of any kind: from the name to the grant.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use tracing::Instrument as _;
+use zoolock_core::contender::{Failure, Kind, Mode, Reason, Refusal, SessionEnd};
+use zoolock_core::layout::Layout;
+use zoolock_core::names::{Names, Role};
+use zoolock_core::{Config, Rules, Sequence};
+
+use crate::base::clock;
+use crate::base::error::{Error, LossReason};
+use crate::base::events::LockEvent;
+use crate::base::metrics::{AcquireMetrics, kind_name};
+use crate::base::naming::{self, Naming};
+use crate::base::options::Options;
+use crate::base::path::LockPath;
+use crate::base::process::Process;
+use crate::base::tasks::Task;
+use crate::engine::data::NodeData;
+use crate::engine::gather::Gathered;
+use crate::engine::reader::Reader;
+use crate::engine::{Acquisition, Progress};
+use crate::lock::context::Context;
+use crate::lock::held::Held;
+use crate::lock::tenure::{self, Known};
+use crate::session::{Session, WATCHED_BYTES, WatchReservation};
+use crate::zk::keeper::{Keeper, NO_IDENTITY};
+
+/// The common part of the public lock types: the names and the options.
+#[derive(Clone)]
+pub(crate) struct Lock {
+    pub(crate) context: Context,
+    /// One name, or the names of a multi-lock.
+    pub(crate) names: Vec<String>,
+    /// The directories of these names, or the reason why they cannot be acquired.
+    pub(crate) directories: Result<Arc<[LockPath]>, Error>,
+    pub(crate) options: Options,
+    /// The tenures of a handle whose tasks share one queue position.
+    pub(crate) tenure: Option<Known>,
+    /// For a semaphore: set once its directory was found to be no foreign semaphore. `None` for other kinds.
+    pub(crate) layout_checked: Option<Arc<AtomicBool>>,
+}
+
+/// The time to wait for a lock.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Patience {
+    /// Do not wait.
+    Try,
+    Until(Instant),
+    ForEver,
+}
+
+impl Patience {
+    pub(crate) fn timeout(timeout: Duration) -> Patience {
+        Patience::Until(crate::base::clock::deadline_after(timeout))
+    }
+
+    /// Returns the time to wait for a server that does not answer: until `answer_by` at least.
+    fn at_least(self, answer_by: Instant) -> Patience {
+        match self {
+            Patience::Try => Patience::Until(answer_by),
+            Patience::Until(deadline) => Patience::Until(deadline.max(answer_by)),
+            Patience::ForEver => Patience::ForEver,
+        }
+    }
+}
+
+impl Lock {
+    pub(crate) fn new(context: Context, names: Vec<String>) -> Lock {
+        let directories = directories(&context, &names);
+        Lock { options: context.options(), context, names, directories, tenure: None, layout_checked: None }
+    }
+
+    /// Returns the first name, as it was given.
+    pub(crate) fn name(&self) -> &str {
+        self.names.first().map_or("", String::as_str)
+    }
+
+    /// Returns the path of the first lock directory, without the chroot; the given name if it is invalid.
+    pub(crate) fn path(&self) -> String {
+        match self.context.path(self.name()) {
+            Ok(path) => self.context.shown(path.as_str()).to_owned(),
+            Err(_) => self.name().to_owned(),
+        }
+    }
+
+    pub(crate) fn directory(&self) -> Result<LockPath, Error> {
+        self.context.path(self.name())
+    }
+
+    pub(crate) fn listen(&self, mut listener: impl FnMut(LockEvent) + Send + 'static) {
+        let mut events = self.options.listeners.subscribe();
+        // Not on the thread that renews the leases: the listener may block, and may call this library.
+        let listen = move || {
+            while let Some(event) = futures_lite::future::block_on(events.next()) {
+                listener(event);
+            }
+        };
+        if let Err(error) = std::thread::Builder::new().name("zoolock-listener".to_owned()).spawn(listen) {
+            tracing::warn!(%error, "cannot start a thread for a listener; it gets no events");
+        }
+    }
+
+    /// Waits until the lock is granted.
+    pub(crate) async fn lock(&self, kind: Kind) -> Result<Held, Error> {
+        let held = self.acquire(kind, Patience::ForEver).await?;
+        Ok(held.expect("a wait without a deadline ends with the lock or an error"))
+    }
+
+    /// Waits until a deadline.
+    pub(crate) async fn lock_until(&self, kind: Kind, deadline: Instant) -> Result<Held, Error> {
+        let began = clock::monotonic();
+        // Tasks that share a queue position wait in this process. There, a wait of zero time would not try the lock.
+        let patience = match self.options.tenure {
+            Some(_) if deadline <= began => Patience::Try,
+            _ => Patience::Until(deadline),
+        };
+        let held = self.acquire(kind, patience).await?;
+        held.ok_or_else(|| self.timed_out(kind, began))
+    }
+
+    /// Returns the error of a wait since `began` for a lock that is busy.
+    pub(crate) fn timed_out(&self, kind: Kind, began: Instant) -> Error {
+        let waited = clock::monotonic() - began;
+        Error::Timeout { path: self.path(), waited, held_here: self.is_held_here(kind) }
+    }
+
+    /// Returns whether guards of this client hold the lock, and an acquisition of this kind waits for them.
+    fn is_held_here(&self, kind: Kind) -> bool {
+        let Ok(directories) = self.directories() else { return false };
+        let sessions = self.context.sessions();
+        let here = sessions.iter().flat_map(|session| session.acquisitions_in(directories));
+        let own_reader = if let Kind::Upgrade { from } = kind { Some(from) } else { None };
+        let nodes = here.filter_map(|acquisition| acquisition.held_node());
+        let mut names =
+            nodes.filter(|node| Some(*node) != own_reader).map(|node| node.prefix.parsed(node.sequence));
+        match kind {
+            Kind::Mutex | Kind::Write | Kind::Upgrade { .. } => names.next().is_some(),
+            Kind::Read => names.any(|name| name.role == Role::Exclusive),
+            Kind::Upgradable => names.any(|name| name.role != Role::Shared),
+            Kind::Permits { take, size } => {
+                let taken: u64 = names.map(|name| u64::from(name.weight)).sum();
+                taken + u64::from(take) > u64::from(size)
+            }
+        }
+    }
+
+    /// Writes to the log if the lock is busy and held by this client. It is no error: several tasks of a client may wait for
+    /// each other.
+    async fn log_if_held_here(&self, acquisition: &Acquisition, kind: Kind) {
+        acquisition.is_busy_or_decided().await;
+        if !acquisition.is_decided() && self.is_held_here(kind) {
+            tracing::debug!(
+                "waits for a guard of this client; a task that holds that guard itself waits for ever"
+            );
+        }
+    }
+
+    /// Acquires the lock. Returns `None` if the lock is busy or the deadline has passed.
+    pub(crate) fn acquire(
+        &self,
+        kind: Kind,
+        patience: Patience,
+    ) -> impl Future<Output = Result<Option<Held>, Error>> + use<'_> {
+        // The fields are computed only if the span is enabled.
+        let span = tracing::debug_span!("lock", path = self.path(), kind = kind_name(kind, self.names.len()));
+        let acquired = async move {
+            self.context.process().check()?;
+            match self.options.tenure {
+                // Boxed, because it would enlarge the future of every handle.
+                Some(limits) => Box::pin(tenure::acquire(self, limits, patience)).await,
+                None => self.acquire_alone(kind, patience).await,
+            }
+        };
+        acquired.instrument(span)
+    }
+
+    /// Acquires the lock with a queue position of its own. If the session expires, queues again.
+    ///
+    /// Fails if the patience ends before the server has shown that the lock is busy, or if the server does not answer then.
+    /// The server has at least [`Builder::answer_timeout`](crate::Builder::answer_timeout) for a session, and for each answer.
+    pub(crate) async fn acquire_alone(&self, kind: Kind, patience: Patience) -> Result<Option<Held>, Error> {
+        self.names_for(kind)?;
+        let directories = self.directories()?;
+        let answer_by = patience.at_least(crate::base::clock::deadline_after(self.context.answer_timeout()));
+        let mut has_expired = false;
+        loop {
+            // Waiting for a session counts as waiting for the lock.
+            let mut metrics = AcquireMetrics::begin(kind_name(kind, directories.len()), self.label());
+            let reservation = match self.reserve(kind, directories, answer_by).await {
+                Ok(Some(reservation)) => reservation,
+                refused => {
+                    let may_retry = has_expired && matches!(refused, Err(Error::Unavailable { .. }));
+                    let error = refused.err().unwrap_or_else(|| self.no_answer());
+                    metrics.refused(&error);
+                    // The outage may end before the patience does.
+                    if !may_retry {
+                        return Err(error);
+                    }
+                    let pause = self.context.alarm(clock::monotonic() + REJOIN_PAUSE);
+                    if self.within(answer_by, pause).await.is_none() {
+                        return Err(self.no_answer());
+                    }
+                    continue;
+                }
+            };
+            let waiting = self.enqueue(reservation, kind, directories, patience, None, metrics)?;
+            match self.attempt(waiting, kind).await? {
+                Attempt::Held(held) => return Ok(Some(held)),
+                Attempt::Busy => return Ok(None),
+                Attempt::Unanswered => return Err(self.no_answer()),
+                Attempt::Again => has_expired = true,
+            }
+        }
+    }
+
+    /// Returns the error of an acquisition that ended in an outage. The lock may be busy or free.
+    pub(crate) fn no_answer(&self) -> Error {
+        let message =
+            format!("no answer in the time to wait for lock {}; check that the service runs", self.path());
+        Error::unavailable(self.context.endpoints(), message)
+    }
+
+    /// Reserves watch capacity on a session; `None` if the patience ends first. Before the first acquisition of a semaphore's
+    /// handle, also checks that the directory is no foreign semaphore.
+    async fn reserve(
+        &self,
+        kind: Kind,
+        directories: &[LockPath],
+        patience: Patience,
+    ) -> Result<Option<WatchReservation>, Error> {
+        let bytes = watched_bytes(kind, self.options.naming, directories);
+        let session = match self.context.session_now(bytes) {
+            Some(session) => session,
+            None => match Box::pin(self.within(patience, self.context.session(bytes))).await {
+                Some(session) => session?,
+                None => return Ok(None),
+            },
+        };
+        let reservation = WatchReservation::of(session, bytes);
+        if let Some(checked) = self.layout_checked.as_deref().filter(|it| !it.load(Ordering::Relaxed)) {
+            let check = Box::pin(self.within(patience, self.check_layout(reservation.session(), checked)));
+            if check.await.transpose()?.is_none() {
+                return Ok(None);
+            }
+        }
+        Ok(Some(reservation))
+    }
+
+    /// Refuses a semaphore of another client library before this handle creates its first znode there. kazoo
+    /// counts every child of the directory as a permit.
+    ///
+    /// If the directory cannot be read, the acquisition continues: it checks again after its create.
+    async fn check_layout(&self, session: &Session, checked: &AtomicBool) -> Result<(), Error> {
+        let Some(keeper) = session.keeper() else { return Ok(()) };
+        match self.foreign_layout(&keeper).await {
+            Ok(Some(layout)) => return Err(self.other_layout(layout)),
+            Ok(None) => checked.store(true, Ordering::Relaxed),
+            Err(_) => {}
+        }
+        Ok(())
+    }
+
+    /// Returns the layout of the foreign semaphore at this path.
+    pub(crate) async fn foreign_layout(&self, keeper: &Keeper) -> Result<Option<Layout>, Error> {
+        let here = Gathered::at(&Reader::new(keeper), self.directory()?).await;
+        let here = here.map_err(|error| self.refusal(error))?;
+        Ok(here.and_then(|here| here.layout()))
+    }
+
+    /// Returns the label of this lock's metrics; `None` if metrics are not labelled by lock.
+    pub(crate) fn label(&self) -> Option<Arc<str>> {
+        if !self.context.measures_by_lock() {
+            return None;
+        }
+        let paths = self.names.iter().filter_map(|name| self.context.path(name).ok());
+        let shown: Vec<String> = paths.map(|path| self.context.shown(path.as_str()).to_owned()).collect();
+        Some(shown.join(", ").into())
+    }
+
+    /// Awaits `what`; `None` if the deadline passes first.
+    pub(crate) async fn within<T>(&self, patience: Patience, what: impl Future<Output = T>) -> Option<T> {
+        match patience {
+            Patience::ForEver | Patience::Try => Some(what.await),
+            Patience::Until(deadline) => {
+                // Uses the clock of the client's own runtime: the caller's runtime may have none.
+                let alarm = self.context.alarm(deadline);
+                tokio::select! {
+                    biased;
+                    ready = what => Some(ready),
+                    () = alarm => None,
+                }
+            }
+        }
+    }
+
+    /// Acquires the lock on the session of a reader that upgrades, and on no other session.
+    pub(crate) async fn acquire_for_upgrade(
+        &self,
+        reader: &Acquisition,
+        kind: Kind,
+        patience: Patience,
+    ) -> Result<Option<Held>, Error> {
+        self.context.process().check()?;
+        let session = reader.session().clone();
+        let directories = self.directories()?;
+        let reserved = watched_bytes(kind, self.options.naming, directories);
+        session.reserve_anyway(reserved);
+        let reservation = WatchReservation::of(session, reserved);
+        let path = self.path();
+        let metrics = AcquireMetrics::begin(kind_name(kind, 1), self.label());
+        let waiting = self.enqueue(reservation, kind, directories, patience, Some(reader), metrics)?;
+        match self.attempt(waiting, kind).await? {
+            Attempt::Held(held) => Ok(Some(held)),
+            Attempt::Unanswered => Err(self.no_answer()),
+            Attempt::Busy => Ok(None),
+            Attempt::Again => Err(Error::Lost { path, reason: LossReason::SessionExpired }),
+        }
+    }
+
+    /// Sends the first requests of an acquisition.
+    fn enqueue(
+        &self,
+        reservation: WatchReservation,
+        kind: Kind,
+        directories: &Arc<[LockPath]>,
+        patience: Patience,
+        of: Option<&Acquisition>,
+        metrics: AcquireMetrics,
+    ) -> Result<Waiting, Error> {
+        let session = reservation.session().clone();
+        let id = self.context.new_contender();
+        let asker = match of {
+            // The guard of the reader may have moved to another task, but the owner stays the same.
+            Some(reader) => reader.asker(),
+            None => self.context.askers().asker(&self.options.ask_as),
+        };
+        let mut data = NodeData::new(id, kind_name(kind, directories.len()), self.context.owner(), asker);
+        data.of = of.map(|reader| reader.id().to_string());
+        data.tracks = self.options.crash_detection;
+        let config = Config {
+            session: session.id(),
+            id,
+            names: self.names_for(kind)?,
+            kind,
+            mode: if matches!(patience, Patience::Try) { Mode::Try } else { Mode::Wait },
+            tracks_crashes: self.options.crash_detection,
+            delay: self.delay_ms(kind),
+            watch_own_after: WATCH_OWN_AFTER,
+            // A tenure acquires seldom. So it can afford to read how the previous holder left.
+            looks_ahead: !self.options.tells_previous && self.options.tenure.is_none(),
+            retire_from: Sequence::RETIRE_FROM,
+            rules: Rules::all(),
+        };
+        let listeners = self.options.listeners.clone();
+        let epoch = self.context.epoch();
+        let reserved = reservation.hand_over();
+        let told = (listeners, epoch, metrics);
+        let acquisition = Acquisition::start(session, directories.clone(), id, config, data, reserved, told);
+        let mut waiting =
+            Waiting { acquisition, gives_up: true, alarm: None, process: self.context.process() };
+        let answer_time = self.context.answer_timeout();
+        let patience = match patience {
+            Patience::ForEver => None,
+            Patience::Try => Some(Duration::ZERO),
+            Patience::Until(deadline) => Some(deadline.saturating_duration_since(clock::monotonic())),
+        };
+        waiting.alarm = patience.map(|patience| waiting.acquisition.give_up_after(patience, answer_time));
+        Ok(waiting)
+    }
+
+    /// Waits for the outcome.
+    async fn attempt(&self, mut waiting: Waiting, kind: Kind) -> Result<Attempt, Error> {
+        if tracing::enabled!(tracing::Level::DEBUG) {
+            // Boxed, because it would enlarge the caller's future.
+            Box::pin(self.log_if_held_here(&waiting.acquisition, kind)).await;
+        }
+        let outcome = waiting.acquisition.outcome().await;
+        let acquisition = &waiting.acquisition;
+        match outcome {
+            Progress::Granted(grant) => {
+                let acquisition = acquisition.clone();
+                waiting.disarm();
+                let held = Held::new(self.context.clone(), acquisition, grant, self.options.clone());
+                if held.is_valid() {
+                    return Ok(Attempt::Held(held));
+                }
+                // The caller polled this future only after the lease had ended.
+                let reason = held.loss().unwrap_or(LossReason::Unreachable);
+                Err(Error::Lost { path: self.path(), reason })
+            }
+            Progress::Failed(Reason::SessionOver(SessionEnd::Expired)) => Ok(Attempt::Again),
+            Progress::Failed(Reason::TimedOut) if !acquisition.was_busy() => Ok(Attempt::Unanswered),
+            Progress::Failed(reason) => self.failure(reason, kind, acquisition).map(|()| Attempt::Busy),
+            Progress::Pending => unreachable!("outcome() waits until it is decided"),
+        }
+    }
+
+    fn names_for(&self, kind: Kind) -> Result<Names, Error> {
+        self.options.naming.of(kind, self.options.kazoo_pattern)
+    }
+
+    fn delay_ms(&self, kind: Kind) -> u32 {
+        match kind {
+            Kind::Permits { .. } | Kind::Upgrade { .. } => 0,
+            _ => u32::try_from(self.options.lock_delay.as_millis()).unwrap_or(u32::MAX),
+        }
+    }
+
+    fn directories(&self) -> Result<&Arc<[LockPath]>, Error> {
+        let directories = self.directories.as_ref().map_err(Error::clone)?;
+        let bytes = watched_bytes(Kind::Write, self.options.naming, directories);
+        if directories.len() > 1 && bytes > WATCHED_BYTES {
+            let message = "their names are too long to be watched together; take fewer, or shorter ones";
+            return Err(Error::invalid(format!("{} locks", directories.len()), message));
+        }
+        Ok(directories)
+    }
+
+    fn failure(&self, reason: Reason, kind: Kind, acquisition: &Acquisition) -> Result<(), Error> {
+        let shown = acquisition.directories().iter().map(|path| self.context.shown(path.as_str()));
+        let path = shown.collect::<Vec<_>>().join(", ");
+        self.explain(reason, kind, path, acquisition.refusal_message())
+    }
+
+    /// Returns the error for a reason, or `Ok` for a busy lock. `refusal_message`: the message of the server's last refusal.
+    fn explain(
+        &self,
+        reason: Reason,
+        kind: Kind,
+        path: String,
+        refusal_message: String,
+    ) -> Result<(), Error> {
+        let subject = || format!("lock {path}");
+        match reason {
+            Reason::TimedOut | Reason::Busy => Ok(()),
+            // The reader's guard still exists, and must not look valid.
+            Reason::Broken if matches!(kind, Kind::Upgrade { .. }) => {
+                Err(Error::Lost { path, reason: LossReason::Broken })
+            }
+            Reason::Broken => Err(Error::Removed { path }),
+            Reason::SessionOver(SessionEnd::AuthFailed) => Err(denied(&path)),
+            Reason::SessionOver(SessionEnd::Closed) => Err(Error::closed()),
+            Reason::SessionOver(SessionEnd::Expired) => {
+                Err(Error::Lost { path, reason: LossReason::SessionExpired })
+            }
+            Reason::OtherKind => Err(Error::invalid(
+                subject(),
+                match kind {
+                    Kind::Permits { .. } => {
+                        "is no semaphore: locks of another kind live there; use another name"
+                    }
+                    _ => "is a semaphore; a lock of another kind needs a name of its own",
+                },
+            )),
+            Reason::OtherLayout(layout) => Err(self.other_layout(layout)),
+            Reason::Clash(clash) => Err(Error::Neighbour { path, message: naming::refusal(&clash) }),
+            Reason::OtherSize(permits) => Err(Error::invalid(
+                subject(),
+                format!("has {permits} permits; ask for a semaphore of that size, or resize it"),
+            )),
+            Reason::ForeignRecord => Err(Error::invalid(
+                subject(),
+                "the data of its znode belongs to something else; use another name, or empty it",
+            )),
+            Reason::Outranked => Err(Error::Conflict {
+                path,
+                message: "an older or an upgradable reader, or a reader behind a queued writer, goes first; let go of the \
+                          read lock and take the write lock, or use an upgradable one"
+                    .to_owned(),
+            }),
+            Reason::Exhausted => Err(Error::Conflict {
+                path,
+                message: "its directory is near the end of its numbers; let go, and take the write lock"
+                    .to_owned(),
+            }),
+            Reason::Refused(Failure::Refused(Refusal::Other)) => {
+                Err(Error::Protocol { subject: subject(), message: refusal_message })
+            }
+            Reason::Refused(Failure::Refused(Refusal::Denied)) if refusal_message == NO_IDENTITY => {
+                Err(Error::Denied { subject: subject(), message: refusal_message })
+            }
+            Reason::Refused(Failure::Refused(Refusal::Denied)) => Err(denied(&path)),
+            Reason::Refused(Failure::Refused(Refusal::Quota)) => Err(Error::Denied {
+                subject: subject(),
+                message: "a quota of the service is exceeded; raise it, or use another root".to_owned(),
+            }),
+            Reason::Refused(failure) => Err(Error::Protocol {
+                subject: subject(),
+                message: format!("the service answered {failure:?} where that cannot be"),
+            }),
+        }
+    }
+}
+
+impl Lock {
+    /// Returns the error for a semaphore of another client library at this path.
+    pub(crate) fn other_layout(&self, layout: Layout) -> Error {
+        let library = layout.library();
+        let message = format!(
+            "is a semaphore of {library}, and zoolock takes no permits of those; use another name, or take its permits \
+             with {library}"
+        );
+        Error::invalid(format!("lock {}", self.path()), message)
+    }
+}
+
+/// Returns the directories of these names without duplicates: a lock that is named twice is one lock.
+fn directories(context: &Context, names: &[String]) -> Result<Arc<[LockPath]>, Error> {
+    let mut directories = Vec::with_capacity(names.len());
+    for name in names {
+        let directory = context.path_to_acquire(name)?;
+        if !directories.contains(&directory) {
+            directories.push(directory);
+        }
+    }
+    let most = zoolock_core::multi::MOST_PLACES;
+    if directories.is_empty() || directories.len() > most {
+        let message = format!("a multi-lock has between one lock and {most}");
+        return Err(Error::invalid(format!("{} locks", directories.len()), message));
+    }
+    Ok(directories.into())
+}
+
+#[expect(clippy::large_enum_variant, reason = "it is taken apart at once")]
+enum Attempt {
+    Held(Held),
+    /// The lock is busy, and the patience has ended.
+    Busy,
+    /// The patience has ended before the server has shown whether the lock is busy.
+    Unanswered,
+    /// The session has expired; another session may work.
+    Again,
+}
+
+/// The pause between two requests for a new session, after the session of a waiter has expired.
+const REJOIN_PAUSE: Duration = Duration::from_millis(500);
+
+/// Milliseconds that a lock is held before the holder's znode is watched.
+const WATCH_OWN_AFTER: u32 = 5;
+
+/// Bytes reserved for the name of a predecessor that cannot be computed.
+const LONG_NAME: usize = 64;
+
+/// Returns the size of the paths that an acquisition watches: the predecessor or the directory, and its own znode.
+pub(crate) fn watched_bytes(kind: Kind, naming: Naming, directories: &[LockPath]) -> usize {
+    let short = kind == Kind::Mutex && naming == Naming::Native;
+    let name = if short { "/lock-0000000000".len() } else { LONG_NAME };
+    directories.iter().map(|directory| 2 * (directory.as_str().len() + name)).sum()
+}
+
+fn denied(path: &str) -> Error {
+    Error::Denied {
+        subject: format!("lock {path}"),
+        message:
+            "the service refuses us; give credentials that it accepts and that may create and read there"
+                .to_owned(),
+    }
+}
+
+impl std::fmt::Debug for Lock {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Lock").field("names", &self.names).finish_non_exhaustive()
+    }
+}
+
+/// A pending acquisition. Dropping it leaves the queue.
+struct Waiting {
+    acquisition: Arc<Acquisition>,
+    /// Set until the caller has taken the outcome.
+    gives_up: bool,
+    alarm: Option<Task>,
+    process: Process,
+}
+
+impl Waiting {
+    fn disarm(&mut self) {
+        self.gives_up = false;
+    }
+}
+
+impl Drop for Waiting {
+    fn drop(&mut self) {
+        if self.process.is_forked() {
+            return;
+        }
+        if let Some(alarm) = self.alarm.take() {
+            alarm.abort();
+        }
+        if self.gives_up {
+            self.acquisition.handle_event(zoolock_core::Event::Cancel);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use zoolock_core::names::Prefix;
+    use zoolock_core::{ContenderId, Sequence, SessionId, names};
+
+    use super::*;
+
+    #[test]
+    fn room_is_kept_for_the_names_of_every_naming() {
+        let directory = LockPath::from_server("/locks/x".to_owned());
+        for (naming, of) in [
+            (Naming::Native, names::Naming::Native),
+            (Naming::Curator, names::Naming::Curator),
+            (Naming::Kazoo, names::Naming::Kazoo),
+            (Naming::WriteLock, names::Naming::WriteLock),
+        ] {
+            let kinds = [
+                Kind::Mutex,
+                Kind::Write,
+                Kind::Read,
+                Kind::Upgradable,
+                Kind::Permits { take: u32::MAX, size: u32::MAX },
+            ];
+            for kind in kinds {
+                let prefix = Prefix::of(of, kind, ContenderId(u128::MAX), SessionId(i64::MIN));
+                let Some(prefix) = prefix else { continue };
+                let path = directory.child(&prefix.name(Sequence(i32::MAX)));
+                let bytes = watched_bytes(kind, naming, std::slice::from_ref(&directory));
+                assert!(bytes >= 2 * path.len(), "{bytes} for {path}");
+            }
+        }
+    }
+}

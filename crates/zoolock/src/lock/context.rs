@@ -1,0 +1,290 @@
+//! The client behind all handles: its sessions, its thread and its settings.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use futures_util::future::join_all;
+use tokio::sync::oneshot;
+use zoolock_core::ContenderId;
+
+use crate::base::asker::Askers;
+use crate::base::chance;
+use crate::base::clock;
+use crate::base::error::Error;
+use crate::base::naming::Naming;
+use crate::base::options::Options;
+use crate::base::path::LockPath;
+use crate::base::process::Process;
+use crate::base::runtime_thread::RuntimeThread;
+use crate::base::tasks::Tasks;
+use crate::engine::data::Owner;
+use crate::lock::tenure::Tenures;
+use crate::session::Session;
+use crate::session::pool::Sessions;
+use crate::zk::keeper::Keeper;
+
+/// A client. All clones share their sessions.
+#[derive(Clone)]
+pub(crate) struct Context {
+    inner: Arc<Inner>,
+}
+
+pub(crate) struct Inner {
+    pub(crate) sessions: Arc<Sessions>,
+    pub(crate) thread: SessionThread,
+    pub(crate) chroot: String,
+    pub(crate) root: String,
+    pub(crate) epoch: u32,
+    pub(crate) naming: Naming,
+    pub(crate) kazoo_pattern: bool,
+    pub(crate) owner: Owner,
+    pub(crate) askers: Askers,
+    pub(crate) tenures: Tenures,
+    pub(crate) measures_by_lock: bool,
+    pub(crate) server: Option<Kept>,
+    pub(crate) process: Process,
+    pub(crate) answer_timeout: Duration,
+}
+
+/// A server in this process, which must outlive the sessions.
+pub(crate) type Kept = Arc<dyn std::any::Any + Send + Sync>;
+
+impl Context {
+    pub(crate) fn new(inner: Inner) -> Context {
+        Context { inner: Arc::new(inner) }
+    }
+
+    pub(crate) async fn open_first_session(&self) -> Result<(), Error> {
+        self.inner.sessions.checkout(0).await.map(|_| ())
+    }
+
+    /// Closes all sessions, and waits for the server's answer for a bounded time.
+    pub(crate) async fn close(&self) {
+        if self.process().is_forked() {
+            return;
+        }
+        let sessions = self.inner.sessions.clone();
+        // On our own runtime: the caller's may have no clock, and the caller may drop this future.
+        let (done, closed) = oneshot::channel::<()>();
+        self.inner.thread.tasks().spawn(async move {
+            close(&sessions, false).await;
+            drop(done);
+        });
+        // No value is ever sent. The channel closes with the task, also if the task is aborted.
+        let _ = closed.await;
+    }
+
+    /// Returns an id that all clones share. Unique while one of them lives.
+    pub(crate) fn id(&self) -> usize {
+        Arc::as_ptr(&self.inner).addr()
+    }
+
+    pub(crate) fn path(&self, name: &str) -> Result<LockPath, Error> {
+        if self.inner.chroot.is_empty() || !name.starts_with('/') {
+            return LockPath::parse(name, &self.inner.root);
+        }
+        let inside = LockPath::parse(name, &self.inner.root)?;
+        Ok(LockPath::from_server(format!("{}{inside}", self.inner.chroot)))
+    }
+
+    /// Returns the path as [`Context::path`] does. Refuses a lock that would look like a contender of another lock.
+    pub(crate) fn path_to_acquire(&self, name: &str) -> Result<LockPath, Error> {
+        let path = self.path(name)?;
+        LockPath::check_new(name, &self.inner.root)?;
+        Ok(path)
+    }
+
+    /// Returns the path without the chroot, as the user knows it.
+    pub(crate) fn shown<'a>(&self, path: &'a str) -> &'a str {
+        path.strip_prefix(self.inner.chroot.as_str()).unwrap_or(path)
+    }
+
+    pub(crate) fn process(&self) -> Process {
+        self.inner.process
+    }
+
+    pub(crate) fn answer_timeout(&self) -> Duration {
+        self.inner.answer_timeout
+    }
+
+    pub(crate) async fn session(&self, bytes: usize) -> Result<Arc<Session>, Error> {
+        self.process().check()?;
+        self.inner.sessions.checkout(bytes).await
+    }
+
+    /// Returns a session if there is one already.
+    pub(crate) fn session_now(&self, bytes: usize) -> Option<Arc<Session>> {
+        self.inner.sessions.checkout_now(bytes)
+    }
+
+    /// Resolves at `deadline`, wherever it is polled.
+    pub(crate) fn alarm(&self, deadline: Instant) -> tokio::time::Sleep {
+        let tasks = self.inner.thread.tasks();
+        let _inside = tasks.enter();
+        tokio::time::sleep_until(deadline.into())
+    }
+
+    pub(crate) async fn keeper(&self) -> Result<Arc<Keeper>, Error> {
+        let session = self.session(0).await?;
+        session.keeper().ok_or_else(|| Error::unavailable("session", "it ended just now; try again"))
+    }
+
+    /// Returns whether a server answers a request within the answer timeout.
+    pub(crate) async fn is_answered(&self) -> bool {
+        let Some(keeper) = self.sessions().first().and_then(|session| session.keeper()) else { return false };
+        let alarm = self.alarm(clock::deadline_after(self.answer_timeout()));
+        tokio::select! {
+            biased;
+            answer = keeper.exists("/") => answer.err().is_none_or(|error| error.failure.is_answer()),
+            () = alarm => false,
+        }
+    }
+
+    /// Returns the addresses of the servers.
+    pub(crate) fn endpoints(&self) -> String {
+        self.inner.sessions.endpoints()
+    }
+
+    /// Returns every session that has not ended.
+    pub(crate) fn sessions(&self) -> Vec<Arc<Session>> {
+        self.inner.sessions.all()
+    }
+
+    pub(crate) fn new_contender(&self) -> ContenderId {
+        ContenderId(chance::uuid().as_u128())
+    }
+
+    pub(crate) fn owner(&self) -> &Owner {
+        &self.inner.owner
+    }
+
+    pub(crate) fn askers(&self) -> &Askers {
+        &self.inner.askers
+    }
+
+    /// Returns the options of a new handle.
+    pub(crate) fn options(&self) -> Options {
+        let Inner { naming, kazoo_pattern, .. } = *self.inner;
+        Options { naming, kazoo_pattern, ..Options::default() }
+    }
+
+    pub(crate) fn measures_by_lock(&self) -> bool {
+        self.inner.measures_by_lock
+    }
+
+    pub(crate) fn tenures(&self) -> &Tenures {
+        &self.inner.tenures
+    }
+
+    /// Returns the tasks that drive the sessions.
+    pub(crate) fn tasks(&self) -> Tasks {
+        self.inner.thread.tasks()
+    }
+
+    pub(crate) fn epoch(&self) -> u32 {
+        self.inner.epoch
+    }
+
+    /// Returns the directory of relative names, with the chroot.
+    pub(crate) fn root(&self) -> &str {
+        &self.inner.root
+    }
+
+    /// Returns the directory of relative names, without the chroot.
+    pub(crate) fn shown_root(&self) -> &str {
+        match self.shown(&self.inner.root) {
+            "" => "/",
+            root => root,
+        }
+    }
+
+    pub(crate) fn chroot(&self) -> &str {
+        &self.inner.chroot
+    }
+}
+
+/// Maximum time to wait for the server's answer at the end, with and without a connection.
+const CLOSE_PATIENCE: Duration = Duration::from_secs(5);
+const CLOSE_PATIENCE_OFFLINE: Duration = Duration::from_millis(500);
+
+/// Closes all sessions, after the releases in progress. Waits for seconds at most if a caller waits, else for
+/// up to the session timeout.
+async fn close(sessions: &Sessions, in_background: bool) {
+    sessions.refuse_new();
+    join_all(sessions.all().into_iter().map(|session| async move {
+        let patience = match (in_background, session.is_up()) {
+            (true, _) => session.timeout(),
+            (false, true) => CLOSE_PATIENCE,
+            (false, false) => CLOSE_PATIENCE_OFFLINE,
+        };
+        let _ = tokio::time::timeout(patience, session.releases_done()).await;
+        session.close(patience).await;
+    }))
+    .await;
+}
+
+/// The runtime of the sessions, on a thread of its own, so that a caller that blocks its executor does not
+/// delay lease renewal.
+pub(crate) struct SessionThread(Where);
+
+enum Where {
+    Runtime(RuntimeThread),
+    #[cfg(feature = "simulation")]
+    Simulated(Arc<dyn crate::base::host::Host>),
+    /// The thread has ended, or its new owner ends it.
+    Gone,
+}
+
+impl SessionThread {
+    pub(crate) fn start() -> Result<SessionThread, Error> {
+        let thread = clock::start_timers().and_then(|()| RuntimeThread::start("zoolock-session"));
+        let thread = thread.map_err(|error| Error::Unavailable {
+            address: "this process".to_owned(),
+            message: format!("cannot start the threads of a session: {error}"),
+            source: Some(Arc::new(error)),
+        })?;
+        Ok(SessionThread(Where::Runtime(thread)))
+    }
+
+    /// Runs the sessions in a simulation, without a thread.
+    #[cfg(feature = "simulation")]
+    pub(crate) fn simulated(host: Arc<dyn crate::base::host::Host>) -> SessionThread {
+        SessionThread(Where::Simulated(host))
+    }
+
+    pub(crate) fn tasks(&self) -> Tasks {
+        match &self.0 {
+            Where::Runtime(thread) => Tasks::Runtime(thread.handle().clone()),
+            #[cfg(feature = "simulation")]
+            Where::Simulated(host) => Tasks::Simulated(host.clone()),
+            Where::Gone => unreachable!("taken only when dropped"),
+        }
+    }
+}
+
+impl Drop for Inner {
+    /// Finishes the releases in progress, closes the sessions, and ends the thread. All of that runs on that thread, since
+    /// the current one may be an executor's.
+    fn drop(&mut self) {
+        let sessions = self.sessions.clone();
+        let thread = match std::mem::replace(&mut self.thread.0, Where::Gone) {
+            Where::Runtime(thread) => thread,
+            #[cfg(feature = "simulation")]
+            Where::Simulated(host) => {
+                Tasks::Simulated(host).spawn(async move { close(&sessions, true).await });
+                return;
+            }
+            Where::Gone => return,
+        };
+        let server = self.server.take();
+        if self.process.is_forked() {
+            // The runtime's threads, and the epoll instance that the sockets are registered with, are the parent's.
+            std::mem::forget((thread, sessions, server));
+            return;
+        }
+        thread.handle().clone().spawn(async move {
+            close(&sessions, true).await;
+            drop((thread, server));
+        });
+    }
+}

@@ -1,0 +1,422 @@
+//! The common part of every guard.
+
+use std::sync::Arc;
+
+use futures_util::future::{join_all, select_all};
+use tokio::sync::watch;
+use tracing::Instrument as _;
+use zoolock_core::contender::{Departed, Failure, Grant, Loss, Node, Refusal};
+use zoolock_core::names::Prefix;
+use zoolock_core::record::Left;
+use zoolock_core::{Event, FencingToken};
+
+use crate::base::clock::Deadline;
+use crate::base::error::{Error, LossReason};
+use crate::base::options::Options;
+use crate::base::process::Process;
+use crate::base::tasks::Task;
+use crate::base::ticket::Ticket;
+use crate::base::{check::Check, previous::Previous};
+use crate::engine::{Acquisition, left_by_this_thread};
+use crate::lock::context::Context;
+use crate::lock::tenure::{Share, Turn, TurnEnd, TurnLeft};
+use crate::session::Connection;
+
+/// A lock that is held. Dropping it releases the lock in the background.
+pub(crate) struct Held {
+    context: Context,
+    acquisition: Arc<Acquisition>,
+    grant: Grant,
+    /// The write acquisition of an upgraded reader.
+    upgrade: Option<Arc<Acquisition>>,
+    /// Set if another guard releases it.
+    released_elsewhere: bool,
+    /// This task's turn, if several tasks share the lock in turn.
+    share: Option<Share>,
+    /// Options of the handle that acquired the lock.
+    options: Options,
+}
+
+impl Held {
+    pub(crate) fn new(
+        context: Context,
+        acquisition: Arc<Acquisition>,
+        grant: Grant,
+        options: Options,
+    ) -> Held {
+        Held { context, acquisition, grant, upgrade: None, released_elsewhere: false, share: None, options }
+    }
+
+    /// Returns the lock for the next task that shares it. `worked`: set if one of these tasks was the last to
+    /// work under it.
+    pub(crate) fn shared(&self, share: Share, worked: bool, options: Options) -> Held {
+        let grant = match worked {
+            false => self.grant,
+            true => Grant { previous: zoolock_core::contender::Previous::Clean, ..self.grant },
+        };
+        let mut held = Held::new(self.context.clone(), self.acquisition.clone(), grant, options);
+        held.share = Some(share);
+        held
+    }
+
+    /// Returns whether this process is a fork of the process that holds the lock.
+    fn is_forked(&self) -> bool {
+        self.context.process().is_forked()
+    }
+
+    /// Returns the znode that holds the lock.
+    fn holding_node(&self) -> Node {
+        self.node_of(&self.acquisition)
+    }
+
+    fn node_of(&self, acquisition: &Acquisition) -> Node {
+        let known = if self.is_forked() { None } else { acquisition.node() };
+        known.unwrap_or(self.grant.node)
+    }
+
+    /// Records that the acquiring task knows that it has the lock.
+    pub(crate) fn seen(mut self) -> Held {
+        if let Some(share) = &mut self.share {
+            share.record_seen();
+        }
+        self
+    }
+
+    pub(crate) fn options(&self) -> &Options {
+        &self.options
+    }
+
+    pub(crate) fn context(&self) -> &Context {
+        &self.context
+    }
+
+    pub(crate) fn acquisition(&self) -> &Arc<Acquisition> {
+        &self.acquisition
+    }
+
+    /// Returns the token. It does not change when a writer becomes a reader or a reader a writer: no other
+    /// holder in between can have a higher one.
+    pub(crate) fn token(&self) -> FencingToken {
+        let pass = self.share.as_ref().map_or(0, Share::pass);
+        FencingToken::new(self.context.epoch(), self.grant.node.czxid, pass)
+    }
+
+    pub(crate) fn ticket(&self) -> Ticket {
+        Ticket::new(self.context.epoch(), self.holding_node().czxid)
+    }
+
+    pub(crate) fn acquisition_id(&self) -> String {
+        self.acquisition.id().to_string()
+    }
+
+    pub(crate) fn valid_until(&self) -> Deadline {
+        match self.loss() {
+            None => Deadline(self.acquisition.session().valid_until()),
+            Some(_) => Deadline::PASSED,
+        }
+    }
+
+    pub(crate) fn is_valid(&self) -> bool {
+        if self.loss().is_some() {
+            return false;
+        }
+        if self.acquisition.session().lease_valid() {
+            return true;
+        }
+        // This call may see the end of the lease before the alarm does: a stopped process may resume anywhere.
+        for acquisition in self.all() {
+            acquisition.handle_event(Event::LeaseLost);
+        }
+        false
+    }
+
+    pub(crate) async fn lost(&self) -> LossReason {
+        if self.is_forked() {
+            return LossReason::Forked;
+        }
+        lost(self.all()).await
+    }
+
+    pub(crate) fn loss(&self) -> Option<LossReason> {
+        if self.is_forked() {
+            return Some(LossReason::Forked);
+        }
+        self.all().find_map(|acquisition| acquisition.is_lost()).map(LossReason::from)
+    }
+
+    pub(crate) async fn revoked(&self) {
+        if self.is_forked() {
+            return std::future::pending().await;
+        }
+        select_all(self.all().map(|acquisition| Box::pin(acquisition.revoked()))).await;
+    }
+
+    pub(crate) fn is_revoked(&self) -> bool {
+        !self.is_forked() && self.all().any(|acquisition| acquisition.is_revoked())
+    }
+
+    pub(crate) async fn revoked_by_now(&self) -> bool {
+        if self.is_forked() {
+            return false;
+        }
+        join_all(self.all().map(|acquisition| acquisition.own_node_read())).await;
+        self.is_revoked()
+    }
+
+    pub(crate) fn previous(&self) -> Previous {
+        match self.grant.previous {
+            zoolock_core::contender::Previous::Unknown if !self.is_forked() => {
+                self.acquisition.previous().unwrap_or(self.grant.previous)
+            }
+            known => known,
+        }
+        .into()
+    }
+
+    pub(crate) fn path(&self) -> &str {
+        self.context.shown(self.acquisition.directories()[0].as_str())
+    }
+
+    pub(crate) fn paths(&self) -> Vec<&str> {
+        let directories = self.acquisition.directories().iter();
+        directories.map(|directory| self.context.shown(directory.as_str())).collect()
+    }
+
+    /// Returns the number of permits of a semaphore; 1 for other locks.
+    pub(crate) fn permits(&self) -> u32 {
+        match self.grant.node.prefix {
+            Prefix::Permit(permits) => permits,
+            _ => 1,
+        }
+    }
+
+    pub(crate) fn node_path(&self) -> String {
+        let path = self.acquisition.directories()[0].child(&self.holding_node().name());
+        self.context.shown(&path).to_owned()
+    }
+
+    /// Returns the check of the holder's znode, for an upgraded reader that of the writer.
+    pub(crate) fn check(&self) -> Check {
+        let acquisition = self.upgrade.as_ref().unwrap_or(&self.acquisition);
+        let node = self.node_of(acquisition);
+        // The full path: the caller's own ZooKeeper client does not know the chroot.
+        Check::of(acquisition.directories()[0].child(&node.name()))
+    }
+
+    pub(crate) fn session_id(&self) -> i64 {
+        self.acquisition.session().id().0
+    }
+
+    pub(crate) fn connection(&self) -> watch::Receiver<Connection> {
+        if self.is_forked() {
+            return watch::channel(Connection::Over).1;
+        }
+        self.acquisition.session().connection()
+    }
+
+    /// Calls `tell` on the session thread when the lock is lost, unless the task is aborted first. In a forked process, calls it
+    /// at once on this thread.
+    pub(crate) fn when_lost(&self, tell: impl FnOnce(LossReason) + Send + 'static) -> Task {
+        if self.is_forked() {
+            tell(LossReason::Forked);
+            return Task::Ended;
+        }
+        let all: Vec<_> = self.all().cloned().collect();
+        let task = async move { tell(lost(all.iter()).await) };
+        self.acquisition.session().tasks().spawn(task)
+    }
+
+    /// Releases the lock like a holder that panics. Drop the guard after that.
+    pub(crate) fn release_as_panicked(&self) {
+        match &self.share {
+            Some(_) if self.is_forked() => {}
+            Some(share) => share.done(TurnLeft::Panicked, &self.options),
+            None => self.release_as(Left::Panicked),
+        }
+    }
+
+    /// Releases the lock for a caller that waits. The drop after that does nothing.
+    pub(crate) fn release_at_once(&self) {
+        if self.share.is_none() && self.upgrade.is_none() {
+            self.release_as(left_by_this_thread());
+        }
+    }
+
+    /// Releases the lock with the given marker, even if this thread panics. Drop the guard after that.
+    pub(crate) fn release_as(&self, left: Left) {
+        if self.is_forked() {
+            return;
+        }
+        for acquisition in self.all() {
+            acquisition.handle_event(Event::Release(left));
+        }
+    }
+
+    /// Releases a lock under which no task has worked. Drop the guard after that.
+    pub(crate) fn give_back(&self) {
+        if self.is_forked() {
+            return;
+        }
+        if let Some(share) = &self.share {
+            return share.done(TurnLeft::Untouched, &self.options);
+        }
+        for acquisition in self.all() {
+            acquisition.handle_event(Event::Cancel);
+        }
+    }
+
+    /// Releases the lock at once. The returned future is small: it does not keep the guard.
+    pub(crate) fn release(self) -> impl Future<Output = Result<(), Error>> + use<> {
+        let departure = self.departure();
+        let span = tracing::debug_span!("release", path = departure.path());
+        self.release_at_once();
+        drop(self);
+        departure.wait().instrument(span)
+    }
+
+    pub(crate) fn departure(&self) -> Departure {
+        Departure {
+            acquisition: self.acquisition.clone(),
+            upgrade: self.upgrade.clone(),
+            turn: self.share.as_ref().map(Share::turn),
+            path: self.paths().join(", "),
+            process: self.context.process(),
+        }
+    }
+
+    // ---- for read/write locks ----
+
+    /// Turns a writer into a reader, with the same queue position.
+    pub(crate) async fn downgrade(&mut self) -> Result<(), Error> {
+        if self.is_forked() {
+            return Err(Error::Lost { path: self.path().to_owned(), reason: LossReason::Forked });
+        }
+        if let Some(upgrade) = self.upgrade.take() {
+            // The acquisition has stayed a reader.
+            self.release_upgrade(&upgrade);
+            return match self.loss() {
+                None => Ok(()),
+                Some(reason) => Err(Error::Lost { path: self.path().to_owned(), reason }),
+            };
+        }
+        let outcome = self.acquisition.downgrade().await;
+        let path = self.path().to_owned();
+        outcome.map(|_| ()).map_err(|loss: Loss| Error::Lost { path, reason: loss.into() })
+    }
+
+    /// Returns the znode of a reader that upgrades.
+    pub(crate) fn node(&self) -> Option<Node> {
+        self.acquisition.node()
+    }
+
+    /// Adds the write acquisition `other`, which this guard then releases.
+    pub(crate) fn upgrade_with(&mut self, mut other: Held) {
+        other.released_elsewhere = true;
+        self.upgrade = Some(other.acquisition.clone());
+    }
+
+    /// Releases the writer. Its release is not clean if its reader is lost.
+    fn release_upgrade(&self, upgrade: &Arc<Acquisition>) {
+        match self.acquisition.is_lost() {
+            None => upgrade.release(),
+            Some(_) => upgrade.handle_event(Event::Release(Left::Broken)),
+        }
+    }
+
+    fn all(&self) -> impl Iterator<Item = &Arc<Acquisition>> {
+        std::iter::once(&self.acquisition).chain(&self.upgrade)
+    }
+}
+
+/// Waits for the first loss.
+async fn lost(all: impl Iterator<Item = &Arc<Acquisition>>) -> LossReason {
+    select_all(all.map(|acquisition| Box::pin(acquisition.lost()))).await.0.into()
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        // The locks of a forked process belong to its parent.
+        if self.released_elsewhere || self.is_forked() {
+            return;
+        }
+        if let Some(share) = &self.share {
+            let left = if std::thread::panicking() { TurnLeft::Panicked } else { TurnLeft::Released };
+            return share.done(left, &self.options);
+        }
+        if let Some(upgrade) = &self.upgrade {
+            self.release_upgrade(upgrade);
+        }
+        self.acquisition.release();
+    }
+}
+
+impl From<zoolock_core::contender::Previous> for Previous {
+    fn from(previous: zoolock_core::contender::Previous) -> Previous {
+        match previous {
+            zoolock_core::contender::Previous::Clean => Previous::Clean,
+            zoolock_core::contender::Previous::Crashed => Previous::Crashed,
+            zoolock_core::contender::Previous::Unknown => Previous::Unknown,
+        }
+    }
+}
+
+/// The release of a lock, to wait for. It may not have begun.
+pub(crate) struct Departure {
+    acquisition: Arc<Acquisition>,
+    /// The write acquisition of an upgraded reader.
+    upgrade: Option<Arc<Acquisition>>,
+    /// The turn of a task that shares the lock.
+    turn: Option<Arc<Turn>>,
+    path: String,
+    process: Process,
+}
+
+impl Departure {
+    pub(crate) fn path(&self) -> &str {
+        &self.path
+    }
+
+    /// Returns whether the guard was dropped, or the lock lost.
+    pub(crate) fn has_begun(&self) -> bool {
+        if self.process.is_forked() {
+            return true;
+        }
+        if let Some(turn) = &self.turn {
+            return turn.end().is_some() || self.acquisition.is_lost().is_some();
+        }
+        self.acquisition.has_departed() || self.acquisition.is_leaving()
+    }
+
+    /// Waits until the server has confirmed the deletion of the znode.
+    pub(crate) async fn wait(self) -> Result<(), Error> {
+        if self.process.is_forked() {
+            return Err(Error::Lost { path: self.path, reason: LossReason::Forked });
+        }
+        if let Some(TurnEnd::PassedOn) = self.turn.as_ref().and_then(|turn| turn.end()) {
+            return Ok(());
+        }
+        let mut worst = Departed::Clean;
+        for acquisition in self.upgrade.iter().chain([&self.acquisition]) {
+            let departed = acquisition.departed().await;
+            if worst == Departed::Clean {
+                worst = departed;
+            }
+        }
+        match worst {
+            Departed::Clean => Ok(()),
+            Departed::Lost(loss) => Err(Error::Lost { path: self.path, reason: loss.into() }),
+            Departed::Refused(Failure::Refused(Refusal::Denied)) => Err(Error::Denied {
+                subject: format!("lock {}", self.path),
+                message:
+                    "the access control list forbids to delete our own node; it stays until the session ends"
+                        .to_owned(),
+            }),
+            Departed::Refused(failure) => Err(Error::Protocol {
+                subject: format!("lock {}", self.path),
+                message: format!(
+                    "the release was refused ({failure:?}); the node stays until the session ends"
+                ),
+            }),
+        }
+    }
+}

@@ -1,0 +1,39 @@
+//! The interface of a session to its acquisitions. The engine implements it.
+
+use std::pin::Pin;
+use std::sync::Arc;
+
+use zoolock_core::contender::Node;
+use zoolock_core::{ContenderId, Event};
+
+use crate::base::path::LockPath;
+use crate::zk::keeper::Arrival;
+
+/// An acquisition, as its session sees it.
+pub(crate) trait Member: Send + Sync + 'static {
+    fn id(&self) -> ContenderId;
+
+    /// Returns the directories of its locks; there is at least one.
+    fn directories(&self) -> &[LockPath];
+
+    /// Returns the znode in the first directory while the lock is held.
+    fn held_node(&self) -> Option<Node>;
+
+    /// Returns whether it acquires a lock in this directory, and has no known znode there.
+    fn is_nodeless_in(&self, directory: &LockPath) -> bool;
+
+    /// Returns whether only clean-up is left.
+    fn is_leaving(&self) -> bool;
+
+    /// Waits until the clean-up is done.
+    fn over(&self) -> Pin<Box<dyn Future<Output = ()> + Send + '_>>;
+
+    /// Handles an event of the session.
+    fn tell(self: Arc<Self>, event: Event);
+
+    /// Handles a reply or a watch event for this acquisition.
+    fn receive(self: Arc<Self>, arrival: Arrival);
+
+    /// Reports to the listeners that a confirmation is late, or has arrived.
+    fn connection_is(&self, suspect: bool);
+}

@@ -1,0 +1,68 @@
+//! The tick of the servers, which determines how soon a leader hears of a session.
+//!
+//! A client cannot read it. So it opens a session with a timeout of one millisecond. The server grants its shortest timeout
+//! instead, which is two ticks unless `minSessionTimeout` is configured.
+
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use crate::zk::keeper::{Deadline, Opening, open_requests};
+
+/// Maximum time to ask for the tick.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// The tick of the servers of one client.
+pub(crate) struct Tick {
+    configured: Option<Duration>,
+    learned: OnceLock<Duration>,
+    is_asked: AtomicBool,
+    opening: Opening,
+}
+
+impl Tick {
+    /// Creates the tick of a client. `configured`: the tick that the caller has set. `opening`: the parameters of the client's
+    /// sessions, with which it asks for the tick.
+    pub(crate) fn new(configured: Option<Duration>, opening: &Opening) -> Tick {
+        let opening = Opening { timeout: Duration::from_millis(1), ..opening.clone() };
+        Tick { configured, learned: OnceLock::new(), is_asked: AtomicBool::new(false), opening }
+    }
+
+    /// Returns the tick that the caller has set.
+    pub(crate) fn configured(&self) -> Option<Duration> {
+        self.configured
+    }
+
+    /// Returns the tick for a session with this timeout, if it is known. A learned tick is an upper bound: `minSessionTimeout`
+    /// may be longer than two ticks. It counts as at most a third of the timeout: with that, the lease is as long as with an
+    /// unknown tick.
+    pub(crate) fn of(&self, timeout: Duration) -> Option<Duration> {
+        self.configured.or_else(|| self.learned.get().map(|learned| (*learned).min(timeout / 3)))
+    }
+
+    /// Asks a server for the tick in the background, unless it is known or being asked for.
+    pub(crate) fn ask(self: &std::sync::Arc<Self>) {
+        if self.configured.is_some()
+            || self.learned.get().is_some()
+            || self.is_asked.swap(true, Ordering::AcqRel)
+        {
+            return;
+        }
+        let tick = self.clone();
+        self.opening.tasks.spawn(async move {
+            match open_requests(&tick.opening, Deadline::now() + PATIENCE).await {
+                Ok(session) => {
+                    let shortest = session.timeout();
+                    session.close().await;
+                    tracing::debug!(?shortest, "the shortest session timeout that the server grants");
+                    let _ = tick.learned.set(shortest / 2);
+                }
+                // Leases stay shorter until it is asked for again.
+                Err(error) => {
+                    tracing::debug!(?error, "the tick of the server is not known");
+                    tick.is_asked.store(false, Ordering::Release);
+                }
+            }
+        });
+    }
+}

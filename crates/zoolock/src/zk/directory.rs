@@ -1,0 +1,54 @@
+//! Creates lock directories when they are first needed, and again after the server removed them.
+
+use std::sync::Arc;
+
+use zoolock_core::contender::{Failure, Refusal};
+
+use crate::zk::keeper::{Keeper, KeeperError};
+
+/// Maximum number of creates, besides two for each part of the path. After that, a directory that is always removed again is
+/// an error.
+const PATIENCE: usize = 100;
+
+/// Creates `path` and its missing parents as containers, so that the server removes them after they have been
+/// empty for a while. Creates persistent znodes if the server does not support containers (before 3.5.3). The
+/// last znode is also persistent if it is `lasting`, because a removed directory loses the record of how its
+/// last holder left.
+pub(crate) async fn make(keeper: Arc<Keeper>, path: String, lasting: bool) -> Result<(), KeeperError> {
+    let parts = path.matches('/').count();
+    let mut missing = vec![path];
+    for _ in 0..PATIENCE + 2 * parts {
+        let Some(top) = missing.last() else { return Ok(()) };
+        let container = if lasting && missing.len() == 1 {
+            keeper.create_persistent(top).await
+        } else {
+            keeper.create_container(top).await
+        };
+        let outcome = match container {
+            Err(KeeperError { failure: Failure::Refused(Refusal::Other), .. }) => {
+                keeper.create_persistent(top).await
+            }
+            outcome => outcome,
+        };
+        match outcome {
+            Ok(()) | Err(KeeperError { failure: Failure::NodeExists, .. }) => {
+                missing.pop();
+            }
+            Err(error) if error.failure == Failure::NoNode => match top.rfind('/') {
+                Some(at) if at > 0 => {
+                    let parent = top[..at].to_owned();
+                    missing.push(parent);
+                }
+                _ => return Err(error),
+            },
+            Err(error) => return Err(error),
+        }
+    }
+    if missing.is_empty() {
+        return Ok(());
+    }
+    Err(KeeperError {
+        failure: Failure::Refused(Refusal::Other),
+        message: "the directory is deleted again after each create".to_owned(),
+    })
+}
