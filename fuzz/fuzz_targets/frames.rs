@@ -10,7 +10,7 @@ use bytes::BytesMut;
 use libfuzzer_sys::fuzz_target;
 use zoolock_fuzz::{CREDENTIALS, Input, frame, records, sorted};
 use zoolock_server::acl;
-use zoolock_server::core::{ConnId, Core, CoreConfig, Fresh, Now};
+use zoolock_server::core::{ConnId, Core, CoreConfig, Now, SessionSeed};
 use zoolock_server::log::{codec, replay};
 use zoolock_server::tree::{NodeRecord, Owner, Tree};
 use zoolock_server::{Access, Secret, SessionId, State, Users, txn};
@@ -25,7 +25,7 @@ fuzz_target!(|data: &[u8]| {
     let mut server = Server::new(config(input.byte()));
     while !input.is_empty() {
         server.step(&mut input);
-        server.keep();
+        server.replay_decided();
         // Sometimes the connections do not read.
         if !input.byte().is_multiple_of(4) {
             server.drain();
@@ -91,26 +91,26 @@ impl Server {
             snapshot: None,
             seen: BTreeMap::new(),
         };
-        for who in 0..3 {
-            server.connect(who, SessionId::SERVER, &[0; 16]);
+        for index in 0..3 {
+            server.connect(index, SessionId::SERVER, &[0; 16]);
         }
         server
     }
 
     fn step(&mut self, input: &mut Input<'_>) {
         let action = input.byte();
-        let who = usize::from(action) % self.conns.len();
+        let index = usize::from(action) % self.conns.len();
         match action >> 3 {
-            0 => self.open(who),
+            0 => self.open(index),
             1 => {
-                self.open(who);
-                self.connect(who, SessionId::SERVER, &[0; 16]);
+                self.open(index);
+                self.connect(index, SessionId::SERVER, &[0; 16]);
             }
             2 => {
-                self.open(who);
-                self.reattach(who, input.byte());
+                self.open(index);
+                self.reattach(index, input.byte());
             }
-            3 => self.core.closed(self.conns[who], self.now),
+            3 => self.core.remove_connection(self.conns[index], self.now),
             4 | 5 => {
                 let ms = u32::from(input.byte()) * if action & 4 == 0 { 1 } else { 20 };
                 self.now.mono_ms += u64::from(ms);
@@ -120,7 +120,7 @@ impl Server {
             }
             6 => {
                 let frame = input.bytes();
-                self.receive(who, frame);
+                self.receive(index, frame);
             }
             7 => {
                 let mut frame = frame(1, &input.request());
@@ -131,7 +131,7 @@ impl Server {
                 if action & 4 != 0 {
                     frame.truncate(usize::from(input.byte()));
                 }
-                self.receive(who, &frame);
+                self.receive(index, &frame);
             }
             8 => match self.snapshot {
                 None => self.begin_snapshot(),
@@ -145,7 +145,7 @@ impl Server {
                     self.core.start_epoch(self.epoch);
                 }
                 3 => {
-                    let _ = self.core.finish(self.conns[who]);
+                    let _ = self.core.stop_input(self.conns[index]);
                 }
                 at => {
                     let session = self.core.state().sessions.keys().nth(usize::from(at - 4)).copied();
@@ -156,22 +156,22 @@ impl Server {
             },
             10..16 => {
                 let frame = frame(1, &input.request());
-                self.receive(who, &frame);
+                self.receive(index, &frame);
             }
             _ => {
                 let request = input.request();
-                self.ask(who, &request);
+                self.ask(index, &request);
             }
         }
     }
 
-    fn open(&mut self, who: usize) {
+    fn open(&mut self, index: usize) {
         let conn = self.core.open(IpAddr::V4(Ipv4Addr::LOCALHOST));
-        self.conns[who] = conn;
+        self.conns[index] = conn;
         self.all.push(conn);
     }
 
-    fn connect(&mut self, who: usize, session: SessionId, password: &[u8]) {
+    fn connect(&mut self, index: usize, session: SessionId, password: &[u8]) {
         let request = ConnectRequest {
             protocol: 0,
             last_zxid_seen: 0,
@@ -182,44 +182,44 @@ impl Server {
         };
         let mut frame = BytesMut::new();
         request.encode(&mut Writer::new(&mut frame));
-        self.receive(who, &frame);
-        let answer = self.take(self.conns[who]);
+        self.receive(index, &frame);
+        let answer = self.take(self.conns[index]);
         let Some(answer) = frames(&answer).next() else { return };
         let answer = ConnectResponse::decode(answer).expect("an answer to a greeting");
         let known = self.core.state().sessions.get(&SessionId::from_wire(answer.session));
         assert_eq!(known.is_some(), answer.timeout_ms > 0);
     }
 
-    fn reattach(&mut self, who: usize, at: u8) {
+    fn reattach(&mut self, index: usize, at: u8) {
         let sessions = &self.core.state().sessions;
         let known = sessions.iter().nth(usize::from(at % 8)).map(|(id, known)| (*id, known.password.clone()));
         let Some((id, mut password)) = known else { return };
         password.0[0] ^= at & 128;
-        self.connect(who, id, &password.0);
+        self.connect(index, id, &password.0);
     }
 
-    fn receive(&mut self, who: usize, frame: &[u8]) {
+    fn receive(&mut self, index: usize, frame: &[u8]) {
         let seed = &mut self.seed;
-        let fresh = || {
+        let session_seed = || {
             *seed += 1;
             // Some session ids repeat.
-            Fresh { id: *seed % 6, password: txn::Password([*seed as u8; 16]) }
+            SessionSeed { id: *seed % 6, password: txn::Password([*seed as u8; 16]) }
         };
-        self.core.receive(self.conns[who], frame, self.now, fresh);
+        self.core.receive(self.conns[index], frame, self.now, session_seed);
     }
 
     /// Sends a request, and reads the answer as a client would.
-    fn ask(&mut self, who: usize, request: &Request) {
-        let conn = self.conns[who];
+    fn ask(&mut self, index: usize, request: &Request) {
+        let conn = self.conns[index];
         let mut connections = self.core.connections();
         if !connections.any(|report| report.conn == conn && report.session.is_some()) {
             // The first frame of a connection is always read as a greeting.
             drop(connections);
-            return self.receive(who, &frame(7, request));
+            return self.receive(index, &frame(7, request));
         }
         drop(connections);
         self.take(conn);
-        self.receive(who, &frame(7, request));
+        self.receive(index, &frame(7, request));
         let answer = self.take(conn);
         let mut answers = 0;
         for frame in frames(&answer) {
@@ -256,8 +256,8 @@ impl Server {
     }
 
     /// Encodes, decodes and replays the decided transactions, as a log does.
-    fn keep(&mut self) {
-        for txn in std::mem::take(self.core.decided()) {
+    fn replay_decided(&mut self) {
+        for txn in std::mem::take(self.core.decided_mut()) {
             let mut bytes = BytesMut::new();
             codec::encode_txn(&txn, &mut bytes).expect("what was decided can be logged");
             let txn = codec::decode_txn(&bytes).expect("we wrote it");
@@ -310,7 +310,7 @@ impl Server {
     }
 
     fn restart(&mut self) {
-        self.keep();
+        self.replay_decided();
         self.check();
         self.epoch += 1;
         let state = self.replayed.clone();
@@ -318,11 +318,11 @@ impl Server {
         self.snapshot = None;
         self.seen.clear();
         self.all.clear();
-        (0..3).for_each(|who| self.open(who));
+        (0..3).for_each(|index| self.open(index));
     }
 
     fn end(mut self) {
-        self.keep();
+        self.replay_decided();
         self.check();
         while self.snapshot.is_some() {
             self.snapshot_chunk(5);
@@ -331,9 +331,9 @@ impl Server {
         for conn in [self.all.clone(), self.all.clone()].concat() {
             self.take(conn);
         }
-        assert_eq!(self.core.stats().queued, 0, "something waits for nobody");
+        assert_eq!(self.core.stats().queued, 0, "queued bytes remain without a connection");
         for conn in std::mem::take(&mut self.all) {
-            self.core.closed(conn, self.now);
+            self.core.remove_connection(conn, self.now);
         }
         self.now.mono_ms += 60_000;
         self.core.tick(self.now);
@@ -341,7 +341,7 @@ impl Server {
         let left = (stats.sessions, stats.ephemerals, stats.watches, stats.watch_sides, stats.connections);
         assert_eq!((left, stats.queued), ((0, 0, 0, 0, 0), 0));
         assert_eq!(self.core.next_expiry(), None);
-        self.keep();
+        self.replay_decided();
         self.check();
     }
 }

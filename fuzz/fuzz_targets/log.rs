@@ -11,7 +11,7 @@ use libfuzzer_sys::fuzz_target;
 use zoolock_fuzz::sim_disk::{Fault, SimDisk};
 use zoolock_fuzz::{Input, frame, records};
 use zoolock_server::acl::{self, AclList};
-use zoolock_server::core::{Core, CoreConfig, Fresh, Now};
+use zoolock_server::core::{Core, CoreConfig, Now, SessionSeed};
 use zoolock_server::log::forge::{self, Batch};
 use zoolock_server::log::{Log, LogError, Options, Recovered, SnapshotWriter, codec, replay};
 use zoolock_server::tree::{CONTAINER, NodeRecord, Tree, ttl_owner};
@@ -56,11 +56,11 @@ impl History {
     }
 
     /// Does this number of steps, or stops at the first error.
-    fn live(&mut self, steps: u8, input: &mut Input<'_>) -> Result<(), LogError> {
+    fn run(&mut self, steps: u8, input: &mut Input<'_>) -> Result<(), LogError> {
         for _ in 0..steps {
             if self.log.is_none() {
-                let (log, recovered) = Log::open(self.disk.port(), self.options.clone())?;
-                assert!(same(&recovered.state, &self.state), "it comes back as it was closed");
+                let (log, recovered) = Log::open(self.disk.dyn_disk(), self.options.clone())?;
+                assert!(states_equal(&recovered.state, &self.state), "it comes back as it was closed");
                 self.log = Some(log);
             }
             self.step(input)?;
@@ -85,12 +85,12 @@ impl History {
             4 | 5 => {
                 log.write()?;
                 log.sync()?;
-                log.snapshot_begins();
+                log.record_snapshot_start();
                 let writer = SnapshotWriter::begin(log.disk(), self.state.zxid, &self.state.sessions);
                 let mut writer = writer?;
                 writer.add(self.state.tree.records())?;
                 let snapshot = writer.finish(log.synced())?;
-                log.snapshot_done(Some(snapshot));
+                log.record_snapshot_end(Some(snapshot));
                 log.clean()?;
             }
             6 => {
@@ -126,9 +126,9 @@ impl History {
         (state.zxid == zxid).then_some(state)
     }
 
-    fn was(&self, recovered: &State) {
-        let Some(was) = self.at(recovered.zxid) else { panic!("{} is no transaction", recovered.zxid) };
-        assert!(same(&was, recovered), "a state that never was");
+    fn assert_earlier_state(&self, recovered: &State) {
+        let Some(earlier) = self.at(recovered.zxid) else { panic!("{} is no transaction", recovered.zxid) };
+        assert!(states_equal(&earlier, recovered), "a state that never was");
     }
 }
 
@@ -153,7 +153,7 @@ fn asker(session: SessionId) -> Asker<'static> {
     Asker { session, identities: &[], extended_types: true }
 }
 
-fn same(a: &State, b: &State) -> bool {
+fn states_equal(a: &State, b: &State) -> bool {
     (a.zxid, &a.sessions) == (b.zxid, &b.sessions) && records(&a.tree) == records(&b.tree)
 }
 
@@ -161,7 +161,7 @@ fn same(a: &State, b: &State) -> bool {
 fn damaged(input: &mut Input<'_>) {
     let mut history = History::new(input);
     let steps = input.byte() % 64;
-    history.live(steps, input).expect("a good disk");
+    history.run(steps, input).expect("a good disk");
     if let Some(log) = history.log.take() {
         // Transactions that were not written are lost.
         drop(log);
@@ -172,7 +172,7 @@ fn damaged(input: &mut Input<'_>) {
     }
     let last = names.iter().rfind(|name| name.starts_with("log.")).cloned().unwrap_or_default();
     let seal = history.disk.contents(&last).windows(8).rposition(|bytes| bytes == b"zlbatch\x01");
-    // The seal proves that everything before it was synced. Damage there must not be taken for a torn end.
+    // The seal proves that everything before it was synced. Damage there must not be taken for an interrupted write.
     let mut proven = history.sealed;
     for _ in 0..input.byte() % 4 {
         let name = names[usize::from(input.byte()) % names.len()].clone();
@@ -216,13 +216,16 @@ fn damaged(input: &mut Input<'_>) {
         history.disk.put(&name, contents);
     }
     let disk = history.disk.copy();
-    let opened = Log::open(disk.port(), history.options.clone());
+    let opened = Log::open(disk.dyn_disk(), history.options.clone());
     let Ok((log, recovered)) = opened else { return };
-    history.was(&recovered.state);
+    history.assert_earlier_state(&recovered.state);
     if proven {
-        assert_eq!(recovered.state.zxid, history.state.zxid, "what was synced is gone, and nobody says so");
+        assert_eq!(
+            recovered.state.zxid, history.state.zxid,
+            "synced transactions are missing without an error"
+        );
     }
-    goes_on(log, recovered, &disk, &history.options);
+    check_reopens(log, recovered, &disk, &history.options);
 }
 
 /// Opens a log after a disk fault and a crash.
@@ -231,29 +234,29 @@ fn crashed(input: &mut Input<'_>) {
     let fault = input.choose(&[Fault::PowerCut, Fault::Error, Fault::Full]);
     history.disk.fail_at(u64::from(input.short() % 256), fault);
     let steps = input.byte() % 64;
-    let _ = history.live(steps, input);
+    let _ = history.run(steps, input);
     drop(history.log.take());
     let disk = history.disk.after_crash(input.long() as u64);
-    let (log, recovered) = Log::open(disk.port(), history.options.clone()).expect("a crash is no damage");
-    history.was(&recovered.state);
-    assert!(recovered.state.zxid >= history.synced, "what was synced is gone");
-    goes_on(log, recovered, &disk, &history.options);
+    let (log, recovered) = Log::open(disk.dyn_disk(), history.options.clone()).expect("a crash is no damage");
+    history.assert_earlier_state(&recovered.state);
+    assert!(recovered.state.zxid >= history.synced, "synced transactions are missing");
+    check_reopens(log, recovered, &disk, &history.options);
 }
 
 /// Checks that an opened log can be written to, and opened again.
-fn goes_on(mut log: Log, recovered: Recovered, disk: &SimDisk, options: &Options) {
+fn check_reopens(mut log: Log, recovered: Recovered, disk: &SimDisk, options: &Options) {
     let mut state = recovered.state;
-    let (_, again) = Log::open(disk.copy().port(), options.clone()).expect("it was repaired");
-    assert!(same(&again.state, &state), "it is another state the second time");
-    assert_eq!(again.dropped, None, "it is torn the second time");
+    let (_, again) = Log::open(disk.copy().dyn_disk(), options.clone()).expect("it was repaired");
+    assert!(states_equal(&again.state, &state), "it is another state the second time");
+    assert_eq!(again.dropped_end, None, "an end is dropped the second time");
     let Some(zxid) = state.zxid.next() else { return };
     let change = Change::CreateSession { timeout_ms: 1, password: Password([2; 16]) };
     let txn = Txn { zxid, session: SessionId::from_wire(9999), time: 1, change };
     commit(&txn, &mut state);
     log.append(&txn).expect("a good disk");
     log.close().expect("a good disk");
-    let (_, again) = Log::open(disk.port(), options.clone()).expect("it was closed");
-    assert!(same(&again.state, &state), "what was added is not there");
+    let (_, again) = Log::open(disk.dyn_disk(), options.clone()).expect("it was closed");
+    assert!(states_equal(&again.state, &state), "what was added is not there");
 }
 
 /// Opens a segment of well-formed batches with arbitrary transactions.
@@ -438,8 +441,8 @@ fn forged_snapshot(input: &mut Input<'_>) {
     let block = [&counts, &lists[..], &nodes[..]].concat();
     let mut last = BytesMut::new();
     let mut writer = Writer::new(&mut last);
-    let mark_zxid = if input.byte() < 250 { zxid.get() } else { input.long() };
-    for number in [i64::from(session_count), i64::from(node_count), mark_zxid, 0, i64::from(input.byte())] {
+    let synced_zxid = if input.byte() < 250 { zxid.get() } else { input.long() };
+    for number in [i64::from(session_count), i64::from(node_count), synced_zxid, 0, i64::from(input.byte())] {
         writer.long(number);
     }
     let extra = (u32::from(input.byte() % 5), input.bytes());
@@ -461,7 +464,7 @@ fn forged_snapshot(input: &mut Input<'_>) {
 /// Opens forged files. If the log accepts them, uses the state as a server does.
 fn open_forged(disk: &SimDisk, input: &mut Input<'_>) {
     let options = Options { segment_size: 1 << 20, allocate: 0, snapshot_after: 1 << 20 };
-    let Ok((log, recovered)) = Log::open(disk.port(), options.clone()) else { return };
+    let Ok((log, recovered)) = Log::open(disk.dyn_disk(), options.clone()) else { return };
     let state = recovered.state.clone();
     let whole = Tree::from_records(state.tree.records()).expect("the tree is whole");
     assert_eq!(whole.approximate_data_size(), state.tree.approximate_data_size());
@@ -469,12 +472,12 @@ fn open_forged(disk: &SimDisk, input: &mut Input<'_>) {
         let mut writer = SnapshotWriter::begin(log.disk(), state.zxid, &state.sessions).expect("a good disk");
         writer.add(state.tree.records()).expect("a good disk");
         writer.finish(log.synced()).expect("a good disk");
-        let (_, again) = Log::open(disk.copy().port(), options.clone()).expect("it was written just now");
+        let (_, again) = Log::open(disk.copy().dyn_disk(), options.clone()).expect("it was written just now");
         assert_eq!(again.snapshot.map(|snapshot| snapshot.zxid), Some(state.zxid), "the snapshot is refused");
-        assert!(same(&again.state, &state), "the snapshot is another state");
+        assert!(states_equal(&again.state, &state), "the snapshot is another state");
     }
     serve(state, input);
-    goes_on(log, recovered, disk, &options);
+    check_reopens(log, recovered, disk, &options);
 }
 
 fn serve(state: State, input: &mut Input<'_>) {
@@ -499,7 +502,7 @@ fn serve(state: State, input: &mut Input<'_>) {
         read_only: None,
     };
     request.encode(&mut Writer::new(&mut greeting));
-    core.receive(conn, &greeting, now, || Fresh { id: 77, password: Password([5; 16]) });
+    core.receive(conn, &greeting, now, || SessionSeed { id: 77, password: Password([5; 16]) });
     for _ in 0..8 {
         let request = frame(1, &input.request());
         core.receive(conn, &request, now, || unreachable!("it has a session"));

@@ -11,7 +11,7 @@ use tokio::task::yield_now;
 use tokio::time::timeout;
 use zoolock_fuzz::{CREDENTIALS, Input};
 use zoolock_server::acl;
-use zoolock_server::fuzzing::Doorstep;
+use zoolock_server::fuzzing::FuzzServer;
 use zoolock_server::{Access, Secret, Users, Word};
 
 fuzz_target!(|data: &[u8]| {
@@ -72,10 +72,10 @@ fn is_word(bytes: &[u8]) -> bool {
 }
 
 async fn plain(access: Access, pieces: &[&[u8]], room: usize) -> Vec<u8> {
-    let server = Doorstep::new(access).expect("no thread is needed");
+    let server = FuzzServer::new(access).expect("no thread is needed");
     let (ours, theirs) = duplex(room);
     let served = tokio::spawn(server.serve(theirs));
-    let heard = talk(ours, pieces).await;
+    let received = exchange(ours, pieces).await;
     let ended = timeout(Duration::from_secs(3600), served).await;
     ended.expect("the connection has an end").expect("nobody panics");
     let stats = server.stats();
@@ -83,42 +83,42 @@ async fn plain(access: Access, pieces: &[&[u8]], room: usize) -> Vec<u8> {
     let sent = pieces.concat();
     match sent.first_chunk::<4>() {
         None | Some([22, 3, ..] | b"GET " | b"POST" | b"SSH-") => {
-            assert!(heard.is_empty() && stats.received == 0, "not for us");
+            assert!(received.is_empty() && stats.received == 0, "not for us");
         }
-        Some(b"ruok") => assert_eq!(heard, b"imok"),
+        Some(b"ruok") => assert_eq!(received, b"imok"),
         Some(_) if is_word(&sent) => {
-            assert!(std::str::from_utf8(&heard).is_ok_and(|text| !text.is_empty()), "a word is answered");
+            assert!(std::str::from_utf8(&received).is_ok_and(|text| !text.is_empty()), "a word is answered");
         }
         Some(len) => {
             let longest = stats.received == 0 || u32::from_be_bytes(*len) <= 4096;
             assert!(longest, "a greeting of {len:?} bytes");
-            let mut rest = &heard[..];
+            let mut rest = &received[..];
             while let Some((len, tail)) = rest.split_first_chunk() {
                 rest = tail.get(u32::from_be_bytes(*len) as usize..).expect("a whole frame");
             }
             assert!(rest.is_empty(), "a cut frame");
         }
     }
-    heard
+    received
 }
 
 async fn http(pieces: &[&[u8]], room: usize) -> Vec<u8> {
-    let server = Doorstep::new(Access::default()).expect("no thread is needed");
+    let server = FuzzServer::new(Access::default()).expect("no thread is needed");
     let (ours, theirs) = duplex(room);
-    let answered = tokio::spawn(server.answer(theirs));
-    let heard = talk(ours, pieces).await;
+    let answered = tokio::spawn(server.answer_http(theirs));
+    let received = exchange(ours, pieces).await;
     let ended = timeout(Duration::from_secs(3600), answered).await;
     let _ = ended.expect("the endpoint has an end").expect("nobody panics");
-    assert!(heard.is_empty() || heard.starts_with(b"HTTP/1."), "no HTTP");
+    assert!(received.is_empty() || received.starts_with(b"HTTP/1."), "no HTTP");
     let sent = pieces.concat();
     if sent.starts_with(b"GET /live HTTP/1.1\r\n\r\n") {
-        assert!(heard.starts_with(b"HTTP/1.1 200 OK\r\n"));
+        assert!(received.starts_with(b"HTTP/1.1 200 OK\r\n"));
     }
-    heard
+    received
 }
 
 /// Sends all pieces, and reads until the stream ends or stays silent.
-async fn talk(stream: DuplexStream, pieces: &[&[u8]]) -> Vec<u8> {
+async fn exchange(stream: DuplexStream, pieces: &[&[u8]]) -> Vec<u8> {
     let (mut reader, mut writer) = split(stream);
     let write = async {
         for piece in pieces {
@@ -131,9 +131,9 @@ async fn talk(stream: DuplexStream, pieces: &[&[u8]]) -> Vec<u8> {
         }
     };
     let read = async {
-        let mut heard = Vec::new();
-        while let Ok(Ok(1..)) = timeout(Duration::from_secs(1), reader.read_buf(&mut heard)).await {}
-        heard
+        let mut received = Vec::new();
+        while let Ok(Ok(1..)) = timeout(Duration::from_secs(1), reader.read_buf(&mut received)).await {}
+        received
     };
     tokio::join!(write, read).1
 }

@@ -24,13 +24,13 @@ import org.apache.zookeeper.recipes.lock.LockListener;
 import org.apache.zookeeper.recipes.lock.WriteLock;
 
 /**
- * The locks for Java, at the works of the worker in Rust, which says what they are: lines on standard input, one answer
- * each. It lives as long as the run, so that what it does often is compiled by then.
+ * A worker with the locks for Java. It reads one job per line of standard input, and prints one answer per job. The
+ * worker in Rust describes the jobs. The process lives as long as the run, so its code is compiled before the measurement.
  */
 public class Peers {
     static final int SESSION_TIMEOUT = 30_000;
 
-    /** A session that locks can be taken by. */
+    /** A session with which locks can be acquired. */
     interface Peer {
         Lock lock(String path) throws Exception;
 
@@ -126,7 +126,7 @@ public class Peers {
         return answer;
     }
 
-    /** Many who want the same lock: all queue up behind a gate, then it opens. */
+    /** Many tasks that want the same lock. All queue behind a holder, the gate, which then releases. */
     static class Crowd {
         final String address;
         final int tasks;
@@ -135,7 +135,7 @@ public class Peers {
         final int locks;
         final long holdMicros;
         final List<String> paths = new ArrayList<>();
-        final List<Hall> halls = new ArrayList<>();
+        final List<HoldLog> logs = new ArrayList<>();
         final AtomicReference<Throwable> failure = new AtomicReference<>();
         final String stop;
         final Opening opening;
@@ -151,7 +151,7 @@ public class Peers {
             stop = fields.get("stop");
             for (int i = 0; i < locks; i++) {
                 paths.add(fields.get("path") + "-" + i);
-                halls.add(new Hall());
+                logs.add(new HoldLog());
             }
         }
 
@@ -161,7 +161,7 @@ public class Peers {
             for (int i = 0; i < sessions; i++) {
                 peers.add(opening.open(address));
             }
-            // A session of its own, for WriteLock takes its session's znode for its own.
+            // A session of its own: WriteLock mistakes any znode of its session for its own.
             Peer keeper = opening.open(address);
             List<Lock> gates = new ArrayList<>();
             for (String path : paths) {
@@ -175,7 +175,7 @@ public class Peers {
             for (int task = 0; task < tasks; task++) {
                 int at = task % locks;
                 Lock lock = peers.get(task / locks % sessions).lock(paths.get(at));
-                Thread thread = new Thread(() -> member(lock, halls.get(at), ended));
+                Thread thread = new Thread(() -> member(lock, logs.get(at), ended));
                 thread.setDaemon(true);
                 thread.start();
             }
@@ -194,19 +194,19 @@ public class Peers {
             long joined = System.nanoTime() - begun;
             long opened = System.nanoTime();
             for (int i = 0; i < locks; i++) {
-                halls.get(i).leave();
+                logs.get(i).leave();
                 gates.get(i).release();
             }
             ended.await();
             fail();
             long elapsed = System.nanoTime() - opened;
             if (stop != null) {
-                // For the second process, which would go on alone.
+                // Ends the second process, which would continue alone.
                 new File(stop).createNewFile();
             }
             List<Long> samples = new ArrayList<>();
-            for (Hall hall : halls) {
-                samples.addAll(hall.handOvers());
+            for (HoldLog log : logs) {
+                samples.addAll(log.handOvers());
             }
             String answer = taken(elapsed, cpu() - cpu, joined, samples);
             keeper.close();
@@ -216,21 +216,21 @@ public class Peers {
             return answer;
         }
 
-        void member(Lock lock, Hall hall, CountDownLatch ended) {
+        void member(Lock lock, HoldLog log, CountDownLatch ended) {
             try {
                 for (int i = 0; i < turns; i++) {
                     lock.acquire();
-                    hall.enter();
+                    log.enter();
                     if (holdMicros > 0) {
                         Thread.sleep(holdMicros / 1000, (int) (holdMicros % 1000) * 1000);
                     }
-                    hall.leave();
+                    log.leave();
                     lock.release();
                 }
                 ended.countDown();
             } catch (Throwable thrown) {
                 failure.compareAndSet(null, thrown);
-                // Nobody need wait for the others.
+                // The other tasks are not awaited.
                 for (long i = ended.getCount(); i > 0; i--) {
                     ended.countDown();
                 }
@@ -244,8 +244,8 @@ public class Peers {
         }
     }
 
-    /** Who was inside when: positive on the way in, negative on the way out. */
-    static class Hall {
+    /** The log of all entries and exits. */
+    static class HoldLog {
         final List<Boolean> in = new ArrayList<>();
         final List<Long> when = new ArrayList<>();
 
@@ -263,7 +263,7 @@ public class Peers {
             List<Long> samples = new ArrayList<>();
             for (int i = 1; i < in.size(); i++) {
                 if (in.get(i).equals(in.get(i - 1))) {
-                    throw new IllegalStateException("two were inside together");
+                    throw new IllegalStateException("two tasks held the lock at once");
                 }
                 if (in.get(i)) {
                     samples.add(when.get(i) - when.get(i - 1));
@@ -300,7 +300,7 @@ public class Peers {
         }
     }
 
-    /** ZooKeeper's own. */
+    /** ZooKeeper's WriteLock. */
     static class Recipe implements Peer {
         final ZooKeeper client;
 
@@ -347,7 +347,7 @@ public class Peers {
         return client;
     }
 
-    /** Makes the directories of locks. */
+    /** Creates the directories of the locks. */
     static void prepare(String address, List<String> paths) throws Exception {
         try (ZooKeeper client = connect(address)) {
             for (String path : paths) {
@@ -363,7 +363,7 @@ public class Peers {
         try {
             client.create(path, new byte[0], ZooDefs.Ids.OPEN_ACL_UNSAFE, CreateMode.PERSISTENT);
         } catch (KeeperException.NodeExistsException another) {
-            // Came first.
+            // Another client has created it.
         }
     }
 
@@ -376,7 +376,7 @@ public class Peers {
             + " samples=" + list;
     }
 
-    /** The processor time of this process, its compiler's and its collector's included. */
+    /** Returns the processor time of this process, including that of the compiler and the garbage collector. */
     static long cpu() {
         return ((com.sun.management.OperatingSystemMXBean) ManagementFactory.getOperatingSystemMXBean())
             .getProcessCpuTime();

@@ -1,4 +1,5 @@
-"""kazoo's lock, at the works of the worker in Rust, which says what they are: lines on standard input, one answer each."""
+"""A worker with kazoo's lock. It reads one job per line of standard input, and prints one answer per job. The worker in
+Rust describes the jobs."""
 
 import os
 import sys
@@ -63,8 +64,8 @@ def visit(fields):
     return answer
 
 
-class Hall:
-    """Who was inside when."""
+class HoldLog:
+    """The log of all entries and exits."""
 
     def __init__(self):
         self.steps = []
@@ -79,33 +80,33 @@ class Hall:
         samples = []
         for (was_in, before), (is_in, after) in zip(self.steps, self.steps[1:]):
             if was_in == is_in:
-                raise RuntimeError("two were inside together")
+                raise RuntimeError("two tasks held the lock at once")
             if is_in:
                 samples.append(after - before)
         return samples
 
 
 def crowd(fields):
-    """Many who want the same lock: all queue up behind a gate, then it opens."""
+    """Many tasks that want the same lock. All queue behind a holder, the gate, which then releases."""
     address, tasks, locks = fields["connect"], int(fields["tasks"]), int(fields["locks"])
     turns, hold = int(fields["turns"]), int(fields["hold_us"]) / 1e6
     paths = ["%s-%d" % (fields["path"], at) for at in range(locks)]
     prepare(address, paths)
     clients = [connect(address) for _ in range(int(fields["sessions"]))]
-    halls = [Hall() for _ in paths]
+    logs = [HoldLog() for _ in paths]
     gates = [clients[0].Lock(path) for path in paths]
     for gate in gates:
         gate.acquire()
     failures = []
 
-    def member(lock, hall):
+    def member(lock, log):
         try:
             for _ in range(turns):
                 lock.acquire()
-                hall.enter()
+                log.enter()
                 if hold:
                     time.sleep(hold)
-                hall.leave()
+                log.leave()
                 lock.release()
         except BaseException as failure:
             failures.append(failure)
@@ -116,7 +117,7 @@ def crowd(fields):
     for task in range(tasks):
         at = task % locks
         lock = clients[task // locks % len(clients)].Lock(paths[at])
-        threads.append(threading.Thread(target=member, args=(lock, halls[at]), daemon=True))
+        threads.append(threading.Thread(target=member, args=(lock, logs[at]), daemon=True))
         threads[-1].start()
     observer = connect(address)
     for path in paths:
@@ -126,8 +127,8 @@ def crowd(fields):
             time.sleep(0.02)
     close(observer)
     joined, opened = time.perf_counter_ns() - begun, time.perf_counter_ns()
-    for gate, hall in zip(gates, halls):
-        hall.leave()
+    for gate, log in zip(gates, logs):
+        log.leave()
         gate.release()
     for thread in threads:
         while thread.is_alive():
@@ -135,7 +136,7 @@ def crowd(fields):
             if failures:
                 raise failures[0]
     elapsed = time.perf_counter_ns() - opened
-    samples = [sample for hall in halls for sample in hall.hand_overs()]
+    samples = [sample for log in logs for sample in log.hand_overs()]
     answer = taken(elapsed, time.process_time_ns() - cpu, joined, samples)
     for client in clients:
         close(client)

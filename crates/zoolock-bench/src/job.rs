@@ -63,7 +63,7 @@ impl<'a> Fields<'a> {
 
 /// The measurements of a job.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Taken {
+pub(crate) struct Measurement {
     /// The time from the first counted request to the last counted answer.
     pub(crate) elapsed_ns: u64,
     /// The worker's processor time in that time.
@@ -76,7 +76,7 @@ pub(crate) struct Taken {
     pub(crate) samples_ns: Vec<u64>,
 }
 
-impl Taken {
+impl Measurement {
     pub(crate) fn line(&self) -> String {
         let Self { elapsed_ns, cpu_ns, joined_ns, turns, samples_ns } = self;
         let samples: Vec<String> = samples_ns.iter().map(u64::to_string).collect();
@@ -110,7 +110,7 @@ impl Taken {
 
 #[cfg(test)]
 mod tests {
-    use super::{Fields, Job, Taken};
+    use super::{Fields, Job, Measurement};
 
     #[test]
     fn a_job_is_read_as_it_was_written() {
@@ -124,13 +124,14 @@ mod tests {
 
     #[test]
     fn an_answer_is_read_as_it_was_written() {
-        let taken = Taken { elapsed_ns: 9, cpu_ns: 2, joined_ns: 1, turns: 2, samples_ns: vec![4, 5] };
-        let read = Taken::parse(&taken.line()).expect("it is well-formed");
+        let measurement =
+            Measurement { elapsed_ns: 9, cpu_ns: 2, joined_ns: 1, turns: 2, samples_ns: vec![4, 5] };
+        let read = Measurement::parse(&measurement.line()).expect("it is well-formed");
         assert_eq!((read.elapsed_ns, read.cpu_ns, read.joined_ns, read.turns), (9, 2, 1, 2));
         assert_eq!(read.samples_ns, [4, 5]);
-        let none = Taken::parse("ok elapsed_ns=1 cpu_ns=1 joined_ns=0 turns=0 samples=");
+        let none = Measurement::parse("ok elapsed_ns=1 cpu_ns=1 joined_ns=0 turns=0 samples=");
         assert!(none.expect("it is well-formed").samples_ns.is_empty());
-        assert_eq!(Taken::parse("failed no server").expect_err("it failed").to_string(), "no server");
-        assert!(Taken::parse("Exception in thread").is_err());
+        assert_eq!(Measurement::parse("failed no server").expect_err("it failed").to_string(), "no server");
+        assert!(Measurement::parse("Exception in thread").is_err());
     }
 }

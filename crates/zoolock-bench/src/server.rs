@@ -60,7 +60,7 @@ pub(crate) struct Piped {
 pub(crate) fn run(settings: &Settings) -> Outcome<Figures> {
     let mut figures = Figures { znodes: settings.znodes, ..Figures::default() };
     for round in 1..=settings.rounds {
-        for kind in Kind::BOTH {
+        for kind in Kind::ZOOKEEPER {
             eprintln!("round {round} of {}: {kind:?}", settings.rounds);
             let samples = if kind == Kind::Ours { &mut figures.ours } else { &mut figures.apache };
             measure(kind, settings, samples)?;

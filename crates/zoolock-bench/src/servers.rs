@@ -41,7 +41,7 @@ pub(crate) enum Kind {
 
 impl Kind {
     /// The kinds that speak ZooKeeper's protocol and run alone, in the order of their turns.
-    pub(crate) const BOTH: [Kind; 2] = [Kind::Ours, Kind::Apache];
+    pub(crate) const ZOOKEEPER: [Kind; 2] = [Kind::Ours, Kind::Apache];
 
     /// Returns its name in tables.
     pub(crate) fn name(self) -> &'static str {
@@ -103,7 +103,7 @@ impl Running {
     /// Starts a server and waits for its first session.
     pub(crate) fn start(kind: Kind, zoolock: &Path, dir: &Path) -> Outcome<Self> {
         let mut running = Running::launch(kind, zoolock, dir)?;
-        while !running.serves()? {
+        while !running.check_serving()? {
             std::thread::sleep(Duration::from_millis(1));
         }
         Ok(running)
@@ -128,8 +128,8 @@ impl Running {
     }
 
     /// Returns whether it serves already.
-    pub(crate) fn serves(&mut self) -> Outcome<bool> {
-        if self.nodes.iter().all(|node| answers(self.kind, node.addr)) {
+    pub(crate) fn check_serving(&mut self) -> Outcome<bool> {
+        if self.nodes.iter().all(|node| is_serving(self.kind, node.addr)) {
             self.start = self.begun.elapsed();
             if self.kind == Kind::Ensemble {
                 let follower = self.nodes.iter().map(|node| node.addr).find(|addr| is_follower(*addr));
@@ -139,7 +139,7 @@ impl Running {
         }
         for node in &mut self.nodes {
             if let Some(status) = node.child.try_wait()? {
-                return Err(format!("{} ended with {status}: {}", node.line, node.said()).into());
+                return Err(format!("{} ended with {status}: {}", node.line, node.log_text()).into());
             }
         }
         if self.begun.elapsed() > PATIENCE {
@@ -156,7 +156,7 @@ impl Running {
     /// Returns a visible problem of its processes, if there is one.
     pub(crate) fn trouble(&mut self) -> Option<String> {
         for node in &mut self.nodes {
-            if node.said().contains("OutOfMemoryError") {
+            if node.log_text().contains("OutOfMemoryError") {
                 return Some("the server ran out of memory".to_owned());
             }
             if let Ok(Some(status)) = node.child.try_wait() {
@@ -179,7 +179,7 @@ impl Node {
         Ok(Node { child, addr, log, line, _ports: ports })
     }
 
-    fn said(&self) -> String {
+    fn log_text(&self) -> String {
         String::from_utf8_lossy(&fs::read(&self.log).unwrap_or_default()).into_owned()
     }
 }
@@ -263,21 +263,21 @@ fn etcd(dir: &Path) -> Outcome<Node> {
     Node::start(command, addr, dir, vec![port, peers])
 }
 
-fn answers(kind: Kind, addr: SocketAddr) -> bool {
+fn is_serving(kind: Kind, addr: SocketAddr) -> bool {
     match kind {
         // Apache ZooKeeper does not answer a client that connects too early.
         Kind::Ours | Kind::Apache | Kind::Ensemble => Client::connect_within(addr, PROBE).is_ok(),
-        Kind::Redis | Kind::RedisSynced => asked(addr, "PING\r\n").contains("PONG"),
-        Kind::Etcd => asked(addr, "GET /health HTTP/1.0\r\n\r\n").contains("true"),
+        Kind::Redis | Kind::RedisSynced => ask(addr, "PING\r\n").contains("PONG"),
+        Kind::Etcd => ask(addr, "GET /health HTTP/1.0\r\n\r\n").contains("true"),
     }
 }
 
 fn is_follower(addr: SocketAddr) -> bool {
-    asked(addr, "srvr").contains("Mode: follower")
+    ask(addr, "srvr").contains("Mode: follower")
 }
 
 /// Returns the beginning of the answer to a question in plain text; nothing if there is no server.
-fn asked(addr: SocketAddr, question: &str) -> String {
+fn ask(addr: SocketAddr, question: &str) -> String {
     let answer = || {
         let mut socket = TcpStream::connect(addr)?;
         socket.set_read_timeout(Some(10 * PROBE))?;

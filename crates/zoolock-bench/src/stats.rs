@@ -36,7 +36,7 @@ mod tests {
     use super::{median, percentile, spread};
 
     #[test]
-    fn the_middle_and_the_ends() {
+    fn median_spread_and_percentile() {
         assert_eq!(median(&[3.0, 1.0, 2.0]), 2.0);
         assert_eq!(median(&[4.0, 1.0, 2.0, 3.0]), 2.5);
         assert!(median(&[]).is_nan());

@@ -1,12 +1,12 @@
 //! Tests of the example `fenced_sql`, and of the SQL in the guide and in the README.
 
-#[path = "../examples/fenced_sql/story.rs"]
-mod story;
+#[path = "../examples/fenced_sql/scenarios.rs"]
+mod scenarios;
 #[path = "../examples/fenced_sql/table.rs"]
 mod table;
 
 use rusqlite::Connection;
-use story::{End, between_read_and_write, late_write, wiped_ensemble};
+use scenarios::{End, between_read_and_write, late_write, wiped_ensemble};
 use table::{Reports, Write};
 
 fn end(late: Write, body: &str) -> End {

@@ -11,18 +11,18 @@ use tokio::time::{Instant, sleep};
 
 use crate::Outcome;
 use crate::clock::{now, seconds};
-use crate::crew::Crew;
+use crate::divergence::restart_diverged_nodes;
 use crate::ensemble::{Ensemble, NODES, SYNC_LIMIT};
-use crate::faults::{Field, Kind};
+use crate::faults::{Kind, Targets};
 use crate::judge;
-use crate::mend;
 use crate::reach::{Prober, Reach};
 use crate::referee::Referee;
 use crate::report;
-use crate::seen::{Sample, Seen, Settings};
+use crate::seen::{Observations, Sample, Settings};
 use crate::task::Break;
 use crate::tree;
 use crate::worker::TIMEOUTS;
+use crate::workers::Workers;
 
 /// The time in which three virtual machines start on a busy machine.
 const START: Duration = Duration::from_secs(120);
@@ -40,34 +40,36 @@ pub(crate) async fn run(settings: &Settings) -> Outcome<bool> {
     let dir = TempDir::with_prefix_in("zoolock-chaos-", dir)?;
     let file = dir.path().join("referee.sqlite");
     let socket = dir.path().join("referee");
-    let mut ensemble = Ensemble::lay_out(dir.path(), SYNC_LIMIT).await?;
-    ensemble.whole(START).await?;
+    let mut ensemble = Ensemble::configure(dir.path(), SYNC_LIMIT).await?;
+    ensemble.wait_until_whole(START).await?;
     let referee = Arc::new(Referee::start(&file, &socket, settings.broken != Some(Break::Unfenced))?);
     let nodes: Vec<_> = (0..NODES).map(|node| ensemble.client_addr(node)).collect();
     let prober = Prober::start(&nodes);
-    let crew = Crew::new(settings.workers, &nodes, socket, seed, settings.broken).await?;
-    let mut field = Field { ensemble, crew };
-    field.heal()?;
-    let seen = Arc::new(Mutex::new(Seen { began: now(), ..Seen::default() }));
-    let sampling = tokio::spawn(sample(referee.clone(), seen.clone()));
-    let mut campaign = Campaign { settings, seed, field: &mut field, referee: &referee, seen: &seen };
+    let workers = Workers::new(settings.workers, &nodes, socket, seed, settings.broken).await?;
+    let mut targets = Targets { ensemble, workers };
+    targets.heal()?;
+    let observations = Arc::new(Mutex::new(Observations { began: now(), ..Observations::default() }));
+    let sampling = tokio::spawn(sample(referee.clone(), observations.clone()));
+    let mut fault_loop =
+        FaultLoop { settings, seed, targets: &mut targets, referee: &referee, observations: &observations };
     let mut terminated = signal(SignalKind::terminate())?;
     tokio::select! {
-        ended = campaign.wage() => ended?,
+        ended = fault_loop.run() => ended?,
         _ = tokio::signal::ctrl_c() => eprintln!("interrupted: healing and judging now"),
         _ = terminated.recv() => return Err("terminated".into()),
     }
-    finish(&mut field, &referee, &seen).await?;
+    finish(&mut targets, &referee, &observations).await?;
     sampling.abort();
     let _ = sampling.await;
-    let reach = Reach { usable: prober.usable(), broken: field.crew.broken() };
+    let reach = Reach { usable: prober.usable(), broken: targets.workers.broken() };
     drop(prober);
-    drop(field);
+    drop(targets);
     let referee = Arc::into_inner(referee).ok_or("the referee is still in use")?;
     referee.close().await?;
-    let seen = Arc::into_inner(seen).ok_or("a task still records observations")?;
-    let seen = Seen { reach, ..seen.into_inner().unwrap_or_else(PoisonError::into_inner) };
-    let verdict = judge::judge(&file, seen)?;
+    let observations = Arc::into_inner(observations).ok_or("a task still records observations")?;
+    let observations =
+        Observations { reach, ..observations.into_inner().unwrap_or_else(PoisonError::into_inner) };
+    let verdict = judge::judge(&file, observations)?;
     let text = report::text(settings, seed, &verdict);
     println!("{text}");
     if let Some(out) = &settings.out {
@@ -82,32 +84,32 @@ pub(crate) async fn run(settings: &Settings) -> Outcome<bool> {
     Ok(verdict.violations.is_empty())
 }
 
-fn note(seen: &Mutex<Seen>, violation: String) {
+fn note(observations: &Mutex<Observations>, violation: String) {
     eprintln!("VIOLATION: {violation}");
-    seen.lock().unwrap_or_else(PoisonError::into_inner).violations.push(violation);
+    observations.lock().unwrap_or_else(PoisonError::into_inner).violations.push(violation);
 }
 
-async fn sample(referee: Arc<Referee>, seen: Arc<Mutex<Seen>>) {
+async fn sample(referee: Arc<Referee>, observations: Arc<Mutex<Observations>>) {
     loop {
         let sample = {
             let live = referee.live();
             Sample { at: now(), sections: live.sections }
         };
-        seen.lock().unwrap_or_else(PoisonError::into_inner).samples.push(sample);
+        observations.lock().unwrap_or_else(PoisonError::into_inner).samples.push(sample);
         sleep(Duration::from_secs(1)).await;
     }
 }
 
-struct Campaign<'a> {
+struct FaultLoop<'a> {
     settings: &'a Settings,
     seed: u64,
-    field: &'a mut Field,
+    targets: &'a mut Targets,
     referee: &'a Referee,
-    seen: &'a Mutex<Seen>,
+    observations: &'a Mutex<Observations>,
 }
 
-impl Campaign<'_> {
-    async fn wage(&mut self) -> Outcome<()> {
+impl FaultLoop<'_> {
+    async fn run(&mut self) -> Outcome<()> {
         let mut rng = Rng::with_seed(self.seed);
         let until = Instant::now() + self.settings.time;
         let kinds = if self.settings.only.is_empty() { Kind::all() } else { &self.settings.only[..] };
@@ -123,46 +125,47 @@ impl Campaign<'_> {
             }
             let Some(kind) = round.pop() else { continue };
             count += 1;
-            self.one(kind, count, &mut rng).await?;
+            self.inject_one(kind, count, &mut rng).await?;
         }
         Ok(())
     }
 
-    async fn one(&mut self, kind: Kind, count: u32, rng: &mut Rng) -> Outcome<()> {
+    async fn inject_one(&mut self, kind: Kind, count: u32, rng: &mut Rng) -> Outcome<()> {
         let struck = now();
-        let blow = kind.strike(self.field, self.referee, rng).await;
-        let target = match &blow {
-            Ok(blow) => {
-                sleep(blow.lasts).await;
-                if let Some(node) = blow.spoilt {
-                    self.field.ensemble.wipe(node).await?;
+        let injected = kind.inject(self.targets, self.referee, rng).await;
+        let target = match &injected {
+            Ok(injected) => {
+                sleep(injected.lasts).await;
+                if let Some(node) = injected.node_to_wipe {
+                    self.targets.ensemble.wipe(node).await?;
                 }
-                blow.target.clone()
+                injected.target.clone()
             }
             Err(error) => format!("not done: {error}"),
         };
-        for fallen in self.field.crew.fallen() {
-            note(self.seen, fallen);
+        for ended in self.targets.workers.ended_workers() {
+            note(self.observations, ended);
         }
-        let lives: Vec<u32> = (0..self.field.crew.len()).map(|it| self.field.crew.life(it)).collect();
-        self.field.heal()?;
+        let lives: Vec<u32> =
+            (0..self.targets.workers.len()).map(|it| self.targets.workers.life(it)).collect();
+        self.targets.heal()?;
         for (worker, life) in lives.into_iter().enumerate() {
-            let lives = self.field.crew.life(worker);
+            let lives = self.targets.workers.life(worker);
             if lives != life {
                 self.referee.forget(worker, lives);
             }
         }
         let healed = now();
-        if let Err(error) = self.field.ensemble.whole(WHOLE).await {
-            let said: Vec<String> = (0..NODES).map(|node| self.field.ensemble.said(node)).collect();
-            note(self.seen, format!("after {}: {error}\n{}", kind.name(), said.join("\n--\n")));
+        if let Err(error) = self.targets.ensemble.wait_until_whole(WHOLE).await {
+            let logs: Vec<String> = (0..NODES).map(|node| self.targets.ensemble.log_tail(node)).collect();
+            note(self.observations, format!("after {}: {error}\n{}", kind.name(), logs.join("\n--\n")));
         }
         self.until_served(healed).await?;
         let settled = now();
-        mend(self.field, self.seen).await?;
-        let done = if blow.is_ok() { kind.name() } else { kind.name() + crate::seen::NOT_DONE };
+        restart_diverged(self.targets, self.observations).await?;
+        let done = if injected.is_ok() { kind.name() } else { kind.name() + crate::seen::NOT_DONE };
         self.referee.fault(&done, &target, struck, healed, settled);
-        if let Err(error) = self.no_release_is_lost().await {
+        if let Err(error) = self.check_releases().await {
             eprintln!("not looked for lost releases: {error}");
         }
         let (sections, refused) = {
@@ -193,23 +196,29 @@ impl Campaign<'_> {
                 return Ok(());
             }
             if Instant::now() > look {
-                mend(self.field, self.seen).await?;
+                restart_diverged(self.targets, self.observations).await?;
                 look = Instant::now() + LOOK;
             }
             if Instant::now() > deadline {
-                note(self.seen, format!("not served {SERVED:?} after healing: {}", waiting.join(", ")));
+                note(
+                    self.observations,
+                    format!("not served {SERVED:?} after healing: {}", waiting.join(", ")),
+                );
                 return Ok(());
             }
             sleep(Duration::from_millis(20)).await;
         }
     }
 
-    async fn no_release_is_lost(&self) -> Outcome<()> {
+    async fn check_releases(&self) -> Outcome<()> {
         let released = self.referee.live().released.clone();
-        let client = tree::connect(&self.field.ensemble.connect_string()).await?;
+        let client = tree::connect(&self.targets.ensemble.connect_string()).await?;
         for contender in tree::contenders(&client).await? {
             if released.contains(&ticket(contender.czxid)) {
-                note(self.seen, format!("{} is there, and its release was confirmed", contender.path));
+                note(
+                    self.observations,
+                    format!("{} is there, and its release was confirmed", contender.path),
+                );
             }
         }
         Ok(())
@@ -217,9 +226,9 @@ impl Campaign<'_> {
 }
 
 /// Restarts a node whose tree differs from that of the others. Such a difference is no violation by zoolock.
-async fn mend(field: &mut Field, seen: &Mutex<Seen>) -> Outcome<()> {
-    let diverged = mend::mend(&mut field.ensemble, WHOLE).await?;
-    seen.lock().unwrap_or_else(PoisonError::into_inner).diverged.extend(diverged);
+async fn restart_diverged(targets: &mut Targets, observations: &Mutex<Observations>) -> Outcome<()> {
+    let diverged = restart_diverged_nodes(&mut targets.ensemble, WHOLE).await?;
+    observations.lock().unwrap_or_else(PoisonError::into_inner).diverged.extend(diverged);
     Ok(())
 }
 
@@ -228,16 +237,16 @@ fn ticket(czxid: i64) -> String {
 }
 
 /// Stops all workers, and checks that no znode is left.
-async fn finish(field: &mut Field, referee: &Referee, seen: &Mutex<Seen>) -> Outcome<()> {
-    field.heal()?;
-    field.ensemble.whole(WHOLE).await?;
-    mend(field, seen).await?;
-    for late in field.crew.stop(SERVED).await {
-        note(seen, late);
+async fn finish(targets: &mut Targets, referee: &Referee, observations: &Mutex<Observations>) -> Outcome<()> {
+    targets.heal()?;
+    targets.ensemble.wait_until_whole(WHOLE).await?;
+    restart_diverged(targets, observations).await?;
+    for late in targets.workers.stop(SERVED).await {
+        note(observations, late);
     }
-    seen.lock().unwrap_or_else(PoisonError::into_inner).ended = now();
-    mend(field, seen).await?;
-    let client = tree::connect(&field.ensemble.connect_string()).await?;
+    observations.lock().unwrap_or_else(PoisonError::into_inner).ended = now();
+    restart_diverged(targets, observations).await?;
+    let client = tree::connect(&targets.ensemble.connect_string()).await?;
     // The sessions of killed workers expire.
     let deadline = Instant::now() + 3 * TIMEOUTS[1];
     loop {
@@ -251,9 +260,9 @@ async fn finish(field: &mut Field, referee: &Referee, seen: &Mutex<Seen>) -> Out
             for contender in &left {
                 let lost = released.contains(&ticket(contender.czxid));
                 let what = if lost { "its release was confirmed" } else { "its session should be over" };
-                note(seen, format!("{} is left, and {what}", contender.path));
+                note(observations, format!("{} is left, and {what}", contender.path));
             }
-            note(seen, format!("{} nodes of {} sessions are left", left.len(), sessions.len()));
+            note(observations, format!("{} nodes of {} sessions are left", left.len(), sessions.len()));
             return Ok(());
         }
         sleep(Duration::from_millis(100)).await;

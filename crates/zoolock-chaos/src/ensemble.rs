@@ -37,8 +37,8 @@ pub(crate) enum Role {
 /// The nodes, and all links between them. Dropping it stops them.
 pub(crate) struct Ensemble {
     nodes: Vec<Node>,
-    /// `ways[from][to]`: the links for the quorum and for elections.
-    ways: Vec<Vec<Vec<Link>>>,
+    /// `links[from][to]`: the links for the quorum and for elections.
+    links: Vec<Vec<Vec<Link>>>,
 }
 
 struct Node {
@@ -52,7 +52,7 @@ struct Node {
 
 impl Ensemble {
     /// Writes the configuration of each node and opens the links. Starts no node.
-    pub(crate) async fn lay_out(dir: &Path, sync_limit: u32) -> Outcome<Self> {
+    pub(crate) async fn configure(dir: &Path, sync_limit: u32) -> Outcome<Self> {
         let mut own = Vec::new();
         for _ in 0..NODES {
             own.push((Port::reserve()?, [Port::reserve()?, Port::reserve()?]));
@@ -71,22 +71,22 @@ impl Ensemble {
                 (0..NODES).map(one).collect()
             })
             .collect();
-        let mut ways = Vec::new();
+        let mut links = Vec::new();
         for (from, row) in gates.into_iter().enumerate() {
-            let mut links = Vec::new();
+            let mut outgoing = Vec::new();
             for (to, gate) in row.into_iter().enumerate() {
                 let Some([quorum, election]) = gate else {
-                    links.push(Vec::new());
+                    outgoing.push(Vec::new());
                     continue;
                 };
                 let [to_quorum, to_election] = addrs(&own[to].1);
                 let back = seen[to][from][1];
-                links.push(vec![
+                outgoing.push(vec![
                     Link::open(quorum, to_quorum, None, Duration::from_secs(3)).await?,
                     Link::open(election, to_election, Some(back), Duration::ZERO).await?,
                 ]);
             }
-            ways.push(links);
+            links.push(outgoing);
         }
         let mut nodes = Vec::new();
         for (at, (client, _)) in own.into_iter().enumerate() {
@@ -105,7 +105,7 @@ impl Ensemble {
             }
             nodes.push(Node { dir, client, config, longest_session: None, child: None });
         }
-        Ok(Ensemble { nodes, ways })
+        Ok(Ensemble { nodes, links })
     }
 
     /// Returns the address of a node for clients, past all links.
@@ -223,7 +223,7 @@ impl Ensemble {
     }
 
     /// Waits until a leader and two followers serve. Starts nodes that do not run.
-    pub(crate) async fn whole(&mut self, patience: Duration) -> Outcome<()> {
+    pub(crate) async fn wait_until_whole(&mut self, patience: Duration) -> Outcome<()> {
         let deadline = Instant::now() + patience;
         loop {
             let mut roles = Vec::new();
@@ -244,30 +244,30 @@ impl Ensemble {
 
     /// Stops all messages of `from` to `to`, on connections of either.
     pub(crate) fn silence(&self, from: usize, to: usize) {
-        for link in &self.ways[from][to] {
-            link.set(Fault { no_way_forth: true, ..link.fault() });
+        for link in &self.links[from][to] {
+            link.set(Fault { blocks_requests: true, ..link.fault() });
         }
-        for link in &self.ways[to][from] {
-            link.set(Fault { no_way_back: true, ..link.fault() });
+        for link in &self.links[to][from] {
+            link.set(Fault { blocks_replies: true, ..link.fault() });
         }
     }
 
     /// Delays all messages between two nodes.
     pub(crate) fn slow(&self, one: usize, other: usize, delay: Duration) {
-        for link in self.ways[one][other].iter().chain(&self.ways[other][one]) {
+        for link in self.links[one][other].iter().chain(&self.links[other][one]) {
             link.set(Fault { delay, ..link.fault() });
         }
     }
 
     /// Opens all links between nodes.
-    pub(crate) fn open_ways(&self) {
-        for link in self.ways.iter().flatten().flatten() {
+    pub(crate) fn open_links(&self) {
+        for link in self.links.iter().flatten().flatten() {
             link.set(Fault::default());
         }
     }
 
     /// Returns the last lines of a node's log.
-    pub(crate) fn said(&self, node: usize) -> String {
+    pub(crate) fn log_tail(&self, node: usize) -> String {
         let log = std::fs::read(self.nodes[node].dir.join("log")).unwrap_or_default();
         let log = String::from_utf8_lossy(&log);
         let lines: Vec<&str> = log.lines().collect();

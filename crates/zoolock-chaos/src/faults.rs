@@ -8,12 +8,12 @@ use rustix::process::Signal;
 use tokio::time::sleep;
 
 use crate::Outcome;
-use crate::crew::Crew;
 use crate::ensemble::{Ensemble, NODES};
 use crate::link::Fault;
 use crate::referee::Referee;
 use crate::task;
 use crate::tree;
+use crate::workers::Workers;
 
 const PATIENCE: Duration = Duration::from_secs(20);
 
@@ -68,19 +68,19 @@ pub(crate) enum Kind {
 }
 
 /// The targets of faults.
-pub(crate) struct Field {
+pub(crate) struct Targets {
     pub(crate) ensemble: Ensemble,
-    pub(crate) crew: Crew,
+    pub(crate) workers: Workers,
 }
 
 /// An injected fault.
-pub(crate) struct Blow {
+pub(crate) struct InjectedFault {
     /// The target, in words.
     pub(crate) target: String,
     /// The time for which the fault lasts.
     pub(crate) lasts: Duration,
     /// A node that may come back only without the data on its disk.
-    pub(crate) spoilt: Option<usize>,
+    pub(crate) node_to_wipe: Option<usize>,
 }
 
 impl Kind {
@@ -93,109 +93,116 @@ impl Kind {
     }
 
     /// Injects the fault.
-    pub(crate) async fn strike(self, field: &mut Field, referee: &Referee, rng: &mut Rng) -> Outcome<Blow> {
-        let leader = field.ensemble.leader(PATIENCE).await?;
+    pub(crate) async fn inject(
+        self,
+        targets: &mut Targets,
+        referee: &Referee,
+        rng: &mut Rng,
+    ) -> Outcome<InjectedFault> {
+        let leader = targets.ensemble.leader(PATIENCE).await?;
         let follower = (leader + rng.usize(1..NODES)) % NODES;
-        let worker = rng.usize(..field.crew.len());
+        let worker = rng.usize(..targets.workers.len());
         let brief = Duration::from_millis(rng.u64(200..3_000));
         let long = Duration::from_millis(rng.u64(4_000..8_000));
         // Longer than the longest session timeout.
         let lethal = Duration::from_millis(rng.u64(8_500..10_500));
         let some = if rng.bool() { brief } else { long };
-        let mut spoilt = None;
+        let mut node_to_wipe = None;
         let node = |node: usize| format!("node {}", node + 1);
         let (target, lasts) = match self {
             Kind::KillLeader => {
-                field.ensemble.end(leader, Signal::KILL).await;
+                targets.ensemble.end(leader, Signal::KILL).await;
                 (node(leader), some)
             }
             Kind::KillFollower => {
-                field.ensemble.end(follower, Signal::KILL).await;
+                targets.ensemble.end(follower, Signal::KILL).await;
                 (node(follower), some)
             }
             Kind::KillAll => {
                 for node in 0..NODES {
-                    field.ensemble.signal(node, Signal::KILL);
+                    targets.ensemble.signal(node, Signal::KILL);
                 }
                 ("all nodes".to_owned(), brief)
             }
             Kind::StopLeader => {
-                field.ensemble.signal(leader, Signal::STOP);
+                targets.ensemble.signal(leader, Signal::STOP);
                 (node(leader), some)
             }
             Kind::StopFollower => {
-                field.ensemble.signal(follower, Signal::STOP);
+                targets.ensemble.signal(follower, Signal::STOP);
                 (node(follower), long)
             }
             Kind::RollingRestart => {
                 for node in 0..NODES {
-                    field.ensemble.end(node, Signal::TERM).await;
-                    field.ensemble.whole(3 * PATIENCE).await?;
+                    targets.ensemble.end(node, Signal::TERM).await;
+                    targets.ensemble.wait_until_whole(3 * PATIENCE).await?;
                 }
                 ("one after the other".to_owned(), Duration::ZERO)
             }
             Kind::IsolateLeader => {
-                isolate(&field.ensemble, leader);
+                isolate(&targets.ensemble, leader);
                 (node(leader), long)
             }
             Kind::IsolateFollower => {
                 let connections = |node: &usize| {
-                    (0..field.crew.len()).map(|worker| field.crew.connections(worker, *node)).sum::<usize>()
+                    (0..targets.workers.len())
+                        .map(|worker| targets.workers.connections(worker, *node))
+                        .sum::<usize>()
                 };
                 let fullest = (0..NODES).filter(|node| *node != leader).max_by_key(connections);
                 let follower = fullest.unwrap_or(follower);
-                isolate(&field.ensemble, follower);
+                isolate(&targets.ensemble, follower);
                 (format!("{}, {} sessions on it", node(follower), connections(&follower)), lethal)
             }
             Kind::DeafLeader => {
-                (0..NODES).for_each(|from| hush(&field.ensemble, from, leader));
+                (0..NODES).for_each(|from| block_messages(&targets.ensemble, from, leader));
                 (node(leader), long)
             }
             Kind::MuteLeader => {
-                (0..NODES).for_each(|to| hush(&field.ensemble, leader, to));
+                (0..NODES).for_each(|to| block_messages(&targets.ensemble, leader, to));
                 (node(leader), long)
             }
             Kind::HalfPartition => {
                 let other = if rng.bool() { leader } else { 3 - leader - follower };
-                hush(&field.ensemble, follower, other);
-                hush(&field.ensemble, other, follower);
+                block_messages(&targets.ensemble, follower, other);
+                block_messages(&targets.ensemble, other, follower);
                 (format!("{} and {}", node(follower), node(other)), long)
             }
             Kind::CutOffNode => {
                 let victim = if rng.bool() { leader } else { follower };
-                isolate(&field.ensemble, victim);
-                for worker in 0..field.crew.len() {
-                    field.crew.set(worker, victim, SHUT);
+                isolate(&targets.ensemble, victim);
+                for worker in 0..targets.workers.len() {
+                    targets.workers.set(worker, victim, BLOCKED);
                 }
                 (node(victim), long)
             }
             Kind::SlowPeers => {
                 let delay = Duration::from_millis(rng.u64(20..250));
                 for one in 0..NODES {
-                    (0..one).for_each(|other| field.ensemble.slow(one, other, delay));
+                    (0..one).for_each(|other| targets.ensemble.slow(one, other, delay));
                 }
                 (format!("{delay:?} later"), long)
             }
             Kind::SlowClients => {
                 let delay = Duration::from_millis(rng.u64(20..400));
                 for (worker, node) in
-                    (0..field.crew.len()).flat_map(|it| (0..NODES).map(move |node| (it, node)))
+                    (0..targets.workers.len()).flat_map(|it| (0..NODES).map(move |node| (it, node)))
                 {
-                    field.crew.set(worker, node, Fault { delay, ..Fault::default() });
+                    targets.workers.set(worker, node, Fault { delay, ..Fault::default() });
                 }
                 (format!("{delay:?} later"), long)
             }
             Kind::FullDisk => {
                 let victim = if rng.bool() { leader } else { follower };
-                field.ensemble.limit_files(victim, Some(0));
-                spoilt = Some(victim);
+                targets.ensemble.limit_files(victim, Some(0));
+                node_to_wipe = Some(victim);
                 (node(victim), long)
             }
             Kind::DeleteDirectory => {
                 let locks: Vec<&str> =
                     task::Kind::ALL.iter().flat_map(|kind| kind.locks()).copied().collect();
                 let lock = locks[rng.usize(..locks.len())];
-                let client = tree::connect(&field.ensemble.connect_string()).await?;
+                let client = tree::connect(&targets.ensemble.connect_string()).await?;
                 for _ in 0..rng.u32(1..4) {
                     tree::remove(&client, lock).await?;
                     sleep(Duration::from_millis(300)).await;
@@ -203,17 +210,17 @@ impl Kind {
                 (lock.to_owned(), Duration::ZERO)
             }
             Kind::TakeSession => {
-                let client = tree::connect(&field.ensemble.connect_string()).await?;
+                let client = tree::connect(&targets.ensemble.connect_string()).await?;
                 let close = rng.bool();
                 let mut attempts = 0;
                 loop {
                     attempts += 1;
                     let contenders = tree::contenders(&client).await?;
                     if contenders.is_empty() {
-                        return Err("nobody has a session to take".into());
+                        return Err("no contender has a session".into());
                     }
                     let session = contenders[rng.usize(..contenders.len())].session;
-                    match tree::take_over(field.ensemble.client_addr(follower), session, close).await {
+                    match tree::take_over(targets.ensemble.client_addr(follower), session, close).await {
                         Ok(()) => break,
                         // The owner may have attached first, or may have closed the session.
                         Err(_) if attempts < 5 => sleep(Duration::from_millis(200)).await,
@@ -223,53 +230,54 @@ impl Kind {
                 ((if close { "taken and closed" } else { "taken for a second" }).to_owned(), Duration::ZERO)
             }
             Kind::StopClient => {
-                let found = one_who_ponders(referee).await;
+                let found = worker_before_write(referee).await;
                 let worker = found.unwrap_or(worker);
-                field.crew.signal(worker, Signal::STOP);
+                targets.workers.signal(worker, Signal::STOP);
                 let when = if found.is_some() { ", before a write" } else { "" };
                 (format!("worker {worker}{when}"), lethal)
             }
             Kind::KillClient => {
-                field.crew.kill(worker).await;
+                targets.workers.kill(worker).await;
                 (format!("worker {worker}"), brief)
             }
             Kind::CutOffClient => {
-                (0..NODES).for_each(|node| field.crew.set(worker, node, SHUT));
+                (0..NODES).for_each(|node| targets.workers.set(worker, node, BLOCKED));
                 (format!("worker {worker}"), lethal)
             }
             Kind::DeafClient => {
-                let deaf = Fault { no_way_back: true, ..Fault::default() };
-                (0..NODES).for_each(|node| field.crew.set(worker, node, deaf));
+                let deaf = Fault { blocks_replies: true, ..Fault::default() };
+                (0..NODES).for_each(|node| targets.workers.set(worker, node, deaf));
                 (format!("worker {worker}"), long)
             }
             Kind::FlappingClient => {
                 for _ in 0..rng.u32(5..20) {
-                    field.crew.cut(worker);
+                    targets.workers.cut(worker);
                     sleep(Duration::from_millis(rng.u64(10..400))).await;
                 }
                 (format!("worker {worker}"), Duration::ZERO)
             }
         };
-        Ok(Blow { target, lasts, spoilt })
+        Ok(InjectedFault { target, lasts, node_to_wipe })
     }
 }
 
 /// The fault of a link that passes nothing.
-pub(crate) const SHUT: Fault = Fault { no_way_forth: true, no_way_back: true, delay: Duration::ZERO };
+pub(crate) const BLOCKED: Fault =
+    Fault { blocks_requests: true, blocks_replies: true, delay: Duration::ZERO };
 
-impl Field {
+impl Targets {
     /// Heals all faults that can be healed at once.
     pub(crate) fn heal(&mut self) -> Outcome<()> {
-        self.ensemble.open_ways();
-        self.crew.open_ways();
+        self.ensemble.open_links();
+        self.workers.open_links();
         for node in 0..NODES {
             self.ensemble.signal(node, Signal::CONT);
             self.ensemble.limit_files(node, None);
             self.ensemble.start(node)?;
         }
-        for worker in 0..self.crew.len() {
-            self.crew.signal(worker, Signal::CONT);
-            self.crew.start(worker)?;
+        for worker in 0..self.workers.len() {
+            self.workers.signal(worker, Signal::CONT);
+            self.workers.start(worker)?;
         }
         Ok(())
     }
@@ -277,9 +285,9 @@ impl Field {
 
 /// Waits a while for a worker with a task between its look at the guard and its write. That look does not help a
 /// process that is stopped after it.
-async fn one_who_ponders(referee: &Referee) -> Option<usize> {
+async fn worker_before_write(referee: &Referee) -> Option<usize> {
     for _ in 0..2_000 {
-        let found = referee.live().who_ponders();
+        let found = referee.live().worker_before_write();
         if found.is_some() {
             return found;
         }
@@ -291,12 +299,12 @@ async fn one_who_ponders(referee: &Referee) -> Option<usize> {
 /// Cuts a node off from the others, in both directions. Its clients still reach it.
 pub(crate) fn isolate(ensemble: &Ensemble, node: usize) {
     for other in 0..NODES {
-        hush(ensemble, node, other);
-        hush(ensemble, other, node);
+        block_messages(ensemble, node, other);
+        block_messages(ensemble, other, node);
     }
 }
 
-fn hush(ensemble: &Ensemble, from: usize, to: usize) {
+fn block_messages(ensemble: &Ensemble, from: usize, to: usize) {
     if from != to {
         ensemble.silence(from, to);
     }

@@ -9,21 +9,21 @@ use crate::Outcome;
 use crate::clock::seconds;
 use crate::notes::{Section, Share};
 use crate::reach::Reach;
-use crate::seen::{Fault, NOT_DONE, Seen, Verdict};
+use crate::seen::{Fault, NOT_DONE, Observations, Verdict};
 use crate::worker::TIMEOUTS;
 
 /// Judges a run.
-pub(crate) fn judge(file: &Path, seen: Seen) -> Outcome<Verdict> {
+pub(crate) fn judge(file: &Path, observations: Observations) -> Outcome<Verdict> {
     let db = Connection::open(file)?;
     let faults = faults(&db)?;
-    let reach = seen.reach;
+    let reach = observations.reach;
     let mut verdict = Verdict {
-        violations: seen.violations,
-        diverged: seen.diverged,
+        violations: observations.violations,
+        diverged: observations.diverged,
         faults,
-        samples: seen.samples,
-        began: seen.began,
-        ended: seen.ended,
+        samples: observations.samples,
+        began: observations.began,
+        ended: observations.ended,
         ..Verdict::default()
     };
     for (node, usable) in reach.usable.iter().enumerate() {
@@ -37,7 +37,7 @@ pub(crate) fn judge(file: &Path, seen: Seen) -> Outcome<Verdict> {
         verdict.count(section);
         verdict.judge_loss(section, &reach);
     }
-    verdict.judge_beliefs(&sections);
+    verdict.judge_overlaps(&sections);
     Ok(verdict)
 }
 
@@ -96,7 +96,7 @@ impl Verdict {
     }
 
     fn count(&mut self, section: &Section) {
-        if section.believed.is_some() {
+        if section.last_valid.is_some() {
             *self.sections.entry(section.kind.clone()).or_default() += 1;
         }
         if section.end != "released" {
@@ -108,12 +108,12 @@ impl Verdict {
         if let Some(granted) = section.granted {
             self.longest_wait = self.longest_wait.max(seconds(granted - section.asked));
         }
-        if section.refused_in_belief == 0 {
+        if section.refused_while_valid == 0 {
             return;
         }
-        let at = section.believed.unwrap_or(section.asked);
+        let at = section.last_valid.unwrap_or(section.asked);
         if section.locks.iter().any(|lock| self.was_taken_away(lock, at)) {
-            self.refused_in_belief += u64::from(section.refused_in_belief);
+            self.refused_while_valid += u64::from(section.refused_while_valid);
         } else {
             self.violations.push(format!(
                 "lock {}: a write of {:?} was refused while its guard was valid, at {:.3} s",
@@ -128,7 +128,7 @@ impl Verdict {
     /// reached it, for a whole span. The span begins a sixth of the session timeout before the last time at which the
     /// guard was valid, and ends with the loss.
     fn judge_loss(&mut self, section: &Section, reach: &Reach) {
-        let (Some(valid), Some(lost)) = (section.believed, section.lost) else { return };
+        let (Some(valid), Some(lost)) = (section.last_valid, section.lost) else { return };
         self.lost += 1;
         let timeout = TIMEOUTS[section.who.task % TIMEOUTS.len()];
         let span = (valid - i64::try_from(timeout.as_nanos() / 6).unwrap_or(i64::MAX), lost);
@@ -156,10 +156,10 @@ impl Verdict {
     }
 
     /// Checks that guards of two holders are valid at the same time only if their locks can be shared.
-    fn judge_beliefs(&mut self, sections: &[Section]) {
+    fn judge_overlaps(&mut self, sections: &[Section]) {
         let mut holding: BTreeMap<&str, Vec<(i64, &Section)>> = BTreeMap::new();
         for section in sections {
-            let (Some(from), Some(to)) = (section.granted, section.believed) else { continue };
+            let (Some(from), Some(to)) = (section.granted, section.last_valid) else { continue };
             for lock in &section.locks {
                 let holders = holding.entry(lock).or_default();
                 holders.retain(|(to, _)| *to > from);
@@ -171,7 +171,7 @@ impl Verdict {
                         self.excused += 1;
                     } else {
                         self.violations.push(format!(
-                            "lock {lock}: {:?} ({}) believed from {:.4} to {:.4} s while {:?} ({}) did from {:.4} to {:.4}",
+                            "lock {lock}: {:?} ({}) held from {:.4} to {:.4} s while {:?} ({}) held from {:.4} to {:.4}",
                             section.who,
                             section.kind,
                             seconds(from - self.began),
@@ -221,7 +221,7 @@ mod tests {
     use super::*;
     use crate::notes::Who;
 
-    fn section(task: usize, share: Share, granted: i64, believed: i64) -> Section {
+    fn section(task: usize, share: Share, granted: i64, last_valid: i64) -> Section {
         Section {
             who: Who { worker: 0, life: 1, task },
             kind: "mutex".to_owned(),
@@ -229,19 +229,19 @@ mod tests {
             share,
             asked: 0,
             granted: Some(granted),
-            believed: Some(believed),
+            last_valid: Some(last_valid),
             lost: None,
             released: None,
             ticket: None,
-            refused_in_belief: 0,
-            refused_in_time: 0,
+            refused_while_valid: 0,
+            refused_while_invalid: 0,
             end: "released".to_owned(),
         }
     }
 
     fn overlaps(sections: &[Section], faults: Vec<Fault>) -> (usize, u64) {
         let mut verdict = Verdict { faults, ..Verdict::default() };
-        verdict.judge_beliefs(sections);
+        verdict.judge_overlaps(sections);
         (verdict.violations.len(), verdict.excused)
     }
 

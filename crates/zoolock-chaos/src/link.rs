@@ -28,11 +28,11 @@ const CUT: i64 = 200_000_000;
 /// The largest size of an address.
 const LONGEST_NAME: usize = 1024;
 
-/// A fault of a link. `forth` is the direction from the client to the listener.
+/// A fault of a link. Requests go from the client to the listener, and replies go back.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Fault {
-    pub(crate) no_way_forth: bool,
-    pub(crate) no_way_back: bool,
+    pub(crate) blocks_requests: bool,
+    pub(crate) blocks_replies: bool,
     pub(crate) delay: Duration,
 }
 
@@ -40,16 +40,16 @@ pub(crate) struct Fault {
 #[derive(Debug)]
 pub(crate) struct Link {
     port: Port,
-    way: Arc<Way>,
+    state: Arc<LinkState>,
     task: JoinHandle<()>,
 }
 
 #[derive(Debug)]
-struct Way {
+struct LinkState {
     to: SocketAddr,
     /// The address to put into the first message. A connection for elections begins with the address at which its client
     /// listens, and that address would lead past the link.
-    call_back: Option<SocketAddr>,
+    return_address: Option<SocketAddr>,
     /// The time to wait for the listener.
     patience: Duration,
     fault: watch::Sender<Fault>,
@@ -66,15 +66,15 @@ impl Link {
     pub(crate) async fn open(
         port: Port,
         to: SocketAddr,
-        call_back: Option<SocketAddr>,
+        return_address: Option<SocketAddr>,
         patience: Duration,
     ) -> Outcome<Self> {
         let listener = TcpListener::bind(port.addr()).await?;
         let (fault, cuts) = (watch::Sender::new(Fault::default()), watch::Sender::new(0));
         let forwarded = watch::Sender::new(0);
-        let way = Arc::new(Way {
+        let state = Arc::new(LinkState {
             to,
-            call_back,
+            return_address,
             patience,
             fault,
             forwarded,
@@ -82,8 +82,8 @@ impl Link {
             open: AtomicUsize::new(0),
             broken: Mutex::default(),
         });
-        let task = tokio::spawn(listen(listener, way.clone()));
-        Ok(Link { port, way, task })
+        let task = tokio::spawn(listen(listener, state.clone()));
+        Ok(Link { port, state, task })
     }
 
     pub(crate) fn addr(&self) -> SocketAddr {
@@ -91,43 +91,43 @@ impl Link {
     }
 
     pub(crate) fn set(&self, fault: Fault) {
-        let mut broken = self.way.broken.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut broken = self.state.broken.lock().unwrap_or_else(PoisonError::into_inner);
         match broken.last_mut().filter(|(_, until)| until.is_none()) {
             Some((_, until)) if fault == Fault::default() => *until = Some(now()),
             None if fault != Fault::default() => broken.push((now(), None)),
             _ => {}
         }
-        self.way.fault.send_replace(fault);
+        self.state.fault.send_replace(fault);
     }
 
     /// Returns the spans in which the link was broken.
     pub(crate) fn broken(&self) -> Vec<Span> {
-        let broken = self.way.broken.lock().unwrap_or_else(PoisonError::into_inner);
+        let broken = self.state.broken.lock().unwrap_or_else(PoisonError::into_inner);
         broken.iter().map(|(from, until)| (*from, until.unwrap_or(i64::MAX))).collect()
     }
 
     pub(crate) fn fault(&self) -> Fault {
-        *self.way.fault.borrow()
+        *self.state.fault.borrow()
     }
 
     /// Closes all connections. New ones are accepted.
     pub(crate) fn cut(&self) {
         let at = now();
-        let mut broken = self.way.broken.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut broken = self.state.broken.lock().unwrap_or_else(PoisonError::into_inner);
         // Inserted before a fault that continues, which stays the last one.
         let place = broken.iter().position(|(_, until)| until.is_none()).unwrap_or(broken.len());
         broken.insert(place, (at, Some(at + CUT)));
-        self.way.cuts.send_modify(|cuts| *cuts += 1);
+        self.state.cuts.send_modify(|cuts| *cuts += 1);
     }
 
     /// Returns the number of connections.
     pub(crate) fn connections(&self) -> usize {
-        self.way.open.load(Ordering::Relaxed)
+        self.state.open.load(Ordering::Relaxed)
     }
 
     /// Waits until bytes of a client are forwarded.
     pub(crate) async fn next_forwarded(&self) {
-        let mut forwarded = self.way.forwarded.subscribe();
+        let mut forwarded = self.state.forwarded.subscribe();
         forwarded.changed().await.expect("the sender is in self");
     }
 }
@@ -138,12 +138,12 @@ impl Drop for Link {
     }
 }
 
-async fn listen(listener: TcpListener, way: Arc<Way>) {
+async fn listen(listener: TcpListener, state: Arc<LinkState>) {
     let mut connections = JoinSet::new();
     loop {
         tokio::select! {
             accepted = listener.accept() => match accepted {
-                Ok((stream, _)) => drop(connections.spawn(serve(stream, way.clone()))),
+                Ok((stream, _)) => drop(connections.spawn(serve(stream, state.clone()))),
                 Err(_) => sleep(Duration::from_millis(1)).await,
             },
             Some(_) = connections.join_next() => {}
@@ -151,50 +151,54 @@ async fn listen(listener: TcpListener, way: Arc<Way>) {
     }
 }
 
-async fn serve(from: TcpStream, way: Arc<Way>) {
-    way.open.fetch_add(1, Ordering::Relaxed);
-    let mut cuts = way.cuts.subscribe();
+async fn serve(from: TcpStream, state: Arc<LinkState>) {
+    state.open.fetch_add(1, Ordering::Relaxed);
+    let mut cuts = state.cuts.subscribe();
     tokio::select! {
         _ = cuts.changed() => {}
-        _ = carry(from, &way) => {}
+        _ = carry(from, &state) => {}
     }
-    way.open.fetch_sub(1, Ordering::Relaxed);
+    state.open.fetch_sub(1, Ordering::Relaxed);
 }
 
-async fn carry(mut from: TcpStream, way: &Way) -> std::io::Result<()> {
-    way.passable(|fault| !fault.no_way_forth).await;
+async fn carry(mut from: TcpStream, state: &LinkState) -> std::io::Result<()> {
+    state.passable(|fault| !fault.blocks_requests).await;
     // If nothing listens, the connection is closed, as a kernel would refuse it.
-    let mut to = way.connect().await?;
+    let mut to = state.connect().await?;
     from.set_nodelay(true)?;
     to.set_nodelay(true)?;
-    if let Some(call_back) = way.call_back {
-        introduce(&mut from, &mut to, call_back).await?;
+    if let Some(return_address) = state.return_address {
+        introduce(&mut from, &mut to, return_address).await?;
     }
     let ((from_read, from_write), (to_read, to_write)) = (from.into_split(), to.into_split());
     let done = tokio::try_join!(
-        pump(way, |fault| !fault.no_way_forth, from_read, to_write, Some(&way.forwarded)),
-        pump(way, |fault| !fault.no_way_back, to_read, from_write, None),
+        pump(state, |fault| !fault.blocks_requests, from_read, to_write, Some(&state.forwarded)),
+        pump(state, |fault| !fault.blocks_replies, to_read, from_write, None),
     );
     // The end of a connection does not pass a shut link either.
-    way.passable(|fault| !fault.no_way_forth && !fault.no_way_back).await;
+    state.passable(|fault| !fault.blocks_requests && !fault.blocks_replies).await;
     done.map(|_| ())
 }
 
 /// Forwards the version, the number and the address of a node, with another address.
-async fn introduce(from: &mut TcpStream, to: &mut TcpStream, call_back: SocketAddr) -> std::io::Result<()> {
+async fn introduce(
+    from: &mut TcpStream,
+    to: &mut TcpStream,
+    return_address: SocketAddr,
+) -> std::io::Result<()> {
     let mut head = [0; 20];
     from.read_exact(&mut head).await?;
     let [.., a, b, c, d] = head;
     let mut name = vec![0; (u32::from_be_bytes([a, b, c, d]) as usize).min(LONGEST_NAME)];
     from.read_exact(&mut name).await?;
-    let name = call_back.to_string();
+    let name = return_address.to_string();
     to.write_all(&head[..16]).await?;
     to.write_all(&(name.len() as u32).to_be_bytes()).await?;
     to.write_all(name.as_bytes()).await
 }
 
 async fn pump(
-    way: &Way,
+    state: &LinkState,
     open: impl Fn(&Fault) -> bool + Copy,
     mut from: OwnedReadHalf,
     mut to: OwnedWriteHalf,
@@ -211,23 +215,23 @@ async fn pump(
     };
     let write = async {
         while let Some((arrived, chunk)) = receiver.recv().await {
-            let delay = way.fault.borrow().delay;
+            let delay = state.fault.borrow().delay;
             if !delay.is_zero() {
                 sleep_until(arrived + delay).await;
             }
-            way.passable(open).await;
+            state.passable(open).await;
             to.write_all(&chunk).await?;
             if let Some(forwarded) = forwarded {
                 forwarded.send_modify(|count| *count += 1);
             }
         }
-        way.passable(open).await;
+        state.passable(open).await;
         to.shutdown().await
     };
     tokio::try_join!(read, write).map(|_| ())
 }
 
-impl Way {
+impl LinkState {
     /// Connects to the listener, again and again for the patience of the link. A new leader listens a little later than its
     /// followers connect. They try again if they are refused, but begin a new election if they are accepted and dropped.
     async fn connect(&self) -> std::io::Result<TcpStream> {

@@ -19,7 +19,7 @@ use tokio::time::{Instant, MissedTickBehavior, interval, sleep, sleep_until};
 
 use crate::Outcome;
 use crate::clock::{now, seconds};
-use crate::process::Having;
+use crate::process::ResourceUse;
 use crate::seen::duration;
 use churn::Tally;
 use crowd::Crowd;
@@ -57,34 +57,34 @@ pub(crate) enum Break {
 /// The settings of a run.
 #[derive(Args, Debug)]
 pub(crate) struct Settings {
-    /// How many sessions at once; two for each task.
+    /// Number of concurrent sessions, two per task.
     #[arg(long, default_value_t = 5_000)]
     sessions: usize,
-    /// How many different locks.
+    /// Number of different locks.
     #[arg(long, default_value_t = 50_000)]
     locks: usize,
-    /// How long they come and go when each lock has been held once: `90s`, `5m`.
+    /// Length of the run after each lock was held once: `90s`, `5m`.
     #[arg(long, default_value = "5m", value_parser = duration)]
     time: Duration,
-    /// How many processes the clients are in.
+    /// Number of client processes.
     #[arg(long, default_value_t = 5)]
     processes: usize,
-    /// How many turns a second they are to take together.
+    /// Turns per second of all clients together.
     #[arg(long, default_value_t = 500)]
     rate: u64,
-    /// By how much a figure may grow over the second half of the time, in percent of its mean there.
+    /// Largest growth of a figure over the second half, in percent of its mean there.
     #[arg(long, default_value_t = 5.0, value_name = "PERCENT")]
     tolerance: f64,
-    /// What decides what is done when; a random one unless given. It is printed.
+    /// The seed of the random choices. A random one by default. It is printed.
     #[arg(long)]
     seed: Option<u64>,
     /// Only this server.
     #[arg(long, value_delimiter = ',', value_name = "SERVER")]
     only: Vec<Kind>,
-    /// Does something wrong on purpose: the run must fail.
+    /// Seeds a bug: the run must fail.
     #[arg(long = "break", value_name = "WHAT")]
     broken: Option<Break>,
-    /// Where to leave the table, and all samples as JSON.
+    /// The directory for the table, and for all samples as JSON.
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
 }
@@ -95,17 +95,17 @@ pub(crate) struct Sample {
     /// Seconds since each lock had been held once.
     at: f64,
     turns: u64,
-    server: Having,
-    clients: Having,
+    server: ResourceUse,
+    clients: ResourceUse,
 }
 
 /// The results of one server.
 #[derive(Debug, Serialize)]
-pub(crate) struct Story {
+pub(crate) struct LoadResult {
     kind: Kind,
     /// The resources before the first session.
-    server_before: Having,
-    clients_before: Having,
+    server_before: ResourceUse,
+    clients_before: ResourceUse,
     /// Seconds until all sessions were open.
     opening: f64,
     /// Seconds until each lock had been held once. From then on, server and clients have what they need for all locks.
@@ -119,8 +119,8 @@ pub(crate) struct Story {
     idle: Counts,
     /// The counts after all sessions were closed.
     empty: Counts,
-    server_after: Having,
-    clients_after: Having,
+    server_after: ResourceUse,
+    clients_after: ResourceUse,
     /// Number of lock directories, and the znodes that are left in them.
     directories: usize,
     left: Vec<String>,
@@ -134,66 +134,66 @@ pub(crate) async fn run(settings: &Settings) -> Outcome<bool> {
     let seed = settings.seed.unwrap_or_else(|| fastrand::u64(..));
     eprintln!("seed {seed}, {} sessions, {} locks, {:?}", settings.sessions, settings.locks, settings.time);
     let mut terminated = signal(SignalKind::terminate())?;
-    let stories = tokio::select! {
-        stories = all(settings, seed) => stories?,
+    let results = tokio::select! {
+        results = all(settings, seed) => results?,
         _ = tokio::signal::ctrl_c() => return Err("interrupted".into()),
         _ = terminated.recv() => return Err("terminated".into()),
     };
     let violations: Vec<String> =
-        stories.iter().flat_map(|story| report::violations(settings, story)).collect();
-    let text = report::text(settings, seed, &stories, &violations);
+        results.iter().flat_map(|result| report::violations(settings, result)).collect();
+    let text = report::text(settings, seed, &results, &violations);
     println!("{text}");
     if let Some(out) = &settings.out {
         std::fs::create_dir_all(out)?;
         std::fs::write(out.join("load.md"), &text)?;
-        std::fs::write(out.join("load.json"), serde_json::to_string(&stories)?)?;
+        std::fs::write(out.join("load.json"), serde_json::to_string(&results)?)?;
     }
     Ok(violations.is_empty())
 }
 
-async fn all(settings: &Settings, seed: u64) -> Outcome<Vec<Story>> {
-    let mut stories = Vec::new();
+async fn all(settings: &Settings, seed: u64) -> Outcome<Vec<LoadResult>> {
+    let mut results = Vec::new();
     for kind in Kind::value_variants() {
         if settings.only.is_empty() || settings.only.contains(kind) {
-            stories.push(one(settings, *kind, seed).await?);
+            results.push(one(settings, *kind, seed).await?);
         }
     }
-    Ok(stories)
+    Ok(results)
 }
 
-async fn one(settings: &Settings, kind: Kind, seed: u64) -> Outcome<Story> {
+async fn one(settings: &Settings, kind: Kind, seed: u64) -> Outcome<LoadResult> {
     let dir = TempDir::with_prefix("zoolock-load-")?;
     let server = Server::start(kind, dir.path()).await?;
     let mut crowd = Crowd::start(settings, &server.addr(), seed)?;
     // The processes report when they have begun. Then they have the files and the memory that any process has.
-    crowd.all_say(churn::Phase::Ready, OPENED).await?;
-    let (server_before, clients_before) = (Having::of(server.pid()?)?, crowd.having()?);
+    crowd.wait_for_phase(churn::Phase::Ready, OPENED).await?;
+    let (server_before, clients_before) = (ResourceUse::of(server.pid()?)?, crowd.resources()?);
     let begun = now();
-    crowd.tell("open").await?;
-    crowd.all_say(churn::Phase::Open, OPENED).await?;
+    crowd.send_order("open").await?;
+    crowd.wait_for_phase(churn::Phase::Open, OPENED).await?;
     let opening = seconds(now() - begun);
     eprintln!("{kind:?}: {} sessions are open after {opening:.1} s", settings.sessions);
-    crowd.tell("churn").await?;
-    let first_round = first_round(settings, &crowd).await;
+    crowd.send_order("churn").await?;
+    let first_round = time_to_first_hold(settings, &crowd).await;
     eprintln!("{kind:?}: {} locks were held once after {first_round:.1} s", crowd.tally().locks);
-    let alive_then = server.alive().await?;
+    let heap_then = server.live_heap().await?;
     let samples = watch(settings, &server, &crowd).await?;
-    crowd.tell("stop").await?;
-    crowd.all_say(churn::Phase::Idle, SETTLED).await?;
+    crowd.send_order("stop").await?;
+    crowd.wait_for_phase(churn::Phase::Idle, SETTLED).await?;
     let idle = server
-        .settles(|counts| counts.is_free() && counts.sessions == (settings.sessions / 2 * 2) as u64)
+        .wait_for_counts(|counts| counts.is_free() && counts.sessions == (settings.sessions / 2 * 2) as u64)
         .await?;
-    let alive = alive_then.zip(server.alive().await?);
-    crowd.tell("close").await?;
-    crowd.all_say(churn::Phase::Closed, SETTLED).await?;
-    let empty = server.settles(|counts| counts.is_free() && counts.sessions == 0).await?;
+    let alive = heap_then.zip(server.live_heap().await?);
+    crowd.send_order("close").await?;
+    crowd.wait_for_phase(churn::Phase::Closed, SETTLED).await?;
+    let empty = server.wait_for_counts(|counts| counts.is_free() && counts.sessions == 0).await?;
     let (server_after, clients_after) =
-        back(&server, &crowd, server_before.files, clients_before.files).await?;
+        wait_for_closed_files(&server, &crowd, server_before.files, clients_before.files).await?;
     let tally = crowd.tally();
     crowd.end().await?;
     let (directories, left) = server.left().await?;
     server.end().await?;
-    let story = Story {
+    let result = LoadResult {
         kind,
         server_before,
         clients_before,
@@ -209,11 +209,11 @@ async fn one(settings: &Settings, kind: Kind, seed: u64) -> Outcome<Story> {
         directories,
         left,
     };
-    Ok(story)
+    Ok(result)
 }
 
 /// Waits until each lock was held once, at most for [`FIRST_ROUND`]. Returns the seconds that this took.
-async fn first_round(settings: &Settings, crowd: &Crowd) -> f64 {
+async fn time_to_first_hold(settings: &Settings, crowd: &Crowd) -> f64 {
     let begun = Instant::now();
     while crowd.tally().locks < settings.locks && begun.elapsed() < FIRST_ROUND {
         sleep(LOOK).await;
@@ -227,17 +227,18 @@ async fn watch(settings: &Settings, server: &Server, crowd: &Crowd) -> Outcome<V
     let begun = Instant::now();
     let mut ticks = interval((settings.time / 50).min(Duration::from_secs(1)));
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    let mut told = Instant::now();
+    let mut last_printed = Instant::now();
     while begun.elapsed() < settings.time {
         tokio::select! {
             _ = ticks.tick() => {}
             () = sleep_until(begun + settings.time) => break,
         }
         let (at, turns) = (begun.elapsed().as_secs_f64(), crowd.tally().turns());
-        let sample = Sample { at, turns, server: Having::of(server.pid()?)?, clients: crowd.having()? };
-        if told.elapsed() >= Duration::from_secs(15) {
-            told = Instant::now();
-            let mib = |having: &Having| having.memory >> 20;
+        let sample =
+            Sample { at, turns, server: ResourceUse::of(server.pid()?)?, clients: crowd.resources()? };
+        if last_printed.elapsed() >= Duration::from_secs(15) {
+            last_printed = Instant::now();
+            let mib = |used: &ResourceUse| used.memory >> 20;
             let (of_server, of_clients) = (mib(&sample.server), mib(&sample.clients));
             eprintln!("{at:5.0} s: {turns} turns, server {of_server} MiB, clients {of_clients} MiB");
         }
@@ -247,10 +248,15 @@ async fn watch(settings: &Settings, server: &Server, crowd: &Crowd) -> Outcome<V
 }
 
 /// Waits until the files are closed, which the last threads of the clients do in the background. Returns the resources.
-async fn back(server: &Server, crowd: &Crowd, of_server: u64, of_clients: u64) -> Outcome<(Having, Having)> {
+async fn wait_for_closed_files(
+    server: &Server,
+    crowd: &Crowd,
+    of_server: u64,
+    of_clients: u64,
+) -> Outcome<(ResourceUse, ResourceUse)> {
     let deadline = Instant::now() + SETTLED;
     loop {
-        let (at_server, at_clients) = (Having::of(server.pid()?)?, crowd.having()?);
+        let (at_server, at_clients) = (ResourceUse::of(server.pid()?)?, crowd.resources()?);
         let is_back = at_server.files <= of_server + OTHER_FILES
             && at_clients.files <= of_clients + OTHER_FILES * crowd.len() as u64;
         if is_back || Instant::now() > deadline {

@@ -5,10 +5,10 @@
 //! clock, so the last time at which a guard was valid can be compared with the grant of the rival.
 
 pub(crate) mod holder;
+mod holder_process;
+mod holder_report;
 mod judge;
-mod post;
 mod report;
-mod words;
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -27,12 +27,12 @@ use zoolock::{Guard, Zoolock};
 use crate::Outcome;
 use crate::binary;
 use crate::clock::{now, seconds};
+use crate::divergence::restart_diverged_nodes;
 use crate::ensemble::{Ensemble, NODES};
 use crate::faults::isolate;
-use crate::mend::mend;
 use crate::tree;
+use holder_process::{HolderProcess, HolderSettings};
 use judge::Case;
-use post::{Ground, Post};
 
 /// The shortest session timeout that the command accepts, because it does not know the tick of the ensemble.
 pub(crate) const SESSION: Duration = Duration::from_secs(6);
@@ -135,13 +135,14 @@ pub(crate) async fn run(settings: &Settings) -> Outcome<bool> {
     let seed = settings.seed.unwrap_or_else(|| fastrand::u64(..));
     eprintln!("seed {seed}, {} holders, {} rounds of each fault", settings.holders, settings.rounds);
     let dir = TempDir::with_prefix("zoolock-loss-")?;
-    let ground = Ground { dir: dir.path().to_owned(), zoolock: binary::zoolock()?, broken: settings.broken };
-    let mut ensemble = Ensemble::lay_out(dir.path(), SYNC_LIMIT).await?;
-    ensemble.whole(START).await?;
+    let holder_settings =
+        HolderSettings { dir: dir.path().to_owned(), zoolock: binary::zoolock()?, broken: settings.broken };
+    let mut ensemble = Ensemble::configure(dir.path(), SYNC_LIMIT).await?;
+    ensemble.wait_until_whole(START).await?;
     let mut drill = Drill {
         holders: settings.holders,
         rng: Rng::with_seed(seed),
-        ground,
+        holder_settings,
         ensemble,
         cases: Vec::new(),
         violations: Vec::new(),
@@ -173,7 +174,7 @@ pub(crate) async fn run(settings: &Settings) -> Outcome<bool> {
 struct Drill {
     holders: usize,
     rng: Rng,
-    ground: Ground,
+    holder_settings: HolderSettings,
     ensemble: Ensemble,
     cases: Vec<Case>,
     /// Violations that belong to no holder.
@@ -212,75 +213,80 @@ impl Drill {
     async fn round(&mut self, fault: Fault, round: usize) -> Outcome<()> {
         let leader = self.ensemble.leader(START).await?;
         let follower = (leader + self.rng.usize(1..NODES)) % NODES;
-        let mut posts = Vec::new();
+        let mut holders = Vec::new();
         for number in 0..self.holders {
             let runs = number % RUNS == RUNS - 1 || self.holders < RUNS && number + 1 == self.holders;
             let (lock, node) = (format!("l{number:02}"), self.ensemble.client_addr(follower));
-            posts.push(Post::start(&self.ground, fault, node, &lock, runs && self.holders > 1).await?);
+            holders.push(
+                HolderProcess::start(&self.holder_settings, fault, node, &lock, runs && self.holders > 1)
+                    .await?,
+            );
         }
-        until("all hold", READY, || posts.iter().all(|post| post.record().held.is_some())).await?;
+        until("all hold", READY, || holders.iter().all(|holder| holder.record().held.is_some())).await?;
         let client = tree::connect(&self.ensemble.client_addr(leader).to_string()).await?;
-        let mut rivals = self.rivals(follower, &posts).await?;
-        queued(&client, &posts).await?;
+        let mut rivals = self.rivals(follower, &holders).await?;
+        queued(&client, &holders).await?;
         if fault == Fault::Shortened {
             self.limit_sessions(follower, Some(SHORTER)).await?;
-            until("all are attached", READY, || posts.iter().all(|post| post.connections() > 0)).await?;
+            until("all are attached", READY, || holders.iter().all(|holder| holder.connections() > 0))
+                .await?;
         }
         // At any time between two renewals.
         sleep(Duration::from_millis(self.rng.u64(1_000..2_000))).await;
-        posts.iter_mut().for_each(|post| post.has_lost_before = post.knows());
+        holders.iter_mut().for_each(|holder| holder.has_lost_before = holder.knows_loss());
         let mut struck = Vec::new();
         match fault {
             Fault::Cut => {
-                if posts.iter().any(|post| post.connections() == 0) {
+                if holders.iter().any(|holder| holder.connections() == 0) {
                     return Err("a holder has no connection that could be cut".into());
                 }
-                for post in &posts {
-                    post.shut(round.is_multiple_of(2));
+                for holder in &holders {
+                    holder.shut(round.is_multiple_of(2));
                     struck.push(now());
                 }
             }
             Fault::Stopped | Fault::Shortened => {
-                for post in &mut posts {
-                    post.signal(Signal::STOP);
+                for holder in &mut holders {
+                    holder.signal(Signal::STOP);
                     struck.push(now());
                 }
             }
             Fault::Killed => {
-                let renewed = posts[self.rng.usize(..posts.len())].next_forwarded();
+                let renewed = holders[self.rng.usize(..holders.len())].next_forwarded();
                 timeout(READY, renewed).await.map_err(|_| "a holder sends nothing")?;
                 sleep(Duration::from_micros(self.rng.u64(..FORWARDED))).await;
                 self.ensemble.signal(follower, Signal::KILL);
-                struck.resize(posts.len(), now());
+                struck.resize(holders.len(), now());
             }
             Fault::Isolated => {
                 isolate(&self.ensemble, follower);
-                struck.resize(posts.len(), now());
+                struck.resize(holders.len(), now());
             }
         }
         rivals.until_granted(Instant::now() + SESSION + SERVED).await?;
         sleep(Duration::from_millis(self.rng.u64(300..1_000))).await;
-        let mut continued = vec![None; posts.len()];
+        let mut continued = vec![None; holders.len()];
         match fault {
-            Fault::Cut => posts.iter().for_each(Post::open),
+            Fault::Cut => holders.iter().for_each(HolderProcess::open),
             Fault::Killed => {}
             Fault::Stopped | Fault::Shortened => {
-                for (post, continued) in posts.iter_mut().zip(&mut continued) {
+                for (holder, continued) in holders.iter_mut().zip(&mut continued) {
                     *continued = Some(now());
-                    post.signal(Signal::CONT);
+                    holder.signal(Signal::CONT);
                 }
             }
-            Fault::Isolated => self.ensemble.open_ways(),
+            Fault::Isolated => self.ensemble.open_links(),
         }
-        self.ensemble.whole(WHOLE).await?;
+        self.ensemble.wait_until_whole(WHOLE).await?;
         // A holder that never learns of the loss is a violation.
-        let _ = until("all know", KNOWN, || posts.iter_mut().all(Post::knows)).await;
+        let _ = until("all know", KNOWN, || holders.iter_mut().all(HolderProcess::knows_loss)).await;
         let mut ending = JoinSet::new();
-        for (number, post) in posts.into_iter().enumerate() {
-            let (lock, runs, has_lost_before) = (post.lock().to_owned(), post.runs(), post.has_lost_before);
+        for (number, holder) in holders.into_iter().enumerate() {
+            let (lock, runs, has_lost_before) =
+                (holder.lock().to_owned(), holder.runs(), holder.has_lost_before);
             let (struck, continued, rival) = (struck[number], continued[number], rivals.granted[number]);
             ending.spawn(async move {
-                let (record, exit) = post.end().await;
+                let (record, exit) = holder.end().await;
                 Case { fault, round, lock, runs, has_lost_before, struck, continued, rival, exit, record }
             });
         }
@@ -293,7 +299,7 @@ impl Drill {
         }
         self.violations
             .extend(failed.into_iter().map(|error| format!("round {round}, {}: {error}", fault.name())));
-        self.diverged.extend(mend(&mut self.ensemble, WHOLE).await?);
+        self.diverged.extend(restart_diverged_nodes(&mut self.ensemble, WHOLE).await?);
         let client = tree::connect(&self.ensemble.connect_string()).await?;
         let left = left(&client).await?;
         self.violations
@@ -305,18 +311,18 @@ impl Drill {
     async fn limit_sessions(&mut self, node: usize, longest: Option<Duration>) -> Outcome<()> {
         self.ensemble.end(node, Signal::TERM).await;
         self.ensemble.limit_sessions(node, longest);
-        self.ensemble.whole(WHOLE).await
+        self.ensemble.wait_until_whole(WHOLE).await
     }
 
     /// Queues a rival behind each holder, on one of the other nodes.
-    async fn rivals(&self, follower: usize, posts: &[Post]) -> Outcome<Rivals> {
+    async fn rivals(&self, follower: usize, holders: &[HolderProcess]) -> Outcome<Rivals> {
         let mut clients = Vec::new();
         for node in (0..NODES).filter(|node| *node != follower) {
             clients.push(holder::connect(&self.ensemble.client_addr(node).to_string(), SESSION).await?);
         }
         let mut waiting = JoinSet::new();
-        for (number, post) in posts.iter().enumerate() {
-            let mutex = clients[number % clients.len()].mutex(post.lock());
+        for (number, holder) in holders.iter().enumerate() {
+            let mutex = clients[number % clients.len()].mutex(holder.lock());
             waiting.spawn(async move {
                 let guard = mutex.lock().await;
                 (number, guard.map(|guard| (now(), guard)))
@@ -325,7 +331,7 @@ impl Drill {
         Ok(Rivals {
             clients,
             waiting,
-            granted: vec![None; posts.len()],
+            granted: vec![None; holders.len()],
             guards: Vec::new(),
             failed: Vec::new(),
         })
@@ -364,15 +370,15 @@ impl Rivals {
 }
 
 /// Waits until a rival is behind each holder.
-async fn queued(client: &Client, posts: &[Post]) -> Outcome<()> {
+async fn queued(client: &Client, holders: &[HolderProcess]) -> Outcome<()> {
     let deadline = Instant::now() + READY;
     loop {
         let contenders = tree::contenders(client).await?;
-        let queue = |post: &Post| {
-            let dir = format!("{}/{}/", tree::ROOT, post.lock());
+        let queue = |holder: &HolderProcess| {
+            let dir = format!("{}/{}/", tree::ROOT, holder.lock());
             contenders.iter().filter(|contender| contender.path.starts_with(&dir)).count()
         };
-        if posts.iter().all(|post| queue(post) == 2) {
+        if holders.iter().all(|holder| queue(holder) == 2) {
             return Ok(());
         }
         if Instant::now() > deadline {

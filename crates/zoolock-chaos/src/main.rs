@@ -8,7 +8,7 @@
 
 mod binary;
 mod clock;
-mod crew;
+mod divergence;
 mod drill;
 mod ensemble;
 mod faults;
@@ -17,7 +17,6 @@ mod judge;
 mod link;
 mod load;
 mod loss;
-mod mend;
 mod notes;
 mod orders;
 mod outages;
@@ -30,6 +29,7 @@ mod task;
 mod timeline;
 mod tree;
 mod worker;
+mod workers;
 
 use std::process::ExitCode;
 

@@ -16,7 +16,7 @@ pub(crate) enum Note {
     /// The task begins to acquire locks.
     Asks { who: Who, locks: Vec<String> },
     /// The task has asked its guard, and writes this number of milliseconds later.
-    Ponders { who: Who, millis: u64 },
+    WillWrite { who: Who, millis: u64 },
     /// The task writes under a lock that it holds. The answer is a line, `true` or `false`: whether the write was accepted.
     Writes { who: Who, locks: Vec<String>, token: String },
     /// The attempt to hold a lock has ended.
@@ -34,16 +34,16 @@ pub(crate) struct Section {
     /// The time of the grant.
     pub(crate) granted: Option<i64>,
     /// The last time at which the guard was valid. The task read the clock, then asked the guard.
-    pub(crate) believed: Option<i64>,
+    pub(crate) last_valid: Option<i64>,
     /// The time at which the session was found to have ended, or its lease. `None` if the lock was broken, or not lost.
     pub(crate) lost: Option<i64>,
     /// The time at which the server confirmed the release.
     pub(crate) released: Option<i64>,
     pub(crate) ticket: Option<String>,
     /// The number of writes that the referee refused, after which the guard was still valid.
-    pub(crate) refused_in_belief: u32,
+    pub(crate) refused_while_valid: u32,
     /// The number of writes that the referee refused, after which the guard was not valid.
-    pub(crate) refused_in_time: u32,
+    pub(crate) refused_while_invalid: u32,
     pub(crate) end: String,
 }
 

@@ -21,11 +21,11 @@ impl Orders {
     }
 
     /// Waits for the next order, which must be this one.
-    pub(crate) async fn expect(&mut self, order: &str) -> Outcome<()> {
+    pub(crate) async fn wait_for(&mut self, order: &str) -> Outcome<()> {
         match self.0.recv().await {
             Some(line) if line == order => Ok(()),
-            Some(line) => Err(format!("told to {line} and not to {order}").into()),
-            None => Err("whoever started us is gone".into()),
+            Some(line) => Err(format!("expected the order {order}, received {line}").into()),
+            None => Err("the parent process has ended".into()),
         }
     }
 }

@@ -106,8 +106,8 @@ pub(crate) async fn run(settings: &Settings) -> Outcome<bool> {
 
 async fn judge(settings: &Settings, seed: u64) -> Outcome<bool> {
     let dir = TempDir::with_prefix("zoolock-outages-")?;
-    let mut ensemble = Ensemble::lay_out(dir.path(), SYNC_LIMIT).await?;
-    ensemble.whole(START).await?;
+    let mut ensemble = Ensemble::configure(dir.path(), SYNC_LIMIT).await?;
+    ensemble.wait_until_whole(START).await?;
     let mut rng = Rng::with_seed(seed);
     let mut violations = Vec::new();
     let mut text = format!("{} holders, seed {seed}.\n\n", settings.holders);
@@ -124,7 +124,7 @@ async fn judge(settings: &Settings, seed: u64) -> Outcome<bool> {
             eprintln!("{round:3} {}, {} locks lost so far", outage.name(), figures.lost);
         }
         // Later than the end of a lease that was not renewed since the outage.
-        field.stay(outage.session_timeout() * 2 / 3).await;
+        field.check_guards_for(outage.session_timeout() * 2 / 3).await;
         figures.lost += field.lost();
         field.close().await;
         violations.extend(figures.violations(*outage, settings));
@@ -158,7 +158,7 @@ impl Figures {
             found.push(format!("{}: {moved} of {holders} sessions moved in one round", outage.name()));
         }
         if outage == Outage::SilentNode && self.most_connections == 0 {
-            found.push(format!("{}: no session was there", outage.name()));
+            found.push(format!("{}: no session was on the silent node", outage.name()));
         }
         if settings.reconnect_within.is_some_and(|most| self.longest_reconnect > most) {
             let time = self.longest_reconnect;
@@ -194,7 +194,7 @@ impl Field {
         while let Some(opened) = opening.join_next().await {
             field.holders.push(opened??);
         }
-        field.stay(outage.session_timeout() / 3).await;
+        field.check_guards_for(outage.session_timeout() / 3).await;
         Ok(field)
     }
 
@@ -215,7 +215,7 @@ impl Field {
     }
 
     /// Asks all guards again and again: a guard that has seen the end of its lease stays lost.
-    async fn stay(&self, time: Duration) {
+    async fn check_guards_for(&self, time: Duration) {
         let until = Instant::now() + time;
         loop {
             let _ = self.lost();
@@ -241,19 +241,19 @@ impl Field {
         let timeout = outage.session_timeout();
         // At any time between two renewals.
         let pause = rng.u64(..u64::try_from(timeout.as_millis())? / 6);
-        self.stay(Duration::from_millis(pause)).await;
+        self.check_guards_for(Duration::from_millis(pause)).await;
         let before = self.connections();
         match outage {
             Outage::StalledLeader => {
                 let leader = ensemble.leader(WHOLE).await?;
                 ensemble.signal(leader, Signal::STOP);
-                self.stay(STALL).await;
+                self.check_guards_for(STALL).await;
                 ensemble.signal(leader, Signal::CONT);
             }
             Outage::SilentNode => {
                 let node = self.busiest();
                 node.blackhole(true);
-                self.stay(timeout).await;
+                self.check_guards_for(timeout).await;
                 node.blackhole(false);
             }
             Outage::AllAway => {
@@ -261,7 +261,7 @@ impl Field {
                     proxy.refuse(true).await;
                     proxy.cut().await;
                 }
-                self.stay(timeout / 4).await;
+                self.check_guards_for(timeout / 4).await;
                 for proxy in &self.proxies {
                     proxy.refuse(false).await;
                 }
@@ -269,7 +269,7 @@ impl Field {
             }
         }
         // Later than the next renewal and a move.
-        self.stay(timeout / 6).await;
+        self.check_guards_for(timeout / 6).await;
         figures.most_connections = figures.most_connections.max(self.connections() - before);
         figures.rounds += 1;
         figures.lost += self.lost();
@@ -279,7 +279,7 @@ impl Field {
                 *guard = timeout_at(Instant::now() + RECONNECTED, zoolock.mutex(name).lock()).await??;
             }
         }
-        ensemble.whole(WHOLE).await
+        ensemble.wait_until_whole(WHOLE).await
     }
 
     /// Waits until all holders are connected. Returns the time that took.

@@ -10,7 +10,7 @@ use crate::Outcome;
 
 /// Resources in use by one or several processes.
 #[derive(Clone, Copy, Debug, Default, Serialize)]
-pub(crate) struct Having {
+pub(crate) struct ResourceUse {
     /// Bytes of memory in use.
     pub(crate) memory: u64,
     /// File descriptors.
@@ -18,18 +18,18 @@ pub(crate) struct Having {
     pub(crate) threads: u64,
 }
 
-impl Having {
+impl ResourceUse {
     /// Returns the resources of a process.
-    pub(crate) fn of(pid: u32) -> Outcome<Having> {
+    pub(crate) fn of(pid: u32) -> Outcome<ResourceUse> {
         let files = fs::read_dir(format!("/proc/{pid}/fd"))?.count() as u64;
-        Ok(Having { memory: resident_memory(pid)?, files, threads: status_field(pid, "Threads")? })
+        Ok(ResourceUse { memory: resident_memory(pid)?, files, threads: status_field(pid, "Threads")? })
     }
 
     /// Returns the sum of the resources of processes.
-    pub(crate) fn of_all(pids: &[u32]) -> Outcome<Having> {
-        let mut all = Having::default();
+    pub(crate) fn of_all(pids: &[u32]) -> Outcome<ResourceUse> {
+        let mut all = ResourceUse::default();
         for pid in pids {
-            let one = Having::of(*pid)?;
+            let one = ResourceUse::of(*pid)?;
             all.memory += one.memory;
             all.files += one.files;
             all.threads += one.threads;

@@ -34,7 +34,7 @@ pub(crate) struct Live {
     /// Tasks that wait for locks or work under them: since when, and which locks.
     pub(crate) busy: HashMap<Who, (i64, Vec<String>)>,
     /// Tasks between a look at their guard and their write, and the time of the write.
-    pub(crate) pondering: HashMap<Who, i64>,
+    pub(crate) before_write: HashMap<Who, i64>,
     /// Tickets whose release the server has confirmed, and whose znode does not stay for the next task.
     pub(crate) released: HashSet<String>,
     pub(crate) sections: u64,
@@ -76,7 +76,7 @@ impl Referee {
     pub(crate) fn forget(&self, worker: usize, before: u32) {
         let mut live = self.live();
         live.busy.retain(|who, _| who.worker != worker || who.life >= before);
-        live.pondering.retain(|who, _| who.worker != worker || who.life >= before);
+        live.before_write.retain(|who, _| who.worker != worker || who.life >= before);
     }
 
     /// Records a fault that has ended.
@@ -115,7 +115,7 @@ async fn listen(listener: UnixListener, notes: mpsc::SyncSender<Order>, live: Ar
         tokio::select! {
             accepted = listener.accept() => {
                 if let Ok((stream, _)) = accepted {
-                    workers.spawn(hear(stream, notes.clone(), live.clone()));
+                    workers.spawn(handle_messages(stream, notes.clone(), live.clone()));
                 }
             }
             Some(_) = workers.join_next() => {}
@@ -124,7 +124,11 @@ async fn listen(listener: UnixListener, notes: mpsc::SyncSender<Order>, live: Ar
 }
 
 /// Handles the messages of a task, until its connection ends or sends something else.
-async fn hear(stream: UnixStream, notes: mpsc::SyncSender<Order>, live: Arc<Mutex<Live>>) -> Outcome<()> {
+async fn handle_messages(
+    stream: UnixStream,
+    notes: mpsc::SyncSender<Order>,
+    live: Arc<Mutex<Live>>,
+) -> Outcome<()> {
     let (from, mut to) = stream.into_split();
     let mut lines = BufReader::new(from).lines();
     while let Some(line) = lines.next_line().await? {
@@ -133,9 +137,9 @@ async fn hear(stream: UnixStream, notes: mpsc::SyncSender<Order>, live: Arc<Mute
             Note::Asks { who, locks } => {
                 lock(&live).busy.insert(who, (now(), locks));
             }
-            Note::Ponders { who, millis } => {
+            Note::WillWrite { who, millis } => {
                 let until = now() + i64::try_from(millis)? * 1_000_000;
-                lock(&live).pondering.insert(who, until);
+                lock(&live).before_write.insert(who, until);
             }
             Note::Writes { .. } => {
                 let (done, answer) = oneshot::channel();
@@ -157,14 +161,14 @@ async fn hear(stream: UnixStream, notes: mpsc::SyncSender<Order>, live: Arc<Mute
 
 impl Live {
     /// Returns a worker that has a task between its look and its write for another 50 ms at least.
-    pub(crate) fn who_ponders(&self) -> Option<usize> {
+    pub(crate) fn worker_before_write(&self) -> Option<usize> {
         let soon = now() + 50_000_000;
-        self.pondering.iter().find(|(_, until)| **until > soon).map(|(who, _)| who.worker)
+        self.before_write.iter().find(|(_, until)| **until > soon).map(|(who, _)| who.worker)
     }
 
     fn done(&mut self, section: &Section) {
         self.busy.remove(&section.who);
-        self.sections += u64::from(section.believed.is_some());
+        self.sections += u64::from(section.last_valid.is_some());
         if section.released.is_some() && section.kind != "tenure" {
             self.released.extend(section.ticket.clone());
         }
@@ -193,7 +197,7 @@ impl Writer {
                             .prepare("INSERT INTO sections (kind, granted, section) VALUES (?1, ?2, ?3)")?;
                         insert.execute(params![section.kind, section.granted, text])?;
                     }
-                    Order::Note(Note::Asks { .. } | Note::Ponders { .. }, _) => {}
+                    Order::Note(Note::Asks { .. } | Note::WillWrite { .. }, _) => {}
                     Order::Fault { kind, target, struck, healed, settled } => {
                         transaction.execute(
                             "INSERT INTO faults (kind, target, struck, healed, settled) VALUES (?1, ?2, ?3, ?4, ?5)",

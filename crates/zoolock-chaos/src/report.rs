@@ -32,7 +32,7 @@ pub(crate) fn text(settings: &Settings, seed: u64, verdict: &Verdict) -> String 
     row("critical sections", by_kind.join(", "));
     row("writes accepted, each with a token", verdict.written.to_string());
     row("writes that only the token refused", verdict.refused.len().to_string());
-    row("… of them by holders whose znode a fault had just deleted", verdict.refused_in_belief.to_string());
+    row("… of them by holders whose znode a fault had just deleted", verdict.refused_while_valid.to_string());
     row("overlapping holds after a fault had deleted the znode", verdict.excused.to_string());
     row("confirmed releases", verdict.released.to_string());
     row("locks lost with their session or its lease", verdict.lost.to_string());

@@ -49,7 +49,7 @@ pub(crate) fn duration(text: &str) -> Result<Duration, String> {
 
 /// The observations of a run that are not in the referee's file.
 #[derive(Default)]
-pub(crate) struct Seen {
+pub(crate) struct Observations {
     /// Violations, in words.
     pub(crate) violations: Vec<String>,
     /// The nodes whose tree differed from that of the others.
@@ -86,7 +86,7 @@ pub(crate) struct Verdict {
     /// The times of the writes that the fence refused.
     pub(crate) refused: Vec<i64>,
     /// Number of refused writes with a valid guard, after a fault had deleted the znode or closed the session.
-    pub(crate) refused_in_belief: u64,
+    pub(crate) refused_while_valid: u64,
     /// Number of overlapping holds after a fault had deleted the znode or closed the session.
     pub(crate) excused: u64,
     /// Number of confirmed releases.

@@ -143,7 +143,7 @@ impl Task {
         match self.kind {
             Kind::Mutex => {
                 if self.broken == Some(Break::NoLock) && self.rng.u8(..10) == 0 {
-                    return self.barge(one).await;
+                    return self.pretend_to_hold(one).await;
                 }
                 let begun = self.begin(one, Share::Alone).await?;
                 let got = zl.mutex(name).lock().await;
@@ -230,7 +230,7 @@ impl Task {
     }
 
     async fn begin(&mut self, locks: Vec<String>, share: Share) -> Outcome<Section> {
-        self.say(&Note::Asks { who: self.who, locks: locks.clone() }).await?;
+        self.send(&Note::Asks { who: self.who, locks: locks.clone() }).await?;
         Ok(Section {
             who: self.who,
             kind: self.kind.name().to_owned(),
@@ -238,12 +238,12 @@ impl Task {
             share,
             asked: now(),
             granted: None,
-            believed: None,
+            last_valid: None,
             lost: None,
             released: None,
             ticket: None,
-            refused_in_belief: 0,
-            refused_in_time: 0,
+            refused_while_valid: 0,
+            refused_while_invalid: 0,
             end: String::new(),
         })
     }
@@ -251,21 +251,21 @@ impl Task {
     /// Works under the lock, if it was granted.
     async fn work<G: Held>(&mut self, mut section: Section, got: Result<G, Error>) -> Outcome<()> {
         match got {
-            Ok(guard) => self.under(&mut section, guard).await?,
+            Ok(guard) => self.work_under_guard(&mut section, guard).await?,
             Err(error) => {
                 section.end = format!("not granted: {error}");
                 sleep(Duration::from_millis(self.rng.u64(10..100))).await;
             }
         }
-        self.say(&Note::Done(section)).await
+        self.send(&Note::Done(section)).await
     }
 
-    async fn under<G: Held>(&mut self, section: &mut Section, guard: G) -> Outcome<()> {
+    async fn work_under_guard<G: Held>(&mut self, section: &mut Section, guard: G) -> Outcome<()> {
         section.granted = Some(now());
         section.ticket = Some(guard.ticket());
         let token = guard.token();
         for round in 0..2 {
-            if !self.believes(section, &guard) {
+            if !self.check_valid(section, &guard) {
                 section.note_loss(guard.loss());
                 section.end = "lost".to_owned();
                 break;
@@ -277,23 +277,23 @@ impl Task {
                 _ => 0,
             };
             if pause >= 100 && token.is_some() {
-                self.say(&Note::Ponders { who: self.who, millis: pause }).await?;
+                self.send(&Note::WillWrite { who: self.who, millis: pause }).await?;
             }
             if pause > 0 {
                 sleep(Duration::from_millis(pause)).await;
             }
             let Some(token) = &token else { continue };
             if !self.write(&section.locks, token).await? {
-                match self.believes(section, &guard) {
-                    true => section.refused_in_belief += 1,
-                    false => section.refused_in_time += 1,
+                match self.check_valid(section, &guard) {
+                    true => section.refused_while_valid += 1,
+                    false => section.refused_while_invalid += 1,
                 }
             }
             if round == 0 && self.rng.bool() {
                 break;
             }
         }
-        if !self.believes(section, &guard) {
+        if !self.check_valid(section, &guard) {
             section.note_loss(guard.loss());
         }
         if self.broken == Some(Break::NoRelease) && self.rng.u8(..100) == 0 {
@@ -318,31 +318,31 @@ impl Task {
 
     /// Asks the guard whether it is valid. The clock is read before: if the process is stopped in between, the lock was held
     /// at that time.
-    fn believes<G: Held>(&self, section: &mut Section, guard: &G) -> bool {
+    fn check_valid<G: Held>(&self, section: &mut Section, guard: &G) -> bool {
         let at = now();
         let valid = guard.is_valid() || self.broken == Some(Break::NoCheck);
         if valid {
-            section.believed = Some(at);
+            section.last_valid = Some(at);
         }
         valid
     }
 
     /// Pretends to hold the lock without acquiring it.
-    async fn barge(&mut self, locks: Vec<String>) -> Outcome<()> {
+    async fn pretend_to_hold(&mut self, locks: Vec<String>) -> Outcome<()> {
         let mut section = self.begin(locks, Share::Alone).await?;
         section.granted = Some(now());
         sleep(Duration::from_millis(100)).await;
-        section.believed = Some(now());
-        self.say(&Note::Done(section)).await
+        section.last_valid = Some(now());
+        self.send(&Note::Done(section)).await
     }
 
     async fn write(&mut self, locks: &[String], token: &str) -> Outcome<bool> {
-        self.say(&Note::Writes { who: self.who, locks: locks.to_vec(), token: token.to_owned() }).await?;
-        let answer = self.from.next_line().await?.ok_or("the referee is gone")?;
+        self.send(&Note::Writes { who: self.who, locks: locks.to_vec(), token: token.to_owned() }).await?;
+        let answer = self.from.next_line().await?.ok_or("the referee closed the connection")?;
         Ok(answer == "true")
     }
 
-    async fn say(&mut self, note: &Note) -> Outcome<()> {
+    async fn send(&mut self, note: &Note) -> Outcome<()> {
         let mut line = serde_json::to_string(note)?;
         line.push('\n');
         Ok(self.to.write_all(line.as_bytes()).await?)

@@ -64,7 +64,7 @@ pub(crate) fn svg(verdict: &Verdict) -> String {
         }
     }
     let words = "curve: critical sections a second · red lines: writes that only the token refused · \
-                 dark: broken · light: healed, until everybody who waited was served";
+                 dark: broken · light: healed, until all waiters were served";
     text(&mut svg, 16.0, bottom + 40.0, "start", "font-size=\"11\" fill=\"#64748b\"", words);
     svg + "</svg>\n"
 }

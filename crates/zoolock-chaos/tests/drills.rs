@@ -136,7 +136,7 @@ mod chaos {
 
     #[test]
     fn apache_without_acquiring_is_found() {
-        assert_found("no-lock", "flapping-client", " believed from ");
+        assert_found("no-lock", "flapping-client", " held from ");
     }
 
     #[test]
@@ -146,7 +146,7 @@ mod chaos {
 
     #[test]
     fn apache_without_lease_checks_is_found() {
-        assert_found("no-check", "stop-client", " believed from ");
+        assert_found("no-check", "stop-client", " held from ");
     }
 
     #[test]

@@ -28,8 +28,8 @@ use tracing_subscriber::EnvFilter;
 use crate::args::{Args, ColorWhen};
 use crate::args::{completions, manual};
 use crate::base::exit::{Exit, Failure, refused};
+use crate::base::reporter::Reporter;
 use crate::base::start::starting_threads;
-use crate::base::talk::Talk;
 use crate::base::terminal;
 use crate::plan::Plan;
 use crate::reaper::{become_command, zombies};
@@ -45,7 +45,7 @@ fn main() -> ExitCode {
         Some(Ok(args::Internal::Reap(reap))) => return reaper::reap(&reap).into(),
         Some(Ok(args::Internal::Become(command))) => {
             let failure = become_command::become_command(&command);
-            Talk::plain().error(&failure);
+            Reporter::plain().error(&failure);
             return failure.exit.into();
         }
         Some(Err(error)) => return refuse(&error).into(),
@@ -57,19 +57,19 @@ fn main() -> ExitCode {
     // Before the first thread starts, so that it applies to all threads, and before any file is opened.
     match &args.command {
         args::Command::Serve(serve) if serve.local => local::become_independent(),
-        args::Command::Run(_) | args::Command::Hold(_) => terminal::survive_output_stop(),
+        args::Command::Run(_) | args::Command::Hold(_) => terminal::block_ttou(),
         _ => {}
     }
-    let talk = Arc::new(Talk::new(&args.global));
+    let reporter = Arc::new(Reporter::new(&args.global));
     let color = args.global.color;
     let _logging = starting_threads(|| log(args.global.verbose, color));
-    let result = Plan::new(args).and_then(|plan| execute(plan, color, &talk));
+    let result = Plan::new(args).and_then(|plan| execute(plan, color, &reporter));
     let exit = result.unwrap_or_else(|failure| {
         // With --on-busy-exit 0, a busy lock is not an error. --quiet then hides the message, so that cron sends no mail.
         if failure.exit == Exit::OK {
-            talk.note(&failure)
+            reporter.note(&failure)
         } else {
-            talk.error(&failure)
+            reporter.error(&failure)
         }
         failure.exit
     });
@@ -90,37 +90,45 @@ fn refuse(error: &clap::Error) -> Exit {
 }
 
 /// Runs the command on the async runtime.
-fn execute(plan: Plan, color: ColorWhen, talk: &Arc<Talk>) -> Result<Exit, Failure> {
+fn execute(plan: Plan, color: ColorWhen, reporter: &Arc<Reporter>) -> Result<Exit, Failure> {
     let mut builder = tokio::runtime::Builder::new_multi_thread();
     builder.worker_threads(2).enable_all();
     let runtime = starting_threads(|| builder.build()).map_err(|error| refused("the runtime", error))?;
     let result = runtime.block_on(async {
-        tokio::spawn(zombies::take_inherited());
+        tokio::spawn(zombies::reap_inherited());
         match plan {
-            Plan::Run(plan) => crate::metrics::during(plan.export.clone(), talk, run::run(plan, talk)).await,
+            Plan::Run(plan) => {
+                crate::metrics::export_while(plan.export.clone(), reporter, run::run(plan, reporter)).await
+            }
             Plan::Hold(plan) => {
-                crate::metrics::during(plan.export.clone(), talk, hold::hold(plan, talk)).await
+                crate::metrics::export_while(plan.export.clone(), reporter, hold::hold(plan, reporter)).await
             }
             Plan::Ls { service, prefix, json } => {
-                list::ls(&service, prefix.as_deref(), json, color, talk).await
+                list::ls(&service, prefix.as_deref(), json, color, reporter).await
             }
-            Plan::Show { service, name, json } => list::show(&service, &name, json, color, talk).await,
-            Plan::Watch { service, name, json } => watch::watch(&service, &name, json, color, talk).await,
-            Plan::Top(plan) => top::top(plan, color, talk).await,
-            Plan::Why { service, name, json } => why::why(&service, &name, json, color, talk).await,
+            Plan::Show { service, name, json } => list::show(&service, &name, json, color, reporter).await,
+            Plan::Watch { service, name, json } => watch::watch(&service, &name, json, color, reporter).await,
+            Plan::Top(plan) => top::top(plan, color, reporter).await,
+            Plan::Why { service, name, json } => why::why(&service, &name, json, color, reporter).await,
             Plan::Deadlocks { service, prefix, json } => {
-                deadlocks::deadlocks(&service, prefix.as_deref(), json, color, talk).await
+                deadlocks::deadlocks(&service, prefix.as_deref(), json, color, reporter).await
             }
-            Plan::Revoke { service, name, ticket } => operate::revoke(&service, &name, ticket, talk).await,
-            Plan::Break { service, name, ticket } => operate::break_lock(&service, &name, ticket, talk).await,
-            Plan::Resize { service, name, permits } => operate::resize(&service, &name, permits, talk).await,
-            Plan::Doctor(plan) => doctor::doctor(plan, color, talk).await,
-            Plan::Ui(plan) => ui::ui(*plan, talk).await,
-            Plan::Serve(plan) => serve::serve(*plan, talk).await,
-            Plan::ServeLocal { idle } => local::serve(idle, talk).await,
+            Plan::Revoke { service, name, ticket } => {
+                operate::revoke(&service, &name, ticket, reporter).await
+            }
+            Plan::Break { service, name, ticket } => {
+                operate::break_lock(&service, &name, ticket, reporter).await
+            }
+            Plan::Resize { service, name, permits } => {
+                operate::resize(&service, &name, permits, reporter).await
+            }
+            Plan::Doctor(plan) => doctor::doctor(plan, color, reporter).await,
+            Plan::Ui(plan) => ui::ui(*plan, reporter).await,
+            Plan::Serve(plan) => serve::serve(*plan, reporter).await,
+            Plan::ServeLocal { idle } => local::serve(idle, reporter).await,
             Plan::ServeStatus { json } => serve::status(json),
-            Plan::ServeStop => serve::stop(talk).await,
-            Plan::ServeAdopt => local::adopt(talk).await,
+            Plan::ServeStop => serve::stop(reporter).await,
+            Plan::ServeAdopt => local::adopt(reporter).await,
             Plan::Completions(shell) => text::print(&completions::script(shell)),
             Plan::Man(page) => text::print(&page),
             Plan::WriteManual(directory) => manual::write(&directory).map(|()| Exit::OK).map_err(|error| {
@@ -128,7 +136,7 @@ fn execute(plan: Plan, color: ColorWhen, talk: &Arc<Talk>) -> Result<Exit, Failu
             }),
         }
     });
-    zombies::take_all();
+    zombies::reap_all();
     // The command has awaited all work that must finish. The rest is dropped.
     runtime.shutdown_background();
     result

@@ -62,15 +62,15 @@ impl Hosts {
     }
 
     /// Returns the servers in the order of this dial. The next dial starts with the second one of this one. The server that was
-    /// reached last comes last, or first with `same_first`. `elsewhere` leaves it out.
-    pub(crate) fn round(&mut self, elsewhere: bool, same_first: bool) -> Vec<(usize, Host)> {
+    /// reached last comes last, or first with `same_first`. `avoid_last_reached` leaves it out.
+    pub(crate) fn round(&mut self, avoid_last_reached: bool, same_first: bool) -> Vec<(usize, Host)> {
         let count = self.hosts.len();
         let order = (0..count).map(|step| (self.next + step) % count);
         let others: Vec<usize> = order.filter(|at| self.last_reached != Some(*at)).collect();
         if let Some(first) = others.first() {
             self.next = (first + 1) % count;
         }
-        let last = self.last_reached.filter(|_| !elsewhere);
+        let last = self.last_reached.filter(|_| !avoid_last_reached);
         let first = last.filter(|_| same_first);
         let order = first.into_iter().chain(others).chain(last.filter(|_| !same_first));
         order.map(|at| (at, self.hosts[at].clone())).collect()
@@ -190,8 +190,8 @@ mod tests {
             .collect();
         assert!(firsts == [2, 0, 2, 0], "the others take turns: {firsts:?}");
         // A move away from it does not try it at all.
-        let elsewhere: Vec<usize> = hosts.round(true, false).iter().map(|(at, _)| *at).collect();
-        assert!(elsewhere.len() == 2 && !elsewhere.contains(&1), "{elsewhere:?}");
+        let others: Vec<usize> = hosts.round(true, false).iter().map(|(at, _)| *at).collect();
+        assert!(others.len() == 2 && !others.contains(&1), "{others:?}");
         assert_eq!(hosts.round(false, true)[0].0, 1, "a new connection to the same server");
     }
 }

@@ -63,7 +63,7 @@ pub async fn resolve(name: &str, port: u16) -> Result<Vec<SocketAddr>, String> {
         return Ok(vec![SocketAddr::new(address, port)]);
     }
     let name = name.to_owned();
-    let lookup = LOOKUPS.acquire().await.expect("it is never closed");
+    let lookup = LOOKUPS.acquire().await.expect("the semaphore is never closed");
     let resolved = on_thread("zoolock-resolve", move || {
         let _lookup = lookup;
         Ok((name.as_str(), port).to_socket_addrs()?.collect())
@@ -90,16 +90,16 @@ mod tests {
 
     #[tokio::test]
     async fn addresses_need_no_thread_and_names_are_resolved() {
-        let address = resolve("::1", 7).await.expect("an address");
-        assert_eq!(address, ["[::1]:7".parse().expect("an address")]);
-        assert!(!resolve("localhost", 7).await.expect("a name").is_empty());
-        let unknown = resolve("no host", 7).await.expect_err("no name");
+        let address = resolve("::1", 7).await.expect("address is resolved");
+        assert_eq!(address, ["[::1]:7".parse().expect("address is parsed")]);
+        assert!(!resolve("localhost", 7).await.expect("name is resolved").is_empty());
+        let unknown = resolve("no host", 7).await.expect_err("name is not resolved");
         assert!(unknown.contains("unknown host"), "{unknown}");
     }
 
     #[tokio::test]
     async fn panic_on_a_thread_is_an_error() {
-        let error = on_thread("doomed", || panic!("a bug")).await.expect_err("a panic");
+        let error = on_thread("doomed", || panic!("a bug")).await.expect_err("panic is reported");
         assert!(error.to_string().contains("doomed panicked"), "{error}");
     }
 }

@@ -103,7 +103,7 @@ fn tcp(addr: SocketAddr) -> Host {
 }
 
 async fn server() -> ServerHandle {
-    Server::builder().listen(([127, 0, 0, 1], 0).into()).start().await.expect("a server")
+    Server::builder().listen(([127, 0, 0, 1], 0).into()).start().await.expect("server starts")
 }
 
 fn create(path: &str, flags: i32) -> Request {
@@ -116,8 +116,8 @@ async fn replies_and_events_arrive_in_order() {
     let server = server().await;
     let mut session = Session::start(vec![tcp(server.local_addr())]);
     session.connected().await;
-    session.call(create("/a", 0)).await.expect("created");
-    session.call(Request::GetData { path: "/a".to_owned(), watch: true }).await.expect("read");
+    session.call(create("/a", 0)).await.expect("znode is created");
+    session.call(Request::GetData { path: "/a".to_owned(), watch: true }).await.expect("znode is read");
     let write = session.client.request(&Request::SetData {
         path: "/a".to_owned(),
         data: Some("x".into()),
@@ -140,7 +140,7 @@ async fn ten_thousand_requests_are_answered_once_each() {
     for n in 0..10_000 {
         let path = format!("/n{n}");
         let request = if n % 2 == 0 { create(&path, 0) } else { Request::Exists { path, watch: false } };
-        pending.insert(session.client.request(&request).expect("a connection"), ());
+        pending.insert(session.client.request(&request).expect("request is sent"), ());
     }
     while !pending.is_empty() {
         if let Happened::Reply(id, result) = session.next().await {
@@ -160,13 +160,13 @@ async fn session_survives_a_lost_connection() {
     let proxy = Gate::open(server.local_addr()).await;
     let mut session = Session::start(vec![tcp(proxy.addr)]);
     let id = session.connected().await;
-    session.call(create("/e", 1)).await.expect("created");
+    session.call(create("/e", 1)).await.expect("znode is created");
     proxy.cut();
     assert!(matches!(session.next().await, Happened::State(State::Disconnected(_))));
     assert_eq!(session.connected().await, id, "the same session");
     let Ok(Reply::Stat(stat)) = session.call(Request::Exists { path: "/e".to_owned(), watch: false }).await
     else {
-        panic!("the ephemeral znode is gone");
+        panic!("the ephemeral znode is missing");
     };
     assert_eq!(stat.ephemeral_owner, id);
     server.shutdown().await;
@@ -175,8 +175,8 @@ async fn session_survives_a_lost_connection() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn server_that_never_answers_is_left() {
     let server = server().await;
-    let silent = TcpListener::bind("127.0.0.1:0").await.expect("a port");
-    let silent_addr = silent.local_addr().expect("an address");
+    let silent = TcpListener::bind("127.0.0.1:0").await.expect("a port is free");
+    let silent_addr = silent.local_addr().expect("listener has an address");
     let accepting = tokio::spawn(async move {
         let mut kept = Vec::new();
         while let Ok((stream, _)) = silent.accept().await {
@@ -196,7 +196,7 @@ async fn server_that_never_answers_is_left() {
 /// `maxClientCnxns` does.
 fn serve_with_places(socket: &Path, server: SocketAddr, places: usize) -> JoinHandle<()> {
     let _ = std::fs::remove_file(socket);
-    let listener = UnixListener::bind(socket).expect("a socket");
+    let listener = UnixListener::bind(socket).expect("socket is bound");
     let places = Arc::new(Semaphore::new(places));
     tokio::spawn(async move {
         let mut connections = JoinSet::new();
@@ -222,7 +222,7 @@ async fn newcomers_take_no_places_of_holders_after_a_restart() {
     for number in 0..HOLDERS {
         let mut holder = Session::start(vec![Host::Unix(socket.clone())]);
         let id = holder.connected().await;
-        holder.call(create(&format!("/e{number}"), 1)).await.expect("created");
+        holder.call(create(&format!("/e{number}"), 1)).await.expect("znode is created");
         holders.push((id, holder));
     }
     let mut newcomers: Vec<Session> =
@@ -252,8 +252,8 @@ async fn newcomers_take_no_places_of_holders_after_a_restart() {
 #[tokio::test]
 async fn dial_errors_name_host_and_cause() {
     let closed = {
-        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
-        listener.local_addr().expect("an address")
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port is free");
+        listener.local_addr().expect("listener has an address")
     };
     let unknown = Host::Tcp { name: "no-such-host.invalid".to_owned(), port: 2181 };
     let session = Session::start(vec![tcp(closed), unknown, Host::Unix("/nonexistent/socket".into())]);
@@ -278,21 +278,23 @@ async fn dial_errors_name_host_and_cause() {
 #[test]
 fn session_survives_a_pause_of_the_process() {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build();
-    let runtime = runtime.expect("a runtime");
+    let runtime = runtime.expect("runtime starts");
     let server = runtime.block_on(server());
     let addr = server.local_addr();
     // The session has a thread of its own, which the test stops for longer than any deadline.
-    let paused = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+    let paused = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("runtime starts");
     paused.block_on(async {
         let mut session = Session::start(vec![tcp(addr)]);
         session.connected().await;
-        session.call(create("/e", 1)).await.expect("created");
+        session.call(create("/e", 1)).await.expect("znode is created");
         let check = Request::Multi(vec![Request::Check { path: "/e".to_owned(), version: -1 }]);
-        let renewal = session.client.with(|session, _, now| session.renew(&check, now)).expect("sent");
+        let renewal =
+            session.client.with(|session, _, now| session.renew(&check, now)).expect("renewal is sent");
         // The driver writes the renewal, and then does not run for twice the longest deadline.
         tokio::task::yield_now().await;
         std::thread::sleep(T / 2);
-        let next = tokio::time::timeout(PATIENCE, session.happened.recv()).await.expect("in time");
+        let next =
+            tokio::time::timeout(PATIENCE, session.happened.recv()).await.expect("something happens in time");
         assert_eq!(next, Some(Happened::Reply(renewal, Ok(Reply::Multi(vec![OpResult::Check])))));
         assert!(session.happened.try_recv().is_err(), "nothing else has happened");
     });
@@ -302,18 +304,18 @@ fn session_survives_a_pause_of_the_process() {
 #[test]
 fn caller_writes_without_the_driver() {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build();
-    let runtime = runtime.expect("a runtime");
+    let runtime = runtime.expect("runtime starts");
     let server = runtime.block_on(server());
     let host = tcp(server.local_addr());
-    let stopped = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+    let stopped = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("runtime starts");
     let mut session = stopped.block_on(async {
         let mut session = Session::start(vec![host.clone()]);
         session.connected().await;
-        session.call(create("/a", 0)).await.expect("created");
+        session.call(create("/a", 0)).await.expect("znode is created");
         session
     });
     // Nothing drives the session now.
-    let request = session.client.request(&create("/b", 0)).expect("a connection");
+    let request = session.client.request(&create("/b", 0)).expect("request is sent");
     runtime.block_on(async {
         let mut other = Session::start(vec![host]);
         other.connected().await;
@@ -331,14 +333,14 @@ fn caller_writes_without_the_driver() {
 
 #[test]
 fn stopped_runtime_ends_the_session() {
-    let runtime = tokio::runtime::Runtime::new().expect("a runtime");
+    let runtime = tokio::runtime::Runtime::new().expect("runtime starts");
     let (_server, mut session) = runtime.block_on(async {
         let server = server().await;
         let mut session = Session::start(vec![tcp(server.local_addr())]);
         session.connected().await;
         (server, session)
     });
-    let pending = session.client.request(&create("/a", 0)).expect("a connection");
+    let pending = session.client.request(&create("/a", 0)).expect("request is sent");
     drop(runtime);
     let happened: Vec<Happened> = std::iter::from_fn(|| session.happened.try_recv().ok()).collect();
     assert!(
@@ -352,23 +354,23 @@ fn stopped_runtime_ends_the_session() {
 /// A server that answers the reattach with a new session, as ClickHouse Keeper does.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn replaced_session_is_never_adopted() {
-    let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
-    let addr = listener.local_addr().expect("an address");
+    let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port is free");
+    let addr = listener.local_addr().expect("listener has an address");
     let serving = tokio::spawn(async move {
         let mut after_replacement = Vec::new();
         for session in [7, 8] {
-            let (mut stream, _) = listener.accept().await.expect("a connection");
+            let (mut stream, _) = listener.accept().await.expect("connection is accepted");
             let mut input = BytesMut::new();
-            read_frame(&mut stream, &mut input).await.expect("a connect request");
+            read_frame(&mut stream, &mut input).await.expect("connect request arrives");
             write_connect_response(&mut stream, session).await;
             if session == 7 {
                 // Answers the first ping, then hangs up.
-                read_frame(&mut stream, &mut input).await.expect("a ping");
+                read_frame(&mut stream, &mut input).await.expect("ping arrives");
                 let mut frame = BytesMut::new();
                 Writer::frame(&mut frame, |writer| {
                     ReplyHeader { xid: op::XID_PING, zxid: 5, err: 0 }.encode(writer);
                 });
-                stream.write_all(&frame).await.expect("written");
+                stream.write_all(&frame).await.expect("frame is written");
                 continue;
             }
             while let Some(frame) = read_frame(&mut stream, &mut input).await {
@@ -385,26 +387,26 @@ async fn replaced_session_is_never_adopted() {
         }
     };
     assert_eq!(end, End::Replaced);
-    assert!(serving.await.expect("a server").is_empty(), "a request was sent on the other session");
+    assert!(serving.await.expect("server task ends").is_empty(), "a request was sent on the other session");
 }
 
 /// A ticket may take long. Meanwhile the session stays on its old connection, and the server counts no time.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn first_sasl_token_is_ready_before_the_connect_request() {
-    let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
-    let host = tcp(listener.local_addr().expect("an address"));
+    let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port is free");
+    let host = tcp(listener.local_addr().expect("listener has an address"));
     let permits = Arc::new(Semaphore::new(0));
     let sasl: Arc<dyn Mechanism> = Arc::new(Slow { permits: permits.clone() });
     let servers = Servers { hosts: vec![host], sasl: Some(sasl), ..Servers::default() };
     let _session = Session::start_with(servers);
-    let (mut stream, _) = listener.accept().await.expect("a connection");
+    let (mut stream, _) = listener.accept().await.expect("connection is accepted");
     let mut input = BytesMut::new();
     let early = tokio::time::timeout(Duration::from_millis(200), read_frame(&mut stream, &mut input));
     assert!(early.await.is_err(), "the connect request was sent before the token was ready");
     permits.add_permits(1);
-    read_frame(&mut stream, &mut input).await.expect("a connect request");
+    read_frame(&mut stream, &mut input).await.expect("connect request arrives");
     write_connect_response(&mut stream, 7).await;
-    let frame = read_frame(&mut stream, &mut input).await.expect("a SASL request");
+    let frame = read_frame(&mut stream, &mut input).await.expect("SASL request arrives");
     assert_eq!(frame[4..8], op::SASL.to_be_bytes());
 }
 
@@ -426,7 +428,7 @@ struct SlowExchange {
 impl Exchange for SlowExchange {
     fn step(&mut self, _: Option<bytes::Bytes>) -> StepFuture<'_> {
         Box::pin(async move {
-            self.permits.acquire().await.expect("it is never closed").forget();
+            self.permits.acquire().await.expect("the semaphore is never closed").forget();
             SaslStep::Send(bytes::Bytes::from_static(b"token"))
         })
     }
@@ -442,12 +444,12 @@ async fn write_connect_response(stream: &mut TcpStream, session: i64) {
     };
     let mut frame = BytesMut::new();
     Writer::frame(&mut frame, |writer| response.encode(writer));
-    stream.write_all(&frame).await.expect("written");
+    stream.write_all(&frame).await.expect("frame is written");
 }
 
 async fn read_frame(stream: &mut TcpStream, input: &mut BytesMut) -> Option<bytes::Bytes> {
     loop {
-        if let Some(frame) = split_frame(input, 1 << 20).expect("a frame") {
+        if let Some(frame) = split_frame(input, 1 << 20).expect("frame is valid") {
             return Some(frame);
         }
         if stream.read_buf(input).await.ok()? == 0 {
@@ -464,8 +466,8 @@ struct Gate {
 
 impl Gate {
     async fn open(server: SocketAddr) -> Gate {
-        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
-        let addr = listener.local_addr().expect("an address");
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port is free");
+        let addr = listener.local_addr().expect("listener has an address");
         let (cut, watched) = tokio::sync::watch::channel(0);
         tokio::spawn(async move {
             while let Ok((mut client, _)) = listener.accept().await {

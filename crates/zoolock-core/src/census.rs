@@ -96,7 +96,7 @@ mod tests {
     const HEX: &str = "3f2504e04f8911d39a0c0305e82c3301";
 
     fn name(name: &str) -> Name {
-        Name::parse(name).expect("a contender")
+        Name::parse(name).expect("name is a contender")
     }
 
     fn clash(others: &[&str], me: &str, kazoo_pattern: bool) -> Option<Clash> {
@@ -105,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn those_who_see_us_are_welcome() {
+    fn visible_contenders_do_not_clash() {
         let (curator, writer) = (format!("{UUID}-lock-0000000004"), format!("{UUID}-__WRIT__0000000004"));
         let kazoo = format!("{HEX}__lock__0000000004");
         let aiozk = format!("lock-{HEX}-0000000003");
@@ -138,16 +138,16 @@ mod tests {
             (&format!("{HEX}__lock__0000000004"), &aiozk),
             ("sh0000000004", "job-0000000003"),
         ] {
-            let clash = clash(&[unseen, blind], "lock-0000000007", true).expect("it does not wait");
+            let clash = clash(&[unseen, blind], "lock-0000000007", true).expect("clash is found");
             assert_eq!((clash.blind, clash.unseen, clash.ours), (name(blind), name(unseen), false));
         }
         let reader = format!("read-{HEX}-0000000004");
-        let clash = clash(&[&reader], "lock-0000000007", false).expect("aiozk's reader does not wait");
+        let clash = clash(&[&reader], "lock-0000000007", false).expect("clash with aiozk's reader is found");
         assert_eq!((clash.blind, clash.ours, clash.remedy), (name(&reader), true, None));
     }
 
     #[test]
-    fn those_who_do_not_are_named_with_what_would_help() {
+    fn clash_names_a_remedy() {
         let (curator, writer) = (format!("{UUID}-lock-0000000004"), format!("{UUID}-__WRIT__0000000004"));
         let kazoo = format!("{HEX}__lock__0000000004");
         for (other, me, remedy) in [
@@ -158,18 +158,19 @@ mod tests {
             ("x-1-0000000002", "__WRIT__0000000007", Some(Spelling::Lock)),
             ("write-0000000002", "lock-0000000007", None),
         ] {
-            let clash = clash(&[other], me, false).expect("does not see us");
+            let clash = clash(&[other], me, false).expect("clash is found");
             assert_eq!((clash.blind, clash.unseen), (name(other), name(me)));
             assert_eq!((clash.ours, clash.remedy), (true, remedy), "{other} and {me}");
         }
     }
 
     #[test]
-    fn two_strangers_that_do_not_see_each_other_are_named() {
+    fn clash_between_other_contenders_is_found() {
         let (curator, kazoo) = (format!("{UUID}-lock-0000000004"), format!("{HEX}__lock__0000000005"));
         for pattern in [false, true] {
             for me in ["lock-0000000007", &format!("{HEX}__lock__0000000007")] {
-                let clash = clash(&["lock-0000000002", &curator, &kazoo], me, pattern).expect("they do not");
+                let clash =
+                    clash(&["lock-0000000002", &curator, &kazoo], me, pattern).expect("clash is found");
                 assert!(!clash.ours && clash.remedy.is_none());
                 let curators = [clash.blind, clash.unseen].contains(&name(&curator));
                 assert!(curators || clash.blind == name(&kazoo), "{clash:?}");
@@ -178,20 +179,20 @@ mod tests {
     }
 
     #[test]
-    fn of_several_alike_the_first_is_named() {
+    fn clash_names_first_of_equal_contenders() {
         let curator = |number: i32| format!("{UUID}-lock-{number:010}");
         let kazoo = format!("{HEX}__lock__0000000009");
         for numbers in [[4, 5, 6], [6, 5, 4], [5, 4, 6], [6, 4, 5]] {
             let mut others = vec![kazoo.clone()];
             others.extend(numbers.map(curator));
             let others: Vec<_> = others.iter().map(String::as_str).collect();
-            let clash = clash(&others, "lock-0000000010", true).expect("they do not see each other");
+            let clash = clash(&others, "lock-0000000010", true).expect("clash is found");
             assert!([clash.blind, clash.unseen].contains(&name(&curator(4))), "{clash:?}");
         }
     }
 
     #[test]
-    fn where_readers_are_their_writers_come() {
+    fn reader_of_other_spelling_clashes() {
         let reader = format!("{UUID}-__READ__0000000004");
         assert_eq!(clash(&[&reader], "__READ__0000000007", false), None);
         assert!(clash(&[&reader], "upgr-0000000007", false).is_some());

@@ -90,7 +90,7 @@ pub struct Graph {
 
 /// Maximum number of owners from which a shortest cycle is searched. A larger deadlock usually has thousands of waiters in
 /// one queue, and few holders. The search starts with the holders.
-const STARTS: usize = 32;
+const MAX_CYCLE_STARTS: usize = 32;
 
 impl Graph {
     /// Creates the graph of these queues.
@@ -129,24 +129,24 @@ impl Graph {
 
     /// Returns the owners that wait for ever, unless another client takes a lock away from an owner.
     pub fn stuck(&self) -> Vec<usize> {
-        self.reduced(&self.everybody()).stuck
+        self.reduce(&self.all_owners()).stuck
     }
 
     /// Returns the deadlocks.
     pub fn knots(&self) -> Vec<Knot> {
-        let all = self.reduced(&self.everybody());
+        let all = self.reduce(&self.all_owners());
         let edges = self.edges(&all);
         let mut knots = Vec::new();
         let mut suspects = components(&all.stuck, &edges);
         while let Some(members) = suspects.pop() {
-            let alone = self.reduced(&members);
+            let alone = self.reduce(&members);
             for part in components(&alone.stuck, &self.edges(&alone)) {
                 if part.len() < members.len() {
                     suspects.push(part);
                     continue;
                 }
-                let circle = self.circle(&alone);
-                let behind = upstream(&part, &edges) - part.len();
+                let circle = self.shortest_cycle(&alone);
+                let behind = count_waiting_for(&part, &edges) - part.len();
                 knots.push(Knot { owners: part, circle, behind });
             }
         }
@@ -154,7 +154,7 @@ impl Graph {
         knots
     }
 
-    fn everybody(&self) -> Vec<usize> {
+    fn all_owners(&self) -> Vec<usize> {
         (0..self.places.len()).collect()
     }
 
@@ -167,15 +167,15 @@ impl Graph {
     }
 
     /// Removes every owner that can go on, in a graph of `members` alone.
-    fn reduced(&self, members: &[usize]) -> Reduced {
-        let mut gone = vec![true; self.places.len()];
-        let mut lacks = vec![0; self.places.len()];
+    fn reduce(&self, members: &[usize]) -> Reduced {
+        let mut removed = vec![true; self.places.len()];
+        let mut missing = vec![0; self.places.len()];
         let mut has: Vec<bool> =
             self.queues.iter().flat_map(|queue| &queue.places).map(|place| place.holds).collect();
         let (mut due, mut is_due) = (VecDeque::new(), vec![false; self.queues.len()]);
         for &owner in members {
-            lacks[owner] = self.waits(owner).count();
-            gone[owner] = lacks[owner] == 0;
+            missing[owner] = self.waits(owner).count();
+            removed[owner] = missing[owner] == 0;
             for (queue, _) in self.waits(owner) {
                 if !std::mem::replace(&mut is_due[queue], true) {
                     due.push_back(queue);
@@ -184,21 +184,21 @@ impl Graph {
         }
         while let Some(queue) = due.pop_front() {
             is_due[queue] = false;
-            let mut before = Before::default();
+            let mut before = Earlier::default();
             for (at, place) in self.queues[queue].places.iter().enumerate() {
                 let (owner, number) = (place.owner, self.base[queue] + at);
-                if gone[owner] {
+                if removed[owner] {
                     continue;
                 }
                 if !has[number] {
                     let reader = place.upgrades.map(|reader| self.place((queue, reader)).owner);
-                    let reads = reader.is_some_and(|reader| !gone[reader]);
+                    let reads = reader.is_some_and(|reader| !removed[reader]);
                     if before.grants(place, reads, self.queues[queue].permits) {
                         has[number] = true;
-                        lacks[owner] -= 1;
+                        missing[owner] -= 1;
                     }
-                    if lacks[owner] == 0 {
-                        gone[owner] = true;
+                    if missing[owner] == 0 {
+                        removed[owner] = true;
                         // Contenders behind this position are visited below. The other queues need a visit, and so does this
                         // one if the owner has an earlier position here.
                         for &(other, another) in self.places(owner) {
@@ -214,14 +214,14 @@ impl Graph {
                 before.add(place, has[number]);
             }
         }
-        let stuck = members.iter().copied().filter(|&owner| !gone[owner]).collect();
-        Reduced { stuck, gone, has }
+        let stuck = members.iter().copied().filter(|&owner| !removed[owner]).collect();
+        Reduced { stuck, removed, has }
     }
 
     /// Returns for each owner the stuck owners that it waits for. A contender that waits for all earlier ones represents
     /// them: later contenders have an edge to it, and not to them. So a long queue has few edges.
     fn edges(&self, reduced: &Reduced) -> Vec<Vec<usize>> {
-        let Reduced { stuck, gone, has } = reduced;
+        let Reduced { stuck, removed, has } = reduced;
         let mut edges = vec![Vec::new(); self.places.len()];
         let waits = |&(queue, place): &(usize, usize)| !has[self.base[queue] + place];
         let mut queues: Vec<usize> =
@@ -233,7 +233,7 @@ impl Graph {
             let mut holders = Vec::new();
             for (at, place) in self.queues[queue].places.iter().enumerate() {
                 let owner = place.owner;
-                if gone[owner] {
+                if removed[owner] {
                     continue;
                 }
                 let has = has[self.base[queue] + at];
@@ -275,18 +275,19 @@ impl Graph {
     }
 
     /// Returns a shortest cycle among the stuck owners. There is at least one.
-    fn circle(&self, reduced: &Reduced) -> Vec<Step> {
+    fn shortest_cycle(&self, reduced: &Reduced) -> Vec<Step> {
         let holds = |owner: usize| self.places(owner).iter().any(|&at| self.place(at).holds);
         let mut starts = reduced.stuck.clone();
         starts.sort_by_key(|&owner| !holds(owner));
-        let circles = starts.iter().take(STARTS).filter_map(|&start| self.circle_from(start, reduced));
+        let cycles =
+            starts.iter().take(MAX_CYCLE_STARTS).filter_map(|&start| self.cycle_from(start, reduced));
         // Of several, the first one: the result depends only on the graph.
-        circles.min_by_key(Vec::len).unwrap_or_default()
+        cycles.min_by_key(Vec::len).unwrap_or_default()
     }
 
-    fn circle_from(&self, start: usize, reduced: &Reduced) -> Option<Vec<Step>> {
-        let Reduced { gone, has, .. } = reduced;
-        let mut came: Vec<Option<Step>> = vec![None; self.places.len()];
+    fn cycle_from(&self, start: usize, reduced: &Reduced) -> Option<Vec<Step>> {
+        let Reduced { removed, has, .. } = reduced;
+        let mut reached_by: Vec<Option<Step>> = vec![None; self.places.len()];
         let mut next = VecDeque::from([start]);
         while let Some(owner) = next.pop_front() {
             for (queue, place) in self.waits(owner) {
@@ -296,20 +297,20 @@ impl Graph {
                 let ours = self.place((queue, place));
                 for (behind, other) in self.queues[queue].places[..place].iter().enumerate() {
                     let theirs_has = has[self.base[queue] + behind];
-                    if gone[other.owner] || !ours.waits_for(behind, other, theirs_has) {
+                    if removed[other.owner] || !ours.waits_for(behind, other, theirs_has) {
                         continue;
                     }
                     let step = Step { owner, queue, place, behind };
                     if other.owner == start {
-                        let mut circle = vec![step];
-                        while let Some(step) = came[circle[circle.len() - 1].owner] {
-                            circle.push(step);
+                        let mut cycle = vec![step];
+                        while let Some(step) = reached_by[cycle[cycle.len() - 1].owner] {
+                            cycle.push(step);
                         }
-                        circle.reverse();
-                        return Some(circle);
+                        cycle.reverse();
+                        return Some(cycle);
                     }
-                    if came[other.owner].is_none() {
-                        came[other.owner] = Some(step);
+                    if reached_by[other.owner].is_none() {
+                        reached_by[other.owner] = Some(step);
                         next.push_back(other.owner);
                     }
                 }
@@ -323,14 +324,14 @@ impl Graph {
 struct Reduced {
     stuck: Vec<usize>,
     /// By owner: set if it can go on, or is not a member.
-    gone: Vec<bool>,
+    removed: Vec<bool>,
     /// By position: set if it holds, or will hold when the removed owners have released.
     has: Vec<bool>,
 }
 
 /// Counts of the contenders before a position that were not removed.
 #[derive(Default)]
-struct Before {
+struct Earlier {
     all: usize,
     exclusive: usize,
     upgradable: usize,
@@ -338,7 +339,7 @@ struct Before {
     weight: u64,
 }
 
-impl Before {
+impl Earlier {
     fn add(&mut self, place: &Place, has: bool) {
         self.all += 1;
         self.exclusive += usize::from(place.role == Role::Exclusive);
@@ -413,7 +414,7 @@ fn components(vertices: &[usize], edges: &[Vec<usize>]) -> Vec<Vec<usize>> {
 }
 
 /// Returns the number of owners that wait for one of these, directly or not, themselves included.
-fn upstream(of: &[usize], edges: &[Vec<usize>]) -> usize {
+fn count_waiting_for(of: &[usize], edges: &[Vec<usize>]) -> usize {
     let mut waiting = vec![Vec::new(); edges.len()];
     for (owner, others) in edges.iter().enumerate() {
         for &other in others {

@@ -80,7 +80,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_directory_is_retired_a_million_numbers_before_their_end() {
+    fn retirement_starts_a_million_before_the_end() {
         assert_eq!(i64::from(Sequence::RETIRE_FROM.0), (1 << 31) - (1 << 20));
     }
 
@@ -103,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_before_the_first() {
+    fn first_number_has_no_predecessor() {
         assert_eq!(Sequence(1).before(), Some(Sequence(0)));
         assert_eq!(Sequence(0).before(), None);
     }

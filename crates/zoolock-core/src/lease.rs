@@ -279,7 +279,7 @@ mod tests {
     }
 
     #[test]
-    fn lease_needs_an_attach_if_the_third_answer_comes_too_late() {
+    fn late_third_answer_requires_an_attach() {
         let mut lease = lease();
         lease.confirm(at(100), at(100));
         lease.attach(at(99), T);
@@ -325,7 +325,7 @@ mod tests {
     }
 
     #[test]
-    fn lease_follows_the_request_of_which_the_leader_was_told() {
+    fn lease_follows_the_request_reported_to_the_leader() {
         let mut lease = lease();
         assert!(lease.confirm(at(100), at(100)));
         // The leader knows of the session since the attach.
@@ -467,7 +467,7 @@ mod tests {
                     lease.hear(sent, answered);
                 }
                 if beat % 2 == 0 {
-                    let left = sent.until(lease.valid_until().expect("confirmed"));
+                    let left = sent.until(lease.valid_until().expect("lease is confirmed"));
                     assert!(left >= steady_length(timeout, tick), "{timeout:?}, {tick:?}: {left:?}");
                 }
                 assert!(beat < 12 || beat % 2 == 1 || !lease.is_low(answered), "{timeout:?}, {tick:?}");

@@ -84,7 +84,7 @@ enum Phase {
     },
     Releasing(Left),
     /// Releasing each lock by itself.
-    Parting,
+    ReleasingSeparately,
     Leaving,
     Over,
 }
@@ -212,7 +212,10 @@ impl Multi {
     /// Returns whether only clean-up is left.
     pub fn is_leaving(&self) -> bool {
         !self.wanted
-            || matches!(self.phase, Phase::Releasing(_) | Phase::Parting | Phase::Leaving | Phase::Over)
+            || matches!(
+                self.phase,
+                Phase::Releasing(_) | Phase::ReleasingSeparately | Phase::Leaving | Phase::Over
+            )
     }
 
     /// Returns whether there is nothing left to do.
@@ -235,9 +238,9 @@ impl Multi {
         }
     }
 
-    fn each(&mut self, context: &mut StepContext, what: impl Fn(usize, &mut Contender) -> Vec<Action>) {
+    fn each(&mut self, context: &mut StepContext, call: impl Fn(usize, &mut Contender) -> Vec<Action>) {
         for place in 0..self.parts.len() {
-            let actions = what(place, &mut self.parts[place].contender);
+            let actions = call(place, &mut self.parts[place].contender);
             self.run(place, actions, context);
         }
     }
@@ -343,7 +346,7 @@ impl Multi {
             };
         }
         self.phase = Phase::Queued;
-        self.each(context, |place, part| part.placed(nodes[place]));
+        self.each(context, |place, part| part.create_succeeded(nodes[place]));
         self.waited = false;
     }
 
@@ -436,7 +439,7 @@ impl Multi {
         match refusal {
             _ if keep.is_some() => {
                 self.phase = Phase::Queued;
-                self.each(context, |place, part| part.found(kept[place]));
+                self.each(context, |place, part| part.resume_with(kept[place]));
                 self.waited = true;
             }
             _ if !self.wanted => self.leave(context),
@@ -464,7 +467,7 @@ impl Multi {
         }
         let mine = match (outcome, self.node(place)) {
             (Ok(Reply::Node { czxid, owner, .. }), Some(me)) => {
-                self.parts[place].contender.knows(me, *czxid, *owner)
+                self.parts[place].contender.is_mine(me, *czxid, *owner)
             }
             (Err(Failure::NoNode), _) | (_, None) => false,
             _ => {
@@ -498,10 +501,10 @@ impl Multi {
         }
         let grants: Vec<Grant> = self.parts.iter().filter_map(|part| part.grant).collect();
         let Some(first) = grants.first() else { return };
-        let said = |what| grants.iter().any(|grant| grant.previous == what);
+        let any_previous = |what| grants.iter().any(|grant| grant.previous == what);
         let previous = match () {
-            () if said(Previous::Crashed) => Previous::Crashed,
-            () if said(Previous::Unknown) => Previous::Unknown,
+            () if any_previous(Previous::Crashed) => Previous::Crashed,
+            () if any_previous(Previous::Unknown) => Previous::Unknown,
             () => Previous::Clean,
         };
         self.phase = Phase::Held;
@@ -526,7 +529,7 @@ impl Multi {
             }
             self.run(place, actions, context);
         }
-        if !failure.is_passing() {
+        if !failure.is_transient() {
             self.fail(Reason::Refused(failure), context);
         }
     }
@@ -545,13 +548,13 @@ impl Multi {
                 self.phase = Phase::Releasing(left);
                 self.send(0, Purpose::Release, Request::ReleaseAll(partings), context);
             }
-            _ => self.part(left, context),
+            _ => self.release_separately(left, context),
         }
     }
 
     /// Releases each lock by itself, so that a missing znode does not block the other releases.
-    fn part(&mut self, left: Left, context: &mut StepContext) {
-        self.phase = Phase::Parting;
+    fn release_separately(&mut self, left: Left, context: &mut StepContext) {
+        self.phase = Phase::ReleasingSeparately;
         // A caller that has lost one lock did not finish cleanly under the others.
         let left = if self.lost.is_some() && left == Left::Released { Left::Broken } else { left };
         self.step_all(&Event::Release(left), context);
@@ -569,12 +572,12 @@ impl Multi {
                 self.leave(context);
             }
             Err(Failure::Unknown) => {
-                self.phase = Phase::Parting;
-                self.each(context, |_, part| part.departed_perhaps(left));
+                self.phase = Phase::ReleasingSeparately;
+                self.each(context, |_, part| part.release_again(left));
             }
             Err(_) => {
-                self.phase = Phase::Parting;
-                self.each(context, |_, part| part.leaves_alone(left));
+                self.phase = Phase::ReleasingSeparately;
+                self.each(context, |_, part| part.release_alone(left));
             }
         }
     }
@@ -589,7 +592,9 @@ impl Multi {
                 self.each(context, |_, part| part.withdraw(false));
                 return self.leave(context);
             }
-            Phase::Held | Phase::Releasing(_) | Phase::Parting | Phase::Leaving | Phase::Over => return,
+            Phase::Held | Phase::Releasing(_) | Phase::ReleasingSeparately | Phase::Leaving | Phase::Over => {
+                return;
+            }
             _ => {}
         }
         if self.wanted {
@@ -646,7 +651,7 @@ impl Multi {
                 return;
             }
             Phase::Releasing(_) => context.actions.push(Action::Released(Departed::Lost(loss))),
-            Phase::Parting => {
+            Phase::ReleasingSeparately => {
                 let departed = worse(self.departed, Departed::Lost(self.lost.unwrap_or(loss)));
                 context.actions.push(Action::Released(departed));
             }
@@ -670,7 +675,7 @@ impl Multi {
                 self.grant(context);
             }
         }
-        if self.phase == Phase::Parting && self.parts.iter().all(|part| part.released) {
+        if self.phase == Phase::ReleasingSeparately && self.parts.iter().all(|part| part.released) {
             let departed = self.departed.unwrap_or(Departed::Clean);
             context.actions.push(Action::Released(match self.lost {
                 Some(loss) => Departed::Lost(loss),

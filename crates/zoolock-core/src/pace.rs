@@ -60,7 +60,7 @@ mod tests {
     const TICK: Duration = Duration::from_secs(2);
 
     #[test]
-    fn idle_session_is_heard_at_every_second_beat_if_the_tick_is_known() {
+    fn idle_session_sends_at_every_second_beat() {
         for (knows_tick, each) in [(true, 2), (false, 1)] {
             let mut pace = Pace::new();
             let heard: Vec<bool> = (0..6).map(|_| pace.is_heard(knows_tick)).collect();
@@ -94,7 +94,7 @@ mod tests {
 
     impl Run {
         fn send(&mut self, now: Instant, is_write: bool) {
-            let most = u64::try_from(self.late.as_nanos()).expect("a short time");
+            let most = u64::try_from(self.late.as_nanos()).expect("delay fits in u64");
             let late = match self.rng.u8(..4) {
                 0 => most,
                 1 => most / 20,
@@ -123,8 +123,12 @@ mod tests {
             let (mut came, mut granted, mut writes) = (false, false, 0);
             loop {
                 let answer = run.under_way.front().map(|sent| sent.answered);
-                let now =
-                    answer.into_iter().chain([beat]).chain((!came).then_some(comes)).min().expect("a beat");
+                let now = answer
+                    .into_iter()
+                    .chain([beat])
+                    .chain((!came).then_some(comes))
+                    .min()
+                    .expect("there is a next beat");
                 if granted && !lease.is_valid(now) {
                     return Outcome { lost: true, writes };
                 }
@@ -133,7 +137,7 @@ mod tests {
                     return Outcome { lost: false, writes };
                 }
                 if answer == Some(now) {
-                    let sent = run.under_way.pop_front().expect("an answer");
+                    let sent = run.under_way.pop_front().expect("an answer is pending");
                     match sent.is_write {
                         true => lease.confirm(sent.at, now),
                         false => lease.hear(sent.at, now),
@@ -157,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn lock_is_not_lost_if_answers_take_an_eighth_of_the_timeout() {
+    fn lease_survives_answers_after_an_eighth() {
         for half_ticks in [6, 7, 8, 9, 10, 11, 12, 16, 20, 28, 29, 30, 40, 60, 200] {
             let timeout = TICK / 2 * half_ticks;
             for seed in 0..2000 {
@@ -170,9 +174,9 @@ mod tests {
     }
 
     #[test]
-    fn lock_is_lost_if_answers_take_much_longer() {
+    fn lease_ends_if_answers_take_longer() {
         let lost = |seed| Run::of(seed, TICK * 3, TICK, Some(TICK)).lost;
-        assert!((0..100).any(lost), "nothing is ever lost");
+        assert!((0..100).any(lost), "no lease ever ends");
     }
 
     #[test]
@@ -188,7 +192,7 @@ mod tests {
 
     /// Answers are prompt, and for a while there are none. A lease that begins again after that does not end again.
     #[test]
-    fn lease_that_begins_again_after_a_gap_is_not_lost() {
+    fn lease_renewed_after_a_gap_stays_valid() {
         for seconds in [6, 7, 8, 9, 10, 12, 15, 20, 30] {
             for tick in [Some(TICK), None] {
                 for part in 1..200 {

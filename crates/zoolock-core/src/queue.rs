@@ -10,7 +10,7 @@ use crate::names::{Name, Names, Prefix, Role};
 
 /// The kind of request that a contender makes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Asker {
+pub enum Claim {
     /// An exclusive lock, or a read lock.
     Lock,
     /// Permits of a semaphore of this size.
@@ -35,9 +35,9 @@ pub enum Decision {
     /// The contender waits for this child.
     WaitFor(String),
     /// Permits are missing, and every predecessor holds its permits. Each of them may free the missing ones.
-    Next,
+    WatchChildren,
     /// Our znode is not in the list.
-    Gone,
+    NotQueued,
     /// A reader upgrades, and another reader goes first.
     Outranked,
     /// This directory contains locks of another kind.
@@ -60,7 +60,7 @@ pub fn decide<S: AsRef<str>>(
     children: &[S],
     prefix: Prefix,
     me: Sequence,
-    asker: Asker,
+    claim: Claim,
     names: Names,
 ) -> Decision {
     let mine = prefix.name(me);
@@ -79,7 +79,7 @@ pub fn decide<S: AsRef<str>>(
         }
     }
     if !found {
-        return Decision::Gone;
+        return Decision::NotQueued;
     }
     if let Some(clash) = census(others.iter().map(|(name, _)| *name), Some(prefix.parsed(me)), names) {
         return Decision::Clash(clash);
@@ -87,9 +87,9 @@ pub fn decide<S: AsRef<str>>(
     // Equal sequence numbers: a reader under its own write lock repeats the writer's number (Curator's do).
     // In any case that znode existed before we could be granted.
     let before = others.into_iter().filter(|(name, _)| name.position() <= position);
-    match (asker, prefix) {
-        (Asker::Upgrade { prefix, sequence }, _) => upgrade(before, prefix, sequence),
-        (Asker::Permits { size }, Prefix::Permit(take)) => permits(before.collect(), take, size),
+    match (claim, prefix) {
+        (Claim::Upgrade { prefix, sequence }, _) => upgrade(before, prefix, sequence),
+        (Claim::Permits { size }, Prefix::Permit(take)) => permits(before.collect(), take, size),
         _ => nearest(before.filter(|(name, _)| excludes(name.role, prefix))),
     }
 }
@@ -160,7 +160,7 @@ fn permits(mut before: Vec<(Name, &str)>, take: u32, size: u32) -> Decision {
     }
     match before.last() {
         Some((_, last)) if ahead > size.into() => Decision::WaitFor((*last).to_owned()),
-        _ => Decision::Next,
+        _ => Decision::WatchChildren,
     }
 }
 
@@ -168,7 +168,7 @@ fn upgrade<'a>(before: impl Iterator<Item = (Name, &'a str)>, prefix: Prefix, fr
     let mine = prefix.name(from);
     let all: Vec<_> = before.collect();
     if all.iter().all(|(_, child)| *child != mine) {
-        return Decision::Gone;
+        return Decision::NotQueued;
     }
     // Readers behind a writer do not hold yet.
     let writer = all.iter().filter(|(name, _)| name.role == Role::Exclusive).map(|(name, _)| name.position());
@@ -207,7 +207,7 @@ mod tests {
     const HEX: &str = "3f2504e04f8911d39a0c0305e82c3301";
 
     fn mutex(children: &[&str], me: i32) -> Decision {
-        decide(children, Prefix::Lock, Sequence(me), Asker::Lock, Names::default())
+        decide(children, Prefix::Lock, Sequence(me), Claim::Lock, Names::default())
     }
 
     fn wait(name: &str) -> Decision {
@@ -221,7 +221,7 @@ mod tests {
         assert_eq!(mutex(&children, 9), wait("lock-0000000005"));
         assert_eq!(mutex(&children, 5), wait(&curator));
         assert_eq!(mutex(&children, 2), Decision::Held);
-        assert_eq!(mutex(&children, 3), Decision::Gone);
+        assert_eq!(mutex(&children, 3), Decision::NotQueued);
     }
 
     #[test]
@@ -238,12 +238,12 @@ mod tests {
     #[test]
     fn contender_with_unknown_name_is_exclusive() {
         let children = ["__READ__0000000001", "job-0000000002", "__READ__0000000003"];
-        let read = |me| decide(&children, Prefix::Read, Sequence(me), Asker::Lock, Names::default());
+        let read = |me| decide(&children, Prefix::Read, Sequence(me), Claim::Lock, Names::default());
         assert_eq!((read(1), read(3)), (Decision::Held, wait("job-0000000002")));
         let children = ["permit-1-0000000001", "job-0000000002", "permit-1-0000000003"];
         let permit = |me| {
-            let asker = Asker::Permits { size: 5 };
-            decide(&children, Prefix::Permit(1), Sequence(me), asker, Names::default())
+            let claim = Claim::Permits { size: 5 };
+            decide(&children, Prefix::Permit(1), Sequence(me), claim, Names::default())
         };
         assert_eq!((permit(1), permit(3)), (Decision::Held, Decision::OtherKind));
     }
@@ -268,7 +268,7 @@ mod tests {
     fn mutex_and_semaphore_recognise_each_other() {
         let children = ["lock-0000000002", "permit-1-0000000001"];
         assert_eq!(mutex(&children, 2), Decision::OtherKind);
-        let permits = Asker::Permits { size: 5 };
+        let permits = Claim::Permits { size: 5 };
         assert_eq!(
             decide(&children, Prefix::Permit(1), Sequence(1), permits, Names::default()),
             Decision::OtherKind
@@ -287,7 +287,7 @@ mod tests {
             "__WRIT__0000000007",
             "upgr-0000000008",
         ];
-        let asks = |prefix, me| decide(&children, prefix, Sequence(me), Asker::Lock, Names::default());
+        let asks = |prefix, me| decide(&children, prefix, Sequence(me), Claim::Lock, Names::default());
         assert_eq!(asks(Prefix::Read, 1), Decision::Held);
         assert_eq!(asks(Prefix::Upgradable, 2), Decision::Held);
         assert_eq!(asks(Prefix::Read, 3), Decision::Held);
@@ -302,7 +302,7 @@ mod tests {
     fn downgraded_writer_keeps_its_queue_position() {
         let children = ["__READ__0000000001", "__WRIT__0000000002", "__READ__0000000003"];
         assert_eq!(
-            decide(&children, Prefix::Write, Sequence(2), Asker::Lock, Names::default()),
+            decide(&children, Prefix::Write, Sequence(2), Claim::Lock, Names::default()),
             wait("__READ__0000000001")
         );
     }
@@ -312,16 +312,16 @@ mod tests {
         let children =
             ["permit-2-0000000001", "permit-1-0000000002", "permit-3-0000000003", "permit-1-0000000004"];
         let asks = |size, take, me| {
-            decide(&children, Prefix::Permit(take), Sequence(me), Asker::Permits { size }, Names::default())
+            decide(&children, Prefix::Permit(take), Sequence(me), Claim::Permits { size }, Names::default())
         };
         assert_eq!(asks(5, 1, 2), Decision::Held);
-        assert_eq!(asks(5, 3, 3), Decision::Next);
+        assert_eq!(asks(5, 3, 3), Decision::WatchChildren);
         // One permit is left, but not for later contenders.
         assert_eq!(asks(5, 1, 4), wait("permit-3-0000000003"));
-        assert_eq!(asks(6, 1, 4), Decision::Next);
+        assert_eq!(asks(6, 1, 4), Decision::WatchChildren);
         assert_eq!(asks(7, 1, 4), Decision::Held);
-        assert_eq!(asks(1, 2, 1), Decision::Next);
-        assert_eq!(asks(u32::MAX, 9, 9), Decision::Gone);
+        assert_eq!(asks(1, 2, 1), Decision::WatchChildren);
+        assert_eq!(asks(u32::MAX, 9, 9), Decision::NotQueued);
     }
 
     #[test]
@@ -334,13 +334,13 @@ mod tests {
             "__READ__0000000005",
         ];
         let upgrade = |children: &[&str], prefix, from, me| {
-            let asker = Asker::Upgrade { prefix, sequence: Sequence(from) };
-            decide(children, Prefix::Write, Sequence(me), asker, Names::default())
+            let claim = Claim::Upgrade { prefix, sequence: Sequence(from) };
+            decide(children, Prefix::Write, Sequence(me), claim, Names::default())
         };
         assert_eq!(upgrade(&children, Prefix::Read, 1, 3), wait("__READ__0000000002"));
         assert_eq!(upgrade(&children, Prefix::Read, 2, 4), Decision::Outranked);
         assert_eq!(upgrade(&children[1..], Prefix::Read, 2, 4), Decision::Held);
-        assert_eq!(upgrade(&children[1..], Prefix::Read, 1, 4), Decision::Gone);
+        assert_eq!(upgrade(&children[1..], Prefix::Read, 1, 4), Decision::NotQueued);
         // An upgradable reader goes before older plain readers.
         let children = ["__READ__0000000001", "upgr-0000000002", "__WRIT__0000000003", "__WRIT__0000000004"];
         assert_eq!(upgrade(&children, Prefix::Upgradable, 2, 4), wait("__READ__0000000001"));
@@ -351,15 +351,15 @@ mod tests {
     fn reader_behind_writer_waits_to_upgrade() {
         let children =
             ["__READ__0000000001", "__WRIT__0000000002", "__READ__0000000003", "__WRIT__0000000004"];
-        let asker = Asker::Upgrade { prefix: Prefix::Read, sequence: Sequence(3) };
-        let decision = decide(&children, Prefix::Write, Sequence(4), asker, Names::default());
+        let claim = Claim::Upgrade { prefix: Prefix::Read, sequence: Sequence(3) };
+        let decision = decide(&children, Prefix::Write, Sequence(4), claim, Names::default());
         assert_eq!(decision, wait("__WRIT__0000000002"));
     }
 
     #[test]
     fn holders_follow_from_names() {
         let names = |names: &[&str]| -> Vec<Name> {
-            names.iter().map(|name| Name::parse(name).expect("a contender")).collect()
+            names.iter().map(|name| Name::parse(name).expect("name is a contender")).collect()
         };
         let readers =
             names(&["__READ__0000000001", "upgr-0000000002", "upgr-0000000003", "__READ__0000000004"]);
@@ -387,24 +387,24 @@ mod tests {
     fn reader_upgrades_before_a_queued_writer() {
         let children =
             ["__READ__0000000001", "__WRIT__0000000002", "__READ__0000000003", "__WRIT__0000000004"];
-        let asker = Asker::Upgrade { prefix: Prefix::Read, sequence: Sequence(1) };
+        let claim = Claim::Upgrade { prefix: Prefix::Read, sequence: Sequence(1) };
         // The reader behind the writer would hold as soon as the writer gives up.
         assert_eq!(
-            decide(&children, Prefix::Write, Sequence(4), asker, Names::default()),
+            decide(&children, Prefix::Write, Sequence(4), claim, Names::default()),
             Decision::Outranked
         );
         let children = [children[0], children[1], children[3]];
-        assert_eq!(decide(&children, Prefix::Write, Sequence(4), asker, Names::default()), Decision::Held);
+        assert_eq!(decide(&children, Prefix::Write, Sequence(4), claim, Names::default()), Decision::Held);
     }
 
     #[test]
     fn upgrade_ignores_waiting_upgradable_readers() {
         let children = ["upgr-0000000001", "upgr-0000000002", "__WRIT__0000000003"];
-        let asker = Asker::Upgrade { prefix: Prefix::Upgradable, sequence: Sequence(1) };
-        assert_eq!(decide(&children, Prefix::Write, Sequence(3), asker, Names::default()), Decision::Held);
+        let claim = Claim::Upgrade { prefix: Prefix::Upgradable, sequence: Sequence(1) };
+        assert_eq!(decide(&children, Prefix::Write, Sequence(3), claim, Names::default()), Decision::Held);
         let children = ["upgr-0000000001", "__READ__0000000002", "upgr-0000000002", "__WRIT__0000000003"];
         assert_eq!(
-            decide(&children, Prefix::Write, Sequence(3), asker, Names::default()),
+            decide(&children, Prefix::Write, Sequence(3), claim, Names::default()),
             wait("__READ__0000000002")
         );
     }

@@ -80,7 +80,7 @@ impl Left {
     pub const ALL: [Left; 5] = [Left::Released, Left::Panicked, Left::Held, Left::Broken, Left::Downgraded];
 
     /// Returns whether the holder deleted its own znode in the transaction that wrote this marker.
-    pub(crate) fn hands_over(self) -> bool {
+    pub(crate) fn is_release(self) -> bool {
         matches!(self, Left::Released | Left::Panicked)
     }
 

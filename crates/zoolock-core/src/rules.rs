@@ -174,7 +174,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn without_one_of_them_all_others_are_in_force() {
+    fn without_switches_off_one_rule() {
         for off in Rule::ALL {
             for rule in Rule::ALL {
                 assert!(Rules::all().on(rule));

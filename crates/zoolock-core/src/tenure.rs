@@ -98,9 +98,9 @@ pub struct Tenure {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 enum Phase {
     /// Neither queued nor holding.
-    Away,
+    Idle,
     /// Queued.
-    Asking,
+    Queued,
     Held(Holding),
 }
 
@@ -114,7 +114,7 @@ struct Holding {
     worked: bool,
     /// Set if the lock is lost. Then it is not passed on.
     lost: bool,
-    company: Company,
+    others: Others,
     revoked: bool,
     /// The time since which no task wants the lock.
     idle_since: Option<Instant>,
@@ -123,19 +123,19 @@ struct Holding {
 /// Knowledge about other contenders in the queue. The fields are the time since which one may wait, and the number of grants
 /// by then.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-enum Company {
+enum Others {
     /// No other contender is queued.
-    Nobody,
+    None,
     /// A look is under way. Until its answer, another contender is assumed.
-    Perhaps(Instant, u32),
+    Unknown(Instant, u32),
     /// Another contender is queued, or was.
-    Somebody(Instant, u32),
+    Seen(Instant, u32),
 }
 
 impl Tenure {
     /// Creates a tenure that has not begun.
     pub fn new(limits: Limits) -> Tenure {
-        Tenure { limits, phase: Phase::Away, waiting: VecDeque::new() }
+        Tenure { limits, phase: Phase::Idle, waiting: VecDeque::new() }
     }
 
     /// Handles one input and returns the outputs, in order. `lease_valid`: whether the session's lease is valid *now*.
@@ -145,27 +145,27 @@ impl Tenure {
             (Input::Ask(who), phase) => {
                 self.waiting.push_back(who);
                 match phase {
-                    Phase::Away => self.acquire(&mut outputs),
-                    Phase::Asking => {}
+                    Phase::Idle => self.acquire(&mut outputs),
+                    Phase::Queued => {}
                     Phase::Held(_) => self.pass_on(now, lease_valid, &mut outputs),
                 }
             }
             (Input::GiveUp(who), _) => {
                 self.waiting.retain(|waiting| *waiting != who);
-                if self.phase == Phase::Asking && self.waiting.is_empty() {
-                    self.phase = Phase::Away;
+                if self.phase == Phase::Queued && self.waiting.is_empty() {
+                    self.phase = Phase::Idle;
                     outputs.push(Output::Cancel);
                 }
-                self.turn_ends(who, None, now, lease_valid, &mut outputs);
+                self.end_task_hold(who, None, now, lease_valid, &mut outputs);
             }
-            (Input::Granted, Phase::Asking) => {
-                let company = Company::Perhaps(now, 0);
+            (Input::Granted, Phase::Queued) => {
+                let others = Others::Unknown(now, 0);
                 self.phase = Phase::Held(Holding {
                     holder: None,
                     grants: 0,
                     worked: false,
                     lost: false,
-                    company,
+                    others,
                     revoked: false,
                     idle_since: None,
                 });
@@ -174,39 +174,39 @@ impl Tenure {
                     outputs.push(Output::Look);
                 }
             }
-            (Input::Failed, Phase::Asking | Phase::Held(_)) => {
-                self.phase = Phase::Away;
+            (Input::Failed, Phase::Queued | Phase::Held(_)) => {
+                self.phase = Phase::Idle;
                 self.waiting.clear();
             }
             (Input::Lost, Phase::Held(holding)) => {
                 holding.lost = true;
                 self.pass_on(now, lease_valid, &mut outputs);
             }
-            (Input::Gone, Phase::Held(_)) => self.begin_again(&mut outputs),
+            (Input::Gone, Phase::Held(_)) => self.end(&mut outputs),
             (Input::Revoked, Phase::Held(holding)) => {
                 holding.revoked = true;
                 self.pass_on(now, lease_valid, &mut outputs);
             }
             (Input::Alone, Phase::Held(holding)) => {
-                if let Company::Perhaps(..) = holding.company {
-                    holding.company = Company::Nobody;
+                if let Others::Unknown(..) = holding.others {
+                    holding.others = Others::None;
                 }
                 self.pass_on(now, lease_valid, &mut outputs);
             }
             (Input::NotAlone, Phase::Held(holding)) => {
                 // A contender that was seen once counts until the release. A new look would cost a listing for each new
                 // contender.
-                holding.company = match holding.company {
-                    Company::Nobody => Company::Somebody(now, holding.grants),
-                    Company::Perhaps(since, grants) | Company::Somebody(since, grants) => {
-                        Company::Somebody(since, grants)
+                holding.others = match holding.others {
+                    Others::None => Others::Seen(now, holding.grants),
+                    Others::Unknown(since, grants) | Others::Seen(since, grants) => {
+                        Others::Seen(since, grants)
                     }
                 };
                 self.pass_on(now, lease_valid, &mut outputs);
             }
             (Input::Alarm, Phase::Held(_)) => self.pass_on(now, lease_valid, &mut outputs),
             (Input::Done { who, panicked }, _) => {
-                self.turn_ends(who, Some(panicked), now, lease_valid, &mut outputs);
+                self.end_task_hold(who, Some(panicked), now, lease_valid, &mut outputs);
             }
             // An input of a tenure that has ended.
             _ => {}
@@ -216,7 +216,7 @@ impl Tenure {
 
     /// Returns whether the process is neither queued nor holds, and no task waits.
     pub fn is_idle(&self) -> bool {
-        self.phase == Phase::Away && self.waiting.is_empty()
+        self.phase == Phase::Idle && self.waiting.is_empty()
     }
 
     /// Returns whether a task has worked under the current hold.
@@ -228,7 +228,7 @@ impl Tenure {
     pub fn holder(&self) -> Option<LocalId> {
         match self.phase {
             Phase::Held(holding) => holding.holder,
-            Phase::Away | Phase::Asking => None,
+            Phase::Idle | Phase::Queued => None,
         }
     }
 
@@ -244,24 +244,25 @@ impl Tenure {
             return;
         }
         if holding.lost || holding.revoked || holding.grants == u32::MAX {
-            return self.let_go(outputs);
+            return self.release(outputs);
         }
         // The lease has ended, but `Input::Lost` has not arrived yet.
         if !lease_valid {
             return;
         }
-        if let Company::Perhaps(since, grants) | Company::Somebody(since, grants) = holding.company {
+        if let Others::Unknown(since, grants) | Others::Seen(since, grants) = holding.others {
             // The first grant of a tenure is not a pass.
             let passes = holding.grants.saturating_sub(grants.max(1));
-            let had_enough = passes >= self.limits.max_passes || since.until(now) >= self.limits.max_hold;
-            if holding.grants > 0 && had_enough {
-                match holding.company {
+            let is_limit_reached =
+                passes >= self.limits.max_passes || since.until(now) >= self.limits.max_hold;
+            if holding.grants > 0 && is_limit_reached {
+                match holding.others {
                     // The pending look is answered before a release that is sent now. Waiting for the answer delays other
                     // contenders only by its way back, and queueing again would delay this process as much.
-                    Company::Perhaps(..) if !self.waiting.is_empty() || !self.limits.linger.is_zero() => {
+                    Others::Unknown(..) if !self.waiting.is_empty() || !self.limits.linger.is_zero() => {
                         return;
                     }
-                    _ => return self.let_go(outputs),
+                    _ => return self.release(outputs),
                 }
             }
         }
@@ -272,19 +273,19 @@ impl Tenure {
             return;
         }
         let since = *holding.idle_since.get_or_insert(now);
-        let until = match holding.company {
-            Company::Somebody(..) => since,
-            Company::Perhaps(..) | Company::Nobody => since.after(self.limits.linger),
+        let until = match holding.others {
+            Others::Seen(..) => since,
+            Others::Unknown(..) | Others::None => since.after(self.limits.linger),
         };
         if until <= now {
-            return self.let_go(outputs);
+            return self.release(outputs);
         }
         outputs.push(Output::WakeAt(until));
     }
 
     /// Ends the hold of a task. Ignores a task that held before the lock was lost. `panicked`: `None` if the task has not
     /// worked under the lock.
-    fn turn_ends(
+    fn end_task_hold(
         &mut self,
         who: LocalId,
         panicked: Option<bool>,
@@ -299,32 +300,32 @@ impl Tenure {
         holding.holder = None;
         holding.worked |= panicked.is_some();
         match panicked {
-            Some(true) => self.let_go_as(How::Panicked, outputs),
+            Some(true) => self.release_as(How::Panicked, outputs),
             // Without a valid lease no task can be granted the lock, so it is not kept.
-            _ if !lease_valid => self.let_go(outputs),
+            _ if !lease_valid => self.release(outputs),
             _ => self.pass_on(now, lease_valid, outputs),
         }
     }
 
-    fn let_go(&mut self, outputs: &mut Vec<Output>) {
+    fn release(&mut self, outputs: &mut Vec<Output>) {
         let how = if self.has_worked() { How::Released } else { How::Untouched };
-        self.let_go_as(how, outputs);
+        self.release_as(how, outputs);
     }
 
-    fn let_go_as(&mut self, how: How, outputs: &mut Vec<Output>) {
+    fn release_as(&mut self, how: How, outputs: &mut Vec<Output>) {
         outputs.push(Output::LetGo(how));
-        self.begin_again(outputs);
+        self.end(outputs);
     }
 
-    fn begin_again(&mut self, outputs: &mut Vec<Output>) {
-        self.phase = Phase::Away;
+    fn end(&mut self, outputs: &mut Vec<Output>) {
+        self.phase = Phase::Idle;
         if !self.waiting.is_empty() {
             self.acquire(outputs);
         }
     }
 
     fn acquire(&mut self, outputs: &mut Vec<Output>) {
-        self.phase = Phase::Asking;
+        self.phase = Phase::Queued;
         outputs.push(Output::Acquire);
     }
 }
@@ -360,7 +361,7 @@ mod tests {
     }
 
     #[test]
-    fn it_is_known_who_has_it_and_for_whom_it_is_kept() {
+    fn queries_follow_the_hold() {
         let mut tenure = Tenure::new(LIMITS);
         let seen =
             |tenure: &Tenure| (tenure.is_idle(), tenure.holder(), tenure.is_kept(), tenure.has_worked());
@@ -377,7 +378,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_asked_to_let_go_passes_it_on_to_nobody() {
+    fn revoked_process_releases_instead_of_passing() {
         let mut tenure = begun(LIMITS, &[ONE, TWO]);
         assert_eq!(tenure.step(Input::Revoked, at(0), true), []);
         assert_eq!(tenure.step(done(ONE), at(0), true), [Output::LetGo(How::Released), Output::Acquire]);
@@ -388,17 +389,17 @@ mod tests {
     }
 
     #[test]
-    fn passes_are_made_until_there_were_enough() {
+    fn passing_stops_at_the_limits() {
         let mut tenure = begun(LIMITS, &[ONE, TWO]);
         assert_eq!(tenure.step(done(ONE), at(999), true), [Output::Grant(TWO, 1)]);
         let mut tenure = begun(LIMITS, &[ONE, TWO]);
         tenure.step(Input::NotAlone, at(0), true);
-        let let_go = [Output::LetGo(How::Released), Output::Acquire];
-        assert_eq!(tenure.step(done(ONE), at(1000), true), let_go);
+        let release = [Output::LetGo(How::Released), Output::Acquire];
+        assert_eq!(tenure.step(done(ONE), at(1000), true), release);
     }
 
     #[test]
-    fn with_no_passes_left_what_is_being_looked_for_is_waited_for_if_anybody_wants_it() {
+    fn pending_look_delays_release_if_task_waits() {
         let none = Limits { max_passes: 0, linger: Duration::ZERO, ..LIMITS };
         let mut tenure = begun(none, &[ONE]);
         assert_eq!(tenure.step(done(ONE), at(0), true), [Output::LetGo(How::Released)]);
@@ -409,8 +410,8 @@ mod tests {
 
         let mut tenure = begun(none, &[ONE, TWO]);
         assert_eq!(tenure.step(done(ONE), at(0), true), []);
-        let let_go = [Output::LetGo(How::Released), Output::Acquire];
-        assert_eq!(tenure.step(Input::NotAlone, at(0), true), let_go);
+        let release = [Output::LetGo(How::Released), Output::Acquire];
+        assert_eq!(tenure.step(Input::NotAlone, at(0), true), release);
 
         let mut tenure = begun(Limits { max_passes: 0, ..LIMITS }, &[ONE]);
         assert_eq!(tenure.step(done(ONE), at(0), true), []);
@@ -418,7 +419,7 @@ mod tests {
     }
 
     #[test]
-    fn each_time_that_it_is_kept_is_counted_anew() {
+    fn linger_restarts_after_each_hold() {
         let mut tenure = begun(LIMITS, &[ONE]);
         tenure.step(Input::Alone, at(0), true);
         assert_eq!(tenure.step(done(ONE), at(0), true), [Output::WakeAt(at(100))]);
@@ -427,14 +428,14 @@ mod tests {
     }
 
     #[test]
-    fn after_a_panic_or_with_a_doubtful_lease_it_is_let_go_of() {
+    fn panic_or_invalid_lease_releases() {
         let mut tenure = begun(LIMITS, &[ONE, TWO]);
         let panicked = Input::Done { who: ONE, panicked: true };
-        let let_go = [Output::LetGo(How::Panicked), Output::Acquire];
-        assert_eq!(tenure.step(panicked, at(0), true), let_go);
+        let release = [Output::LetGo(How::Panicked), Output::Acquire];
+        assert_eq!(tenure.step(panicked, at(0), true), release);
 
         let mut tenure = begun(LIMITS, &[ONE, TWO]);
-        let let_go = [Output::LetGo(How::Released), Output::Acquire];
-        assert_eq!(tenure.step(done(ONE), at(0), false), let_go);
+        let release = [Output::LetGo(How::Released), Output::Acquire];
+        assert_eq!(tenure.step(done(ONE), at(0), false), release);
     }
 }

@@ -63,7 +63,7 @@ pub struct ParseTokenError(String);
 
 impl fmt::Display for ParseTokenError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "`{}` is no fencing token: expected 8, 16 and 8 hex digits joined by `-`", self.0)
+        write!(f, "`{}` is not a fencing token: expected 8, 16 and 8 hex digits joined by `-`", self.0)
     }
 }
 
@@ -110,13 +110,13 @@ mod tests {
     }
 
     #[test]
-    fn what_is_printed_has_all_parts_and_is_read_again() {
+    fn token_round_trips() {
         let token = FencingToken::new(3, Zxid(0x1_0000_0007), 0x20);
         assert_eq!((token.epoch(), token.czxid(), token.pass()), (3, Zxid(0x1_0000_0007), 0x20));
         assert_eq!(token.to_string(), "00000003-0000000100000007-00000020");
         assert_eq!(token.to_string().parse(), Ok(token));
         // Each part has its width.
-        "0000000-00000000100000007-00000020".parse::<FencingToken>().expect_err("7 digits, and 17");
+        "0000000-00000000100000007-00000020".parse::<FencingToken>().expect_err("parts have 7 and 17 digits");
     }
 
     #[test]

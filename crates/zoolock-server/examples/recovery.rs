@@ -52,11 +52,11 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     drop(recovered);
 
     let begun = Instant::now();
-    log.snapshot_begins();
+    log.record_snapshot_start();
     let mut writer = SnapshotWriter::begin(log.disk(), state.zxid, &state.sessions)?;
     writer.add(state.tree.records())?;
     let snapshot = writer.finish(log.synced())?;
-    log.snapshot_done(Some(snapshot));
+    log.record_snapshot_end(Some(snapshot));
     println!("a snapshot of {} znodes, {} bytes: {:?}", state.tree.len(), snapshot.bytes, begun.elapsed());
     log.close()?;
 

@@ -55,8 +55,8 @@ impl Users {
         self.0.is_empty()
     }
 
-    fn know(&self, who: &Identity) -> bool {
-        self.0.contains(&who.id)
+    fn contains(&self, identity: &Identity) -> bool {
+        self.0.contains(&identity.id)
     }
 }
 
@@ -68,12 +68,12 @@ impl fmt::Debug for Users {
 
 impl Access {
     /// Returns whether a connection with these identities is admitted without further authentication.
-    pub(crate) fn lets_in(&self, identities: &[Identity]) -> bool {
+    pub(crate) fn admits(&self, identities: &[Identity]) -> bool {
         if self.secret.is_some() {
             return false;
         }
         // Without accounts any password is accepted, so a digest proves nothing.
-        let proven = |who: &Identity| match who.scheme.as_str() {
+        let proven = |identity: &Identity| match identity.scheme.as_str() {
             "x509" | "super" => true,
             "digest" => self.users.is_some(),
             _ => false,
@@ -82,24 +82,24 @@ impl Access {
     }
 
     /// Returns the identities that `credentials` of scheme `digest` prove, or `None` if they are wrong.
-    pub(crate) fn prove(&self, credentials: &[u8]) -> Option<Vec<Identity>> {
-        let who = acl::digest(credentials);
-        if self.super_digest.as_ref().is_some_and(|digest| digest.is(&who.id)) {
-            return Some(vec![Identity::new("super", ""), who]);
+    pub(crate) fn verify_digest(&self, credentials: &[u8]) -> Option<Vec<Identity>> {
+        let identity = acl::digest(credentials);
+        if self.super_digest.as_ref().is_some_and(|digest| digest.matches(&identity.id)) {
+            return Some(vec![Identity::new("super", ""), identity]);
         }
         match &self.users {
-            Some(users) if !users.know(&who) => None,
-            _ => Some(vec![who]),
+            Some(users) if !users.contains(&identity) => None,
+            _ => Some(vec![identity]),
         }
     }
 
     /// Returns whether these credentials are the secret.
     pub(crate) fn is_secret(&self, credentials: &[u8]) -> bool {
-        self.secret.as_ref().is_some_and(|secret| secret.admits(credentials))
+        self.secret.as_ref().is_some_and(|secret| secret.matches_credentials(credentials))
     }
 
     /// Returns whether clients without credentials may learn only that the server runs.
-    pub(crate) fn is_guarded(&self) -> bool {
+    pub(crate) fn requires_credentials(&self) -> bool {
         self.secret.is_some() || self.required
     }
 }
@@ -111,7 +111,7 @@ mod tests {
     #[test]
     fn accounts_are_lines() {
         let users = Users::parse("# ours\n\nsuper:D/InIHSb7yEEbrWz8b9l71RjZJU=\r\n").expect("one account");
-        assert!(users.know(&acl::digest(b"super:test")) && !users.know(&acl::digest(b"super:tset")));
+        assert!(users.contains(&acl::digest(b"super:test")) && !users.contains(&acl::digest(b"super:tset")));
         for bad in ["me:password", "nonsense", ":D/InIHSb7yEEbrWz8b9l71RjZJU=", "me:"] {
             assert_eq!(Users::parse(&format!("\n{bad}")).err(), Some(2), "{bad}");
         }
@@ -119,16 +119,16 @@ mod tests {
     }
 
     #[test]
-    fn only_what_is_proven_lets_in_where_that_is_required() {
+    fn required_auth_admits_only_proven_identities() {
         let digest = [acl::digest(b"me:pw")];
         let x509 = [Identity::new("x509", "CN=a")];
         let open = Access::default();
-        assert!(open.lets_in(&[]));
+        assert!(open.admits(&[]));
         let required = Access { required: true, ..Access::default() };
-        assert!(required.lets_in(&x509) && !required.lets_in(&digest) && !required.lets_in(&[]));
+        assert!(required.admits(&x509) && !required.admits(&digest) && !required.admits(&[]));
         let users = Users::parse(&digest[0].id).expect("an account");
         let required = Access { users: Some(users), ..required };
-        assert!(required.lets_in(&digest) && required.prove(b"me:pw").is_some());
-        assert!(required.prove(b"me:wp").is_none());
+        assert!(required.admits(&digest) && required.verify_digest(b"me:pw").is_some());
+        assert!(required.verify_digest(b"me:wp").is_none());
     }
 }

@@ -70,9 +70,9 @@ pub fn resolve(sent: Vec<Acl>, client: &[Identity]) -> Result<AclList, Code> {
         match acl.who.scheme.as_str() {
             "world" if acl.who.id == "anyone" => stored.push(acl.clone()),
             "auth" => {
-                let mine = client.iter().filter(|who| is_authenticated(who));
+                let authenticated = client.iter().filter(|identity| is_authenticated(identity));
                 let before = stored.len();
-                stored.extend(mine.map(|who| Acl { perms: acl.perms, who: who.clone() }));
+                stored.extend(authenticated.map(|identity| Acl { perms: acl.perms, who: identity.clone() }));
                 if stored.len() == before {
                     return Err(Code::InvalidAcl);
                 }
@@ -106,8 +106,8 @@ fn has_two_parts(id: &str) -> bool {
 /// [`Code::NoAuth`] if the client does not have the permission.
 pub fn check(list: &[Acl], perm: i32, client: &[Identity]) -> Result<(), Code> {
     let addresses = LazyCell::new(|| {
-        let mine = client.iter().filter(|who| who.scheme == "ip");
-        mine.filter_map(|who| who.id.parse().ok()).map(octets).collect::<Vec<_>>()
+        let identities = client.iter().filter(|identity| identity.scheme == "ip");
+        identities.filter_map(|identity| identity.id.parse().ok()).map(octets).collect::<Vec<_>>()
     });
     let allowed = |acl: &Acl| {
         acl.perms & perm != 0
@@ -118,7 +118,8 @@ pub fn check(list: &[Acl], perm: i32, client: &[Identity]) -> Result<(), Code> {
                 _ => client.contains(&acl.who),
             }
     };
-    if list.is_empty() || list.iter().any(allowed) || client.iter().any(|who| who.scheme == "super") {
+    if list.is_empty() || list.iter().any(allowed) || client.iter().any(|identity| identity.scheme == "super")
+    {
         Ok(())
     } else {
         Err(Code::NoAuth)
@@ -200,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn auth_stands_for_the_clients_identities() {
+    fn auth_expands_to_client_identities() {
         let me = [Identity::new("ip", "127.0.0.1"), digest(b"me:pw")];
         let auth = Acl { perms: perms::READ, who: Identity::new("auth", "") };
         let list = resolve(vec![auth.clone()], &me).expect("authenticated");
@@ -233,7 +234,7 @@ mod tests {
     }
 
     #[test]
-    fn a_list_of_very_many_subnets_is_refused() {
+    fn list_with_too_many_subnets_is_refused() {
         let ip = |n: usize| Acl {
             perms: perms::READ,
             who: Identity::new("ip", format!("10.0.{}.{}", n / 256, n % 256)),

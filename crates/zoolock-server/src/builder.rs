@@ -13,7 +13,7 @@ use crate::error::Error;
 use crate::limits::Limits;
 use crate::log;
 use crate::secret::Secret;
-use crate::serve::{self, Conf, ConnectionLimits, Door, Shared, Timing};
+use crate::serve::{self, Conf, ConnectionLimits, Listener, Shared, Timing};
 use crate::server::{Server, ServerHandle};
 use crate::state::State;
 use crate::storage::{Durability, Storage};
@@ -230,18 +230,18 @@ impl Builder {
         let core = self.core_config()?;
         let mut probe = [0; 1];
         getrandom::fill(&mut probe).map_err(|error| Error::Random { what: error.to_string() })?;
-        let mut doors = Vec::new();
+        let mut listeners = Vec::new();
         let mut tls_addr = None;
         if self.plain {
-            doors.push(Door::open(self.listen, None).await?);
+            listeners.push(Listener::open(self.listen, None).await?);
         }
         if let Some((listen, config)) = &self.tls {
-            let door = Door::open(*listen, Some(config.load()?)).await?;
-            tls_addr = door.addr();
-            doors.push(door);
+            let listener = Listener::open(*listen, Some(config.load()?)).await?;
+            tls_addr = listener.addr();
+            listeners.push(listener);
         }
         if let Some(listener) = &self.unix {
-            doors.push(Door::unix(listener)?);
+            listeners.push(Listener::unix(listener)?);
         }
         let http = match self.metrics {
             None => None,
@@ -250,9 +250,11 @@ impl Builder {
             }
         };
         let metrics_addr = http.as_ref().and_then(|listener| listener.local_addr().ok());
-        let Some(first) = doors.first() else {
+        let Some(first) = listeners.first() else {
             return Err(Error::Invalid {
-                what: "plain connections are refused and TLS is not set up; give a certificate".to_owned(),
+                what: "no client can connect: plain connections are off and TLS is not configured; set a \
+                       certificate and key"
+                    .to_owned(),
             });
         };
         let addr = first.addr().unwrap_or(NO_ADDRESS);
@@ -273,7 +275,7 @@ impl Builder {
         // Clients without credentials learn only that the server runs, unless the words are set explicitly.
         let words = match &self.words {
             Some(words) => words.clone(),
-            None if self.access.is_guarded() => vec![Word::Ruok],
+            None if self.access.requires_credentials() => vec![Word::Ruok],
             None => Word::DEFAULT.to_vec(),
         };
         let timing = Timing {
@@ -292,10 +294,10 @@ impl Builder {
         let failing = (Arc::clone(&shared), stop.clone(), stopped.clone());
         let limits = Arc::new(ConnectionLimits::new(self.max_connections, self.max_connections_per_address));
         let mut tasks = vec![tokio::spawn(serve::tick(Arc::clone(&shared), stopped.clone()))];
-        for door in doors {
-            tracing::info!(on = %door, epoch, "serving");
+        for listener in listeners {
+            tracing::info!(on = %listener, epoch, "serving");
             let limits = Arc::clone(&limits);
-            tasks.push(tokio::spawn(serve::accept(Arc::clone(&shared), door, limits, stopped.clone())));
+            tasks.push(tokio::spawn(serve::accept(Arc::clone(&shared), listener, limits, stopped.clone())));
         }
         tasks.push(tokio::spawn(async move {
             let (shared, stop, mut stopped) = failing;
@@ -305,22 +307,21 @@ impl Builder {
                 _ = stopped.wait_for(|stopped| *stopped) => {}
             }
         }));
-        let (gone, is_gone) = watch::channel(false);
+        let (clients_stopped, http_stop) = watch::channel(false);
         let http = http.map(|listener| {
-            tokio::spawn(serve::http::answer(Arc::clone(&shared), listener, stopped, is_gone))
+            tokio::spawn(serve::http::serve_http(Arc::clone(&shared), listener, stopped, http_stop))
         });
-        Ok(ServerHandle { addr, epoch, repairs, shared, stop, gone, tasks, http })
+        Ok(ServerHandle { addr, epoch, repairs, shared, stop, clients_stopped, tasks, http })
     }
 
     /// Opens the storage, on a thread that may block.
     async fn storage(&self) -> Result<Storage, Error> {
         let Some(path) = self.data_dir.clone() else {
             return match self.durability {
-                None | Some(Durability::Memory) => Ok(Storage::none(self.resume.clone())),
+                None | Some(Durability::Memory) => Ok(Storage::without_directory(self.resume.clone())),
                 Some(_) => Err(Error::Invalid {
-                    what:
-                        "there is no data directory to keep anything in; choose one, or the durability memory"
-                            .to_owned(),
+                    what: "this durability needs a data directory; set one, or use durability memory"
+                        .to_owned(),
                 }),
             };
         };
@@ -350,24 +351,24 @@ impl Builder {
         if *required && !certificates && users.as_ref().is_none_or(Users::is_empty) && super_digest.is_none()
         {
             let what =
-                "authentication is required but nobody can authenticate; give accounts, or a certificate \
-                        authority for clients"
+                "authentication is required, but no client can authenticate; give accounts, a super user, or a \
+                        certificate authority for clients"
                     .to_owned();
             return Err(Error::Invalid { what });
         }
         if let Some(digest) = super_digest
             && !digest.is_digest()
         {
-            let what = "the super user is not of the form user:base64(sha1(user:password))".to_owned();
+            let what = "the super user does not have the form user:base64(sha1(user:password))".to_owned();
             return Err(Error::Invalid { what });
         }
-        if self.access.secret.as_ref().is_some_and(|secret| secret.is("")) {
-            return Err(Error::Invalid { what: "the secret is empty; give one, or none at all".to_owned() });
+        if self.access.secret.as_ref().is_some_and(|secret| secret.matches("")) {
+            return Err(Error::Invalid { what: "the secret is empty; set a secret, or none".to_owned() });
         }
         millis("container check", self.container_check)?;
         if self.limits.max_frame > MAX_MAX_FRAME {
             let what = format!(
-                "frames of {} bytes are more than the log can keep; choose 512 MiB at most",
+                "frames of {} bytes are too large for the log; choose at most 512 MiB",
                 self.limits.max_frame
             );
             return Err(Error::Invalid { what });

@@ -42,7 +42,9 @@ pub fn commit(txn: &Txn, state: &mut State) -> Outcome {
             Ok(Reply::Multi(results.collect()))
         }
         Change::Refused(Refusal::One(code)) => Err(*code),
-        Change::Refused(Refusal::InMulti { at, of, code }) => Ok(Reply::Multi(rolled_back(*at, *of, *code))),
+        Change::Refused(Refusal::InMulti { at, of, code }) => {
+            Ok(Reply::Multi(failed_multi_results(*at, *of, *code)))
+        }
         change => Ok(apply(change, txn, state, &mut events)),
     };
     state.zxid = state.zxid.max(txn.zxid);
@@ -57,7 +59,7 @@ fn apply(change: &Change, txn: &Txn, state: &mut State, events: &mut Vec<Event>)
             Reply::Empty
         }
         Change::SetData { path, data, version } => {
-            let node = state.tree.get(path).expect("prepare saw the znode, and nothing came between");
+            let node = state.tree.get(path).expect("znode was checked by prepare");
             let acl = node.acl().clone();
             let stat = state.tree.set_data(path, data.as_deref(), *version, txn.zxid, txn.time);
             events.push(Event { kind: EventKind::DataChanged, path: Arc::clone(path), acl });
@@ -97,7 +99,7 @@ fn apply_create(create: &Create, txn: &Txn, state: &mut State, events: &mut Vec<
 }
 
 fn delete(path: &Arc<str>, txn: &Txn, state: &mut State, events: &mut Vec<Event>) {
-    let node = state.tree.get(path).expect("prepare saw the znode, and nothing came between");
+    let node = state.tree.get(path).expect("znode was checked by prepare");
     let acl = node.acl().clone();
     state.tree.delete(path, txn.zxid);
     events.push(Event { kind: EventKind::Deleted, path: Arc::clone(path), acl });
@@ -122,7 +124,7 @@ fn as_result(change: &Change, reply: &Reply) -> OpResult {
 
 /// Returns the results of a failed multi, as ZooKeeper does: 0 before the failed operation, "runtime inconsistency"
 /// after it.
-fn rolled_back(at: usize, of: usize, code: Code) -> Vec<OpResult> {
+fn failed_multi_results(at: usize, of: usize, code: Code) -> Vec<OpResult> {
     let result = |i: usize| match i.cmp(&at) {
         std::cmp::Ordering::Less => OpResult::Error(0),
         std::cmp::Ordering::Equal => OpResult::Error(code.number()),

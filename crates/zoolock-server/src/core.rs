@@ -23,7 +23,7 @@ use zoolock_wire::{Code, Identity, perms};
 
 use self::connection::{Conn, Phase};
 pub use self::connection::{Counts, Latency};
-pub use self::report::{ConnectionReport, OnData, WatchReport};
+pub use self::report::{ConnectionReport, DataWatchCounts, WatchReport};
 use crate::access::Access;
 use crate::acl;
 use crate::commit::{Event, Outcome, commit};
@@ -34,7 +34,7 @@ use crate::prepare::remove_container;
 use crate::state::{Session, State};
 use crate::tree::NodeRecord;
 use crate::txn::{Change, Password, Txn};
-use crate::watches::{Kinds, Watches};
+use crate::watches::{WatchKinds, Watches};
 
 /// Configuration of a core.
 #[derive(Debug, Clone)]
@@ -62,7 +62,7 @@ pub struct CoreConfig {
     pub max_connections_per_address: usize,
     /// Set if znodes may have a time to live.
     pub extended_types: bool,
-    /// Set if decided transactions are kept for [`Core::decided`].
+    /// Set if decided transactions are kept for [`Core::decided_mut`].
     pub journal: bool,
 }
 
@@ -96,7 +96,7 @@ pub struct Now {
 
 /// Random values for a new session, from the caller.
 #[derive(Debug, Clone)]
-pub struct Fresh {
+pub struct SessionSeed {
     /// Session id, if it is not in use.
     pub id: u64,
     /// Session password.
@@ -150,7 +150,7 @@ pub struct Core {
     /// Last client address of each session that is not attached. Unknown after a restart.
     last_addresses: HashMap<SessionId, IpAddr>,
     /// Longest session timeout since the last time without sessions.
-    longest_ms: u32,
+    longest_timeout_ms: u32,
     next_conn: u64,
     woken: Vec<ConnId>,
     decided: Vec<Txn>,
@@ -162,7 +162,7 @@ pub struct Core {
     bytes_received: u64,
     bytes_sent: u64,
     expired: u64,
-    cut_off: u64,
+    connections_cut_off: u64,
     /// Bytes queued for all connections.
     queued: usize,
 }
@@ -191,7 +191,7 @@ impl Core {
             conns: BTreeMap::new(),
             attached: HashMap::new(),
             last_addresses: HashMap::new(),
-            longest_ms: 0,
+            longest_timeout_ms: 0,
             next_conn: 1,
             woken: Vec::new(),
             decided: Vec::new(),
@@ -201,7 +201,7 @@ impl Core {
             bytes_received: 0,
             bytes_sent: 0,
             expired: 0,
-            cut_off: 0,
+            connections_cut_off: 0,
             queued: 0,
         }
     }
@@ -211,16 +211,16 @@ impl Core {
         self.open_as(peer, None)
     }
 
-    /// Adds a new connection that has already authenticated as `who`.
-    pub fn open_as(&mut self, peer: IpAddr, who: Option<Identity>) -> ConnId {
+    /// Adds a new connection that has already authenticated as `identity`.
+    pub fn open_as(&mut self, peer: IpAddr, identity: Option<Identity>) -> ConnId {
         let id = ConnId(self.next_conn);
         self.next_conn += 1;
-        self.conns.insert(id, Conn::new(peer, who));
+        self.conns.insert(id, Conn::new(peer, identity));
         id
     }
 
     /// Removes a connection that has ended. Its session stays until it expires, but ends now if it was never admitted.
-    pub fn closed(&mut self, conn: ConnId, now: Now) {
+    pub fn remove_connection(&mut self, conn: ConnId, now: Now) {
         self.end_if_never_admitted(conn, now);
         self.watches.forget(conn);
         let Some(state) = self.conns.remove(&conn) else { return };
@@ -236,13 +236,13 @@ impl Core {
     }
 
     /// Stops handling input of a connection. Returns false if it has no session, and so no answer to wait for.
-    pub fn finish(&mut self, conn: ConnId) -> bool {
+    pub fn stop_input(&mut self, conn: ConnId) -> bool {
         self.close(conn);
         matches!(self.conns.get(&conn), Some(Conn { phase: Phase::Attached { .. }, .. }))
     }
 
     /// Handles one frame of a connection, without its length.
-    pub fn receive(&mut self, conn: ConnId, frame: &[u8], now: Now, fresh: impl FnOnce() -> Fresh) {
+    pub fn receive(&mut self, conn: ConnId, frame: &[u8], now: Now, seed: impl FnOnce() -> SessionSeed) {
         let Some(state) = self.conns.get_mut(&conn) else { return };
         if state.closing {
             return;
@@ -251,9 +251,9 @@ impl Core {
         self.bytes_received += frame.len() as u64 + 4;
         state.counts.received += 1;
         match state.phase {
-            Phase::New => self.connect(conn, frame, now, fresh),
+            Phase::New => self.connect(conn, frame, now, seed),
             Phase::Attached { session, timeout_ms, .. } => {
-                state.counts.note(frame, now.mono_ms);
+                state.counts.record_request(frame, now.mono_ms);
                 self.expiry.touch(session, timeout_ms, now.mono_ms);
                 self.request(conn, session, frame, now);
             }
@@ -312,7 +312,7 @@ impl Core {
     /// Returns the decided transactions that were not taken yet, in order, for the log. Refusals are not included
     /// because they change nothing. Output of [`Core::take_output`] may be sent when all of these transactions are on
     /// disk.
-    pub fn decided(&mut self) -> &mut Vec<Txn> {
+    pub fn decided_mut(&mut self) -> &mut Vec<Txn> {
         &mut self.decided
     }
 
@@ -394,7 +394,7 @@ impl Core {
     /// Assigns a number to a change, applies it, and fires watches.
     fn execute(&mut self, session: SessionId, change: Change, now: Now) -> Result<zoolock_wire::Reply, Code> {
         let Some(zxid) = self.state.zxid.next() else {
-            tracing::error!("this epoch has no transaction numbers left, refusing to write");
+            tracing::error!("no transaction numbers left in this epoch; refusing writes");
             return Err(Code::SystemError);
         };
         let txn = Txn { zxid, session, time: now.wall_ms, change };
@@ -421,11 +421,11 @@ impl Core {
         }
     }
 
-    fn add_watch(&mut self, path: &str, conn: ConnId, kinds: Kinds) {
+    fn add_watch(&mut self, path: &str, conn: ConnId, kinds: WatchKinds) {
         let max = self.config.max_watches;
         self.watches.add(path, conn, kinds);
         if max != 0 && self.watches.cost(conn) > max {
-            tracing::warn!(%conn, max, "too many watches, closing");
+            tracing::warn!(%conn, max, "too many watches; closing the connection");
             self.watches.forget(conn);
             self.cut_off(conn);
         }

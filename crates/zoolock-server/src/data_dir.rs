@@ -18,7 +18,7 @@ const MAX_EPOCH: u32 = i32::MAX as u32;
 
 /// Name of the file that exists while there are sessions that a crash would lose. It contains the number of
 /// milliseconds that they may last without a server.
-const OWED: &str = "owed";
+const SESSION_TIMEOUT_FILE: &str = "owed";
 
 /// A data directory, locked until this value is dropped.
 #[derive(Debug)]
@@ -58,9 +58,9 @@ impl DataDir {
         }
     }
 
-    /// Notes that there are sessions with at most this timeout. Zero means that there are none.
-    pub(crate) fn owe(&self, timeout_ms: u32) -> io::Result<()> {
-        let file = self.path.join(OWED);
+    /// Records that there are sessions with at most this timeout. Zero means that there are none.
+    pub(crate) fn record_session_timeout(&self, timeout_ms: u32) -> io::Result<()> {
+        let file = self.path.join(SESSION_TIMEOUT_FILE);
         if timeout_ms == 0 {
             return match std::fs::remove_file(file) {
                 Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
@@ -70,16 +70,16 @@ impl DataDir {
         write_number(&self.path, &file, timeout_ms)
     }
 
-    /// Returns the time for which holders of an earlier server may still rely on their locks. An unreadable note is an
-    /// error, because a note means that there are sessions.
-    pub(crate) fn owed(&self) -> Result<Duration, Error> {
-        let path = self.path.join(OWED);
+    /// Returns the time for which holders of an earlier server may still rely on their locks. An unreadable file is an
+    /// error, because the file means that there are sessions.
+    pub(crate) fn old_session_timeout(&self) -> Result<Duration, Error> {
+        let path = self.path.join(SESSION_TIMEOUT_FILE);
         let text = match std::fs::read_to_string(&path) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Duration::ZERO),
             text => text,
         };
         let ms = text.and_then(|text| text.trim_end().parse().map_err(io::Error::other));
-        ms.map(Duration::from_millis).map_err(|source| Error::Owed { path, source })
+        ms.map(Duration::from_millis).map_err(|source| Error::SessionTimeoutFile { path, source })
     }
 
     /// Returns whether there is a log or a snapshot of an earlier server.
@@ -150,38 +150,41 @@ mod tests {
         let dir = tempfile::tempdir().expect("a temporary directory");
         let path = dir.path().join("deep/er");
         for epoch in 1..=3 {
-            assert_eq!(DataDir::open(&path).expect("free").next_epoch(0).expect("writable"), epoch);
+            assert_eq!(
+                DataDir::open(&path).expect("directory not locked").next_epoch(0).expect("writable"),
+                epoch
+            );
         }
     }
 
     #[test]
-    fn an_epoch_that_went_back_or_away_is_an_error() {
+    fn lower_or_missing_epoch_is_error() {
         let dir = tempfile::tempdir().expect("a temporary directory");
-        let next = || DataDir::open(dir.path()).expect("free").next_epoch(0);
+        let next = || DataDir::open(dir.path()).expect("directory not locked").next_epoch(0);
         assert_eq!((next().expect("first"), next().expect("second")), (1, 2));
         std::fs::write(dir.path().join("epoch"), "1\n").expect("writable");
         assert!(matches!(next(), Err(Error::CorruptEpoch { .. })));
-        std::fs::remove_file(dir.path().join("epoch")).expect("there");
+        std::fs::remove_file(dir.path().join("epoch")).expect("epoch file exists");
         assert!(matches!(next(), Err(Error::CorruptEpoch { .. })));
         std::fs::write(dir.path().join("epoch"), "7\n").expect("writable");
         assert_eq!(next().expect("raised by hand"), 8);
     }
 
     #[test]
-    fn file_in_the_way_is_named() {
+    fn file_at_directory_path_is_reported() {
         let dir = tempfile::tempdir().expect("a temporary directory");
         let file = dir.path().join("file");
         std::fs::write(&file, "").expect("writable");
         for path in [file.clone(), file.join("below")] {
             let error = DataDir::open(&path).expect_err("a file").to_string();
-            assert!(error.contains("a file is in the way"), "{error}");
+            assert!(error.contains("a file has this name"), "{error}");
         }
     }
 
     #[test]
     fn a_second_server_is_refused() {
         let dir = tempfile::tempdir().expect("a temporary directory");
-        let _first = DataDir::open(dir.path()).expect("free");
+        let _first = DataDir::open(dir.path()).expect("directory not locked");
         assert!(matches!(DataDir::open(dir.path()), Err(Error::Locked { .. })));
     }
 
@@ -191,22 +194,23 @@ mod tests {
         let damaged: [&[u8]; 5] = [b"", b"seven\n", b"-1\n", b"2147483647\n", b"\xff\xfe"];
         for damaged in damaged {
             std::fs::write(dir.path().join("epoch"), damaged).expect("writable");
-            let error = DataDir::open(dir.path()).expect("free").next_epoch(0).expect_err("damaged");
+            let error =
+                DataDir::open(dir.path()).expect("directory not locked").next_epoch(0).expect_err("damaged");
             assert!(matches!(error, Error::CorruptEpoch { .. }), "{error}");
             assert!(error.to_string().contains("epoch"), "{error}");
         }
     }
 
     #[test]
-    fn a_note_that_cannot_be_read_is_an_error_and_not_none() {
+    fn unreadable_session_note_is_error() {
         let dir = tempfile::tempdir().expect("a temporary directory");
-        let data = DataDir::open(dir.path()).expect("free");
-        assert_eq!(data.owed().expect("there is none"), Duration::ZERO);
-        data.owe(40_000).expect("writable");
-        assert_eq!(data.owed().expect("a number"), Duration::from_secs(40));
+        let data = DataDir::open(dir.path()).expect("directory not locked");
+        assert_eq!(data.old_session_timeout().expect("there is none"), Duration::ZERO);
+        data.record_session_timeout(40_000).expect("writable");
+        assert_eq!(data.old_session_timeout().expect("a number"), Duration::from_secs(40));
         for damaged in [&b""[..], b"much", b"-1", b"\xff"] {
-            std::fs::write(dir.path().join(OWED), damaged).expect("writable");
-            let error = data.owed().expect_err("damaged").to_string();
+            std::fs::write(dir.path().join(SESSION_TIMEOUT_FILE), damaged).expect("writable");
+            let error = data.old_session_timeout().expect_err("damaged").to_string();
             assert!(error.contains("owed"), "{error}");
         }
     }

@@ -52,13 +52,13 @@ pub enum Error {
         /// The kind of damage.
         found: String,
     },
-    /// The note about the lost sessions of an earlier server cannot be read.
+    /// The session timeout of the previous server cannot be read.
     #[error(
-        "cannot read how long sessions of an earlier server last from {}: {source}; wait for the longest session \
+        "cannot read the session timeout of the previous server from {}: {source}; wait for the longest session \
          timeout, delete the file, and start again",
         .path.display()
     )]
-    Owed {
+    SessionTimeoutFile {
         /// The file.
         path: PathBuf,
         /// The error.
@@ -87,7 +87,9 @@ pub enum Error {
         why: String,
     },
     /// The operating system gives no random numbers.
-    #[error("the operating system gives no random numbers for session passwords: {what}")]
+    #[error(
+        "the operating system gives no random numbers for session passwords: {what}; allow this process to call getrandom(2)"
+    )]
     Random {
         /// The error of the operating system.
         what: String,
@@ -96,7 +98,7 @@ pub enum Error {
 
 fn listen_hint(error: &io::Error) -> &'static str {
     match error.kind() {
-        io::ErrorKind::AddrInUse => "stop the server that has it, or choose another port",
+        io::ErrorKind::AddrInUse => "stop the process that uses it, or choose another port",
         io::ErrorKind::PermissionDenied => "choose a port above 1023",
         _ => "choose an address of this machine",
     }
@@ -105,12 +107,12 @@ fn listen_hint(error: &io::Error) -> &'static str {
 fn data_hint(error: &io::Error) -> &'static str {
     match error.kind() {
         io::ErrorKind::AlreadyExists | io::ErrorKind::NotADirectory => {
-            "a file is in the way; move it away, or choose another data directory"
+            "a file has this name; rename it, or choose another data directory"
         }
         io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
-            "free space there, or choose a data directory on another disk"
+            "free space on this disk, or choose a data directory on another disk"
         }
         io::ErrorKind::FileTooLarge => "raise the limit on the size of files (ulimit -f)",
-        _ => "choose a data directory that this user may write",
+        _ => "choose a data directory that this user can write to",
     }
 }

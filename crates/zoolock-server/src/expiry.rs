@@ -23,7 +23,7 @@ impl ExpiryQueue {
         let deadline = (now_ms.saturating_add(u64::from(timeout_ms)) / self.tick_ms + 1) * self.tick_ms;
         match self.deadlines.insert(session, deadline) {
             Some(old) if old == deadline => return,
-            Some(old) => self.leave(session, old),
+            Some(old) => self.remove_from_bucket(session, old),
             None => {}
         }
         self.buckets.entry(deadline).or_default().insert(session);
@@ -32,7 +32,7 @@ impl ExpiryQueue {
     /// Removes a session.
     pub(crate) fn remove(&mut self, session: SessionId) {
         if let Some(deadline) = self.deadlines.remove(&session) {
-            self.leave(session, deadline);
+            self.remove_from_bucket(session, deadline);
         }
     }
 
@@ -57,7 +57,7 @@ impl ExpiryQueue {
         self.buckets.keys().next().copied()
     }
 
-    fn leave(&mut self, session: SessionId, deadline: u64) {
+    fn remove_from_bucket(&mut self, session: SessionId, deadline: u64) {
         if let Some(bucket) = self.buckets.get_mut(&deadline) {
             bucket.remove(&session);
             if bucket.is_empty() {
@@ -69,19 +69,19 @@ impl ExpiryQueue {
 
 /// The rounds in which sessions expire.
 #[derive(Debug, Default)]
-pub(crate) struct Rounds {
+pub(crate) struct ExpiryRounds {
     last_ms: u64,
-    passed_over: bool,
+    skipped_last: bool,
 }
 
-impl Rounds {
+impl ExpiryRounds {
     /// Records a round, and returns whether sessions may expire in it. After a pause of the process, requests that came
     /// in time may be unread. So one round is skipped to read them first, but never two in a row.
-    pub(crate) fn is_due(&mut self, now_ms: u64, tick_ms: u64) -> bool {
+    pub(crate) fn begin_round(&mut self, now_ms: u64, tick_ms: u64) -> bool {
         let late = now_ms.saturating_sub(self.last_ms) > tick_ms.saturating_mul(2);
         self.last_ms = now_ms;
-        self.passed_over = late && !self.passed_over;
-        !self.passed_over
+        self.skipped_last = late && !self.skipped_last;
+        !self.skipped_last
     }
 }
 
@@ -90,16 +90,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn after_a_pause_one_round_is_passed_over_and_never_two() {
-        let mut rounds = Rounds::default();
+    fn one_round_is_skipped_after_pause() {
+        let mut rounds = ExpiryRounds::default();
         let due: Vec<bool> = [2000, 4100, 9000, 10_000, 12_000, 30_000, 60_000, 90_000]
-            .map(|now| rounds.is_due(now, 2000))
+            .map(|now| rounds.begin_round(now, 2000))
             .into();
         assert_eq!(due, [true, true, false, true, true, false, true, false]);
     }
 
     #[test]
-    fn a_session_expires_between_its_timeout_and_one_tick_more() {
+    fn session_expires_within_one_tick_of_timeout() {
         let (a, b) = (SessionId::from_random(1), SessionId::from_random(2));
         let mut queue = ExpiryQueue::new(2000);
         queue.touch(a, 4000, 100);

@@ -54,6 +54,7 @@ mod ids;
 mod limits;
 #[doc(hidden)]
 pub mod log;
+mod pending;
 mod prepare;
 mod query;
 mod secret;
@@ -64,7 +65,6 @@ mod storage;
 mod tls;
 pub mod tree;
 pub mod txn;
-mod view;
 mod watches;
 mod word;
 mod x500;

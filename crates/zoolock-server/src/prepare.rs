@@ -8,10 +8,10 @@ use zoolock_wire::{Code, CreateRequest, Identity, Request, op, path, perms};
 
 use crate::acl;
 use crate::ids::SessionId;
+use crate::pending::{PendingState, PendingZnode};
 use crate::state::State;
 use crate::tree::{CONTAINER, Owner, ttl_owner};
 use crate::txn::{Change, Create, Refusal};
-use crate::view::{Record, View};
 
 /// The client that sent a request.
 #[derive(Debug, Clone, Copy)]
@@ -30,7 +30,7 @@ pub fn prepare(request: Request, state: &State, asker: Asker<'_>) -> Change {
         _ if !state.sessions.contains_key(&asker.session) => Err(Code::SessionExpired),
         Request::Multi(ops) => return prepare_multi(ops, state, asker),
         Request::CloseSession => Ok(close_session(state, asker.session)),
-        request => decide(request, &mut View::of_one(state), asker),
+        request => decide(request, &mut PendingState::for_single(state), asker),
     };
     decided.unwrap_or_else(|code| Change::Refused(Refusal::One(code)))
 }
@@ -49,16 +49,16 @@ pub(crate) fn remove_container(state: &State, path: &Arc<str>) -> Option<Change>
 
 fn prepare_multi(ops: Vec<Request>, state: &State, asker: Asker<'_>) -> Change {
     let of = ops.len();
-    let mut view = View::of_many(state);
+    let mut pending = PendingState::for_multi(state);
     let mut changes = Vec::with_capacity(of);
     let mut acl_bytes = 0;
     for (at, request) in ops.into_iter().enumerate() {
         let decided = match request {
             Request::Create(create) => match as_in_multi(create) {
-                Some(create) => decide_create(create, &mut view, asker),
+                Some(create) => decide_create(create, &mut pending, asker),
                 None => return Change::Refused(Refusal::One(Code::MarshallingError)),
             },
-            request => decide(request, &mut view, asker),
+            request => decide(request, &mut pending, asker),
         };
         if let Ok(Change::Create(Create { acl, .. })) = &decided {
             acl_bytes += acl::stored_bytes(acl);
@@ -86,52 +86,52 @@ fn as_in_multi(create: CreateRequest) -> Option<CreateRequest> {
     Some(CreateRequest { op, ..create })
 }
 
-fn decide(request: Request, view: &mut View<'_>, asker: Asker<'_>) -> Result<Change, Code> {
+fn decide(request: Request, pending: &mut PendingState<'_>, asker: Asker<'_>) -> Result<Change, Code> {
     match request {
-        Request::Create(create) => decide_create(create, view, asker),
+        Request::Create(create) => decide_create(create, pending, asker),
         Request::Delete { path, version } => {
             let parent_path = path::parent(&path)?;
-            refuse_quota(&path)?;
+            check_not_quota(&path)?;
             if matches!(path.as_str(), "/" | "/zookeeper" | "/zookeeper/quota" | "/zookeeper/config") {
                 return Err(Code::BadArguments);
             }
-            let mut parent = view.get(parent_path)?;
+            let mut parent = pending.get(parent_path)?;
             acl::check(&parent.acl, perms::DELETE, asker.identities)?;
-            let node = view.get(&path)?;
-            next_version(node.version, version)?;
+            let node = pending.get(&path)?;
+            check_version(node.version, version)?;
             if node.children > 0 {
                 return Err(Code::NotEmpty);
             }
             parent.children = parent.children.saturating_sub(1);
-            view.set(parent_path, || Some(parent));
-            view.set(&path, || None);
+            pending.set(parent_path, || Some(parent));
+            pending.set(&path, || None);
             Ok(Change::Delete { path: path.into() })
         }
         Request::SetData { path, data, version } => {
             path::validate(&path)?;
-            refuse_quota(&path)?;
-            let mut node = view.get(&path)?;
+            check_not_quota(&path)?;
+            let mut node = pending.get(&path)?;
             acl::check(&node.acl, perms::WRITE, asker.identities)?;
-            let version = next_version(node.version, version)?;
+            let version = check_version(node.version, version)?;
             node.version = version;
-            view.set(&path, || Some(node));
+            pending.set(&path, || Some(node));
             Ok(Change::SetData { path: path.into(), data, version })
         }
         Request::SetAcl { path, acl, version } => {
             path::validate(&path)?;
             let acl = acl::resolve(acl, asker.identities)?;
-            let mut node = view.get(&path)?;
+            let mut node = pending.get(&path)?;
             acl::check(&node.acl, perms::ADMIN, asker.identities)?;
-            let version = next_version(node.aversion, version)?;
+            let version = check_version(node.aversion, version)?;
             (node.aversion, node.acl) = (version, acl.clone());
-            view.set(&path, || Some(node));
+            pending.set(&path, || Some(node));
             Ok(Change::SetAcl { path: path.into(), acl, version })
         }
         Request::Check { path, version } => {
             path::validate(&path)?;
-            let node = view.get(&path)?;
+            let node = pending.get(&path)?;
             acl::check(&node.acl, perms::READ, asker.identities)?;
-            next_version(node.version, version)?;
+            check_version(node.version, version)?;
             Ok(Change::Check)
         }
         // Apache ZooKeeper reads the path from the place where a client's request has its header.
@@ -141,10 +141,14 @@ fn decide(request: Request, view: &mut View<'_>, asker: Asker<'_>) -> Result<Cha
     }
 }
 
-fn decide_create(create: CreateRequest, view: &mut View<'_>, asker: Asker<'_>) -> Result<Change, Code> {
+fn decide_create(
+    create: CreateRequest,
+    pending: &mut PendingState<'_>,
+    asker: Asker<'_>,
+) -> Result<Change, Code> {
     let CreateRequest { op, mut path, data, acl, flags, ttl } = create;
-    let mode = Mode::from_flags(flags)?;
-    let mortal = match (op, mode.ttl) {
+    let mode = CreateMode::from_flags(flags)?;
+    let ttl_owner_number = match (op, mode.ttl) {
         (_, true) if !asker.extended_types => return Err(Code::Unimplemented),
         (op::CREATE_TTL, true) => ttl_owner(ttl).ok_or(Code::BadArguments)?,
         // Also a time to live without flags for it. Some such requests make Apache ZooKeeper exit.
@@ -152,15 +156,15 @@ fn decide_create(create: CreateRequest, view: &mut View<'_>, asker: Asker<'_>) -
         _ => 0,
     };
     path::parent(&path)?;
-    refuse_quota(&path)?;
+    check_not_quota(&path)?;
     let acl = acl::resolve(acl, asker.identities)?;
-    let mut parent = view.get(path::parent(&path)?)?;
+    let mut parent = pending.get(path::parent(&path)?)?;
     acl::check(&parent.acl, perms::CREATE, asker.identities)?;
     if mode.sequential {
         path = sequential_name(&path, parent.created);
     }
     path::validate(&path)?;
-    match view.get(&path) {
+    match pending.get(&path) {
         Err(Code::NoNode) => {}
         _ => return Err(Code::NodeExists),
     }
@@ -170,14 +174,14 @@ fn decide_create(create: CreateRequest, view: &mut View<'_>, asker: Asker<'_>) -
     let owner = match op {
         op::CREATE_CONTAINER => CONTAINER,
         _ if mode.ephemeral => asker.session.get(),
-        _ => mortal,
+        _ => ttl_owner_number,
     };
     let parent_created = parent.created.wrapping_add(1);
     parent.created = parent_created;
     parent.children += 1;
-    view.set(path::parent(&path)?, || Some(parent));
-    let record = Record { version: 0, created: 0, aversion: 0, owner, children: 0, acl: acl.clone() };
-    view.set(&path, || Some(record));
+    pending.set(path::parent(&path)?, || Some(parent));
+    let znode = PendingZnode { version: 0, created: 0, aversion: 0, owner, children: 0, acl: acl.clone() };
+    pending.set(&path, || Some(znode));
     let with_stat = op != op::CREATE;
     Ok(Change::Create(Create { path: path.into(), data, acl, owner, parent_created, with_stat }))
 }
@@ -188,17 +192,17 @@ fn sequential_name(path: &str, number: i32) -> String {
 }
 
 /// Refuses writes below `/zookeeper/quota`, where clients set quotas: this server has none.
-fn refuse_quota(path: &str) -> Result<(), Code> {
+fn check_not_quota(path: &str) -> Result<(), Code> {
     if path.starts_with("/zookeeper/quota/") { Err(Code::Unimplemented) } else { Ok(()) }
 }
 
-struct Mode {
+struct CreateMode {
     ephemeral: bool,
     sequential: bool,
     ttl: bool,
 }
 
-impl Mode {
+impl CreateMode {
     fn from_flags(flags: i32) -> Result<Self, Code> {
         let (ephemeral, sequential, ttl) = match flags {
             0 | 4 => (false, false, false),
@@ -209,11 +213,15 @@ impl Mode {
             6 => (false, true, true),
             _ => return Err(Code::BadArguments),
         };
-        Ok(Mode { ephemeral, sequential, ttl })
+        Ok(CreateMode { ephemeral, sequential, ttl })
     }
 }
 
-fn next_version(current: i32, expected: i32) -> Result<i32, Code> {
+/// Returns the next version.
+///
+/// # Errors
+/// The expected version is not the current one.
+fn check_version(current: i32, expected: i32) -> Result<i32, Code> {
     if expected == -1 || expected == current { Ok(current.wrapping_add(1)) } else { Err(Code::BadVersion) }
 }
 
@@ -222,7 +230,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn numbers_look_as_javas_do() {
+    fn sequence_numbers_are_formatted_like_java() {
         assert_eq!(sequential_name("/a-", 7), "/a-0000000007");
         assert_eq!(sequential_name("/a-", i32::MAX), "/a-2147483647");
         assert_eq!(sequential_name("/a-", -5), "/a--000000005");

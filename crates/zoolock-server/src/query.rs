@@ -47,12 +47,12 @@ pub fn query(request: &Request, state: &State, asker: Asker<'_>) -> Result<Reply
         }
         Request::GetEphemerals { prefix } => {
             let all = matches!(prefix.trim(), "" | "/");
-            let mut mine = state.tree.ephemerals(asker.session);
-            mine.retain(|path| all || path.starts_with(prefix.as_str()));
-            if mine.iter().map(|path| path.len() + 4).sum::<usize>() > MAX_LISTING {
+            let mut paths = state.tree.ephemerals(asker.session);
+            paths.retain(|path| all || path.starts_with(prefix.as_str()));
+            if paths.iter().map(|path| path.len() + 4).sum::<usize>() > MAX_LISTING {
                 return Err(Code::SystemError);
             }
-            Ok(Reply::Children(mine.iter().map(|path| path.as_ref().to_owned()).collect()))
+            Ok(Reply::Children(paths.iter().map(|path| path.as_ref().to_owned()).collect()))
         }
         Request::GetAcl { path } => {
             let node = state.tree.get(path).ok_or(Code::NoNode)?;
@@ -65,18 +65,18 @@ pub fn query(request: &Request, state: &State, asker: Asker<'_>) -> Result<Reply
         }
         Request::MultiRead(reads) => {
             let mut budget = MAX_READ;
-            let mut spend = |len: usize| {
+            let mut charge = |len: usize| {
                 budget = budget.checked_sub(len).ok_or(Code::SystemError)?;
                 Ok(())
             };
             let mut answer = |read: &Request| match read {
                 Request::GetData { .. } | Request::GetChildren { .. } => match query(read, state, asker) {
                     Ok(Reply::Data { data, stat }) => {
-                        spend(data.as_ref().map_or(0, Bytes::len))?;
+                        charge(data.as_ref().map_or(0, Bytes::len))?;
                         Ok(OpResult::GetData { data, stat })
                     }
                     Ok(Reply::Children(children)) => {
-                        spend(children.iter().map(|name| name.len() + 4).sum())?;
+                        charge(children.iter().map(|name| name.len() + 4).sum())?;
                         Ok(OpResult::GetChildren(children))
                     }
                     Ok(_) => Err(Code::SystemError),
@@ -88,7 +88,8 @@ pub fn query(request: &Request, state: &State, asker: Asker<'_>) -> Result<Reply
         }
         Request::Sync { path } => Ok(Reply::Path(path.clone())),
         Request::WhoAmI => {
-            let shown = asker.identities.iter().map(|who| (who.scheme.clone(), who.user().to_owned()));
+            let shown =
+                asker.identities.iter().map(|identity| (identity.scheme.clone(), identity.user().to_owned()));
             Ok(Reply::Clients(shown.collect()))
         }
         _ => Err(Code::Unimplemented),

@@ -14,16 +14,16 @@ impl Secret {
     }
 
     /// Returns whether this text is the secret.
-    pub(crate) fn is(&self, text: &str) -> bool {
-        equal(self.0.as_bytes(), text.as_bytes())
+    pub(crate) fn matches(&self, text: &str) -> bool {
+        equal_in_constant_time(self.0.as_bytes(), text.as_bytes())
     }
 
     pub(crate) fn is_digest(&self) -> bool {
         is_digest(&self.0)
     }
 
-    pub(crate) fn admits(&self, credentials: &[u8]) -> bool {
-        equal(format!("{}:{}", Self::USER, self.0).as_bytes(), credentials)
+    pub(crate) fn matches_credentials(&self, credentials: &[u8]) -> bool {
+        equal_in_constant_time(format!("{}:{}", Self::USER, self.0).as_bytes(), credentials)
     }
 }
 
@@ -43,7 +43,7 @@ impl fmt::Debug for Secret {
 }
 
 /// Compares byte strings in a time that depends only on their lengths.
-pub(crate) fn equal(ours: &[u8], theirs: &[u8]) -> bool {
+pub(crate) fn equal_in_constant_time(ours: &[u8], theirs: &[u8]) -> bool {
     let differing = ours.iter().zip(theirs).fold(0, |acc, (a, b)| std::hint::black_box(acc | (a ^ b)));
     ours.len() == theirs.len() && differing == 0
 }
@@ -55,9 +55,9 @@ mod tests {
     #[test]
     fn admits_only_the_whole_credentials_and_stays_hidden() {
         let secret = Secret::new("s3cret");
-        assert!(secret.admits(b"zoolock:s3cret"));
+        assert!(secret.matches_credentials(b"zoolock:s3cret"));
         for wrong in [&b"zoolock:s3cre"[..], b"zoolock:s3crets", b"zoolock:", b"", b"other:s3cret"] {
-            assert!(!secret.admits(wrong));
+            assert!(!secret.matches_credentials(wrong));
         }
         assert_eq!(format!("{secret:?}"), "Secret(..)");
     }

@@ -5,13 +5,13 @@
 
 mod connection;
 mod connection_limits;
-mod door;
-mod figures;
 #[cfg(feature = "fuzzing")]
 pub mod fuzzing;
 pub(crate) mod http;
 mod journal;
-mod kept;
+mod listener;
+mod log_sink;
+mod metrics;
 mod outbox;
 mod words;
 
@@ -29,13 +29,13 @@ use tokio::time::{Instant, MissedTickBehavior, interval_at, sleep};
 use zoolock_wire::Identity;
 
 pub(crate) use self::connection_limits::ConnectionLimits;
-pub(crate) use self::door::{Door, Tls};
 use self::journal::Journal;
-use self::kept::{Kept, Source};
+pub(crate) use self::listener::{Listener, Tls};
+use self::log_sink::{LogSink, SnapshotSource};
 use self::outbox::Outbox;
-use crate::core::{ConnId, Core, Fresh, Latency, Now};
+use crate::core::{ConnId, Core, Latency, Now, SessionSeed};
 use crate::data_dir::DataDir;
-use crate::expiry::Rounds;
+use crate::expiry::ExpiryRounds;
 use crate::ids::{SessionId, Zxid};
 use crate::log::Log;
 use crate::state::Session;
@@ -100,7 +100,7 @@ pub(crate) struct Shared {
     /// Time by which the clocks were advanced, in milliseconds.
     advanced: AtomicU64,
     /// Number of bytes of requests, over all connections, that are incomplete or not handled yet.
-    half_sent: AtomicUsize,
+    unhandled_bytes: AtomicUsize,
     pub(crate) timing: Timing,
     // Declared, and so dropped, before the directory: nothing writes there when its lock is released.
     journal: Option<Journal>,
@@ -120,12 +120,12 @@ pub(crate) struct Inner {
     rejected: u64,
     /// Number of failed TLS handshakes.
     failed_handshakes: u64,
-    /// Value of [`Core::owed_ms`] recorded in the data directory.
-    noted_ms: u32,
+    /// Value of [`Core::update_longest_timeout_ms`] recorded in the data directory.
+    recorded_timeout_ms: u32,
 }
 
 /// Result of handling a connection's input.
-struct Fed {
+struct InputStatus {
     /// Set if the connection closes after the output.
     closing: bool,
     /// Set if the input still has complete frames.
@@ -137,7 +137,7 @@ struct Fed {
 /// Accepts connections until told to stop, then waits for their tasks.
 pub(crate) async fn accept(
     shared: Arc<Shared>,
-    door: Door,
+    listener: Listener,
     limits: Arc<ConnectionLimits>,
     mut stop: watch::Receiver<bool>,
 ) {
@@ -145,18 +145,18 @@ pub(crate) async fn accept(
     loop {
         tokio::select! {
             () = stopped(&mut stop) => break,
-            Some(ended) = tasks.join_next() => report(ended),
-            accepted = door.accept() => match accepted {
+            Some(ended) = tasks.join_next() => log_task_panic(ended),
+            accepted = listener.accept() => match accepted {
                 Ok(accepted) => {
                     let peer = accepted.peer();
-                    let Some(place) = limits.enter(peer.ip()) else {
-                        tracing::debug!(%peer, "too many connections, closing");
+                    let Some(permit) = limits.try_acquire(peer.ip()) else {
+                        tracing::debug!(%peer, "too many connections; closing this one");
                         shared.lock().rejected += 1;
                         continue;
                     };
                     let (shared, stop) = (Arc::clone(&shared), stop.clone());
                     tasks.spawn(async move {
-                        let _place = place;
+                        let _permit = permit;
                         accepted.serve(shared, stop).await;
                     });
                 }
@@ -168,9 +168,9 @@ pub(crate) async fn accept(
             },
         }
     }
-    drop(door);
+    drop(listener);
     while let Some(ended) = tasks.join_next().await {
-        report(ended);
+        log_task_panic(ended);
     }
 }
 
@@ -180,7 +180,7 @@ pub(crate) async fn tick(shared: Arc<Shared>, mut stop: watch::Receiver<bool>) {
     // Session deadlines are multiples of a tick after the start, and so are these ticks.
     let mut ticks = interval_at(shared.started + tick, tick);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Skip);
-    let mut rounds = Rounds::default();
+    let mut rounds = ExpiryRounds::default();
     let tick_ms = u64::try_from(tick.as_millis()).unwrap_or(u64::MAX);
     let every = shared.timing.container_check;
     let _panic_check = PanicCheck(&shared);
@@ -191,11 +191,11 @@ pub(crate) async fn tick(shared: Arc<Shared>, mut stop: watch::Receiver<bool>) {
             () = stopped(&mut stop) => return,
             _ = ticks.tick() => {
                 shared.with_core(|core, now| {
-                    if rounds.is_due(now.mono_ms, tick_ms) {
+                    if rounds.begin_round(now.mono_ms, tick_ms) {
                         core.tick(now);
                     }
                 });
-                shared.record_owed_time(&mut shared.lock(), true);
+                shared.record_session_timeout(&mut shared.lock(), true);
                 shared.start_epoch_if_needed().await;
             }
             _ = checks.tick() => shared.with_core(Core::remove_empty_containers),
@@ -212,7 +212,7 @@ impl Shared {
         log: Option<Log>,
     ) -> std::io::Result<Self> {
         let started = Instant::now();
-        let kept = core.last_change();
+        let synced = core.last_change();
         let inner = Arc::new(Mutex::new(Inner {
             core,
             idle_since: Some(started),
@@ -221,15 +221,15 @@ impl Shared {
             latency: Latency::default(),
             rejected: 0,
             failed_handshakes: 0,
-            noted_ms: 0,
+            recorded_timeout_ms: 0,
         }));
-        let start = |log| Journal::start(Kept::new(log, Arc::clone(&inner))?, kept);
+        let start = |log| Journal::start(LogSink::new(log, Arc::clone(&inner))?, synced);
         let journal = log.map(start).transpose()?;
         let advanced = AtomicU64::new(0);
-        let half_sent = AtomicUsize::new(0);
+        let unhandled_bytes = AtomicUsize::new(0);
         let broken = watch::channel(false).0;
-        let shared = Shared { inner, started, advanced, half_sent, timing, journal, data_dir, broken };
-        shared.lock().settle(None);
+        let shared = Shared { inner, started, advanced, unhandled_bytes, timing, journal, data_dir, broken };
+        shared.lock().wake_connections(None);
         Ok(shared)
     }
 
@@ -239,7 +239,7 @@ impl Shared {
         let unkept = async {
             let Some(journal) = &self.journal else { return std::future::pending().await };
             let _ = journal.failed().wait_for(|failed| *failed).await;
-            journal.failure().unwrap_or("the log's thread is gone").to_owned()
+            journal.failure().unwrap_or("a bug: the log thread ended without an error").to_owned()
         };
         tokio::select! {
             why = unkept => why,
@@ -248,7 +248,7 @@ impl Shared {
     }
 
     /// Returns whether the log has failed, so that no further transaction will be kept.
-    fn keeps_nothing(&self) -> bool {
+    fn log_has_failed(&self) -> bool {
         self.journal.as_ref().is_some_and(|journal| journal.failure().is_some())
     }
 
@@ -265,7 +265,7 @@ impl Shared {
         if let Some(journal) = &self.journal {
             journal.stop();
         } else if self.data_dir.is_some() {
-            self.record_owed_time(&mut self.lock(), true);
+            self.record_session_timeout(&mut self.lock(), true);
         }
     }
 
@@ -278,7 +278,7 @@ impl Shared {
 
     /// Returns whether neither the core has panicked nor the log has failed.
     fn is_sound(&self) -> bool {
-        !self.inner.is_poisoned() && !self.keeps_nothing()
+        !self.inner.is_poisoned() && !self.log_has_failed()
     }
 
     pub(crate) fn expire_session(&self, session: i64) -> bool {
@@ -317,47 +317,47 @@ impl Shared {
     fn with_core<T>(&self, act: impl FnOnce(&mut Core, Now) -> T) -> T {
         let mut inner = self.lock();
         let result = act(&mut inner.core, self.now());
-        self.keep(&mut inner);
-        inner.settle(None);
+        self.journal_decided(&mut inner);
+        inner.wake_connections(None);
         result
     }
 
-    fn open(&self, addr: SocketAddr, who: Option<Identity>, waker: Arc<Notify>) -> ConnId {
+    fn open(&self, addr: SocketAddr, identity: Option<Identity>, waker: Arc<Notify>) -> ConnId {
         let mut inner = self.lock();
-        let conn = inner.core.open_as(addr.ip(), who);
+        let conn = inner.core.open_as(addr.ip(), identity);
         inner.peers.insert(conn, Peer { addr, since_ms: self.now().wall_ms, waker });
         inner.opened += 1;
         conn
     }
 
     /// Stops reading from a connection. Returns false if it has no answers to wait for.
-    fn finish(&self, conn: ConnId) -> bool {
+    fn stop_input(&self, conn: ConnId) -> bool {
         let Ok(mut inner) = self.inner.lock() else { return false };
-        let had_session = inner.core.finish(conn);
-        inner.settle(None);
+        let had_session = inner.core.stop_input(conn);
+        inner.wake_connections(None);
         had_session
     }
 
-    fn closed(&self, conn: ConnId) {
+    fn remove_connection(&self, conn: ConnId) {
         // This also runs while a panic unwinds. A bug may end the server, but must not abort its process.
         self.report_panic();
         let Ok(mut inner) = self.inner.lock() else { return };
         let now = self.now();
         inner.peers.remove(&conn);
-        inner.core.closed(conn, now);
-        self.keep(&mut inner);
-        inner.settle(None);
+        inner.core.remove_connection(conn, now);
+        self.journal_decided(&mut inner);
+        inner.wake_connections(None);
     }
 
     /// Passes decided transactions to the journal. The caller still holds the core, so they stay in order.
-    fn keep(&self, inner: &mut Inner) {
+    fn journal_decided(&self, inner: &mut Inner) {
         if let Some(journal) = &self.journal {
-            journal.append(inner.core.decided());
+            journal.append(inner.core.decided_mut());
         }
     }
 
     /// Passes complete frames from `input` to the core, and moves the core's output for the connection to `output`.
-    fn feed(&self, conn: ConnId, input: &mut BytesMut, output: &mut Outbox) -> Fed {
+    fn handle_input(&self, conn: ConnId, input: &mut BytesMut, output: &mut Outbox) -> InputStatus {
         let started_at = Instant::now();
         let mut inner = self.lock();
         let now = self.now();
@@ -365,20 +365,20 @@ impl Shared {
         let more = loop {
             let full = frames == BATCH || frames > 0 && started_at.elapsed() > BATCH_TIME;
             // A client that is not admitted must not make the server buffer a large frame.
-            let most = if inner.core.admitted(conn) { usize::MAX } else { MAX_GREETING };
-            let longest = most.min(self.timing.max_frame);
+            let max_len = if inner.core.admitted(conn) { usize::MAX } else { MAX_GREETING };
+            let longest = max_len.min(self.timing.max_frame);
             if full || inner.core.output_len(conn) >= HIGH_WATER {
-                break whole_frame(input, longest).is_some();
+                break complete_frame_len(input, longest).is_some();
             }
-            match whole_frame(input, longest) {
+            match complete_frame_len(input, longest) {
                 None => break false,
                 Some(Err(len)) => {
-                    tracing::debug!(%conn, len, "no length for a frame, closing");
+                    tracing::debug!(%conn, len, "invalid frame length; closing the connection");
                     broken = true;
                     break false;
                 }
                 Some(Ok(len)) => {
-                    inner.core.receive(conn, &input[4..4 + len], now, fresh);
+                    inner.core.receive(conn, &input[4..4 + len], now, random_session_seed);
                     input.advance(4 + len);
                     frames += 1;
                 }
@@ -386,20 +386,20 @@ impl Shared {
         };
         // Recorded before the answer that grants a session, so that the next server waits until that session has
         // expired.
-        let is_noted = self.record_owed_time(&mut inner, false);
-        self.keep(&mut inner);
-        if !is_noted && inner.core.granted_ms(conn) > inner.noted_ms {
-            inner.settle(Some(conn));
-            return Fed { closing: true, more: false, admitted: false };
+        let is_recorded = self.record_session_timeout(&mut inner, false);
+        self.journal_decided(&mut inner);
+        if !is_recorded && inner.core.session_timeout_ms(conn) > inner.recorded_timeout_ms {
+            inner.wake_connections(Some(conn));
+            return InputStatus { closing: true, more: false, admitted: false };
         }
         let last_change = inner.core.last_change();
         let closing = output.fill(last_change, |bytes| inner.core.take_output(conn, bytes)) || broken;
         if frames > 0 {
-            inner.took(conn, frames as u64, started_at.elapsed());
+            inner.record_latency(conn, frames as u64, started_at.elapsed());
         }
-        inner.settle(Some(conn));
+        inner.wake_connections(Some(conn));
         let admitted = inner.core.admitted(conn);
-        Fed { closing, more, admitted }
+        InputStatus { closing, more, admitted }
     }
 
     /// Returns whether the journal's queue is full, so that no more requests should be handled.
@@ -408,21 +408,26 @@ impl Shared {
     }
 
     /// Records in the data directory how long the next server has to wait. A longer time is always written, a shorter
-    /// one only if `less_too` is set. Returns false if it cannot be written.
-    pub(crate) fn record_owed_time(&self, inner: &mut Inner, less_too: bool) -> bool {
+    /// one only if `allow_decrease` is set. Returns false if it cannot be written.
+    pub(crate) fn record_session_timeout(&self, inner: &mut Inner, allow_decrease: bool) -> bool {
         // A server with a log restores its sessions, so the next one need not wait.
         let Some(dir) = self.data_dir.as_ref().filter(|_| self.journal.is_none()) else { return true };
-        let owed = inner.core.owed_ms();
-        if owed == inner.noted_ms || owed < inner.noted_ms && !less_too {
+        let timeout_ms = inner.core.update_longest_timeout_ms();
+        if timeout_ms == inner.recorded_timeout_ms
+            || timeout_ms < inner.recorded_timeout_ms && !allow_decrease
+        {
             return true;
         }
-        match dir.owe(owed) {
+        match dir.record_session_timeout(timeout_ms) {
             Ok(()) => {
-                inner.noted_ms = owed;
+                inner.recorded_timeout_ms = timeout_ms;
                 true
             }
             Err(error) => {
-                tracing::error!(%error, "cannot note that there are sessions; giving none");
+                tracing::error!(
+                    %error,
+                    "cannot record the longest session timeout in the data directory; refusing the new session"
+                );
                 false
             }
         }
@@ -441,7 +446,10 @@ impl Shared {
         match epoch {
             Ok(epoch) => self.lock().core.start_epoch(epoch),
             Err(error) => {
-                tracing::error!(%error, "cannot start a new epoch; writes will be refused in the end")
+                tracing::error!(
+                    %error,
+                    "cannot start a new epoch; writes are refused when this epoch has no transaction numbers left"
+                )
             }
         }
     }
@@ -457,7 +465,7 @@ impl Drop for PanicCheck<'_> {
 }
 
 /// A core that has panicked yields an empty snapshot.
-impl Source for Arc<Mutex<Inner>> {
+impl SnapshotSource for Arc<Mutex<Inner>> {
     fn begin(&self) -> (Zxid, BTreeMap<SessionId, Session>) {
         self.lock().map_or_else(
             |_| (Zxid::from_wire(i64::MAX), BTreeMap::new()),
@@ -477,14 +485,14 @@ impl Source for Arc<Mutex<Inner>> {
 }
 
 impl Inner {
-    fn took(&mut self, conn: ConnId, frames: u64, time: Duration) {
+    fn record_latency(&mut self, conn: ConnId, frames: u64, time: Duration) {
         let ms = u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
         self.latency.add(frames, ms);
-        self.core.took(conn, frames, ms);
+        self.core.record_latency(conn, frames, ms);
     }
 
-    /// Wakes the connections with new output, except `awake`, whose task is running.
-    fn settle(&mut self, awake: Option<ConnId>) {
+    /// Wakes the connections with new output, except `awake`, whose task is running. Updates `idle_since`.
+    fn wake_connections(&mut self, awake: Option<ConnId>) {
         for conn in self.core.take_woken() {
             if Some(conn) != awake
                 && let Some(peer) = self.peers.get(&conn)
@@ -501,7 +509,7 @@ impl Inner {
 }
 
 /// Returns the length of the frame at the start of `input`, if it is complete. An invalid length is an error.
-fn whole_frame(input: &BytesMut, max: usize) -> Option<Result<usize, i32>> {
+fn complete_frame_len(input: &BytesMut, max: usize) -> Option<Result<usize, i32>> {
     let len = i32::from_be_bytes(*input.first_chunk()?);
     match usize::try_from(len) {
         Ok(len) if len <= max => (input.len() - 4 >= len).then_some(Ok(len)),
@@ -509,11 +517,11 @@ fn whole_frame(input: &BytesMut, max: usize) -> Option<Result<usize, i32>> {
     }
 }
 
-fn fresh() -> Fresh {
+fn random_session_seed() -> SessionSeed {
     let mut random = [0; 24];
     getrandom::fill(&mut random).expect("the random source worked when the server started");
     let (id, password) = random.split_first_chunk::<8>().expect("24 bytes hold 8");
-    Fresh {
+    SessionSeed {
         id: u64::from_be_bytes(*id),
         password: Password(password.try_into().expect("24 bytes hold 8 and 16")),
     }
@@ -524,7 +532,7 @@ async fn stopped(stop: &mut watch::Receiver<bool>) {
     let _ = stop.wait_for(|stop| *stop).await;
 }
 
-fn report(ended: Result<(), tokio::task::JoinError>) {
+fn log_task_panic(ended: Result<(), tokio::task::JoinError>) {
     if let Err(error) = ended {
         tracing::error!(%error, "a connection task panicked");
     }

@@ -24,7 +24,7 @@ pub struct ServerHandle {
     pub(crate) shared: Arc<Shared>,
     pub(crate) stop: watch::Sender<bool>,
     /// Set when the server has stopped serving clients.
-    pub(crate) gone: watch::Sender<bool>,
+    pub(crate) clients_stopped: watch::Sender<bool>,
     pub(crate) tasks: Vec<JoinHandle<()>>,
     pub(crate) http: Option<JoinHandle<()>>,
 }
@@ -149,7 +149,7 @@ impl ServerHandle {
         self.stop.send_replace(true);
         let tasks = std::mem::take(&mut self.tasks);
         join(tasks).await;
-        self.gone.send_replace(true);
+        self.clients_stopped.send_replace(true);
         join(self.http.take()).await;
         let (stopping, stopped) = oneshot::channel::<()>();
         let shared = Arc::clone(&self.shared);
@@ -189,7 +189,7 @@ async fn join(tasks: impl IntoIterator<Item = JoinHandle<()>>) {
 impl Drop for ServerHandle {
     fn drop(&mut self) {
         self.stop.send_replace(true);
-        self.gone.send_replace(true);
+        self.clients_stopped.send_replace(true);
     }
 }
 
@@ -198,7 +198,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn a_bug_that_costs_the_core_ends_the_server_and_is_told() {
+    async fn core_panic_stops_server_and_is_reported() {
         let mut server =
             Server::builder().listen(([127, 0, 0, 1], 0).into()).start().await.expect("a free port");
         let shared = Arc::clone(&server.shared);
@@ -208,11 +208,11 @@ mod tests {
         });
         assert!(panicked.join().is_err());
         // The first connection detects the panic.
-        let _client = tokio::net::TcpStream::connect(server.local_addr()).await.expect("it listens");
+        let _client = tokio::net::TcpStream::connect(server.local_addr()).await.expect("server listens");
         let patience = Duration::from_secs(20);
-        let why = tokio::time::timeout(patience, server.failed()).await.expect("it is told");
+        let why = tokio::time::timeout(patience, server.failed()).await.expect("failure reported");
         assert!(why.contains("bug"), "{why}");
-        tokio::time::timeout(patience, server.stop()).await.expect("it ends");
+        tokio::time::timeout(patience, server.stop()).await.expect("server stops");
         assert!(tokio::net::TcpStream::connect(server.local_addr()).await.is_err());
     }
 }

@@ -31,7 +31,7 @@ pub(crate) struct Storage {
 
 impl Storage {
     /// Creates storage without a data directory.
-    pub(crate) fn none(resumed: Option<State>) -> Self {
+    pub(crate) fn without_directory(resumed: Option<State>) -> Self {
         let state = resumed.unwrap_or_else(|| State::new(0));
         Storage { dir: None, log: None, epoch: state.zxid.epoch() + 1, state, repairs: Vec::new() }
     }
@@ -44,17 +44,17 @@ impl Storage {
         options: Options,
     ) -> Result<Self, Error> {
         let dir = DataDir::open(path)?;
-        let owed = dir.owed()?;
-        if !owed.is_zero() {
+        let wait = dir.old_session_timeout()?;
+        if !wait.is_zero() {
             // Sessions ended with the previous server, but their clients do not know. They rely on their locks until
             // the session timeout has passed. Until then no other client may acquire these locks.
             tracing::warn!(
-                ?owed,
-                "the server before this one forgot its sessions; waiting until they are over"
+                ?wait,
+                "the previous server lost its sessions; waiting until their timeout has passed"
             );
-            std::thread::sleep(owed);
-            dir.owe(0).map_err(|source| Error::DataDir {
-                what: "delete the note of sessions in",
+            std::thread::sleep(wait);
+            dir.record_session_timeout(0).map_err(|source| Error::DataDir {
+                what: "delete the session timeout file in",
                 path: path.to_owned(),
                 source,
             })?;
@@ -63,8 +63,8 @@ impl Storage {
             if dir.has_log() {
                 return Err(Error::Invalid {
                     what: format!(
-                        "{} has a log of znodes, which a server in memory would neither bring back nor keep; \
-                         choose the durability sync, or another data directory",
+                        "{} contains a log, which durability memory would ignore; use durability sync or another data \
+                         directory",
                         path.display()
                     ),
                 });
@@ -83,18 +83,18 @@ impl Storage {
         for repair in &repairs {
             tracing::warn!("{repair}");
         }
-        if let Some(torn) = &recovered.dropped {
-            let (file, offset, bytes) = (&torn.file, torn.offset, torn.bytes);
+        if let Some(dropped) = &recovered.dropped_end {
+            let (file, offset, bytes) = (&dropped.file, dropped.offset, dropped.bytes);
             tracing::info!(
                 file,
                 offset,
                 bytes,
-                "a write that a crash cut short was dropped; nobody was told of it"
+                "dropped a write that a crash interrupted; it was never acknowledged"
             );
         }
         let state = recovered.state;
         let (znodes, sessions, replayed) = (state.tree.len(), state.sessions.len(), recovered.replayed);
-        tracing::info!(znodes, sessions, replayed, zxid = %state.zxid, "brought back");
+        tracing::info!(znodes, sessions, replayed, zxid = %state.zxid, "state restored");
         let epoch = dir.next_epoch(state.zxid.epoch())?;
         Ok(Storage { dir: Some(dir), log: Some(log), state, epoch, repairs })
     }
@@ -102,16 +102,16 @@ impl Storage {
 
 /// Describes the files that recovery did without.
 fn repairs(recovered: &Recovered) -> Vec<String> {
-    let snapshots = recovered.passed_over.iter().map(|error| {
+    let snapshots = recovered.unused_snapshot_errors.iter().map(|error| {
         let cause = match error {
             LogError::Damaged { file, offset, what } => {
                 format!("{file} is damaged at byte {offset} ({what})")
             }
             other => other.to_string(),
         };
-        format!("{cause}; it was not needed: an older snapshot and the log have all znodes")
+        format!("{cause}; it was not needed: an older snapshot and the log restored all znodes")
     });
-    let segments = recovered.removed.iter();
+    let segments = recovered.removed_segment.iter();
     snapshots
         .chain(
             segments.map(|file| format!("{file} was empty and was removed; no acknowledged write was in it")),

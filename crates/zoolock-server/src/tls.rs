@@ -71,31 +71,33 @@ impl TlsConfig {
     pub(crate) fn load(&self) -> Result<Tls, Error> {
         let provider = Arc::new(ring::default_provider());
         let chain = certificates("the certificate", &self.certificate)?;
-        let key = PrivateKeyDer::from_pem_file(&self.key)
-            .map_err(|error| unusable("the key", &self.key, why(&error, "a private key")))?;
+        let key = PrivateKeyDer::from_pem_file(&self.key).map_err(|error| {
+            certificate_error("the key", &self.key, pem_error_text(&error, "private key"))
+        })?;
         let builder = ServerConfig::builder_with_provider(Arc::clone(&provider))
             .with_safe_default_protocol_versions()
-            .map_err(|error| unusable("the certificate", &self.certificate, error))?;
+            .map_err(|error| certificate_error("the certificate", &self.certificate, error))?;
         let builder = match &self.client_ca {
             Some(path) if self.asks_for_certificates() => {
                 let what = "the authority of clients";
                 let mut roots = RootCertStore::empty();
                 for certificate in certificates(what, path)? {
-                    roots.add(certificate).map_err(|error| unusable(what, path, error))?;
+                    roots.add(certificate).map_err(|error| certificate_error(what, path, error))?;
                 }
                 let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider);
                 let verifier = match self.clients {
                     ClientCertificates::Required => verifier,
                     _ => verifier.allow_unauthenticated(),
                 };
-                builder
-                    .with_client_cert_verifier(verifier.build().map_err(|error| unusable(what, path, error))?)
+                builder.with_client_cert_verifier(
+                    verifier.build().map_err(|error| certificate_error(what, path, error))?,
+                )
             }
             _ => builder.with_no_client_auth(),
         };
         let config = builder.with_single_cert(chain, key).map_err(|error| {
             let both = format!("{error}; does it belong to the key {}?", self.key.display());
-            unusable("the certificate", &self.certificate, both)
+            certificate_error("the certificate", &self.certificate, both)
         })?;
         let acceptor = TlsAcceptor::from(Arc::new(config));
         Ok(Tls { acceptor, handshake_timeout: self.handshake_timeout })
@@ -104,22 +106,22 @@ impl TlsConfig {
 
 fn certificates(what: &'static str, path: &Path) -> Result<Vec<CertificateDer<'static>>, Error> {
     let read = CertificateDer::pem_file_iter(path).and_then(Iterator::collect::<Result<Vec<_>, _>>);
-    let found = read.map_err(|error| unusable(what, path, why(&error, "a certificate")))?;
+    let found = read.map_err(|error| certificate_error(what, path, pem_error_text(&error, "certificate")))?;
     if found.is_empty() {
-        return Err(unusable(what, path, "there is no certificate in it; give a file in PEM"));
+        return Err(certificate_error(what, path, "it contains no certificate; use a PEM file"));
     }
     Ok(found)
 }
 
-fn why(error: &pem::Error, wanted: &str) -> String {
+fn pem_error_text(error: &pem::Error, wanted: &str) -> String {
     match error {
         pem::Error::Io(error) => error.to_string(),
-        pem::Error::NoItemsFound => format!("there is not {wanted} in it; give a file in PEM"),
+        pem::Error::NoItemsFound => format!("it contains no {wanted}; use a PEM file"),
         // Other errors may quote the contents of the file.
-        _ => "it is not PEM".to_owned(),
+        _ => "it is not a valid PEM file".to_owned(),
     }
 }
 
-fn unusable(what: &'static str, path: &Path, why: impl ToString) -> Error {
+fn certificate_error(what: &'static str, path: &Path, why: impl ToString) -> Error {
     Error::Certificate { what, path: path.to_owned(), why: why.to_string() }
 }

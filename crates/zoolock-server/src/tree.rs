@@ -3,8 +3,8 @@
 mod acls;
 mod arena;
 mod load;
-mod owned;
 mod owner;
+mod owner_index;
 mod snapshot;
 #[cfg(test)]
 mod tests;
@@ -17,9 +17,9 @@ use zoolock_wire::{Acl, Stat, path, perms};
 
 use self::acls::Acls;
 use self::arena::{Arena, Meta};
-use self::owned::{Owned, due};
 pub use self::owner::{CONTAINER, MAX_TTL_MS, Owner, ttl_owner};
-use self::snapshot::Snapshot;
+use self::owner_index::{OwnerIndex, expiry_time};
+use self::snapshot::SnapshotWalk;
 pub use self::znode::{NodeRecord, Znode};
 use crate::acl::{self, AclList};
 use crate::ids::{SessionId, Zxid};
@@ -33,9 +33,9 @@ const CHUNK_BYTES: usize = 4 << 20;
 pub struct Tree {
     arena: Arena,
     acls: Acls,
-    owned: Owned,
+    owner_index: OwnerIndex,
     size: usize,
-    snapshot: Snapshot,
+    snapshot: SnapshotWalk,
 }
 
 /// The properties of a new znode.
@@ -82,12 +82,12 @@ impl Tree {
             aversion,
             owner: 0,
         };
-        Tree::from_records(nodes.map(record)).expect("they make a tree")
+        Tree::from_records(nodes.map(record)).expect("built-in znodes form a tree")
     }
 
     fn empty(arena: Arena) -> Self {
-        let (acls, owned, snapshot) = (Acls::default(), Owned::default(), Snapshot::default());
-        Tree { arena, acls, owned, size: 0, snapshot }
+        let (acls, owner_index, snapshot) = (Acls::default(), OwnerIndex::default(), SnapshotWalk::default());
+        Tree { arena, acls, owner_index, size: 0, snapshot }
     }
 
     /// Returns a znode. The empty path is the root.
@@ -116,28 +116,28 @@ impl Tree {
 
     /// Returns the number of ephemerals.
     pub fn ephemerals_count(&self) -> usize {
-        self.owned.ephemerals_count()
+        self.owner_index.ephemerals_count()
     }
 
     /// Returns the sessions that own ephemerals, in order of their ids.
     pub fn owners(&self) -> impl Iterator<Item = SessionId> {
-        self.owned.sessions()
+        self.owner_index.sessions()
     }
 
     /// Returns the ephemerals of a session, in order of their paths.
     pub fn ephemerals(&self, session: SessionId) -> Vec<Arc<str>> {
-        self.paths(self.owned.ephemerals(session))
+        self.paths(self.owner_index.ephemerals(session))
     }
 
     /// Returns the containers that had a child and have none now, in order of their paths.
     pub fn emptied_containers(&self) -> Vec<Arc<str>> {
-        self.paths(self.owned.emptied())
+        self.paths(self.owner_index.emptied())
     }
 
     /// Returns the znodes to remove at this time, in order of their paths. These are [`Tree::emptied_containers`], and
     /// znodes without children whose last write is longer ago than their time to live.
     pub fn expired(&self, now_wall_ms: i64) -> Vec<Arc<str>> {
-        self.paths(self.owned.expired(now_wall_ms))
+        self.paths(self.owner_index.expired(now_wall_ms))
     }
 
     /// Returns the paths of these slots. They are sorted because a restart changes the slots.
@@ -167,14 +167,14 @@ impl Tree {
     /// least one slot is visited. Returns `None` if the snapshot is complete, or none is in progress.
     pub fn snapshot_chunk(&mut self, max: usize) -> Option<Vec<NodeRecord>> {
         let max = max.max(1);
-        let mut chunk = self.snapshot.take_aside(max)?;
+        let mut chunk = self.snapshot.take_saved(max)?;
         let mut bytes = 0;
         for _ in chunk.len()..max {
             if bytes >= CHUNK_BYTES {
                 break;
             }
             let Some(id) = self.snapshot.advance() else { break };
-            if self.arena.get(id).is_some_and(|node| node.meta.mark != self.snapshot.mark()) {
+            if self.arena.get(id).is_some_and(|node| node.meta.snapshot_number != self.snapshot.number()) {
                 let record = self.at(id).record();
                 bytes += record.data.as_ref().map_or(0, Bytes::len);
                 chunk.push(record);
@@ -191,9 +191,9 @@ impl Tree {
     /// Adds a znode that [`crate::prepare()`] allowed.
     pub(crate) fn create(&mut self, new: NewNode) -> Stat {
         let NewNode { path, data, acl, owner, parent_created, zxid, time } = new;
-        let (above, name) = path::split(&path);
-        let parent = self.find(above);
-        let id = self.change(parent, |tree| {
+        let (parent_path, name) = path::split(&path);
+        let parent = self.find(parent_path);
+        let id = self.change_znode(parent, |tree| {
             let node = tree.arena.node_mut(parent);
             // This comparison makes the count stop at its maximum, as in ZooKeeper: the wrapped, negative count is
             // never larger. Then neither the count nor pzxid changes again. -1 means that the count is incremented
@@ -205,7 +205,7 @@ impl Tree {
                 node.meta.pzxid = zxid;
             }
             let meta = Meta {
-                acl: tree.acls.take(&acl),
+                acl: tree.acls.add_user(&acl),
                 czxid: zxid,
                 mzxid: zxid,
                 pzxid: zxid,
@@ -215,29 +215,29 @@ impl Tree {
                 created: 0,
                 aversion: 0,
                 owner,
-                mark: tree.snapshot.mark(),
+                snapshot_number: tree.snapshot.number(),
             };
             let id = tree.arena.insert(parent, name, data.as_deref(), meta);
-            id.expect("prepare saw that the name is free, and nothing came between")
+            id.expect("name was checked by prepare")
         });
-        self.owned.add(id, self.arena.node(id));
+        self.owner_index.add(id, self.arena.node(id));
         self.size += size(&path, data.as_deref());
         self.at(id).stat()
     }
 
     /// Deletes a znode whose deletion [`crate::prepare()`] allowed.
     pub(crate) fn delete(&mut self, path: &str, zxid: Zxid) {
-        let (above, name) = path::split(path);
-        let parent = self.find(above);
-        let id = self.arena.child(parent, name).expect("prepare saw the znode, and nothing came between");
+        let (parent_path, name) = path::split(path);
+        let parent = self.find(parent_path);
+        let id = self.arena.child(parent, name).expect("znode was checked by prepare");
         self.preserve(id);
-        let node = self.change(parent, |tree| {
+        let node = self.change_znode(parent, |tree| {
             let meta = &mut tree.arena.node_mut(parent).meta;
             meta.pzxid = meta.pzxid.max(zxid);
             tree.arena.remove(id)
         });
-        self.owned.remove(id, &node);
-        self.acls.give_back(node.meta.acl);
+        self.owner_index.remove(id, &node);
+        self.acls.remove_user(node.meta.acl);
         self.size -= size(path, node.data());
     }
 
@@ -251,7 +251,7 @@ impl Tree {
         time: i64,
     ) -> Stat {
         let id = self.find(path);
-        self.change(id, |tree| {
+        self.change_znode(id, |tree| {
             let node = tree.arena.node_mut(id);
             tree.size -= node.data().map_or(0, <[u8]>::len);
             tree.size += data.map_or(0, <[u8]>::len);
@@ -264,12 +264,12 @@ impl Tree {
     /// Sets a znode's access list.
     pub(crate) fn set_acl(&mut self, path: &str, acl: &AclList, version: i32) -> Stat {
         let id = self.find(path);
-        self.change(id, |tree| {
-            let acl = tree.acls.take(acl);
+        self.change_znode(id, |tree| {
+            let acl = tree.acls.add_user(acl);
             let meta = &mut tree.arena.node_mut(id).meta;
             meta.aversion = version;
             let old = std::mem::replace(&mut meta.acl, acl);
-            tree.acls.give_back(old);
+            tree.acls.remove_user(old);
         });
         self.at(id).stat()
     }
@@ -277,28 +277,28 @@ impl Tree {
     /// Sets a znode's count of created children. Returns false if there is no such znode.
     pub(crate) fn set_created(&mut self, path: &str, count: i32) -> bool {
         let id = self.arena.find(path::normal(path));
-        id.map(|id| self.change(id, |tree| tree.arena.node_mut(id).meta.created = count)).is_some()
+        id.map(|id| self.change_znode(id, |tree| tree.arena.node_mut(id).meta.created = count)).is_some()
     }
 
     fn find(&self, path: &str) -> u32 {
-        self.arena.find(path::normal(path)).expect("prepare saw the znode, and nothing came between")
+        self.arena.find(path::normal(path)).expect("znode was checked by prepare")
     }
 
-    /// Changes a znode or its children. Updates the snapshot before, and the index of due znodes after the change.
-    fn change<T>(&mut self, id: u32, change: impl FnOnce(&mut Self) -> T) -> T {
+    /// Changes a znode or its children. Updates the snapshot before the change, and the index of expiry times after it.
+    fn change_znode<T>(&mut self, id: u32, change: impl FnOnce(&mut Self) -> T) -> T {
         self.preserve(id);
-        let before = due(self.arena.node(id));
+        let before = expiry_time(self.arena.node(id));
         let done = change(self);
-        self.owned.change(id, before, due(self.arena.node(id)));
+        self.owner_index.update_expiry(id, before, expiry_time(self.arena.node(id)));
         done
     }
 
     /// Copies a znode that is about to change for the snapshot, if the snapshot still lacks it.
     fn preserve(&mut self, id: u32) {
-        if self.snapshot.lacks(id, self.arena.node(id).meta.mark) {
+        if self.snapshot.needs(id, self.arena.node(id).meta.snapshot_number) {
             let record = self.at(id).record();
-            self.snapshot.put_aside(record);
-            self.arena.node_mut(id).meta.mark = self.snapshot.mark();
+            self.snapshot.save(record);
+            self.arena.node_mut(id).meta.snapshot_number = self.snapshot.number();
         }
     }
 }

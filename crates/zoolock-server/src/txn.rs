@@ -113,7 +113,7 @@ pub struct Password(pub [u8; 16]);
 impl Password {
     /// Returns whether `bytes` are the password. The time does not depend on the number of correct bytes.
     pub fn matches(&self, bytes: &[u8]) -> bool {
-        crate::secret::equal(&self.0, bytes)
+        crate::secret::equal_in_constant_time(&self.0, bytes)
     }
 }
 

@@ -82,7 +82,7 @@ impl FromStr for Word {
     fn from_str(text: &str) -> Result<Self, String> {
         Word::ALL.into_iter().find(|word| word.name() == text).ok_or_else(|| {
             let known: Vec<_> = Word::ALL.into_iter().map(Word::name).collect();
-            format!("{text:?} is no word; the words are {}", known.join(", "))
+            format!("unknown four-letter word {text:?}; use one of {}", known.join(", "))
         })
     }
 }

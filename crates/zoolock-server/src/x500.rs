@@ -19,7 +19,7 @@ const RFC_2253: [(&str, &str); 9] = [
 ];
 
 /// Further keywords that Java accepts.
-const MORE: [&str; 12] = [
+const OTHER_KEYWORDS: [&str; 12] = [
     "S",
     "T",
     "IP",
@@ -139,7 +139,8 @@ fn is_ava(text: &str) -> bool {
     let Some((keyword, value)) = text.split_once('=') else { return false };
     let keyword = keyword.trim().to_ascii_uppercase();
     let number = keyword.strip_prefix("OID.").unwrap_or(&keyword);
-    let known = RFC_2253.iter().any(|(_, word)| *word == keyword) || MORE.contains(&keyword.as_str());
+    let known =
+        RFC_2253.iter().any(|(_, word)| *word == keyword) || OTHER_KEYWORDS.contains(&keyword.as_str());
     (known || is_oid(number)) && is_value(trimmed(value))
 }
 
@@ -204,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_with_an_empty_part_is_none() {
+    fn subject_with_empty_set_is_refused() {
         // A certificate up to its subject, whose three parts are empty.
         let certificate = b"\x30\x1f\x30\x1d\xa0\x03\x02\x01\x02\x02\x01\x01\x30\x00\x30\x00\x30\x00\
             \x30\x06\x30\x00\x02\x00\x01\x00\x00\x00\x00\x00\x00\x00\x00";
@@ -258,7 +259,7 @@ mod tests {
     }
 
     #[test]
-    fn only_names_are_names() {
+    fn names_are_accepted_as_by_java() {
         // `new X500Principal(text)` of Java 17 accepts the good names and refuses the bad ones.
         for good in [
             "CN=a",

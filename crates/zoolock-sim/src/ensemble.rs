@@ -22,7 +22,7 @@ pub(crate) type From = (usize, u64, i32);
 pub(crate) struct Leader {
     pub(crate) state: State,
     pub(crate) log: Vec<Entry>,
-    pub(crate) sessions: BTreeMap<i64, Known>,
+    pub(crate) sessions: BTreeMap<i64, LeaderSession>,
     /// There is no leader until then.
     pub(crate) elected_at: u64,
     /// The leader does nothing until then.
@@ -40,7 +40,7 @@ pub(crate) struct Entry {
 }
 
 /// A session, as the leader knows it.
-pub(crate) struct Known {
+pub(crate) struct LeaderSession {
     /// The timeout of its creation, with which a new leader tracks it.
     pub(crate) timeout: u64,
     deadline: u64,
@@ -49,7 +49,7 @@ pub(crate) struct Known {
 }
 
 /// The leader's answer to a write.
-pub(crate) enum Decided {
+pub(crate) enum WriteOutcome {
     Logged,
     /// The session does not exist.
     Expired,
@@ -76,11 +76,11 @@ impl Leader {
         while self.sessions.contains_key(&session.get()) {
             session = session.next();
         }
-        self.sessions.insert(session.get(), Known { timeout, deadline: 0, newest: 0 });
+        self.sessions.insert(session.get(), LeaderSession { timeout, deadline: 0, newest: 0 });
         self.touch(session.get(), timeout, now);
         let timeout_ms = u32::try_from(timeout).unwrap_or(u32::MAX);
         let change = Change::CreateSession { timeout_ms, password: Password([0; 16]) };
-        self.log_it(change, session, Some(from), true, now);
+        self.append(change, session, Some(from), true, now);
         session.get()
     }
 
@@ -91,10 +91,10 @@ impl Leader {
         }
     }
 
-    pub(crate) fn write(&mut self, request: Request, session: i64, from: From, now: u64) -> Decided {
-        let Some(known) = self.sessions.get_mut(&session) else { return Decided::Expired };
+    pub(crate) fn write(&mut self, request: Request, session: i64, from: From, now: u64) -> WriteOutcome {
+        let Some(known) = self.sessions.get_mut(&session) else { return WriteOutcome::Expired };
         if known.newest > from.1 {
-            return Decided::Moved;
+            return WriteOutcome::Moved;
         }
         known.newest = from.1;
         if matches!(request, Request::CloseSession) {
@@ -102,8 +102,8 @@ impl Leader {
         }
         let session = SessionId::from_wire(session);
         let change = self.decide(request, session);
-        self.log_it(change, session, Some(from), false, now);
-        Decided::Logged
+        self.append(change, session, Some(from), false, now);
+        WriteOutcome::Logged
     }
 
     fn decide(&self, request: Request, session: SessionId) -> Change {
@@ -123,7 +123,7 @@ impl Leader {
         if self.sessions.remove(&session).is_some() {
             let id = SessionId::from_wire(session);
             let change = self.decide(Request::CloseSession, id);
-            self.log_it(change, id, None, false, now);
+            self.append(change, id, None, false, now);
         }
     }
 
@@ -146,7 +146,7 @@ impl Leader {
         }
         let sessions = self.state.sessions.iter().map(|(id, session)| {
             let timeout = u64::from(session.timeout_ms);
-            (id.get(), Known { timeout, deadline: 0, newest: 0 })
+            (id.get(), LeaderSession { timeout, deadline: 0, newest: 0 })
         });
         self.sessions = sessions.collect();
         self.epoch = self.state.zxid.epoch();
@@ -159,7 +159,7 @@ impl Leader {
         let empty = self.state.tree.emptied_containers();
         let count = empty.len();
         for path in empty {
-            self.log_it(Change::Delete { path }, SessionId::SERVER, None, false, now);
+            self.append(Change::Delete { path }, SessionId::SERVER, None, false, now);
         }
         count
     }
@@ -170,11 +170,11 @@ impl Leader {
         let mut paths: Vec<String> = node.children().map(|name| format!("{directory}/{name}")).collect();
         paths.push(directory.to_owned());
         for path in paths {
-            self.log_it(Change::Delete { path: path.into() }, SessionId::SERVER, None, false, now);
+            self.append(Change::Delete { path: path.into() }, SessionId::SERVER, None, false, now);
         }
     }
 
-    fn log_it(&mut self, change: Change, session: SessionId, from: Option<From>, greeting: bool, now: u64) {
+    fn append(&mut self, change: Change, session: SessionId, from: Option<From>, greeting: bool, now: u64) {
         let zxid = self.state.zxid.next().expect("no run has so many transactions");
         let txn = Txn { zxid, session, time: i64::try_from(now).unwrap_or(i64::MAX), change };
         commit(&txn, &mut self.state);
@@ -191,12 +191,12 @@ pub(crate) enum Side {
 
 /// A watch event.
 #[derive(Debug, Clone)]
-pub(crate) struct Told {
+pub(crate) struct FiredWatch {
     pub(crate) kind: EventKind,
     pub(crate) path: String,
 }
 
-impl Told {
+impl FiredWatch {
     /// Returns whether it fires a watch of this kind.
     pub(crate) fn is_for(&self, side: Side) -> bool {
         match self.kind {
@@ -243,7 +243,7 @@ pub(crate) struct Server {
 pub(crate) struct Applied {
     pub(crate) reply: Result<Reply, Code>,
     /// The watch events, with their connections.
-    pub(crate) told: Vec<(u64, Told)>,
+    pub(crate) events: Vec<(u64, FiredWatch)>,
 }
 
 impl Server {
@@ -281,17 +281,17 @@ impl Server {
         now < self.cut_until
     }
 
-    /// Applies the next entry. `tells`: creates in a transaction return their Stat, as in newer servers.
-    pub(crate) fn apply(&mut self, entry: &Entry, tells: bool) -> Applied {
+    /// Applies the next entry. `returns_created_stat`: creates in a transaction return their Stat, as in newer servers.
+    pub(crate) fn apply(&mut self, entry: &Entry, returns_created_stat: bool) -> Applied {
         let outcome = commit(&entry.txn, &mut self.state);
         self.applied += 1;
-        let mut told = Vec::new();
+        let mut events = Vec::new();
         for event in outcome.events {
-            let event = Told { kind: event.kind, path: event.path.to_string() };
-            self.fire(&event, &mut told);
+            let event = FiredWatch { kind: event.kind, path: event.path.to_string() };
+            self.fire(&event, &mut events);
         }
         let mut reply = outcome.reply;
-        if let (true, Ok(Reply::Multi(results))) = (tells, &mut reply) {
+        if let (true, Ok(Reply::Multi(results))) = (returns_created_stat, &mut reply) {
             for result in results {
                 if let OpResult::Create { path } = result
                     && let Some(node) = self.state.tree.get(path)
@@ -300,19 +300,19 @@ impl Server {
                 }
             }
         }
-        Applied { reply, told }
+        Applied { reply, events }
     }
 
-    fn fire(&mut self, event: &Told, told: &mut Vec<(u64, Told)>) {
-        let mut who = BTreeSet::new();
+    fn fire(&mut self, event: &FiredWatch, events: &mut Vec<(u64, FiredWatch)>) {
+        let mut conns = BTreeSet::new();
         for side in [Side::Data, Side::Children] {
             if event.is_for(side)
-                && let Some(conns) = self.watches.remove(&(event.path.clone(), side))
+                && let Some(watching) = self.watches.remove(&(event.path.clone(), side))
             {
-                who.extend(conns);
+                conns.extend(watching);
             }
         }
-        told.extend(who.into_iter().map(|conn| (conn, event.clone())));
+        events.extend(conns.into_iter().map(|conn| (conn, event.clone())));
     }
 
     /// Answers a read, and sets its watch.

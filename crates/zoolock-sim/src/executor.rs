@@ -32,19 +32,19 @@ struct Inner {
 struct Slot {
     host: usize,
     /// Set for a task of the library, unset for a task of the simulation.
-    product: bool,
+    is_library: bool,
     /// `None` while the task runs.
     future: Option<Later<()>>,
     waker: Waker,
     aborted: bool,
 }
 
-struct Bell {
+struct TaskWaker {
     id: u64,
     executor: Arc<Executor>,
 }
 
-impl Wake for Bell {
+impl Wake for TaskWaker {
     fn wake(self: Arc<Self>) {
         self.wake_by_ref();
     }
@@ -73,14 +73,14 @@ impl Job for Handle {
 }
 
 impl Executor {
-    pub(crate) fn spawn(self: &Arc<Self>, host: usize, product: bool, future: Later<()>) -> Arc<dyn Job> {
+    pub(crate) fn spawn(self: &Arc<Self>, host: usize, is_library: bool, future: Later<()>) -> Arc<dyn Job> {
         let inner = &mut *lock(&self.inner);
         let id = inner.next;
         inner.next += 1;
         // On a dead host the caller's own scope drops the task before it has run.
         if !inner.dead.contains(&host) {
-            let waker = Waker::from(Arc::new(Bell { id, executor: self.clone() }));
-            inner.tasks.insert(id, Slot { host, product, future: Some(future), waker, aborted: false });
+            let waker = Waker::from(Arc::new(TaskWaker { id, executor: self.clone() }));
+            inner.tasks.insert(id, Slot { host, is_library, future: Some(future), waker, aborted: false });
             inner.ready.insert(id);
         }
         Arc::new(Handle { id, executor: self.clone() })
@@ -127,7 +127,7 @@ impl Executor {
     /// Returns the number of tasks of the library on this host.
     pub(crate) fn count(&self, host: usize) -> usize {
         let inner = &*lock(&self.inner);
-        inner.tasks.values().filter(|slot| slot.host == host && slot.product).count()
+        inner.tasks.values().filter(|slot| slot.host == host && slot.is_library).count()
     }
 
     /// Runs the `nth` of the tasks that could run. Returns its id.

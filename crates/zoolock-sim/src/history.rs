@@ -88,7 +88,9 @@ impl AnyGuard {
 
     fn mode(&self) -> Mode {
         match self {
-            AnyGuard::Mutex(_) | AnyGuard::Tenure(_) | AnyGuard::Write(_) | AnyGuard::Multi(_) => Mode::Alone,
+            AnyGuard::Mutex(_) | AnyGuard::Tenure(_) | AnyGuard::Write(_) | AnyGuard::Multi(_) => {
+                Mode::Exclusive
+            }
             AnyGuard::Read(_) => Mode::Shared,
             AnyGuard::Upgradable(_) => Mode::Upgradable,
             AnyGuard::Permits(_, permits) => Mode::Permits(*permits),
@@ -99,7 +101,7 @@ impl AnyGuard {
 /// A mode of holding, which decides what it excludes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Mode {
-    Alone,
+    Exclusive,
     Shared,
     Upgradable,
     Permits(u32),
@@ -107,7 +109,7 @@ enum Mode {
 
 /// The origin of a guard.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum By {
+pub(crate) enum GuardOrigin {
     Asking,
     Upgrade,
     Downgrade,
@@ -120,7 +122,7 @@ struct Holding {
     /// Set if another contender was granted the lock while this host was paused.
     overtaken: bool,
     /// The time at which its znode was first seen to be deleted.
-    gone: Option<u64>,
+    deleted_at: Option<u64>,
 }
 
 /// The record of the run so far.
@@ -178,16 +180,22 @@ impl History {
 
 impl Sim {
     /// Checks and records a guard that was granted on this host just now. Returns the number of its entry.
-    pub(crate) fn acquired(&self, host: usize, locks: &[usize], guard: &Arc<AnyGuard>, by: By) -> u64 {
+    pub(crate) fn acquired(
+        &self,
+        host: usize,
+        locks: &[usize],
+        guard: &Arc<AnyGuard>,
+        origin: GuardOrigin,
+    ) -> u64 {
         let mut wrong = Vec::new();
         let created = guard.created();
-        let text = format!("{} by {by:?} on host {host}", guard.node_path());
+        let text = format!("{} by {origin:?} on host {host}", guard.node_path());
         self.note("granted", &[created as u64 & 0xffff_ffff], &text);
         if !guard.is_valid() {
             wrong.push("a guard was handed out that is not valid".to_owned());
         }
         let history = &mut *lock(&self.history);
-        history.count(guard, by);
+        history.count(guard, origin);
         // A holder that was broken before its grant has not noticed yet. Until then only the token tells it apart.
         let broken = self.is_broken(locks, guard);
         for &lock in locks.iter().filter(|_| !broken) {
@@ -215,7 +223,7 @@ impl Sim {
                 match theirs {
                     Mode::Permits(theirs) => permits += theirs,
                     _ => wrong.push(format!(
-                        "lock {lock}: host {host} was granted {text}, and host {} believes in {}",
+                        "lock {lock}: host {host} was granted {text}, while host {} holds {}",
                         holding.host,
                         holding.guard.node_path()
                     )),
@@ -242,27 +250,27 @@ impl Sim {
                 }
                 *newest = Some(token);
             }
-            if by == By::Asking && !self.world(|world| world.was_just_restored()) {
+            if origin == GuardOrigin::Asking && !self.world(|world| world.was_just_restored()) {
                 wrong.extend(
-                    self.world(|world| stands_behind(world, lock, guard, self.plan.locks[lock].family)),
+                    self.world(|world| contender_before(world, lock, guard, self.plan.locks[lock].family)),
                 );
             }
         }
         history.next += 1;
         let id = history.next;
         let (locks, guard) = (locks.to_vec(), guard.clone());
-        history.holdings.insert(id, Holding { host, locks, guard, overtaken: false, gone: None });
+        history.holdings.insert(id, Holding { host, locks, guard, overtaken: false, deleted_at: None });
         wrong.into_iter().for_each(|wrong| self.violated(wrong));
         id
     }
 
     /// Returns whether an operator took its znode away, or may have done so.
     fn is_broken(&self, locks: &[usize], guard: &AnyGuard) -> bool {
-        self.world(|world| world.acts_on(locks) > 0 && !holds(world, locks, guard))
+        self.world(|world| world.count_operator_actions(locks) > 0 && !holds(world, locks, guard))
     }
 
     /// Removes the entry of a guard that is about to be released, upgraded or downgraded.
-    pub(crate) fn leaves(&self, id: u64) {
+    pub(crate) fn remove_holding(&self, id: u64) {
         let holding = lock(&self.history).holdings.remove(&id);
         drop(holding);
     }
@@ -274,11 +282,14 @@ impl Sim {
         locks: &[usize],
         guard: &AnyGuard,
         reason: LossReason,
-        acts: u64,
+        actions_before: u64,
     ) {
         self.note("lost", &[host as u64], &format!("{} {reason:?}", guard.node_path()));
         if guard.is_valid() || guard.loss() != Some(reason) || guard.lost().await != reason {
-            self.violated(format!("host {host} lost {} for {reason:?}, and not for ever", guard.node_path()));
+            self.violated(format!(
+                "host {host} reported the loss of {} for {reason:?} inconsistently",
+                guard.node_path()
+            ));
         }
         {
             let grants = &mut lock(&self.history).grants;
@@ -291,29 +302,30 @@ impl Sim {
         }
         let turns = matches!(guard, AnyGuard::Tenure(_));
         let true_reason = self.world(|world| {
-            let stands = holds(world, locks, guard);
+            let exists = holds(world, locks, guard);
             match reason {
-                LossReason::SessionExpired => !stands || world.any_expired(host),
+                LossReason::SessionExpired => !exists || world.any_expired(host),
                 // An upgraded reader does not tell any more by which znode it wrote. And the queue position of tasks
                 // that share a lock may have been taken away before one of them asked.
-                LossReason::Broken if stands && !matches!(guard, AnyGuard::Write(_)) => false,
+                LossReason::Broken if exists && !matches!(guard, AnyGuard::Write(_)) => false,
                 LossReason::Broken => {
-                    world.acts_on(locks) > if turns { 0 } else { acts } || world.was_removed(locks)
+                    world.count_operator_actions(locks) > if turns { 0 } else { actions_before }
+                        || world.was_removed(locks)
                 }
                 LossReason::Unreachable => true,
                 _ => false,
             }
         });
         if !true_reason {
-            self.violated(format!("host {host} lost {} for {reason:?}, which is not so", guard.node_path()));
+            self.violated(format!("host {host} lost {} for {reason:?}, which is wrong", guard.node_path()));
         }
-        if reason != LossReason::Broken && self.world(|world| world.acts_on(locks)) == 0 {
-            self.check_need(host, guard);
+        if reason != LossReason::Broken && self.world(|world| world.count_operator_actions(locks)) == 0 {
+            self.check_loss_was_needed(host, guard);
         }
     }
 
     /// Checks that no server could have kept a lost lock: none was usable for the last sixth of the session timeout.
-    fn check_need(&self, host: usize, guard: &AnyGuard) {
+    fn check_loss_was_needed(&self, host: usize, guard: &AnyGuard) {
         let timeout = self.plan.timeout;
         // With a slow network, a sixth of the timeout is too short for a move to another server.
         if slowest(self.plan.latency) > timeout / 60 {
@@ -334,22 +346,22 @@ impl Sim {
 
     /// Checks that the znode is deleted after a confirmed release.
     pub(crate) fn check_release(&self, path: &str, created: i64) {
-        let stands = |world: &mut World| world.restored_at.is_none() && world.stands(path, created);
-        if self.world(stands) {
+        let exists = |world: &mut World| world.restored_at.is_none() && world.znode_exists(path, created);
+        if self.world(exists) {
             self.violated(format!("{path} was released, and is still there"));
         }
     }
 
     /// Checks all holders.
-    pub(crate) fn look_at_holders(&self) {
+    pub(crate) fn check_holders(&self) {
         let mut wrong = Vec::new();
         let history = &mut *lock(&self.history);
         for holding in history.holdings.values_mut() {
-            let (now, paused, fresh, stands) = self.world(|world| {
+            let (now, paused, fresh, exists) = self.world(|world| {
                 let machine = &world.hosts[holding.host];
                 let fresh = world.now < machine.resumed_at + 5;
-                let stands = holds(world, &holding.locks, &holding.guard);
-                (world.now, machine.paused_until > world.now, fresh, stands)
+                let exists = holds(world, &holding.locks, &holding.guard);
+                (world.now, machine.paused_until > world.now, fresh, exists)
             });
             // Its tasks may not have run yet.
             if paused || self.executor.is_busy(holding.host) {
@@ -358,21 +370,24 @@ impl Sim {
             let _inside = enter(&self.hosts()[holding.host]);
             if holding.overtaken && holding.guard.is_valid() {
                 wrong.push(format!(
-                    "{} is believed in after a pause in which it was lost",
+                    "{} is valid after a pause in which it was lost",
                     holding.guard.node_path()
                 ));
             }
-            if stands {
-                holding.gone = None;
-            } else if is_long_ago(holding.gone.get_or_insert(now), now, self.plan.timeout)
+            if exists {
+                holding.deleted_at = None;
+            } else if is_long_ago(holding.deleted_at.get_or_insert(now), now, self.plan.timeout)
                 && holding.guard.loss().is_none()
             {
-                wrong.push(format!("{} is long gone, and nobody was told", holding.guard.node_path()));
+                wrong.push(format!(
+                    "{} was deleted long ago, and the loss was not reported",
+                    holding.guard.node_path()
+                ));
             }
             if !fresh && holding.guard.loss().is_none() && holding.guard.valid_until().has_passed() {
                 let late = holding.guard.valid_until().remaining();
                 wrong.push(format!(
-                    "{}: its lease is over, and nobody was told ({late:?})",
+                    "{}: its lease has ended, and the loss was not reported ({late:?})",
                     holding.guard.node_path()
                 ));
             }
@@ -382,13 +397,13 @@ impl Sim {
 }
 
 impl History {
-    fn count(&mut self, guard: &AnyGuard, by: By) {
+    fn count(&mut self, guard: &AnyGuard, origin: GuardOrigin) {
         let grants = &mut self.grants;
         let count = match guard {
             AnyGuard::Mutex(_) => &mut grants.mutex,
             AnyGuard::Tenure(_) => &mut grants.tenure,
             AnyGuard::Read(_) | AnyGuard::Upgradable(_) => &mut grants.read,
-            AnyGuard::Write(_) if by == By::Upgrade => &mut grants.upgraded,
+            AnyGuard::Write(_) if origin == GuardOrigin::Upgrade => &mut grants.upgraded,
             AnyGuard::Write(_) => &mut grants.write,
             AnyGuard::Permits(..) => &mut grants.permits,
             AnyGuard::Multi(_) => &mut grants.multi,
@@ -401,24 +416,24 @@ impl History {
 fn holds(world: &World, locks: &[usize], guard: &AnyGuard) -> bool {
     let tree = &world.leader.state.tree;
     let created = guard.created();
-    let stands = |lock: &usize| {
+    let exists = |lock: &usize| {
         let directory = directory(*lock);
         tree.get(&directory).is_some_and(|node| {
             let mut children = node.children();
-            children.any(|name| world.stands(&format!("{directory}/{name}"), created))
+            children.any(|name| world.znode_exists(&format!("{directory}/{name}"), created))
         })
     };
-    locks.iter().all(stands) && tree.get(&guard.check_path()).is_some()
+    locks.iter().all(exists) && tree.get(&guard.check_path()).is_some()
 }
 
 /// Returns whether the znode was deleted so long ago that its watch, or the end of its lease, must have reported it.
-fn is_long_ago(gone: &u64, now: u64, timeout: u64) -> bool {
-    now > gone + 3 * timeout
+fn is_long_ago(deleted_at: &u64, now: u64, timeout: u64) -> bool {
+    now > deleted_at + 3 * timeout
 }
 
 fn excludes(theirs: Mode, ours: Mode) -> bool {
     match (theirs, ours) {
-        (Mode::Alone, _) | (_, Mode::Alone) | (Mode::Upgradable, Mode::Upgradable) => true,
+        (Mode::Exclusive, _) | (_, Mode::Exclusive) | (Mode::Upgradable, Mode::Upgradable) => true,
         // The caller counts the permits.
         (Mode::Permits(_), Mode::Permits(_)) => true,
         _ => false,
@@ -426,7 +441,7 @@ fn excludes(theirs: Mode, ours: Mode) -> bool {
 }
 
 /// Returns a contender that is before a new holder in the queue of the leader, and should not be.
-fn stands_behind(world: &World, lock: usize, guard: &AnyGuard, family: Family) -> Option<String> {
+fn contender_before(world: &World, lock: usize, guard: &AnyGuard, family: Family) -> Option<String> {
     let directory = directory(lock);
     let node = world.leader.state.tree.get(&directory)?;
     let created = guard.created();
@@ -443,11 +458,11 @@ fn stands_behind(world: &World, lock: usize, guard: &AnyGuard, family: Family) -
     // The own znode may be deleted by now: the lock is lost, and the holder has not noticed yet.
     let own = nodes.iter().find(|(.., czxid)| *czxid == created)?.0;
     let before = nodes.iter().filter(|(number, ..)| *number < own).map(|(_, name, _)| *name);
-    let stranger = |name: &str| Some(format!("{directory}: granted number {own} before {name}"));
+    let violation = |name: &str| Some(format!("{directory}: granted number {own} before {name}"));
     match guard.mode() {
-        Mode::Alone => before.clone().next().and_then(stranger),
-        Mode::Shared => before.clone().find(|name| kind(name) == Mode::Alone).and_then(stranger),
-        Mode::Upgradable => before.clone().find(|name| kind(name) != Mode::Shared).and_then(stranger),
+        Mode::Exclusive => before.clone().next().and_then(violation),
+        Mode::Shared => before.clone().find(|name| kind(name) == Mode::Exclusive).and_then(violation),
+        Mode::Upgradable => before.clone().find(|name| kind(name) != Mode::Shared).and_then(violation),
         Mode::Permits(ours) => {
             let Family::Semaphore(size) = family else { return None };
             let theirs: u32 = before
@@ -471,6 +486,6 @@ fn kind(name: &str) -> Mode {
     } else if let Some(rest) = name.strip_prefix("permit-") {
         Mode::Permits(rest.split('-').next().and_then(|weight| weight.parse().ok()).unwrap_or(0))
     } else {
-        Mode::Alone
+        Mode::Exclusive
     }
 }

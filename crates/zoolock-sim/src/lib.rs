@@ -1,7 +1,8 @@
 //! The real lock code and the real session client, on simulated machines, a simulated network and a simulated ensemble.
 //!
 //! A run follows from its seed alone: hosts, locks, faults, the time of each message, and the order of the tasks. It
-//! takes milliseconds for minutes of virtual time. When a check fails, the same seed fails again, with a story:
+//! takes milliseconds for minutes of virtual time. When a check fails, the same seed fails again, and this prints its
+//! events:
 //!
 //! ```sh
 //! ZOOLOCK_SEED=4711 cargo nextest run -p zoolock-sim --no-capture replay
@@ -72,7 +73,7 @@ pub struct Report {
     /// The first violated property.
     pub violation: Option<String>,
     /// All events, if asked for.
-    pub story: Vec<String>,
+    pub trace: Vec<String>,
 }
 
 /// The number of grants of each kind of lock.
@@ -101,14 +102,14 @@ impl Grants {
     }
 }
 
-/// Runs a seed. `story`: record the text of all events.
-pub fn run(seed: u64, story: bool) -> Report {
+/// Runs a seed. `with_trace`: record the text of all events.
+pub fn run(seed: u64, with_trace: bool) -> Report {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_time()
         .start_paused(true)
         .build()
         .expect("a runtime without input and output needs nothing of the system");
-    runtime.block_on(tokio::task::unconstrained(Sim::run(seed, story)))
+    runtime.block_on(tokio::task::unconstrained(Sim::run(seed, with_trace)))
 }
 
 /// One run.
@@ -123,15 +124,15 @@ pub(crate) struct Sim {
 }
 
 /// The maximum number of steps of a run. Most runs take some ten thousand steps.
-const MOST_STEPS: u64 = 3_000_000;
+const MAX_STEPS: u64 = 3_000_000;
 
 impl Sim {
-    async fn run(seed: u64, story: bool) -> Report {
+    async fn run(seed: u64, with_trace: bool) -> Report {
         let plan = Plan::of(seed);
         let executor: Arc<Executor> = Arc::default();
         let sim = Arc::new(Sim {
             start: Instant::now(),
-            world: Mutex::new(World::new(seed, plan.clone(), executor.clone(), story)),
+            world: Mutex::new(World::new(seed, plan.clone(), executor.clone(), with_trace)),
             history: Mutex::new(History::new(plan.locks.len())),
             executor,
             hosts: OnceLock::new(),
@@ -154,9 +155,9 @@ impl Sim {
         let virtual_time = sim.start.elapsed();
         let grants = lock(&sim.history).grants;
         let violation = lock(&sim.violation).take();
-        let (hash, requests, story) =
+        let (hash, requests, trace) =
             sim.world(|world| (world.trace.hash(), world.requests, world.trace.take_lines()));
-        Report { seed, hash, virtual_time, grants, requests, violation, story }
+        Report { seed, hash, virtual_time, grants, requests, violation, trace }
     }
 
     /// Runs tasks and carries out events, to the end of the run.
@@ -167,8 +168,8 @@ impl Sim {
         std::future::poll_fn(|cx| {
             loop {
                 steps += 1;
-                if steps > MOST_STEPS {
-                    self.violated(format!("the run has taken {MOST_STEPS} steps"));
+                if steps > MAX_STEPS {
+                    self.violated(format!("the run has taken {MAX_STEPS} steps"));
                 }
                 if self.is_over() {
                     return Poll::Ready(());

@@ -17,9 +17,9 @@ pub(crate) struct Plan {
     /// The longest session timeout that the servers grant at the beginning, in milliseconds.
     pub(crate) longest_timeout: u64,
     /// Set if servers answer the attach of an unknown session with a new one.
-    pub(crate) replaces: bool,
+    pub(crate) replaces_unknown_session: bool,
     /// Set if the servers return the Stat of znodes that a transaction created.
-    pub(crate) tells: bool,
+    pub(crate) returns_created_stat: bool,
     /// The usual maximum time of a message, in milliseconds.
     pub(crate) latency: u64,
     pub(crate) locks: Vec<Lock>,
@@ -27,13 +27,13 @@ pub(crate) struct Plan {
     pub(crate) workers: usize,
     pub(crate) rounds: usize,
     /// The maximum time for which a task holds a lock, or pauses, in milliseconds.
-    pub(crate) hold: u64,
-    pub(crate) idle: u64,
+    pub(crate) max_hold: u64,
+    pub(crate) max_idle: u64,
     /// Set if tasks revoke and break locks, and operators end sessions and remove directories.
     pub(crate) operators: bool,
     pub(crate) faults: Vec<(u64, Fault)>,
     /// The end of the last fault.
-    pub(crate) healed: u64,
+    pub(crate) healed_at: u64,
 }
 
 /// A lock.
@@ -100,10 +100,10 @@ impl Plan {
         let locks: Vec<Lock> = (0..count).map(|_| Lock::of(&mut rng)).collect();
         let (workers, rounds) = (rng.usize(1..=3), rng.usize(2..=5));
         // Half of these are long enough for a session to end meanwhile.
-        let hold = [0, 20, 400, timeout / 2, 2 * timeout, 4 * timeout][rng.usize(..6)];
-        let idle = [20, 400, 3000, 8000][rng.usize(..4)];
+        let max_hold = [0, 20, 400, timeout / 2, 2 * timeout, 4 * timeout][rng.usize(..6)];
+        let max_idle = [20, 400, 3000, 8000][rng.usize(..4)];
         // About the time that the work takes.
-        let work = ((hosts * workers / count) as u64 * hold + idle) * rounds as u64 / 2;
+        let work = ((hosts * workers / count) as u64 * max_hold + max_idle) * rounds as u64 / 2;
         let horizon = work.clamp(timeout / 2, 8 * timeout + 30_000);
         let trouble = [0, 4, 10, 20][rng.usize(..4)];
         let operators = rng.u8(..3) == 0;
@@ -121,32 +121,32 @@ impl Plan {
             let until = at + if is_long { 2 * timeout } else { 0 } + other.u64(50..timeout);
             faults.push((at, Fault::Restore { back: if is_long { other.u64(..=at) } else { at }, until }));
         }
-        let healed = faults.iter().map(|(at, fault)| fault.end(*at)).max().unwrap_or(0);
+        let healed_at = faults.iter().map(|(at, fault)| fault.end(*at)).max().unwrap_or(0);
         Plan {
             drifts: (0..hosts).map(|_| rng.i64(-30_000..=30_000)).collect(),
             servers,
             timeout,
             knows_tick: rng.u8(..4) != 0,
             longest_timeout: 20 * TICK,
-            replaces: rng.u8(..8) == 0,
-            tells: rng.bool(),
+            replaces_unknown_session: rng.u8(..8) == 0,
+            returns_created_stat: rng.bool(),
             latency: [1, 3, 3, 20, 120][rng.usize(..5)],
             locks,
             workers,
             rounds,
-            hold,
-            idle,
+            max_hold,
+            max_idle,
             operators,
             faults,
-            healed,
+            healed_at,
         }
     }
 }
 
 impl Plan {
     /// Returns the maximum time of all the work, one after the other. A task that upgrades or downgrades holds twice.
-    pub(crate) fn work(&self) -> u64 {
-        (self.drifts.len() * self.workers * self.rounds) as u64 * (2 * self.hold + self.idle)
+    pub(crate) fn max_work_time(&self) -> u64 {
+        (self.drifts.len() * self.workers * self.rounds) as u64 * (2 * self.max_hold + self.max_idle)
     }
 }
 

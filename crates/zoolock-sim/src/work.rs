@@ -1,4 +1,4 @@
-//! The tasks of a run: they take locks in every way, hold them for a while, and release them.
+//! The tasks of a run: they take locks in every mode, hold them for a while, and release them.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -7,15 +7,15 @@ use fastrand::Rng;
 use zoolock::{Error, LossReason, Mutex, RwLock, Semaphore, Ticket, Zoolock};
 
 use crate::ensemble::TICK;
-use crate::history::{AnyGuard, By, Stage};
+use crate::history::{AnyGuard, GuardOrigin, Stage};
 use crate::plan::{Family, Lock};
 use crate::world::{name, slowest};
 use crate::{Sim, lock};
 
-/// Maximum time until all tasks are served after the last fault, in milliseconds. `SETTLED`: the same until
+/// Maximum time until all tasks are served after the last fault, in milliseconds. `MAX_SETTLE_TIME`: the same until
 /// contenders, sessions and tasks have ended.
-const PATIENCE: u64 = 900_000;
-const SETTLED: u64 = 120_000;
+const MAX_SERVE_TIME: u64 = 900_000;
+const MAX_SETTLE_TIME: u64 = 120_000;
 
 /// The longest time for the answers to a call that does not wait. A client gives a server 1 s for each answer.
 const ANSWERS: Duration = Duration::from_secs(8);
@@ -25,7 +25,7 @@ const SLOW: u64 = 250;
 
 /// A way to acquire a lock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Way {
+enum AcquireMode {
     ForEver,
     Try,
     Within(Duration),
@@ -102,7 +102,7 @@ async fn work(sim: Arc<Sim>, host: usize, nth: usize, zoolock: Zoolock, mut rng:
             .collect();
         let worker = Worker { sim: sim.clone(), host, nth, zoolock, handles };
         for _ in 0..sim.plan.rounds {
-            let idle = rng.u64(..=sim.plan.idle);
+            let idle = rng.u64(..=sim.plan.max_idle);
             tokio::time::sleep(Duration::from_millis(idle)).await;
             worker.round(&mut rng).await;
         }
@@ -142,17 +142,17 @@ struct Worker {
 }
 
 /// Acquires a lock in one of these ways.
-macro_rules! ask {
-    ($way:expr, $lock:expr, $try:expr, $within:expr) => {
-        match $way {
-            Way::ForEver => $lock.await.map(Some),
-            Way::Try => $try.await,
-            Way::Within(patience) => match $within(patience).await {
+macro_rules! acquire {
+    ($mode:expr, $lock:expr, $try:expr, $within:expr) => {
+        match $mode {
+            AcquireMode::ForEver => $lock.await.map(Some),
+            AcquireMode::Try => $try.await,
+            AcquireMode::Within(patience) => match $within(patience).await {
                 // The server did not answer in time, or the lock was busy.
                 Err(Error::Timeout { .. } | Error::Unavailable { .. }) => Ok(None),
                 outcome => outcome.map(Some),
             },
-            Way::Cancel(after) => match tokio::time::timeout(after, $lock).await {
+            AcquireMode::Cancel(after) => match tokio::time::timeout(after, $lock).await {
                 Ok(outcome) => outcome.map(Some),
                 Err(_) => Ok(None),
             },
@@ -163,12 +163,12 @@ macro_rules! ask {
 impl Worker {
     async fn round(&self, rng: &mut Rng) {
         let plan = &self.sim.plan;
-        let patience = Duration::from_millis(rng.u64(..=plan.hold * 2 + 300));
-        let way = match rng.u8(..8) {
-            0..4 => Way::ForEver,
-            4 => Way::Try,
-            5 | 6 => Way::Within(patience),
-            _ => Way::Cancel(patience),
+        let patience = Duration::from_millis(rng.u64(..=plan.max_hold * 2 + 300));
+        let mode = match rng.u8(..8) {
+            0..4 => AcquireMode::ForEver,
+            4 => AcquireMode::Try,
+            5 | 6 => AcquireMode::Within(patience),
+            _ => AcquireMode::Cancel(patience),
         };
         let several = plan.locks.len() > 1
             && !plan.locks.iter().any(|lock| matches!(lock.family, Family::Semaphore(_)));
@@ -178,46 +178,53 @@ impl Worker {
             vec![rng.usize(..plan.locks.len())]
         };
         let began = self.sim.elapsed();
-        let acts = self.acts(&locks);
+        let actions_before = self.operator_actions(&locks);
         if plan.operators && rng.u8(..4) == 0 {
             self.operate(locks[0], rng).await;
         }
         let asked = self.sim.elapsed();
-        let outcome = self.ask(&locks, way, rng).await;
+        let outcome = self.acquire(&locks, mode, rng).await;
         let delay =
             Duration::from_millis(locks.iter().map(|lock| plan.locks[*lock].delay).max().unwrap_or(0));
-        match (way, &outcome) {
-            (Way::Within(patience) | Way::Cancel(patience), Ok(None)) => self.check_lateness(asked, patience),
-            (Way::Try, _) => self.check_lateness(asked, delay),
+        match (mode, &outcome) {
+            (AcquireMode::Within(patience) | AcquireMode::Cancel(patience), Ok(None)) => {
+                self.check_lateness(asked, patience)
+            }
+            (AcquireMode::Try, _) => self.check_lateness(asked, delay),
             _ => {}
         }
         let guard = match outcome {
             Ok(Some(guard)) => Arc::new(guard),
             Ok(None) => return self.sim.note("missed", &[self.host as u64, self.nth as u64], ""),
             Err(error) => {
-                self.check_error(&error, &locks, acts);
+                self.check_error(&error, &locks, actions_before);
                 tokio::time::sleep(Duration::from_millis(100)).await;
                 return;
             }
         };
         let _ = began;
-        let entry = self.sim.acquired(self.host, &locks, &guard, By::Asking);
-        let guard = match self.change(&locks, guard, entry, acts, rng).await {
+        let entry = self.sim.acquired(self.host, &locks, &guard, GuardOrigin::Asking);
+        let guard = match self.upgrade_or_downgrade(&locks, guard, entry, actions_before, rng).await {
             Some((guard, entry)) => {
-                self.hold(&locks, &guard, acts, rng).await;
-                self.sim.leaves(entry);
+                self.hold(&locks, &guard, actions_before, rng).await;
+                self.sim.remove_holding(entry);
                 guard
             }
             None => return,
         };
-        self.let_go(&locks, guard, acts, rng).await;
+        self.release(&locks, guard, actions_before, rng).await;
     }
 
-    async fn ask(&self, locks: &[usize], way: Way, rng: &mut Rng) -> Result<Option<AnyGuard>, Error> {
+    async fn acquire(
+        &self,
+        locks: &[usize],
+        mode: AcquireMode,
+        rng: &mut Rng,
+    ) -> Result<Option<AnyGuard>, Error> {
         if locks.len() > 1 {
             let multi = self.zoolock.multi(locks.iter().map(|lock| name(*lock)));
             let outcome: Result<_, Error> =
-                ask!(way, multi.lock(), multi.try_lock(), |patience| multi.lock_timeout(patience));
+                acquire!(mode, multi.lock(), multi.try_lock(), |patience| multi.lock_timeout(patience));
             return Ok(outcome?.map(AnyGuard::Multi));
         }
         let handles = &self.handles[locks[0]];
@@ -225,7 +232,7 @@ impl Worker {
             Family::Mutex => {
                 let mutex = &handles.mutex;
                 let guard: Result<_, Error> =
-                    ask!(way, mutex.lock(), mutex.try_lock(), |patience| mutex.lock_timeout(patience));
+                    acquire!(mode, mutex.lock(), mutex.try_lock(), |patience| mutex.lock_timeout(patience));
                 guard.map(|guard| guard.map(AnyGuard::Mutex))
             }
             Family::Tenure { .. } => {
@@ -233,7 +240,7 @@ impl Worker {
                 let alone = rng.u8(..6) == 0;
                 let mutex = if alone { &handles.mutex } else { &handles.tenure };
                 let guard: Result<_, Error> =
-                    ask!(way, mutex.lock(), mutex.try_lock(), |patience| mutex.lock_timeout(patience));
+                    acquire!(mode, mutex.lock(), mutex.try_lock(), |patience| mutex.lock_timeout(patience));
                 guard.map(|guard| guard.map(if alone { AnyGuard::Mutex } else { AnyGuard::Tenure }))
             }
             Family::ReadWrite => {
@@ -241,27 +248,29 @@ impl Worker {
                 match rng.u8(..8) {
                     0..3 => {
                         let guard: Result<_, Error> =
-                            ask!(way, rwlock.read(), rwlock.try_read(), |patience| rwlock
+                            acquire!(mode, rwlock.read(), rwlock.try_read(), |patience| rwlock
                                 .read_timeout(patience));
                         guard.map(|guard| guard.map(AnyGuard::Read))
                     }
                     3 => {
-                        let guard: Result<_, Error> =
-                            ask!(way, rwlock.upgradable_read(), rwlock.try_upgradable_read(), |patience| {
-                                rwlock.upgradable_read_timeout(patience)
-                            });
+                        let guard: Result<_, Error> = acquire!(
+                            mode,
+                            rwlock.upgradable_read(),
+                            rwlock.try_upgradable_read(),
+                            |patience| { rwlock.upgradable_read_timeout(patience) }
+                        );
                         guard.map(|guard| guard.map(AnyGuard::Upgradable))
                     }
                     4 => {
                         let mutex = &handles.mutex;
                         let guard: Result<_, Error> =
-                            ask!(way, mutex.lock(), mutex.try_lock(), |patience| mutex
+                            acquire!(mode, mutex.lock(), mutex.try_lock(), |patience| mutex
                                 .lock_timeout(patience));
                         guard.map(|guard| guard.map(AnyGuard::Mutex))
                     }
                     _ => {
                         let guard: Result<_, Error> =
-                            ask!(way, rwlock.write(), rwlock.try_write(), |patience| {
+                            acquire!(mode, rwlock.write(), rwlock.try_write(), |patience| {
                                 rwlock.write_timeout(patience)
                             });
                         guard.map(|guard| guard.map(AnyGuard::Write))
@@ -271,7 +280,7 @@ impl Worker {
             Family::Semaphore(size) => {
                 let (semaphore, take) = (&handles.semaphore, rng.u32(1..=size));
                 let guard: Result<_, Error> =
-                    ask!(way, semaphore.acquire_many(take), semaphore.try_acquire(take), |patience| {
+                    acquire!(mode, semaphore.acquire_many(take), semaphore.try_acquire(take), |patience| {
                         semaphore.acquire_timeout(take, patience)
                     });
                 guard.map(|guard| guard.map(|guard| AnyGuard::Permits(guard, take)))
@@ -281,50 +290,50 @@ impl Worker {
     }
 
     /// Upgrades some readers, and downgrades some writers.
-    async fn change(
+    async fn upgrade_or_downgrade(
         &self,
         locks: &[usize],
         guard: Arc<AnyGuard>,
         entry: u64,
-        acts: u64,
+        actions_before: u64,
         rng: &mut Rng,
     ) -> Option<(Arc<AnyGuard>, u64)> {
         let may = matches!(*guard, AnyGuard::Read(_) | AnyGuard::Upgradable(_) | AnyGuard::Write(_));
         if !may || rng.bool() {
             return Some((guard, entry));
         }
-        self.hold(locks, &guard, acts, rng).await;
-        self.sim.leaves(entry);
+        self.hold(locks, &guard, actions_before, rng).await;
+        self.sim.remove_holding(entry);
         let guard = Arc::into_inner(guard)?;
-        let (changed, by) = match guard {
-            AnyGuard::Write(guard) => (guard.downgrade().await.map(AnyGuard::Read), By::Downgrade),
+        let (changed, origin) = match guard {
+            AnyGuard::Write(guard) => (guard.downgrade().await.map(AnyGuard::Read), GuardOrigin::Downgrade),
             AnyGuard::Read(guard) => {
                 let upgraded = guard.upgrade().await.map(AnyGuard::Write);
-                (upgraded.map_err(Error::from), By::Upgrade)
+                (upgraded.map_err(Error::from), GuardOrigin::Upgrade)
             }
             AnyGuard::Upgradable(guard) => {
                 let upgraded = guard.upgrade().await.map(AnyGuard::Write);
-                (upgraded.map_err(Error::from), By::Upgrade)
+                (upgraded.map_err(Error::from), GuardOrigin::Upgrade)
             }
-            other => (Ok(other), By::Asking),
+            other => (Ok(other), GuardOrigin::Asking),
         };
         match changed {
             // The lock may be lost by now. The guard reports that.
             Ok(guard) if !guard.is_valid() => None,
             Ok(guard) => {
                 let guard = Arc::new(guard);
-                let entry = self.sim.acquired(self.host, locks, &guard, by);
+                let entry = self.sim.acquired(self.host, locks, &guard, origin);
                 Some((guard, entry))
             }
             Err(error) => {
-                self.check_error(&error, locks, acts);
+                self.check_error(&error, locks, actions_before);
                 None
             }
         }
     }
 
-    async fn hold(&self, locks: &[usize], guard: &AnyGuard, acts: u64, rng: &mut Rng) {
-        let time = Duration::from_millis(rng.u64(..=self.sim.plan.hold));
+    async fn hold(&self, locks: &[usize], guard: &AnyGuard, actions_before: u64, rng: &mut Rng) {
+        let time = Duration::from_millis(rng.u64(..=self.sim.plan.max_hold));
         let polite = rng.bool();
         let lost = tokio::select! {
             biased;
@@ -333,11 +342,11 @@ impl Worker {
             () = tokio::time::sleep(time) => None,
         };
         if let Some(reason) = lost {
-            self.sim.check_loss(self.host, locks, guard, reason, acts).await;
+            self.sim.check_loss(self.host, locks, guard, reason, actions_before).await;
         }
     }
 
-    async fn let_go(&self, locks: &[usize], guard: Arc<AnyGuard>, acts: u64, rng: &mut Rng) {
+    async fn release(&self, locks: &[usize], guard: Arc<AnyGuard>, actions_before: u64, rng: &mut Rng) {
         let Some(guard) = Arc::into_inner(guard) else { return };
         let (path, created) = (guard.node_path(), guard.created());
         self.sim.note("lets go", &[self.host as u64, created as u64 & 0xffff_ffff], "");
@@ -348,7 +357,7 @@ impl Worker {
         match guard.release().await {
             Ok(()) if passes_on => {}
             Ok(()) => self.sim.check_release(&path, created),
-            Err(error) => self.check_error(&error, locks, acts),
+            Err(error) => self.check_error(&error, locks, actions_before),
         }
     }
 
@@ -364,7 +373,7 @@ impl Worker {
         let entry = all.swap_remove(rng.usize(..all.len()));
         let Some(Ok(ticket)) = entry.token.as_ref().map(|token| token.parse::<Ticket>()) else { return };
         let outcome = if rng.bool() {
-            self.sim.world(|world| world.acts[lock] += 1);
+            self.sim.world(|world| world.operator_actions[lock] += 1);
             self.sim.note("breaks", &[self.host as u64], &entry.node);
             mutex.break_lock(ticket).await.map(|_| ())
         } else {
@@ -377,8 +386,8 @@ impl Worker {
         }
     }
 
-    fn acts(&self, locks: &[usize]) -> u64 {
-        self.sim.world(|world| world.acts_on(locks))
+    fn operator_actions(&self, locks: &[usize]) -> u64 {
+        self.sim.world(|world| world.count_operator_actions(locks))
     }
 
     /// Checks that a waiter that gives up returns soon.
@@ -390,14 +399,14 @@ impl Worker {
         }
     }
 
-    fn check_error(&self, error: &Error, locks: &[usize], acts: u64) {
+    fn check_error(&self, error: &Error, locks: &[usize], actions_before: u64) {
         self.sim.note("error", &[self.host as u64], &error.to_string());
         let expected = match error {
             Error::Removed { .. } | Error::Lost { reason: LossReason::Broken, .. } => {
                 let turns = locks
                     .iter()
                     .any(|lock| matches!(self.sim.plan.locks[*lock].family, Family::Tenure { .. }));
-                self.acts(locks) > if turns { 0 } else { acts }
+                self.operator_actions(locks) > if turns { 0 } else { actions_before }
                     || self.sim.world(|world| world.was_removed(locks))
                     || self.sim.world(|world| world.any_expired(self.host))
             }
@@ -425,23 +434,23 @@ impl Worker {
 
 /// Runs all checks, and moves the run to its next stage.
 pub(crate) fn audit(sim: &Sim) {
-    sim.look_at_holders();
+    sim.check_holders();
     let (stage, working) = {
         let history = &*lock(&sim.history);
         (history.stage, history.working.values().sum::<usize>())
     };
-    let (now, healed) = sim.world(|world| (world.now, sim.plan.healed));
+    let (now, healed_at) = sim.world(|world| (world.now, sim.plan.healed_at));
     let next = match stage {
-        Stage::Working if working == 0 && now > healed => Stage::Settling(now),
-        Stage::Working if now > healed + PATIENCE + sim.plan.work() => {
-            return sim.violated("somebody was not served, though nothing was wrong any more".to_owned());
+        Stage::Working if working == 0 && now > healed_at => Stage::Settling(now),
+        Stage::Working if now > healed_at + MAX_SERVE_TIME + sim.plan.max_work_time() => {
+            return sim.violated("a task was not served after the last fault".to_owned());
         }
         Stage::Settling(since) => {
             let left = sim.world(|world| world.contenders());
             if left.is_empty() {
                 Stage::Closing(now)
-            } else if now > since + SETTLED {
-                return sim.violated(format!("left in the queues, though nobody wants anything: {left:?}"));
+            } else if now > since + MAX_SETTLE_TIME {
+                return sim.violated(format!("contenders left in the queues: {left:?}"));
             } else {
                 stage
             }
@@ -451,7 +460,7 @@ pub(crate) fn audit(sim: &Sim) {
             let tasks: usize = (0..sim.hosts().len()).map(|host| sim.executor.count(host)).sum();
             if sessions == 0 && tasks == 0 {
                 Stage::Over
-            } else if now > since + SETTLED {
+            } else if now > since + MAX_SETTLE_TIME {
                 return sim
                     .violated(format!("after the end there are {sessions} sessions and {tasks} tasks"));
             } else {

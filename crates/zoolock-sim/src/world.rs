@@ -23,7 +23,7 @@ use bytes::{Bytes, BytesMut};
 use fastrand::Rng;
 use zoolock_wire::{Code, Reply, Request};
 
-use crate::ensemble::{Decided, From, Leader, SYNC_LIMIT, Server, TICK, Told};
+use crate::ensemble::{FiredWatch, From, Leader, SYNC_LIMIT, Server, TICK, WriteOutcome};
 use crate::executor::Executor;
 use crate::plan::{Fault, Plan};
 use crate::trace::Trace;
@@ -41,11 +41,11 @@ pub(crate) struct World {
     conns: BTreeMap<u64, Conn>,
     next_conn: u64,
     /// Every session that was ever opened.
-    sessions: BTreeMap<i64, Owned>,
-    pub(crate) hosts: Vec<Machine>,
+    sessions: BTreeMap<i64, SessionRecord>,
+    pub(crate) hosts: Vec<HostState>,
     pub(crate) executor: Arc<Executor>,
-    /// For each lock, the number of acts of operators.
-    pub(crate) acts: Vec<u64>,
+    /// For each lock, the number of actions of operators.
+    pub(crate) operator_actions: Vec<u64>,
     pub(crate) requests: u64,
     /// The time at which the servers went back to an older state.
     pub(crate) restored_at: Option<u64>,
@@ -53,7 +53,7 @@ pub(crate) struct World {
 
 /// A host, as the network sees it.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Machine {
+pub(crate) struct HostState {
     /// The beginning of the last pause.
     pub(crate) paused_at: u64,
     pub(crate) paused_until: u64,
@@ -66,7 +66,7 @@ pub(crate) struct Machine {
 }
 
 /// A session, as the simulation knows it in addition to the leader.
-struct Owned {
+struct SessionRecord {
     host: usize,
     /// The time at which the servers ended it, or told the client that it is unknown.
     over_at: Option<u64>,
@@ -90,7 +90,7 @@ pub(crate) enum Event {
     /// A chunk arrives at the client of a connection.
     Down(u64),
     /// A message of a server arrives at the leader. It was sent in this life of the server.
-    ToLeader(usize, u64, Ask),
+    ToLeader(usize, u64, LeaderRequest),
     /// The leader's answer to an attach arrives at a server: whether the session exists.
     Validated(usize, u64, bool),
     /// The leader's answer to a sync arrives: the number of entries in its log.
@@ -107,7 +107,7 @@ pub(crate) enum Event {
     GiveUp(usize, u64),
     Expiry,
     Reap,
-    Strike(usize),
+    InjectFault(usize),
     Resume(usize),
     /// The checks of `work::audit` are due.
     Audit,
@@ -115,7 +115,7 @@ pub(crate) enum Event {
 
 /// A message of a server to the leader.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Ask {
+pub(crate) enum LeaderRequest {
     /// Opens a session, or attaches it to a connection.
     Session {
         conn: u64,
@@ -184,14 +184,14 @@ enum Up {
     Dial,
     Bytes(u64, Bytes),
     /// The client has closed the connection.
-    Bye,
+    Close,
 }
 
 /// To a client.
 enum Down {
     Accepted,
     Bytes(Bytes, Content),
-    Bye,
+    Close,
 }
 
 /// The content of a chunk for a client.
@@ -219,9 +219,9 @@ impl World {
             conns: BTreeMap::new(),
             next_conn: 1,
             sessions: BTreeMap::new(),
-            hosts: vec![Machine::default(); plan.drifts.len()],
+            hosts: vec![HostState::default(); plan.drifts.len()],
             executor,
-            acts: vec![0; plan.locks.len()],
+            operator_actions: vec![0; plan.locks.len()],
             requests: 0,
             restored_at: None,
             plan,
@@ -234,14 +234,14 @@ impl World {
             world.at(begin, Event::Touches(server));
         }
         for (nth, at) in world.plan.faults.iter().map(|(at, _)| *at).enumerate().collect::<Vec<_>>() {
-            world.at(at, Event::Strike(nth));
+            world.at(at, Event::InjectFault(nth));
         }
         world
     }
 
-    /// Returns the number of acts of operators on these locks.
-    pub(crate) fn acts_on(&self, locks: &[usize]) -> u64 {
-        locks.iter().map(|lock| self.acts[*lock]).sum()
+    /// Returns the number of actions of operators on these locks.
+    pub(crate) fn count_operator_actions(&self, locks: &[usize]) -> u64 {
+        locks.iter().map(|lock| self.operator_actions[*lock]).sum()
     }
 
     /// Returns whether a session of this host has expired lately, or was given up because no server attached it. A paused host
@@ -297,7 +297,7 @@ impl World {
     }
 
     /// Returns whether the znode of this creation exists at the leader.
-    pub(crate) fn stands(&self, path: &str, created: i64) -> bool {
+    pub(crate) fn znode_exists(&self, path: &str, created: i64) -> bool {
         self.leader.state.tree.get(path).is_some_and(|node| node.czxid().get() == created)
     }
 
@@ -347,7 +347,7 @@ impl World {
         match event {
             Event::Up(conn) => self.arrive_up(conn),
             Event::Down(conn) => self.arrive_down(conn),
-            Event::ToLeader(server, life, ask) => self.ask_leader(server, life, ask),
+            Event::ToLeader(server, life, ask) => self.handle_leader_request(server, life, ask),
             Event::Validated(server, conn, is_alive) => self.validated(server, conn, is_alive),
             Event::Synced(server, conn, xid, upto) => {
                 let known = &mut self.servers[server];
@@ -361,7 +361,7 @@ impl World {
                 if expired {
                     self.answer(conn, xid, &Err(Code::SessionExpired));
                 } else {
-                    self.hang_up(conn);
+                    self.close_from_server(conn);
                 }
             }
             Event::Apply(server) => self.apply(server),
@@ -374,7 +374,7 @@ impl World {
                 if self.servers[server].life == life && self.servers[server].is_cut(self.now) {
                     self.trace.note(self.now, "gives up", &[server as u64], "");
                     let until = self.servers[server].cut_until;
-                    self.begin_anew(server, until);
+                    self.restart_server(server, until);
                 }
             }
             Event::Expiry => {
@@ -387,7 +387,7 @@ impl World {
                     for session in self.leader.expire(self.now) {
                         self.trace.note(self.now, "expired", &[session as u64 & 0xffff], "");
                         self.session_ended(session);
-                        self.spread();
+                        self.send_to_servers();
                     }
                 }
                 // Buckets end at whole ticks.
@@ -397,13 +397,13 @@ impl World {
                 if self.now >= self.leader.elected_at {
                     for _ in 0..self.leader.reap(self.now) {
                         self.trace.note(self.now, "reaped", &[], "");
-                        self.spread();
+                        self.send_to_servers();
                     }
                 }
                 let wait = self.rng.u64(1000..20_000);
                 self.after(wait, Event::Reap);
             }
-            Event::Strike(nth) => self.strike(nth),
+            Event::InjectFault(nth) => self.inject(nth),
             Event::Resume(host) => {
                 self.trace.note(self.now, "resumes", &[host as u64], "");
                 self.hosts[host].resumed_at = self.now;
@@ -443,7 +443,7 @@ impl Conn {
     fn oldest_unanswered(&self) -> Option<u64> {
         let sent = self.up.iter().find_map(|up| match up {
             Up::Bytes(sent, _) => Some(*sent),
-            Up::Dial | Up::Bye => None,
+            Up::Dial | Up::Close => None,
         });
         self.asked.front().copied().or(sent)
     }
@@ -481,7 +481,7 @@ fn is_write(request: &Request) -> bool {
     )
 }
 
-/// Describes a request in a story.
+/// Describes a request in the trace.
 pub(crate) fn describe(request: &Request) -> String {
     match request {
         Request::Create(create) => format!("create {}", create.path),

@@ -1,4 +1,4 @@
-//! Runs seeds: a thousand, or a hundred thousand with `ZOOLOCK_LONG=1`; one, with its story, with `ZOOLOCK_SEED=n`.
+//! Runs seeds: a thousand, or a hundred thousand with `ZOOLOCK_LONG=1`; one, with its trace, with `ZOOLOCK_SEED=n`.
 
 use std::panic::catch_unwind;
 use std::time::{Duration, Instant};
@@ -14,25 +14,25 @@ fn seeds() -> u64 {
 }
 
 /// Returns the report of a run without a violation.
-fn good(seed: u64) -> Option<Report> {
+fn run_without_violation(seed: u64) -> Option<Report> {
     let report = catch_unwind(|| run(seed, false)).ok();
     report.filter(|report| report.violation.is_none())
 }
 
-fn tell(seed: u64) -> ! {
-    println!("the story of seed {seed}; again with ZOOLOCK_SEED={seed}");
+fn print_and_panic(seed: u64) -> ! {
+    println!("the trace of seed {seed}; repeat it with ZOOLOCK_SEED={seed}");
     let report = run(seed, true);
-    report.story.iter().for_each(|line| println!("{line}"));
+    report.trace.iter().for_each(|line| println!("{line}"));
     panic!("seed {seed} (hash {:x}): {:?}", report.hash, report.violation);
 }
 
-fn part(nth: u64) {
+fn run_part(nth: u64) {
     let began = Instant::now();
     let (mut passed, mut lost, mut grants, mut requests) = (Duration::ZERO, 0, 0, 0);
     let share = seeds() / PARTS;
     let mut found = Vec::new();
     for seed in nth * share..(nth + 1) * share {
-        let Some(report) = good(seed) else {
+        let Some(report) = run_without_violation(seed) else {
             found.push(seed);
             continue;
         };
@@ -49,7 +49,7 @@ fn part(nth: u64) {
     );
     if let Some(first) = found.first() {
         println!("found with {found:?}");
-        tell(*first);
+        print_and_panic(*first);
     }
 }
 
@@ -58,7 +58,7 @@ macro_rules! parts {
         $(
             #[test]
             fn $name() {
-                part($nth);
+                run_part($nth);
             }
         )*
     };
@@ -81,8 +81,8 @@ parts! {
 #[test]
 fn seeds_that_found_a_bug() {
     for seed in [21410, 37511, 96581, 84460] {
-        if good(seed).is_none() {
-            tell(seed);
+        if run_without_violation(seed).is_none() {
+            print_and_panic(seed);
         }
     }
 }
@@ -103,7 +103,7 @@ fn the_same_seed_is_the_same_run() {
 fn every_kind_of_lock_and_of_loss_appears() {
     let mut all = [0; 11];
     for seed in 0..400 {
-        let grants = good(seed).unwrap_or_else(|| tell(seed)).grants;
+        let grants = run_without_violation(seed).unwrap_or_else(|| print_and_panic(seed)).grants;
         let each = [
             grants.mutex,
             grants.read,
@@ -143,7 +143,7 @@ fn virtual_time_is_a_thousand_times_real_time() {
 fn replay() {
     let Some(seed) = std::env::var("ZOOLOCK_SEED").ok().and_then(|seed| seed.parse().ok()) else { return };
     let report = run(seed, true);
-    report.story.iter().for_each(|line| println!("{line}"));
+    report.trace.iter().for_each(|line| println!("{line}"));
     println!(
         "seed {seed}: hash {:x}, {:?} of virtual time, {:?}",
         report.hash, report.virtual_time, report.grants

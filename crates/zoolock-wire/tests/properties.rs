@@ -195,9 +195,9 @@ proptest! {
         let (mut input, mut found) = (BytesMut::new(), Vec::new());
         let mut pieces = pieces.into_iter().cycle();
         while !sent.is_empty() {
-            let piece = sent.split_to(pieces.next().expect("a cycle").min(sent.len()));
+            let piece = sent.split_to(pieces.next().expect("the cycle of lengths is endless").min(sent.len()));
             input.extend_from_slice(&piece);
-            while let Some(frame) = split_frame(&mut input, 20).expect("lengths are in the limit") {
+            while let Some(frame) = split_frame(&mut input, 20).expect("frame lengths are within the limit") {
                 found.push(frame.to_vec());
             }
         }

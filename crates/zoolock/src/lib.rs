@@ -75,8 +75,8 @@
 //!
 //! // Code that takes locks by way of a trait is tested without any server.
 //! async fn work<L: Locker>(locks: &L) -> Result<u32, zoolock::Error> {
-//!     let patience = std::time::Duration::from_secs(5);
-//!     locks.with_lock("job", patience, |guard| async move { if guard.is_valid() { 42 } else { 0 } }).await
+//!     let timeout = std::time::Duration::from_secs(5);
+//!     locks.with_lock("job", timeout, |guard| async move { if guard.is_valid() { 42 } else { 0 } }).await
 //! }
 //! assert_eq!(work(&zl).await?, 42);
 //! assert_eq!(work(&LocalLocker::new()).await?, 42);
@@ -100,27 +100,27 @@ mod zk;
 
 // Guards and futures can be sent to other threads.
 const _: fn() = || {
-    fn travels<T: Send + 'static>(_: &T) {}
+    fn assert_send<T: Send + 'static>(_: &T) {}
     fn check(guard: &Guard, zoolock: &Zoolock, mutex: &'static Mutex, owner: &'static Owner) {
-        travels(guard);
-        travels(zoolock);
-        travels(&mutex.lock());
-        travels(&mutex.try_lock());
-        travels(owner);
-        travels(&mutex.lock_as(owner));
-        travels(&mutex.lock_as_timeout(owner, std::time::Duration::ZERO));
+        assert_send(guard);
+        assert_send(zoolock);
+        assert_send(&mutex.lock());
+        assert_send(&mutex.try_lock());
+        assert_send(owner);
+        assert_send(&mutex.lock_as(owner));
+        assert_send(&mutex.lock_as_timeout(owner, std::time::Duration::ZERO));
     }
     fn others(rwlock: &'static RwLock, semaphore: &'static Semaphore, multi: &'static MultiLock) {
-        travels(&rwlock.read());
-        travels(&rwlock.upgradable_read());
-        travels(&semaphore.acquire());
-        travels(&multi.lock());
+        assert_send(&rwlock.read());
+        assert_send(&rwlock.upgradable_read());
+        assert_send(&semaphore.acquire());
+        assert_send(&multi.lock());
     }
     fn guards(write: WriteGuard, read: UpgradableReadGuard, permits: &PermitGuard, multi: &MultiGuard) {
-        travels(permits);
-        travels(multi);
-        travels(&write.downgrade());
-        travels(&read.upgrade());
+        assert_send(permits);
+        assert_send(multi);
+        assert_send(&write.downgrade());
+        assert_send(&read.upgrade());
     }
     let _ = (check, others, guards);
 };

@@ -1,4 +1,4 @@
-//! What the examples take, and the table that they print.
+//! The options of the examples, and the table that they print.
 
 use std::process::ExitCode;
 use std::time::Duration;
@@ -9,32 +9,32 @@ use zoolock::TestServer;
 use super::{Figures, Lock, Ours, Outcome, Plan, run};
 
 #[derive(Parser)]
-#[command(about = "Another lock and ours, through the same work, counted on the wire")]
+#[command(about = "Compares a textbook lock with zoolock: the same work, counted on the wire")]
 struct Args {
-    /// How many want the lock at any time.
+    /// Number of contenders at any time
     #[arg(long, default_value_t = 100)]
     waiters: usize,
-    /// How many sessions they share; one each unless given, as if each were a process.
+    /// Number of sessions that the contenders share. By default, one for each contender
     ///
-    /// The waiters of one session share its watches, so that fewer events are counted, while each still does what it
-    /// was woken for.
+    /// Contenders of one session share its watches, so the server sends fewer events. Each of them still sends its own
+    /// requests.
     #[arg(long)]
     sessions: Option<usize>,
-    /// How many turns are counted; twice as many as waiters unless given.
+    /// Number of counted turns. By default, twice the number of contenders
     #[arg(long)]
     sections: Option<usize>,
-    /// How long a turn lasts, in milliseconds.
+    /// Duration of a turn, in milliseconds
     #[arg(long, default_value_t = 0)]
     work: u64,
-    /// A server to use, `host:port`, in place of one in this process.
+    /// Address of the server to use. By default, a server in this process
     ///
-    /// Only this one, since all goes through a proxy. Apache ZooKeeper takes 60 connections from an address unless
-    /// it was told otherwise (maxClientCnxns).
+    /// Only one address, because all connections pass a proxy. By default, Apache ZooKeeper accepts 60 connections from
+    /// one host (maxClientCnxns).
     #[arg(long, value_name = "HOST:PORT")]
     connect: Option<String>,
 }
 
-/// Runs `L` and our own, and prints both.
+/// Runs the lock `L` and zoolock, and prints a table of both.
 pub(crate) async fn main<L: Lock>() -> ExitCode {
     match compare::<L>(Args::parse()).await {
         Ok(table) => {
@@ -94,7 +94,7 @@ const ROWS: [Row; 8] = [
         let (fewest, most) = figures.turns;
         if fewest == most { fewest.to_string() } else { format!("{fewest} to {most}") }
     }),
-    ("most inside together", |figures| figures.most_inside.to_string()),
+    ("most holders at once", |figures| figures.most_inside.to_string()),
 ];
 
 fn table(name: &str, theirs: &Figures, ours: &Figures) -> String {

@@ -1,4 +1,4 @@
-//! The same work through another lock and through ours, counted on the wire.
+//! A comparison of a textbook lock with zoolock: the same work, counted on the wire.
 #![allow(dead_code, reason = "the tests use a part")]
 
 pub(crate) mod command;
@@ -13,26 +13,26 @@ pub(crate) use ours::Ours;
 pub(crate) use referee::Referee;
 pub(crate) use run::{Figures, Plan, run};
 
-/// What is an error here: shown, and the end.
+/// A result whose error the program prints before it ends.
 pub(crate) type Outcome<T> = Result<T, Box<dyn std::error::Error + Send + Sync>>;
 
-/// The same for both, so that both keep their sessions alive as often.
+/// The session timeout, the same for both locks, so that both keep their sessions alive equally often.
 pub(crate) const SESSION_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// A lock to be measured, and the session that it stands on.
+/// A lock to measure, with its session.
 pub(crate) trait Lock: Sized + Send + Sync + 'static {
-    /// How the table calls it.
+    /// The name in the table.
     const NAME: &'static str;
 
-    /// What `release` needs to know.
+    /// The data that `release` needs.
     type Held: Send;
 
-    /// Opens a session at `server`, for the lock at `path`, the parent of which is there.
+    /// Opens a session with `server`, for the lock at `path`. The parent znode of `path` exists.
     fn connect(server: &str, path: &str) -> impl Future<Output = Outcome<Self>> + Send;
 
-    /// Waits until the lock is ours.
+    /// Acquires the lock.
     fn lock(&self) -> impl Future<Output = Outcome<Self::Held>> + Send;
 
-    /// Lets go, and waits until the server has confirmed it.
+    /// Releases the lock and waits for the confirmation of the server.
     fn release(&self, held: Self::Held) -> impl Future<Output = Outcome<()>> + Send;
 }

@@ -1,13 +1,13 @@
-//! Our own mutex.
+//! zoolock's mutex.
 
 use zoolock::{Guard, Mutex, Zoolock};
 
 use super::{Lock, Outcome, SESSION_TIMEOUT};
 
-/// Everybody watches the znode before its own, whose name it knows without asking. A hand-over wakes two: the next
-/// one, and whoever let go, who watches its own znode too.
+/// A client of zoolock with one mutex. Each waiter watches its predecessor's znode, whose name it knows without a listing.
+/// A hand-over fires two watches: that of the next holder, and that of the former holder on its own znode.
 pub(crate) struct Ours {
-    // Ends the session with it.
+    // Its drop ends the session.
     _zoolock: Zoolock,
     mutex: Mutex,
 }

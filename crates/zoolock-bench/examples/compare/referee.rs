@@ -1,9 +1,9 @@
-//! Watches the critical section from inside, and knows nothing of locks.
+//! A referee that observes the critical section, independently of the locks.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 
-/// Counts who is inside, and writes down whose turn it was.
+/// A counter of the holders in the critical section, and a record of their turns.
 #[derive(Default)]
 pub(crate) struct Referee {
     inside: AtomicUsize,
@@ -12,7 +12,7 @@ pub(crate) struct Referee {
 }
 
 impl Referee {
-    /// `who` enters. Says how many turns there were.
+    /// Records that the waiter `who` enters the critical section. Returns the number of turns so far.
     pub(crate) fn enter(&self, who: usize) -> usize {
         let inside = self.inside.fetch_add(1, Ordering::SeqCst) + 1;
         self.most_inside.fetch_max(inside, Ordering::SeqCst);
@@ -21,17 +21,17 @@ impl Referee {
         turns.len()
     }
 
-    /// Somebody leaves.
+    /// Records that a holder leaves the critical section.
     pub(crate) fn leave(&self) {
         self.inside.fetch_sub(1, Ordering::SeqCst);
     }
 
-    /// The most that were ever inside together.
+    /// Returns the largest number of simultaneous holders.
     pub(crate) fn most_inside(&self) -> usize {
         self.most_inside.load(Ordering::SeqCst)
     }
 
-    /// Whose turn it was, in order.
+    /// Returns the waiter of each turn, in order.
     pub(crate) fn turns(&self) -> Vec<usize> {
         self.turns.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }

@@ -1,4 +1,4 @@
-//! One lock, many who want it.
+//! The measured work: many contenders for one lock.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -11,53 +11,53 @@ use zoolock_tests::{Proxy, opcode};
 use super::referee::Referee;
 use super::{Lock, Outcome};
 
-/// How much work there is.
+/// The amount of work.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Plan {
-    /// How many want the lock at any time.
+    /// The number of contenders at any time.
     pub(crate) waiters: usize,
-    /// How many sessions they share. Waiters of one session share their watches: the server sends one event, and the
-    /// client wakes them all.
+    /// The number of sessions that the contenders share. Contenders of one session share their watches: the server sends
+    /// one event, and the client wakes all of them.
     pub(crate) sessions: usize,
-    /// How many turns are counted.
+    /// The number of counted turns.
     pub(crate) sections: usize,
-    /// How long a turn lasts, beside the hand-over.
+    /// The duration of a turn, without the hand-over.
     pub(crate) work: Duration,
 }
 
-/// What it took.
+/// The results.
 #[derive(Clone, Debug)]
 pub(crate) struct Figures {
     pub(crate) plan: Plan,
-    /// What went over the wire from the first release to the last entry that is counted.
+    /// The traffic from the first release to the last counted entry.
     pub(crate) counts: Counts,
-    /// How long that took.
+    /// The time from the first release to the last counted entry.
     pub(crate) elapsed: Duration,
-    /// Of the first turn of each waiter, how many went to whoever had waited longest.
+    /// The number of first turns that went to the waiter that had waited longest.
     pub(crate) in_order: usize,
-    /// How many of the counted turns the least and the most lucky waiter had.
+    /// The smallest and the largest number of counted turns of a waiter.
     pub(crate) turns: (usize, usize),
-    /// The most that were inside together.
+    /// The largest number of simultaneous holders.
     pub(crate) most_inside: usize,
 }
 
 impl Figures {
-    /// Wake-ups: events of watches, frames with xid -1.
+    /// Returns the wake-ups per hand-over: watch events, which are frames with xid -1.
     pub(crate) fn events(&self) -> f64 {
         self.per_hand_over(self.counts.notifications)
     }
 
-    /// Requests but pings, which only show how long it took.
+    /// Returns the requests per hand-over, without pings, whose number only depends on the time.
     pub(crate) fn requests(&self) -> f64 {
         self.per_hand_over(self.counts.all_requests() - self.counts.requests(opcode::PING))
     }
 
-    /// Bytes to the server.
+    /// Returns the bytes to the server per hand-over.
     pub(crate) fn sent(&self) -> f64 {
         self.per_hand_over(self.counts.bytes_to_server)
     }
 
-    /// Bytes from the server.
+    /// Returns the bytes from the server per hand-over.
     pub(crate) fn received(&self) -> f64 {
         self.per_hand_over(self.counts.bytes_to_client)
     }
@@ -67,8 +67,7 @@ impl Figures {
     }
 }
 
-/// Lets all have their turns at the lock `name`, on the server at `server` (`address:port`), which is reached
-/// through a proxy that counts.
+/// Runs all turns at the lock `name`, and counts the traffic in a proxy. `server` is an `address:port`.
 pub(crate) async fn run<L: Lock>(server: &str, name: &str, plan: Plan) -> Outcome<Figures> {
     let observer = Client::connect(server).await;
     let observer = observer.map_err(|error| format!("cannot connect to {server}: {error}"))?;
@@ -80,27 +79,27 @@ pub(crate) async fn run<L: Lock>(server: &str, name: &str, plan: Plan) -> Outcom
         locks.push(Arc::new(L::connect(&proxy.addr(), &path).await?));
     }
     let gate = locks[0].lock().await?;
-    let game = Arc::new(Game { plan, proxy, referee: Referee::default(), end: Mutex::new(None) });
+    let shared = Arc::new(Shared { plan, proxy, referee: Referee::default(), end: Mutex::new(None) });
     let mut waiters = JoinSet::new();
     for number in 0..plan.waiters {
-        let joined = joined(&game.proxy.counts()) + 1;
-        waiters.spawn(wait(number, locks[number % locks.len()].clone(), game.clone()));
-        // One after another, so that it can be said who came first: its create has been answered.
-        game.proxy.until("the next waiter", |stats| self::joined(&stats.total) >= joined).await;
+        let joined = joined(&shared.proxy.counts()) + 1;
+        waiters.spawn(take_turns(number, locks[number % locks.len()].clone(), shared.clone()));
+        // Waits for the reply to the create, so that the order of arrival is known.
+        shared.proxy.until("the next waiter", |stats| self::joined(&stats.total) >= joined).await;
     }
-    let (began, before) = (Instant::now(), game.proxy.counts());
+    let (began, before) = (Instant::now(), shared.proxy.counts());
     locks[0].release(gate).await?;
     while let Some(ended) = waiters.join_next().await {
         ended??;
     }
     drop(locks);
-    let end = game.end.lock().unwrap_or_else(PoisonError::into_inner).take();
+    let end = shared.end.lock().unwrap_or_else(PoisonError::into_inner).take();
     let (ended, after) = end.ok_or("there were fewer turns than planned")?;
-    let all = game.referee.turns();
+    let all = shared.referee.turns();
     let turns = |waiter| all[..plan.sections].iter().filter(|turn| **turn == waiter).count();
     let fewest = (0..plan.waiters).map(turns).min().unwrap_or(0);
     let most = (0..plan.waiters).map(turns).max().unwrap_or(0);
-    // What is left is a directory or two, which are in nobody's way.
+    // A directory that remains disturbs no later run.
     let _ = observer.delete(&path, None).await;
     let _ = observer.delete(&parent, None).await;
     Ok(Figures {
@@ -109,48 +108,48 @@ pub(crate) async fn run<L: Lock>(server: &str, name: &str, plan: Plan) -> Outcom
         elapsed: ended - began,
         in_order: all.iter().take(plan.waiters).enumerate().filter(|(place, turn)| place == *turn).count(),
         turns: (fewest, most),
-        most_inside: game.referee.most_inside(),
+        most_inside: shared.referee.most_inside(),
     })
 }
 
-/// What all waiters see.
-struct Game {
+/// The state that all waiters share.
+struct Shared {
     plan: Plan,
     proxy: Arc<Proxy>,
     referee: Referee,
-    /// When the last turn that counts began, and what had gone over the wire until then.
+    /// The beginning of the last counted turn, and the traffic until then.
     end: Mutex<Option<(Instant, Counts)>>,
 }
 
-/// Has one turn after another until there were enough, so that the queue keeps its length.
-async fn wait<L: Lock>(number: usize, lock: Arc<L>, game: Arc<Game>) -> Outcome<()> {
+/// Takes one turn after another until enough turns were counted, so that the queue keeps its length.
+async fn take_turns<L: Lock>(number: usize, lock: Arc<L>, shared: Arc<Shared>) -> Outcome<()> {
     loop {
         let held = lock.lock().await?;
-        let turns = game.referee.enter(number);
-        if turns == game.plan.sections {
-            let end = (Instant::now(), game.proxy.counts());
-            *game.end.lock().unwrap_or_else(PoisonError::into_inner) = Some(end);
+        let turns = shared.referee.enter(number);
+        if turns == shared.plan.sections {
+            let end = (Instant::now(), shared.proxy.counts());
+            *shared.end.lock().unwrap_or_else(PoisonError::into_inner) = Some(end);
         }
-        if game.plan.work.is_zero() {
-            // Or nobody else could be seen inside.
+        if shared.plan.work.is_zero() {
+            // Lets another task enter, if the lock does not exclude it.
             tokio::task::yield_now().await;
         } else {
-            tokio::time::sleep(game.plan.work).await;
+            tokio::time::sleep(shared.plan.work).await;
         }
-        game.referee.leave();
+        shared.referee.leave();
         lock.release(held).await?;
-        if turns >= game.plan.sections {
+        if turns >= shared.plan.sections {
             return Ok(());
         }
     }
 }
 
-/// How many creates were answered, for whoever waits has tried one.
+/// Returns the number of answered creates. Each waiter has sent at least one.
 fn joined(counts: &Counts) -> u64 {
     counts.replies(opcode::CREATE) + counts.replies(opcode::CREATE2)
 }
 
-/// A directory that nobody else uses: the server may have been there before.
+/// Creates a directory that no other client uses. The server may have data of earlier runs.
 async fn make_parent(client: &Client) -> Outcome<String> {
     let options = CreateMode::PersistentSequential.with_acls(Acls::anyone_all());
     let (_, sequence) = client.create("/zoolock-compare-", b"", &options).await?;

@@ -1,21 +1,21 @@
-//! A database that refuses a holder who lost the lock without knowing: `cargo run -p zoolock-bench --example fenced_sql`.
+//! A database that refuses the writes of a former holder: `cargo run -p zoolock-bench --example fenced_sql`.
 //!
-//! No lock can stop a process that does not look at the clock: between `is_valid()` and the write it may be stopped
-//! for an hour (a garbage collector, a suspended machine, a slow disk). What helps is that each write carries the
-//! holder's token, and that the table takes no token lower than the one it has. `table.rs` has the statements, for
-//! PostgreSQL and MySQL as well, `story.rs` what happens with and without them.
+//! A process can be paused for an hour between `is_valid()` and its write, by a garbage collector, a suspended machine
+//! or a slow disk. No lock prevents that. The remedy: each write carries the fencing token of its holder, and the table
+//! refuses a token that is lower than the stored one. `table.rs` has the statements, with notes on PostgreSQL and MySQL.
+//! `scenarios.rs` shows the effects with and without them.
 
-mod story;
+mod scenarios;
 mod table;
 
 use std::process::ExitCode;
 
-use story::{Outcome, between_read_and_write, late_write, wiped_ensemble};
+use scenarios::{Outcome, between_read_and_write, late_write, wiped_ensemble};
 use table::Reports;
 
 #[tokio::main]
 async fn main() -> ExitCode {
-    match tell().await {
+    match run().await {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("error: {error}");
@@ -24,7 +24,7 @@ async fn main() -> ExitCode {
     }
 }
 
-async fn tell() -> Outcome<()> {
+async fn run() -> Outcome<()> {
     println!("== A late write\n");
     late_write(&Reports::with_one_row()?, Reports::update).await?;
     println!("\n== The same without `AND token <= ?1`\n");

@@ -1,7 +1,7 @@
-//! The lock of many a first article, beside ours: one ephemeral znode that everybody watches.
+//! A comparison of the simplest textbook lock with zoolock: one ephemeral znode that all waiters watch.
 //!
-//! `cargo run --release -p zoolock-bench --example one_node`; for teaching, not for use. The recipe and what is wrong
-//! with it are in `lock.rs`.
+//! `cargo run --release -p zoolock-bench --example one_node` runs it. The lock is for teaching, not for use. `lock.rs` has
+//! the recipe and its faults.
 
 #[path = "../compare/mod.rs"]
 mod compare;

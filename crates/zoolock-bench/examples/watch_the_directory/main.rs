@@ -1,7 +1,7 @@
-//! The queue of many an article, beside ours: sequential znodes, and everybody watches the directory.
+//! A comparison of a textbook queue with zoolock: sequential znodes, and all waiters watch the directory.
 //!
-//! `cargo run --release -p zoolock-bench --example watch_the_directory`; for teaching, not for use. The recipe and
-//! what is wrong with it are in `lock.rs`.
+//! `cargo run --release -p zoolock-bench --example watch_the_directory` runs it. The lock is for teaching, not for use.
+//! `lock.rs` has the recipe and its faults.
 
 #[path = "../compare/mod.rs"]
 mod compare;

@@ -80,12 +80,12 @@ impl Client {
 
 /// A client on a server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-pub(super) struct Who {
+pub(super) struct ClientOnServer {
     pub(super) client: Client,
     pub(super) server: Kind,
 }
 
-impl Who {
+impl ClientOnServer {
     pub(super) fn name(self) -> String {
         match self.client {
             // Each of them has one kind of server.

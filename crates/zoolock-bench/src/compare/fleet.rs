@@ -43,7 +43,7 @@ impl Fleet {
     }
 
     /// Returns the trouble of a server, if there is any. Stops such a server, so that it is started anew.
-    pub(super) fn trouble(&mut self, kind: Kind) -> Option<String> {
+    pub(super) fn stop_if_failed(&mut self, kind: Kind) -> Option<String> {
         let trouble = self.servers.get_mut(&kind)?.trouble()?;
         self.stop(kind);
         Some(trouble)
@@ -66,7 +66,7 @@ impl Fleet {
             return Err(missing.into());
         }
         let mut server = Running::launch(kind, &self.zoolock, &self.dir)?;
-        while !server.serves()? {
+        while !server.check_serving()? {
             tokio::time::sleep(PAUSE).await;
         }
         let addr = server.addr;

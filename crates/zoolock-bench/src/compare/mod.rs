@@ -1,7 +1,6 @@
 //! The comparison: zoolock and its peers do the same works, in turns.
 
 mod client;
-mod crew;
 mod fleet;
 mod plan;
 mod results;
@@ -10,6 +9,7 @@ mod sizes;
 mod table;
 mod target;
 mod versions;
+mod workers;
 
 use std::io::IsTerminal as _;
 use std::path::{Path, PathBuf};

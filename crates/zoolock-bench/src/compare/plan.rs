@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use super::client::{Client, Who};
+use super::client::{Client, ClientOnServer};
 use super::sizes::Sizes;
-use super::target::{Of, Target};
+use super::target::{Reference, Target};
 use crate::job::Job;
 use crate::servers::Kind;
 
@@ -13,13 +13,13 @@ pub(super) struct Work {
     pub(super) name: &'static str,
     pub(super) title: String,
     pub(super) job: Job,
-    pub(super) who: Vec<Who>,
+    pub(super) who: Vec<ClientOnServer>,
     pub(super) figure: Figure,
     pub(super) network: Network,
     /// Set if a second process also acquires the lock.
-    pub(super) visited: bool,
+    pub(super) has_second_process: bool,
     /// Set if each client starts with a server of its own, which may not survive.
-    pub(super) fresh: bool,
+    pub(super) needs_own_server: bool,
     rounds: Rounds,
     pub(super) limit: Duration,
     compiling: usize,
@@ -53,7 +53,7 @@ pub(super) enum Network {
 }
 
 impl Figure {
-    pub(super) fn says(self) -> &'static str {
+    pub(super) fn description(self) -> &'static str {
         match self {
             Figure::Median => "the median",
             Figure::Mean => "the mean",
@@ -71,21 +71,23 @@ impl Work {
             who: Vec::new(),
             figure,
             network: Network::Loopback,
-            visited: false,
-            fresh: false,
+            has_second_process: false,
+            needs_own_server: false,
             rounds: Rounds::Times(1),
             limit: sizes.limit,
             compiling: sizes.compiling,
         }
     }
 
-    fn oftener(self, times: usize, sizes: &Sizes) -> Self {
-        Self { rounds: Rounds::Times(if sizes.oftener { times } else { 1 }), ..self }
+    fn more_rounds(self, times: usize, sizes: &Sizes) -> Self {
+        Self { rounds: Rounds::Times(if sizes.more_rounds { times } else { 1 }), ..self }
     }
 
     fn by(mut self, clients: &[Client], servers: &[Kind]) -> Self {
         self.who.extend(
-            servers.iter().flat_map(|&server| clients.iter().map(move |&client| Who { client, server })),
+            servers
+                .iter()
+                .flat_map(|&server| clients.iter().map(move |&client| ClientOnServer { client, server })),
         );
         self
     }
@@ -103,11 +105,11 @@ impl Work {
     }
 
     pub(super) fn warm_ups(&self) -> usize {
-        usize::from(!self.fresh)
+        usize::from(!self.needs_own_server)
     }
 
     /// Returns the job of one client.
-    pub(super) fn job_of(&self, who: Who) -> Job {
+    pub(super) fn job_of(&self, who: ClientOnServer) -> Job {
         match (who.client, self.job.work) {
             // Tasks of one session would take each other's znode for their own.
             (Client::WriteLock | Client::Etcd, "crowd") => self.job.clone().with("sessions", FEW_TASKS),
@@ -118,7 +120,7 @@ impl Work {
     }
 
     /// Returns the uncounted first job. It is long enough for a virtual machine to compile the code.
-    pub(super) fn warming_job(&self, who: Who) -> Job {
+    pub(super) fn warming_job(&self, who: ClientOnServer) -> Job {
         match (self.name, who.client) {
             ("alone", Client::Curator | Client::WriteLock) => self.job_of(who).with("warm", self.compiling),
             _ => self.job_of(who),
@@ -157,7 +159,7 @@ pub(super) fn works(sizes: &Sizes, rtt: Duration) -> Vec<Work> {
         ))
         // These measure the requests alone.
         .by(&[Floor, SameAtOnce], &ZOOKEEPERS)
-        .oftener(3, sizes),
+        .more_rounds(3, sizes),
         Work {
             network: Network::Delayed,
             ..alone(Work::new(
@@ -167,7 +169,7 @@ pub(super) fn works(sizes: &Sizes, rtt: Duration) -> Vec<Work> {
                 Figure::Median,
                 sizes,
             ))
-            .oftener(2, sizes)
+            .more_rounds(2, sizes)
         },
         Work::new(
             "loop",
@@ -177,7 +179,7 @@ pub(super) fn works(sizes: &Sizes, rtt: Duration) -> Vec<Work> {
             sizes,
         )
         .by(&[Zoolock, Floor, Raw, ZookeeperClient], &ZOOKEEPERS)
-        .oftener(5, sizes),
+        .more_rounds(5, sizes),
         Work::new(
             "few",
             format!("hand-over, {FEW_TASKS} tasks on 2 sessions"),
@@ -188,7 +190,7 @@ pub(super) fn works(sizes: &Sizes, rtt: Duration) -> Vec<Work> {
         .by(&[Zoolock, Curator, WriteLock, ZookeeperClient, Kazoo], &ZOOKEEPERS)
         .by(&[Zoolock, Curator, ZookeeperClient], &[Kind::Ensemble])
         .by(&[Etcd], &[Kind::Etcd])
-        .oftener(2, sizes),
+        .more_rounds(2, sizes),
         Work {
             rounds: Rounds::AtMost(3),
             ..Work::new(
@@ -202,7 +204,7 @@ pub(super) fn works(sizes: &Sizes, rtt: Duration) -> Vec<Work> {
         },
         Work {
             rounds: Rounds::AtMost(3),
-            fresh: true,
+            needs_own_server: true,
             limit: sizes.long_limit,
             ..Work::new(
                 "most",
@@ -222,9 +224,9 @@ pub(super) fn works(sizes: &Sizes, rtt: Duration) -> Vec<Work> {
             sizes,
         )
         .by(&[Zoolock, Same, Raw], &ZOOKEEPERS)
-        .oftener(3, sizes),
+        .more_rounds(3, sizes),
         Work {
-            visited: true,
+            has_second_process: true,
             rounds: Rounds::AtMost(3),
             ..Work::new(
                 "process",
@@ -268,34 +270,34 @@ pub(super) fn works(sizes: &Sizes, rtt: Duration) -> Vec<Work> {
 /// Returns the targets of all works.
 pub(super) fn targets() -> Vec<Target> {
     use Client::{Curator, Floor, Raw, Same, ZookeeperClient};
-    let at = |client: Client| Of::One("", client, Kind::Apache);
+    let at = |client: Client| Reference::One("", client, Kind::Apache);
     let mut targets = vec![
         Target::new("alone", 1.15, at(Floor)),
-        Target::new("alone", 1.20, Of::One("", Floor, Kind::Ours)).with_our_server(),
+        Target::new("alone", 1.20, Reference::One("", Floor, Kind::Ours)).with_our_server(),
         Target::new("alone", 1.10, at(Raw)),
         Target::new("alone", 0.8, at(Curator)),
-        Target::new("alone", 1.0, Of::One("", Client::Etcd, Kind::Etcd)),
+        Target::new("alone", 1.0, Reference::One("", Client::Etcd, Kind::Etcd)),
         Target::cpu("alone", 0.6),
         Target::new("far", 1.05, at(Raw)),
-        Target::new("far", 1.0 / 1.25, Of::BestPeer),
+        Target::new("far", 1.0 / 1.25, Reference::BestPeer),
         Target::new("loop", 0.6, at(Floor)),
-        Target::new("few", 0.65, Of::BestPeer),
+        Target::new("few", 0.65, Reference::BestPeer),
         Target::new("many", 0.25, at(Curator)),
         Target::new("many", 0.4, at(ZookeeperClient)),
-        Target::new("most", 1.2, Of::One("many", Client::Zoolock, Kind::Apache)),
-        Target::new("most", 1.0, Of::NobodyElse),
+        Target::new("most", 1.2, Reference::One("many", Client::Zoolock, Kind::Apache)),
+        Target::new("most", 1.0, Reference::AllPeersFail),
         Target::new("locks", 1.0 / 0.9, at(Same)),
         Target::new("locks", 1.0 / 0.6, at(Raw)),
         Target::new("process", 1.0 / 50.0, at(Curator)),
         // A fifth of the published 3 ms.
-        Target::new("articles", 1.0, Of::Micros(600.0)),
+        Target::new("articles", 1.0, Reference::Micros(600.0)),
     ];
     for work in ["alone", "far", "loop", "few", "many", "most", "locks", "process", "articles"] {
         targets.push(Target::on_ours(work));
     }
-    targets.push(Target::new("tenure", 1e-2, Of::One("alone", Client::Redis, Kind::Redis)));
+    targets.push(Target::new("tenure", 1e-2, Reference::One("alone", Client::Redis, Kind::Redis)));
     for peer in [Curator, Client::WriteLock, ZookeeperClient, Client::Kazoo] {
-        targets.push(Target::new("tenure", 1e-3, Of::One("alone", peer, Kind::Apache)));
+        targets.push(Target::new("tenure", 1e-3, Reference::One("alone", peer, Kind::Apache)));
     }
     targets
 }

@@ -7,10 +7,10 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::client::Who;
+use super::client::ClientOnServer;
 use super::plan::{Figure, Work};
 use super::versions::versions;
-use crate::job::Taken;
+use crate::job::Measurement;
 use crate::process::machine;
 use crate::stats::{median, percentile, spread};
 use crate::{Outcome, page};
@@ -42,7 +42,7 @@ pub(super) struct Measured {
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct Entry {
     #[serde(flatten)]
-    pub(super) who: Who,
+    pub(super) who: ClientOnServer,
     /// The reason why the client failed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) failed: Option<String>,
@@ -104,11 +104,11 @@ impl Results {
     /// Begins a work. Replaces its old results, and keeps the order.
     pub(super) fn begin(&mut self, work: &Work, quick: bool, order: &[&str]) -> &mut Measured {
         self.works.retain(|old| old.name != work.name);
-        let entry = |&who: &Who| Entry { who, failed: None, rounds: Vec::new() };
+        let entry = |&who: &ClientOnServer| Entry { who, failed: None, rounds: Vec::new() };
         self.works.push(Measured {
             name: work.name.to_owned(),
             title: work.title.clone(),
-            figure: work.figure.says().to_owned(),
+            figure: work.figure.description().to_owned(),
             settings: work.job.settings(),
             cut_short: true,
             quick,
@@ -125,7 +125,7 @@ impl Results {
 }
 
 impl Measured {
-    pub(super) fn entry(&self, who: Who) -> Option<&Entry> {
+    pub(super) fn entry(&self, who: ClientOnServer) -> Option<&Entry> {
         self.entries.iter().find(|entry| entry.who == who)
     }
 }
@@ -160,8 +160,12 @@ impl Entry {
 }
 
 impl Round {
-    pub(super) fn new(taken: Taken, figure: Figure, second: Option<Taken>) -> Outcome<Self> {
-        let Taken { elapsed_ns, cpu_ns, joined_ns, turns, mut samples_ns } = taken;
+    pub(super) fn new(
+        measurement: Measurement,
+        figure: Figure,
+        second: Option<Measurement>,
+    ) -> Outcome<Self> {
+        let Measurement { elapsed_ns, cpu_ns, joined_ns, turns, mut samples_ns } = measurement;
         if turns == 0 || samples_ns.is_empty() {
             return Err("it did nothing".into());
         }

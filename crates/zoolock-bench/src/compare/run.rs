@@ -5,13 +5,13 @@ use std::time::Duration;
 use indicatif::ProgressBar;
 
 use super::Settings;
-use super::client::Who;
-use super::crew::Crew;
+use super::client::ClientOnServer;
 use super::fleet::Fleet;
 use super::plan::Work;
 use super::results::{Results, Round};
+use super::workers::Workers;
 use crate::Outcome;
-use crate::job::{Job, Taken};
+use crate::job::{Job, Measurement};
 
 /// The time in which the second process must end its last turn.
 const LEAVING: Duration = Duration::from_secs(60);
@@ -26,14 +26,14 @@ pub(super) async fn run(
     let all = super::plan::works(&settings.sizes(), settings.rtt);
     let order: Vec<&str> = all.iter().map(|work| work.name).collect();
     let mut stage = Stage {
-        crew: Crew::new()?,
+        workers: Workers::new()?,
         fleet: Fleet::new(settings.zoolock.clone(), settings.dir(), settings.rtt),
         jobs: 0,
         progress: progress.clone(),
     };
     for work in works {
         let measured = results.begin(work, settings.quick, &order);
-        if work.fresh {
+        if work.needs_own_server {
             // Idle servers of other works would disturb the measurement.
             stage.fleet.stop_all();
         }
@@ -56,7 +56,9 @@ pub(super) async fn run(
                     continue;
                 }
                 match stage.job(work, entry.who, work.job_of(entry.who)).await {
-                    Ok((taken, second)) => entry.rounds.push(Round::new(taken, work.figure, second)?),
+                    Ok((measurement, second)) => {
+                        entry.rounds.push(Round::new(measurement, work.figure, second)?)
+                    }
                     Err(error) => entry.failed = Some(error.to_string()),
                 }
             }
@@ -71,14 +73,14 @@ pub(super) async fn run(
 
 struct Stage {
     // Declared before the servers, so that the clients are dropped first.
-    crew: Crew,
+    workers: Workers,
     fleet: Fleet,
     jobs: usize,
     progress: ProgressBar,
 }
 
 impl Stage {
-    fn say(&self, work: &Work, who: Who, what: &str) {
+    fn say(&self, work: &Work, who: ClientOnServer, what: &str) {
         let message = format!("{}: {what}: {}", work.name, who.name());
         if self.progress.is_hidden() {
             eprintln!("{message}");
@@ -88,37 +90,47 @@ impl Stage {
     }
 
     /// Runs one job of a client. Runs a second process of the same client beside it if the work asks for one.
-    async fn job(&mut self, work: &Work, who: Who, job: Job) -> Outcome<(Taken, Option<Taken>)> {
-        let taken = self.attempt(work, who, job).await;
-        let trouble = self.fleet.trouble(who.server);
-        if work.fresh {
+    async fn job(
+        &mut self,
+        work: &Work,
+        who: ClientOnServer,
+        job: Job,
+    ) -> Outcome<(Measurement, Option<Measurement>)> {
+        let measurement = self.attempt(work, who, job).await;
+        let trouble = self.fleet.stop_if_failed(who.server);
+        if work.needs_own_server {
             self.fleet.stop(who.server);
-            self.crew.stop(who.client, 0);
+            self.workers.stop(who.client, 0);
         }
-        taken.map_err(|error| match trouble {
+        measurement.map_err(|error| match trouble {
             Some(trouble) => format!("{error}; {trouble}").into(),
             None => error,
         })
     }
 
-    async fn attempt(&mut self, work: &Work, who: Who, job: Job) -> Outcome<(Taken, Option<Taken>)> {
+    async fn attempt(
+        &mut self,
+        work: &Work,
+        who: ClientOnServer,
+        job: Job,
+    ) -> Outcome<(Measurement, Option<Measurement>)> {
         self.jobs += 1;
         // Short, because the bytes of watched paths are limited per session.
         let path = format!("/b/{}", self.jobs);
         let address = self.fleet.address(who.server, work.network).await?;
         let job = job.with("connect", address).with("path", &path);
-        if !work.visited {
-            self.crew.begin(who.client, 0, &job)?;
-            return Ok((self.crew.end(who.client, 0, work.limit).await?, None));
+        if !work.has_second_process {
+            self.workers.begin(who.client, 0, &job)?;
+            return Ok((self.workers.end(who.client, 0, work.limit).await?, None));
         }
-        let stop = self.crew.dir().join(format!("stop-{}", self.jobs));
+        let stop = self.workers.dir().join(format!("stop-{}", self.jobs));
         let visit = Job::new("visit").with("connect", address).with("path", format!("{path}-0"));
-        self.crew.begin(who.client, 1, &visit.with("stop", stop.display()))?;
-        self.crew.begin(who.client, 0, &job.with("stop", stop.display()))?;
-        let taken = self.crew.end(who.client, 0, work.limit).await;
+        self.workers.begin(who.client, 1, &visit.with("stop", stop.display()))?;
+        self.workers.begin(who.client, 0, &job.with("stop", stop.display()))?;
+        let measurement = self.workers.end(who.client, 0, work.limit).await;
         // A client that failed has not written the file.
         std::fs::write(&stop, "")?;
-        let second = self.crew.end(who.client, 1, LEAVING).await;
-        Ok((taken?, Some(second?)))
+        let second = self.workers.end(who.client, 1, LEAVING).await;
+        Ok((measurement?, Some(second?)))
     }
 }

@@ -28,7 +28,7 @@ pub(super) struct Sizes {
     pub(super) limit: Duration,
     pub(super) long_limit: Duration,
     /// Set if short works have more rounds.
-    pub(super) oftener: bool,
+    pub(super) more_rounds: bool,
 }
 
 impl Sizes {
@@ -47,7 +47,7 @@ impl Sizes {
             hold: Duration::from_millis(10),
             limit: Duration::from_secs(120),
             long_limit: Duration::from_secs(150),
-            oftener: true,
+            more_rounds: true,
         }
     }
 
@@ -66,7 +66,7 @@ impl Sizes {
             hold: Duration::from_millis(1),
             limit: Duration::from_secs(60),
             long_limit: Duration::from_secs(60),
-            oftener: false,
+            more_rounds: false,
         }
     }
 }

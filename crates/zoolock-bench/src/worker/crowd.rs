@@ -10,9 +10,9 @@ use tokio::task::JoinSet;
 
 use super::{Peer, cpu_ns, lock_of, ns};
 use crate::Outcome;
-use crate::job::{Fields, Taken};
+use crate::job::{Fields, Measurement};
 
-pub(super) async fn run<P: Peer>(fields: &Fields<'_>) -> Outcome<Taken> {
+pub(super) async fn run<P: Peer>(fields: &Fields<'_>) -> Outcome<Measurement> {
     let (address, path) = (fields.text("connect")?, fields.text("path")?);
     let (tasks, sessions): (usize, usize) = (fields.number("tasks")?, fields.number("sessions")?);
     let (turns, locks): (usize, usize) = (fields.number("turns")?, fields.number("locks")?);
@@ -23,7 +23,7 @@ pub(super) async fn run<P: Peer>(fields: &Fields<'_>) -> Outcome<Taken> {
     for _ in 0..sessions {
         peers.push(P::open(address).await?);
     }
-    let halls: Vec<Arc<Hall>> = paths.iter().map(|_| Arc::default()).collect();
+    let logs: Vec<Arc<HoldLog>> = paths.iter().map(|_| Arc::default()).collect();
     // A session of its own: etcd takes one lease for one holder, however often it acquires.
     let keeper = P::open(address).await?;
     let mut gates = Vec::new();
@@ -33,28 +33,28 @@ pub(super) async fn run<P: Peer>(fields: &Fields<'_>) -> Outcome<Taken> {
         gates.push((lock, held));
     }
     let (cpu, begun) = (cpu_ns(), Instant::now());
-    let mut share = false;
+    let mut is_shared = false;
     let mut crowd = JoinSet::new();
     for task in 0..tasks {
         let (at, peer) = (task % locks, &peers[task / locks % sessions]);
         let (lock, shared) = lock_of(peer, &paths[at], fields);
-        share |= shared;
-        crowd.spawn(member::<P>(lock, halls[at].clone(), turns, hold));
+        is_shared |= shared;
+        crowd.spawn(member::<P>(lock, logs[at].clone(), turns, hold));
     }
-    let places = if share { sessions } else { tasks / locks };
+    let queue_length = if is_shared { sessions } else { tasks / locks };
     tokio::select! {
-        queued = P::await_contenders(address, &paths, places + 1) => queued?,
+        queued = P::await_contenders(address, &paths, queue_length + 1) => queued?,
         ended = crowd.join_next() => {
             return Err(match ended {
                 Some(Ok(Err(error))) => error,
-                _ => "somebody had a turn before the gate was open".into(),
+                _ => "a task was granted the lock before the gate opened".into(),
             });
         }
     }
     let joined_ns = ns(begun.elapsed());
     let opened = Instant::now();
     for (at, (lock, held)) in gates.into_iter().enumerate() {
-        halls[at].leave(Instant::now());
+        logs[at].leave(Instant::now());
         P::release(&lock, held).await?;
     }
     while let Some(ended) = crowd.join_next().await {
@@ -69,20 +69,20 @@ pub(super) async fn run<P: Peer>(fields: &Fields<'_>) -> Outcome<Taken> {
         peer.close().await?;
     }
     let mut samples_ns = Vec::new();
-    for hall in &halls {
-        samples_ns.extend(hall.hand_overs()?);
+    for log in &logs {
+        samples_ns.extend(log.hand_overs()?);
     }
-    Ok(Taken { elapsed_ns, cpu_ns, joined_ns, turns: samples_ns.len() as u64, samples_ns })
+    Ok(Measurement { elapsed_ns, cpu_ns, joined_ns, turns: samples_ns.len() as u64, samples_ns })
 }
 
-async fn member<P: Peer>(lock: P::Lock, hall: Arc<Hall>, turns: usize, hold: Duration) -> Outcome<()> {
+async fn member<P: Peer>(lock: P::Lock, log: Arc<HoldLog>, turns: usize, hold: Duration) -> Outcome<()> {
     for _ in 0..turns {
         let held = P::acquire(&lock).await?;
-        hall.enter(Instant::now());
+        log.enter(Instant::now());
         if !hold.is_zero() {
             tokio::time::sleep(hold).await;
         }
-        hall.leave(Instant::now());
+        log.leave(Instant::now());
         P::release(&lock, held).await?;
     }
     Ok(())
@@ -90,7 +90,7 @@ async fn member<P: Peer>(lock: P::Lock, hall: Arc<Hall>, turns: usize, hold: Dur
 
 /// The log of all entries and exits.
 #[derive(Default)]
-struct Hall(Mutex<Vec<(Step, Instant)>>);
+struct HoldLog(Mutex<Vec<(Step, Instant)>>);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Step {
@@ -98,7 +98,7 @@ enum Step {
     Out,
 }
 
-impl Hall {
+impl HoldLog {
     fn enter(&self, now: Instant) {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).push((Step::In, now));
     }
@@ -112,7 +112,7 @@ impl Hall {
         let pairs = steps.windows(2).map(|pair| match (pair[0], pair[1]) {
             ((Step::Out, left), (Step::In, entered)) => Ok(Some(ns(entered - left))),
             ((Step::In, _), (Step::Out, _)) => Ok(None),
-            _ => Err("two were inside together".into()),
+            _ => Err("two tasks held the lock at once".into()),
         });
         pairs.filter_map(Outcome::transpose).collect()
     }
@@ -120,15 +120,15 @@ impl Hall {
 
 #[cfg(test)]
 mod tests {
-    use super::{Hall, Instant};
+    use super::{HoldLog, Instant};
 
     #[test]
-    fn two_inside_are_noticed() {
-        let (hall, now) = (Hall::default(), Instant::now());
-        hall.leave(now);
-        hall.enter(now);
-        assert_eq!(hall.hand_overs().expect("one after the other"), [0]);
-        hall.enter(now);
-        assert!(hall.hand_overs().is_err());
+    fn overlapping_holders_are_an_error() {
+        let (log, now) = (HoldLog::default(), Instant::now());
+        log.leave(now);
+        log.enter(now);
+        assert_eq!(log.hand_overs().expect("one after the other"), [0]);
+        log.enter(now);
+        assert!(log.hand_overs().is_err());
     }
 }

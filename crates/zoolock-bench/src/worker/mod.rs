@@ -4,13 +4,13 @@
 mod crowd;
 mod etcd;
 mod floor;
-mod ours;
 mod raw;
 mod redis_lock;
 mod session;
 mod solo;
 mod spread;
 mod zookeeper;
+mod zoolock_peer;
 
 use std::io::{BufRead as _, Write as _};
 use std::time::Duration;
@@ -18,7 +18,7 @@ use std::time::Duration;
 use zookeeper_client::{Acls, CreateMode};
 
 use crate::Outcome;
-use crate::job::{Fields, Taken};
+use crate::job::{Fields, Measurement};
 use session::Session;
 
 /// The session timeout, the same for all clients, so that all keep their sessions alive equally often.
@@ -51,9 +51,9 @@ pub(crate) fn run(client: Client) -> Outcome<()> {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
     for line in std::io::stdin().lock().lines() {
         let line = line?;
-        let taken = runtime.block_on(async {
+        let measurement = runtime.block_on(async {
             match client {
-                Client::Zoolock => work::<ours::Ours>(&line).await,
+                Client::Zoolock => work::<zoolock_peer::ZoolockPeer>(&line).await,
                 Client::Floor => work::<Session<floor::Floor>>(&line).await,
                 Client::Raw => work::<Session<raw::Raw>>(&line).await,
                 Client::Same => work::<Session<raw::Same<true>>>(&line).await,
@@ -63,8 +63,8 @@ pub(crate) fn run(client: Client) -> Outcome<()> {
                 Client::Redis => work::<redis_lock::Redis>(&line).await,
             }
         });
-        let answer = match taken {
-            Ok(taken) => taken.line(),
+        let answer = match measurement {
+            Ok(measurement) => measurement.line(),
             Err(error) => format!("failed {}", error.to_string().replace('\n', " ")),
         };
         writeln!(std::io::stdout(), "{answer}")?;
@@ -72,7 +72,7 @@ pub(crate) fn run(client: Client) -> Outcome<()> {
     Ok(())
 }
 
-async fn work<P: Peer>(line: &str) -> Outcome<Taken> {
+async fn work<P: Peer>(line: &str) -> Outcome<Measurement> {
     let (work, fields) = Fields::parse(line);
     match work {
         "solo" => solo::run::<P>(&fields).await,
@@ -105,8 +105,8 @@ trait Peer: Clone + Sized + Send + Sync + 'static {
     fn release(lock: &Self::Lock, held: Self::Held) -> impl Future<Output = Outcome<()>> + Send;
 
     /// Releases the lock without waiting, as the drop of a guard does.
-    fn let_go(_lock: &Self::Lock, _held: Self::Held) -> Outcome<()> {
-        waits_always()
+    fn release_without_waiting(_lock: &Self::Lock, _held: Self::Held) -> Outcome<()> {
+        no_unawaited_release()
     }
 
     fn close(self) -> impl Future<Output = Outcome<()>> + Send {
@@ -128,7 +128,7 @@ trait Peer: Clone + Sized + Send + Sync + 'static {
     }
 }
 
-fn waits_always() -> Outcome<()> {
+fn no_unawaited_release() -> Outcome<()> {
     Err("this client always waits for its releases".into())
 }
 

@@ -41,7 +41,7 @@ impl Peer for Redis {
         let mut set = redis::cmd("SET");
         set.arg(&lock.key).arg(TOKEN).arg("NX").arg("PX").arg(SESSION_TIMEOUT.as_secs() * 1_000);
         let done: Option<String> = set.query_async(&mut connection).await?;
-        done.map(|_| ()).ok_or_else(|| "somebody else has it".into())
+        done.map(|_| ()).ok_or_else(|| "another client holds it".into())
     }
 
     async fn release(lock: &Lock, (): ()) -> Outcome<()> {

@@ -2,7 +2,7 @@
 
 use std::marker::PhantomData;
 
-use super::{Peer, waits_always};
+use super::{Peer, no_unawaited_release};
 use crate::Outcome;
 
 /// The requests for a lock at `path`.
@@ -22,8 +22,8 @@ pub(super) trait Requests: Clone + Send + Sync + 'static {
         held: Self::Held,
     ) -> impl Future<Output = Outcome<()>> + Send;
 
-    fn let_go(_client: &Self::Client, _held: Self::Held) -> Outcome<()> {
-        waits_always()
+    fn release_without_waiting(_client: &Self::Client, _held: Self::Held) -> Outcome<()> {
+        no_unawaited_release()
     }
 }
 
@@ -50,7 +50,7 @@ impl<R: Requests> Peer for Session<R> {
         R::release(client, path, held).await
     }
 
-    fn let_go((client, _): &Self::Lock, held: R::Held) -> Outcome<()> {
-        R::let_go(client, held)
+    fn release_without_waiting((client, _): &Self::Lock, held: R::Held) -> Outcome<()> {
+        R::release_without_waiting(client, held)
     }
 }

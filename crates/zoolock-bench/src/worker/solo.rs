@@ -5,11 +5,11 @@ use std::time::{Duration, Instant};
 
 use super::{Peer, cpu_ns, lock_of, ns};
 use crate::Outcome;
-use crate::job::{Fields, Taken};
+use crate::job::{Fields, Measurement};
 
 /// Measures a client without other contenders. `release=drop` does not wait for the server's confirmation. With
 /// `rest_us=` there is a rest before each request, and the acquisition and the release are a sample each.
-pub(super) async fn run<P: Peer>(fields: &Fields<'_>) -> Outcome<Taken> {
+pub(super) async fn run<P: Peer>(fields: &Fields<'_>) -> Outcome<Measurement> {
     let (address, path) = (fields.text("connect")?, fields.text("path")?);
     let (count, warm): (usize, usize) = (fields.number("count")?, fields.number("warm")?);
     let dropped = fields.text("release")? == "drop";
@@ -41,16 +41,16 @@ pub(super) async fn run<P: Peer>(fields: &Fields<'_>) -> Outcome<Taken> {
     let (elapsed_ns, cpu_ns) = (ns(begun.elapsed()), cpu_ns() - cpu);
     drop(lock);
     peer.close().await?;
-    Ok(Taken { elapsed_ns, cpu_ns, joined_ns: 0, turns: count as u64, samples_ns })
+    Ok(Measurement { elapsed_ns, cpu_ns, joined_ns: 0, turns: count as u64, samples_ns })
 }
 
 async fn turn<P: Peer>(lock: &P::Lock, dropped: bool) -> Outcome<()> {
     let held = P::acquire(lock).await?;
-    if dropped { P::let_go(lock, held) } else { P::release(lock, held).await }
+    if dropped { P::release_without_waiting(lock, held) } else { P::release(lock, held).await }
 }
 
 /// Acquires beside a crowd, turn after turn, until the file `stop` exists. The samples are the waiting times.
-pub(super) async fn visit<P: Peer>(fields: &Fields<'_>) -> Outcome<Taken> {
+pub(super) async fn visit<P: Peer>(fields: &Fields<'_>) -> Outcome<Measurement> {
     let (address, path, stop) = (fields.text("connect")?, fields.text("path")?, fields.text("stop")?);
     P::prepare(address, &[path.to_owned()]).await?;
     let peer = P::open(address).await?;
@@ -66,5 +66,5 @@ pub(super) async fn visit<P: Peer>(fields: &Fields<'_>) -> Outcome<Taken> {
     let (elapsed_ns, cpu_ns) = (ns(begun.elapsed()), cpu_ns() - cpu);
     drop(lock);
     peer.close().await?;
-    Ok(Taken { elapsed_ns, cpu_ns, joined_ns: 0, turns: samples_ns.len() as u64, samples_ns })
+    Ok(Measurement { elapsed_ns, cpu_ns, joined_ns: 0, turns: samples_ns.len() as u64, samples_ns })
 }

@@ -7,11 +7,11 @@ use tokio::task::JoinSet;
 
 use super::{Peer, cpu_ns, ns};
 use crate::Outcome;
-use crate::job::{Fields, Taken};
+use crate::job::{Fields, Measurement};
 
 /// Acquires all locks, holds them for `hold_us=` if given, then releases them all. Their directories exist already. A
 /// sample is one acquisition beside all the others.
-pub(super) async fn run<P: Peer>(fields: &Fields<'_>) -> Outcome<Taken> {
+pub(super) async fn run<P: Peer>(fields: &Fields<'_>) -> Outcome<Measurement> {
     let (address, path) = (fields.text("connect")?, fields.text("path")?);
     let (locks, sessions): (usize, usize) = (fields.number("locks")?, fields.number("sessions")?);
     let hold = fields.number("hold_us").ok().map(Duration::from_micros);
@@ -49,5 +49,5 @@ pub(super) async fn run<P: Peer>(fields: &Fields<'_>) -> Outcome<Taken> {
     for peer in peers {
         peer.close().await?;
     }
-    Ok(Taken { elapsed_ns, cpu_ns, joined_ns: 0, turns: locks as u64, samples_ns })
+    Ok(Measurement { elapsed_ns, cpu_ns, joined_ns: 0, turns: locks as u64, samples_ns })
 }

@@ -25,7 +25,7 @@ impl Requests for Recipe {
         let prefix = LockPrefix::new_curator(path, "lock-")?;
         let held = client.lock(prefix, b"", Acls::anyone_all()).await?;
         let node = held.lock_path().to_owned();
-        // `release` and `let_go` do the work of the drop, where it can be awaited.
+        // `release` and `release_without_waiting` do the work of the drop, where it can be awaited.
         std::mem::forget(held);
         Ok(node)
     }
@@ -34,7 +34,7 @@ impl Requests for Recipe {
         Ok(client.delete(&held, None).await?)
     }
 
-    fn let_go(client: &Arc<Client>, held: String) -> Outcome<()> {
+    fn release_without_waiting(client: &Arc<Client>, held: String) -> Outcome<()> {
         // As its guard does: the request is sent, and the answer is not awaited.
         match client.delete(&held, None).now_or_never() {
             None | Some(Ok(())) => Ok(()),

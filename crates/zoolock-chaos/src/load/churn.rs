@@ -20,7 +20,7 @@ use crate::process::allow_files;
 /// Number of pairs that are opened at once.
 const AT_ONCE: usize = 16;
 /// Pause between two reports.
-const TELL: Duration = Duration::from_millis(200);
+const REPORT_INTERVAL: Duration = Duration::from_millis(200);
 
 /// The settings of a process.
 #[derive(Args, Debug)]
@@ -29,12 +29,12 @@ pub(crate) struct Settings {
     pub(crate) connect: String,
     #[arg(long)]
     pub(crate) pairs: usize,
-    /// Its locks are those from this number on.
+    /// Number of its first lock.
     #[arg(long)]
     pub(crate) first: usize,
     #[arg(long)]
     pub(crate) locks: usize,
-    /// Between two turns of a pair, on average.
+    /// Mean pause between two turns of a pair.
     #[arg(long)]
     pub(crate) pause_ms: u64,
     #[arg(long)]
@@ -91,19 +91,19 @@ impl Tally {
 }
 
 /// The tally that the pairs of a process share.
-pub(super) struct Board(Mutex<Tally>);
+pub(super) struct SharedTally(Mutex<Tally>);
 
-impl Board {
+impl SharedTally {
     pub(super) fn tally(&self) -> MutexGuard<'_, Tally> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn say(&self, phase: Phase) -> Outcome<()> {
+    fn set_phase(&self, phase: Phase) -> Outcome<()> {
         self.tally().phase = phase;
-        self.tell()
+        self.report()
     }
 
-    fn tell(&self) -> Outcome<()> {
+    fn report(&self) -> Outcome<()> {
         let line = serde_json::to_string(&*self.tally())?;
         Ok(writeln!(std::io::stdout().lock(), "{line}")?)
     }
@@ -113,46 +113,46 @@ impl Board {
 pub(crate) async fn churn(settings: Settings) -> Outcome<()> {
     allow_files();
     let mut orders = Orders::listen();
-    let board = Arc::new(Board(Mutex::default()));
-    board.say(Phase::Ready)?;
-    orders.expect("open").await?;
-    let pairs = open(&settings, &board).await?;
-    board.say(Phase::Open)?;
-    orders.expect("churn").await?;
+    let shared = Arc::new(SharedTally(Mutex::default()));
+    shared.set_phase(Phase::Ready)?;
+    orders.wait_for("open").await?;
+    let pairs = open(&settings, &shared).await?;
+    shared.set_phase(Phase::Open)?;
+    orders.wait_for("churn").await?;
     let (stop, stopped) = watch::channel(false);
     let mut working = JoinSet::new();
     for pair in pairs {
         working.spawn(pair.work(stopped.clone()));
     }
-    board.say(Phase::Churning)?;
-    let telling = tokio::spawn({
-        let board = board.clone();
+    shared.set_phase(Phase::Churning)?;
+    let reporting = tokio::spawn({
+        let shared = shared.clone();
         async move {
-            while board.tell().is_ok() {
-                sleep(TELL).await;
+            while shared.report().is_ok() {
+                sleep(REPORT_INTERVAL).await;
             }
         }
     });
-    orders.expect("stop").await?;
+    orders.wait_for("stop").await?;
     stop.send_replace(true);
     let mut pairs = Vec::new();
     while let Some(pair) = working.join_next().await {
         pairs.push(pair?);
     }
-    board.say(Phase::Idle)?;
-    orders.expect("close").await?;
+    shared.set_phase(Phase::Idle)?;
+    orders.wait_for("close").await?;
     let mut closing = JoinSet::new();
     pairs.into_iter().for_each(|pair| drop(closing.spawn(pair.close())));
     while let Some(closed) = closing.join_next().await {
         closed?;
     }
-    board.say(Phase::Closed)?;
-    let ended = orders.expect("end").await;
-    telling.abort();
+    shared.set_phase(Phase::Closed)?;
+    let ended = orders.wait_for("end").await;
+    reporting.abort();
     ended
 }
 
-async fn open(settings: &Settings, board: &Arc<Board>) -> Outcome<Vec<Pair>> {
+async fn open(settings: &Settings, shared: &Arc<SharedTally>) -> Outcome<Vec<Pair>> {
     let turns = Arc::new(Semaphore::new(AT_ONCE));
     let mut opening = JoinSet::new();
     for number in 0..settings.pairs {
@@ -160,11 +160,11 @@ async fn open(settings: &Settings, board: &Arc<Board>) -> Outcome<Vec<Pair>> {
         let locks = share(number)..share(number + 1);
         let seed = settings.seed ^ (settings.first + number) as u64;
         let pause = Duration::from_millis(settings.pause_ms);
-        let (connect, board) = (settings.connect.clone(), board.clone());
+        let (connect, shared) = (settings.connect.clone(), shared.clone());
         let (broken, turns) = (settings.broken, turns.clone());
         opening.spawn(async move {
             let _turn = turns.acquire_owned().await?;
-            Pair::open(connect, locks, pause, seed, broken, board).await
+            Pair::open(connect, locks, pause, seed, broken, shared).await
         });
     }
     let mut pairs = Vec::new();

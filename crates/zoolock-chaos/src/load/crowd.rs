@@ -12,7 +12,7 @@ use tokio::time::{Instant, sleep, timeout};
 use super::churn::{Phase, Tally};
 use super::{ARENAS, LOOK, SETTLED, Settings};
 use crate::Outcome;
-use crate::process::Having;
+use crate::process::ResourceUse;
 
 /// The processes. They end when this value is dropped.
 pub(super) struct Crowd {
@@ -55,7 +55,7 @@ impl Crowd {
             let mut child = command.spawn()?;
             let (Some(orders), Some(said), Some(pid)) = (child.stdin.take(), child.stdout.take(), child.id())
             else {
-                return Err("a process that was started just now is gone".into());
+                return Err("a client process ended at once".into());
             };
             let tally = Arc::new(Mutex::default());
             tokio::spawn(listen(said, tally.clone()));
@@ -68,7 +68,7 @@ impl Crowd {
         self.processes.len()
     }
 
-    pub(super) async fn tell(&mut self, order: &str) -> Outcome<()> {
+    pub(super) async fn send_order(&mut self, order: &str) -> Outcome<()> {
         for process in &mut self.processes {
             process.orders.write_all(format!("{order}\n").as_bytes()).await?;
         }
@@ -76,7 +76,7 @@ impl Crowd {
     }
 
     /// Waits until all processes have reached this phase.
-    pub(super) async fn all_say(&mut self, phase: Phase, patience: Duration) -> Outcome<()> {
+    pub(super) async fn wait_for_phase(&mut self, phase: Phase, patience: Duration) -> Outcome<()> {
         let deadline = Instant::now() + patience;
         loop {
             if self.processes.iter().all(|process| lock(&process.tally).phase >= phase) {
@@ -88,7 +88,7 @@ impl Crowd {
                 }
             }
             if Instant::now() > deadline {
-                return Err(format!("not all clients are {phase:?} after {patience:?}").into());
+                return Err(format!("not all clients reached {phase:?} after {patience:?}").into());
             }
             sleep(LOOK).await;
         }
@@ -100,14 +100,14 @@ impl Crowd {
         all
     }
 
-    pub(super) fn having(&self) -> Outcome<Having> {
+    pub(super) fn resources(&self) -> Outcome<ResourceUse> {
         let pids: Vec<u32> = self.processes.iter().map(|process| process.pid).collect();
-        Having::of_all(&pids)
+        ResourceUse::of_all(&pids)
     }
 
     /// Ends all processes.
     pub(super) async fn end(mut self) -> Outcome<()> {
-        self.tell("end").await?;
+        self.send_order("end").await?;
         for process in &mut self.processes {
             let status = timeout(SETTLED, process.child.wait()).await??;
             if !status.success() {

@@ -32,13 +32,13 @@ mod tests {
     }
 
     #[test]
-    fn what_rises_at_first_and_then_stays_is_flat() {
+    fn early_rise_is_no_growth() {
         let growth = growth(&points(|at| 100.0 * at.min(40.0))).expect("there is enough");
         assert!(growth.abs() < 1e-9, "{growth}");
     }
 
     #[test]
-    fn a_leak_is_the_part_that_it_adds() {
+    fn growth_is_relative_to_mean() {
         // From 150 to 200.
         let growth = growth(&points(|at| 100.0 + at)).expect("there is enough");
         assert!((growth - 50.0 / 175.0).abs() < 1e-9, "{growth}");
@@ -46,7 +46,7 @@ mod tests {
     }
 
     #[test]
-    fn a_saw_is_flat_and_a_rising_one_is_not() {
+    fn saw_tooth_is_flat_unless_it_rises() {
         let saw = |at: f64| 100.0 + at % 10.0;
         let flat = growth(&points(saw)).expect("there is enough");
         assert!(flat.abs() < TOLERANCE, "{flat}");
@@ -55,7 +55,7 @@ mod tests {
     }
 
     #[test]
-    fn little_says_nothing() {
+    fn too_little_data_is_none() {
         assert_eq!(growth(&[]), None);
         assert_eq!(growth(&points(|_| 1.0)[..10]), None);
         assert_eq!(growth(&points(|_| 0.0)), None);

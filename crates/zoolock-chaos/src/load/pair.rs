@@ -10,7 +10,7 @@ use tokio::time::{sleep, timeout};
 use zoolock::{Error, Guard, Zoolock};
 
 use super::Break;
-use super::churn::Board;
+use super::churn::SharedTally;
 
 /// Long enough for a slow ensemble. A lock that is not acquired in this time is an error.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -31,7 +31,7 @@ pub(super) struct Pair {
     pause: Duration,
     rng: Rng,
     broken: Option<Break>,
-    board: Arc<Board>,
+    shared: Arc<SharedTally>,
 }
 
 /// A kind of turn.
@@ -94,12 +94,12 @@ impl Pair {
         pause: Duration,
         seed: u64,
         broken: Option<Break>,
-        board: Arc<Board>,
+        shared: Arc<SharedTally>,
     ) -> crate::Outcome<Pair> {
         let (one, other) = (connect(&address).await?, connect(&address).await?);
-        board.tally().opened += 2;
+        shared.tally().opened += 2;
         let (next, rng) = (locks.start, Rng::with_seed(seed));
-        Ok(Pair { connect: address, one, other, locks, held: 0, next, pause, rng, broken, board })
+        Ok(Pair { connect: address, one, other, locks, held: 0, next, pause, rng, broken, shared })
     }
 
     /// Takes turn after turn, until the order to stop.
@@ -113,7 +113,7 @@ impl Pair {
             }
             let turn = Turn::some(&mut self.rng);
             let taken = self.take(turn).await;
-            let mut tally = self.board.tally();
+            let mut tally = self.shared.tally();
             match taken {
                 Ok(()) => *tally.turns.entry(turn.name().to_owned()).or_default() += 1,
                 Err(error) => {
@@ -149,7 +149,7 @@ impl Pair {
             _ => {}
         }
         let guard = mutex.lock_timeout(PATIENCE).await.map_err(|error| brief(&error))?;
-        self.is_held();
+        self.record_held();
         match turn {
             Turn::Dropped => {
                 sleep(hold).await;
@@ -157,11 +157,11 @@ impl Pair {
                 Ok(())
             }
             Turn::HandedOver => {
-                let letting_go = async {
+                let releasing = async {
                     sleep(hold).await;
                     release(guard).await
                 };
-                let (released, next) = tokio::join!(letting_go, waiting.lock_timeout(PATIENCE));
+                let (released, next) = tokio::join!(releasing, waiting.lock_timeout(PATIENCE));
                 released?;
                 release(next.map_err(|error| brief(&error))?).await
             }
@@ -200,10 +200,10 @@ impl Pair {
     }
 
     /// Counts the lock as held, and moves on to the next lock.
-    fn is_held(&mut self) {
+    fn record_held(&mut self) {
         if self.held < self.locks.len() {
             self.held += 1;
-            self.board.tally().locks += 1;
+            self.shared.tally().locks += 1;
         }
         self.next = if self.next + 1 < self.locks.end { self.next + 1 } else { self.locks.start };
     }
@@ -211,7 +211,7 @@ impl Pair {
     async fn reopen(&mut self) -> Result<(), String> {
         self.one.close().await;
         let fresh = connect(&self.connect).await.map_err(|error| brief(&error))?;
-        self.board.tally().opened += 1;
+        self.shared.tally().opened += 1;
         drop(std::mem::replace(&mut self.one, fresh));
         // The sessions change roles, so that each is replaced in turn.
         std::mem::swap(&mut self.one, &mut self.other);

@@ -80,7 +80,7 @@ impl Server {
 
     /// Returns the live bytes on the heap of the virtual machine, after it has collected its garbage. The memory of
     /// the process does not show them, because it has the whole heap from the start.
-    pub(super) async fn alive(&self) -> Outcome<Option<u64>> {
+    pub(super) async fn live_heap(&self) -> Outcome<Option<u64>> {
         let Server::Apache(_) = self else { return Ok(None) };
         let mut jcmd = Command::new("jcmd");
         jcmd.arg(self.pid()?.to_string()).arg("GC.class_histogram").kill_on_drop(true);
@@ -108,7 +108,7 @@ impl Server {
     }
 
     /// Waits until the counts satisfy `is_so`, at most for [`SETTLED`]. Returns the counts.
-    pub(super) async fn settles(&self, is_so: impl Fn(&Counts) -> bool) -> Outcome<Counts> {
+    pub(super) async fn wait_for_counts(&self, is_so: impl Fn(&Counts) -> bool) -> Outcome<Counts> {
         let deadline = Instant::now() + SETTLED;
         loop {
             let counts = self.counts().await?;

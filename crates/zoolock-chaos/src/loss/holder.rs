@@ -11,7 +11,7 @@ use clap::Args;
 use zoolock::{Guard, Zoolock};
 
 use super::Break;
-use super::words::Word;
+use super::holder_report::HolderReport;
 use crate::Outcome;
 use crate::clock::now;
 use crate::ensemble::TICK;
@@ -44,7 +44,7 @@ pub(crate) async fn connect(addresses: &str, session: Duration) -> Outcome<Zoolo
 pub(crate) async fn hold(settings: Settings) -> Outcome<()> {
     let zoolock = connect(&settings.connect, Duration::from_secs(settings.session)).await?;
     let guard = Arc::new(zoolock.mutex(&settings.lock).lock().await?);
-    say(&Word::Held { at: now() })?;
+    send(&HolderReport::Granted { at: now() })?;
     let done = Arc::new(AtomicBool::new(false));
     // A thread of its own, because a busy executor must not delay the reports.
     let looking = std::thread::spawn({
@@ -56,16 +56,16 @@ pub(crate) async fn hold(settings: Settings) -> Outcome<()> {
         async move {
             let why = guard.lost().await.to_string();
             // Fails only if the drill has ended.
-            let _ = say(&Word::Lost { at: now(), why });
+            let _ = send(&HolderReport::Lost { at: now(), why });
         }
     });
-    let told = Orders::listen().expect("end").await;
+    let ended = Orders::listen().wait_for("end").await;
     done.store(true, Ordering::Relaxed);
     let _ = looking.join();
     watching.abort();
     drop(guard);
     zoolock.close().await;
-    told
+    ended
 }
 
 /// Asks the guard again and again. The clock is read before: if the process is stopped in between, the lock was held at that
@@ -74,15 +74,15 @@ fn look(guard: &Guard, broken: Option<Break>, done: &AtomicBool) {
     while !done.load(Ordering::Relaxed) {
         let at = now();
         let valid = guard.is_valid() || broken == Some(Break::NeverLost);
-        if say(&Word::Looked { at, valid }).is_err() {
+        if send(&HolderReport::Checked { at, valid }).is_err() {
             return;
         }
         std::thread::sleep(LOOK);
     }
 }
 
-fn say(word: &Word) -> Outcome<()> {
-    let line = serde_json::to_string(word)?;
+fn send(report: &HolderReport) -> Outcome<()> {
+    let line = serde_json::to_string(report)?;
     // One write for each line.
     Ok(writeln!(std::io::stdout().lock(), "{line}")?)
 }

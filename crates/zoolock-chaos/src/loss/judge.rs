@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::Fault;
-use super::post::Record;
+use super::holder_process::Record;
 use crate::clock::seconds;
 
 /// The time after its deadline in which a command may still end.
@@ -34,7 +34,7 @@ pub(crate) struct Case {
 
 impl Case {
     /// Returns the last time at which the guard was valid.
-    pub(crate) fn last_belief(&self) -> Option<i64> {
+    pub(crate) fn last_valid(&self) -> Option<i64> {
         self.record.looks.iter().filter(|(_, valid)| *valid).map(|(at, _)| *at).max()
     }
 
@@ -51,7 +51,7 @@ impl Case {
 
     /// Returns the time from the last valid guard to the rival's grant. It is negative if they overlap.
     pub(crate) fn margin(&self) -> Option<i64> {
-        let end = if self.runs { self.record.dead } else { self.last_belief() };
+        let end = if self.runs { self.record.dead } else { self.last_valid() };
         Some(self.rival? - end?)
     }
 
@@ -70,16 +70,16 @@ impl Case {
                 found.push("the rival had the lock before anything happened".to_owned())
             }
             Some(rival) if self.runs => self.judge_command(rival, &mut found),
-            Some(rival) => self.judge_belief(rival, &mut found),
+            Some(rival) => self.judge_holder(rival, &mut found),
         }
         let who = if self.runs { "command" } else { "holder" };
         let (round, fault, lock) = (self.round, self.fault.name(), &self.lock);
         found.into_iter().map(|what| format!("round {round}, {fault}, {who} of {lock}: {what}")).collect()
     }
 
-    fn judge_belief(&self, rival: i64, found: &mut Vec<String>) {
+    fn judge_holder(&self, rival: i64, found: &mut Vec<String>) {
         let after = |at: i64| seconds(at - self.struck);
-        match self.last_belief() {
+        match self.last_valid() {
             Some(at) if at > rival => found.push(format!(
                 "its guard was valid {:.3} s after the fault, and its rival had the lock at {:.3} s",
                 after(at),
@@ -98,9 +98,9 @@ impl Case {
             }
         }
         match &self.record.lost {
-            None => found.push("was never told that the lock is lost".to_owned()),
+            None => found.push("did not notice the loss".to_owned()),
             Some((at, why)) if *at > rival && self.continued.is_none() => found.push(format!(
-                "was told {:.3} s after the fault ({why}), and its rival had the lock at {:.3} s",
+                "noticed the loss {:.3} s after the fault ({why}), and its rival had the lock at {:.3} s",
                 after(*at),
                 after(rival)
             )),
@@ -110,21 +110,21 @@ impl Case {
 
     fn judge_command(&self, rival: i64, found: &mut Vec<String>) {
         let Some(dead) = self.record.dead else {
-            found.push("lives".to_owned());
+            found.push("is still running".to_owned());
             return;
         };
         // The longest lease is eleven twelfths of the session timeout.
         let deadline = self.fault.granted() * 11 / 12 + SLACK;
         let after = |at: i64| seconds(at - self.struck);
         if dead < self.struck {
-            found.push("was dead before anything happened".to_owned());
+            found.push("ended before anything happened".to_owned());
         }
         if dead - self.struck > nanos(deadline) {
-            found.push(format!("was dead after {:.3} s, later than {deadline:?}", after(dead)));
+            found.push(format!("ended after {:.3} s, later than {deadline:?}", after(dead)));
         }
         if dead > rival {
             let (dead, rival) = (after(dead), after(rival));
-            found.push(format!("was dead after {dead:.3} s, and its rival had the lock at {rival:.3} s"));
+            found.push(format!("ended after {dead:.3} s, and its rival had the lock at {rival:.3} s"));
         }
         if self.exit != Some(LOST) {
             found.push(format!("zoolock run ended with {:?} and not with {LOST}", self.exit));
@@ -199,9 +199,9 @@ mod tests {
     fn late_or_missing_notice_is_found() {
         let mut case = good(Fault::Cut);
         case.record.lost = Some((107 * SECOND, "why".to_owned()));
-        finds(&case, "was told 7.000 s");
+        finds(&case, "noticed the loss 7.000 s");
         case.record.lost = None;
-        finds(&case, "never told");
+        finds(&case, "did not notice the loss");
     }
 
     #[test]
@@ -233,16 +233,16 @@ mod tests {
     fn command_that_outlives_its_deadline_is_found() {
         let mut case = command();
         (case.record.dead, case.rival) = (Some(1058 * SECOND / 10), Some(107 * SECOND));
-        finds(&case, "was dead after 5.800 s, later than 5.7s");
+        finds(&case, "ended after 5.800 s, later than 5.7s");
         case.fault = Fault::Shortened;
         (case.record.dead, case.rival) = (Some(1021 * SECOND / 10), Some(103 * SECOND));
-        finds(&case, "was dead after 2.100 s, later than 2.03");
+        finds(&case, "ended after 2.100 s, later than 2.03");
         case = command();
         case.rival = Some(1039 * SECOND / 10);
         finds(&case, "its rival had the lock at 3.900 s");
         case = command();
         case.record.dead = None;
-        finds(&case, "lives");
+        finds(&case, "is still running");
         case = command();
         case.exit = Some(0);
         finds(&case, "and not with 70");

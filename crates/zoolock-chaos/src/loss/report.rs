@@ -72,7 +72,7 @@ pub(super) fn json(seed: u64, cases: &[Case], violations: &[String]) -> Outcome<
                 "fault": case.fault, "round": case.round, "lock": case.lock, "run": case.runs,
                 "held": after(case.record.held),
                 "looks": case.record.looks.len(),
-                "last_belief": after(case.last_belief()),
+                "last_belief": after(case.last_valid()),
                 "continued": after(case.continued),
                 "lost": after(lost.map(|(at, _)| *at)),
                 "why": lost.map(|(_, why)| why),

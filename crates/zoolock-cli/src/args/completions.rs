@@ -9,13 +9,13 @@ use crate::args::Args;
 /// Returns the script for one shell.
 pub(crate) fn script(shell: Shell) -> String {
     let mut text = Vec::new();
-    clap_complete::generate(shell, &mut shown(&Args::command()), "zoolock", &mut text);
+    clap_complete::generate(shell, &mut without_hidden(&Args::command()), "zoolock", &mut text);
     String::from_utf8(text).expect("names and help are text")
 }
 
 /// Copies the command without the flags and subcommands that `--help` hides. clap would complete them, and
 /// cannot remove them from a command.
-fn shown(command: &Command) -> Command {
+fn without_hidden(command: &Command) -> Command {
     let (hidden, args): (Vec<&Arg>, Vec<&Arg>) = command.get_arguments().partition(|arg| arg.is_hide_set());
     let args = args.into_iter().cloned().map(|arg| {
         if hidden.is_empty() {
@@ -24,7 +24,7 @@ fn shown(command: &Command) -> Command {
         // A flag must not refer to a removed flag. In a script, such a reference would only hide flags.
         arg.conflicts_with(Resettable::Reset).required_unless_present(Resettable::Reset)
     });
-    let commands = command.get_subcommands().filter(|command| !command.is_hide_set()).map(shown);
+    let commands = command.get_subcommands().filter(|command| !command.is_hide_set()).map(without_hidden);
     let shown = Command::new(command.get_name().to_owned())
         .about(command.get_about().cloned().unwrap_or_default())
         .args(args)
@@ -42,7 +42,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_hidden_is_not_completed() {
+    fn hidden_flags_are_not_completed() {
         for shell in Shell::value_variants() {
             let script = script(*shell);
             for word in ["run", "revoke", "--on-busy-exit", "--tls-client-ca"] {

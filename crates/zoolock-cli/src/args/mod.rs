@@ -149,7 +149,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_definition_is_consistent() {
+    fn definition_is_consistent() {
         Args::command().debug_assert();
     }
 

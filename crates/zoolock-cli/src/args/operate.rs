@@ -45,7 +45,7 @@ pub(crate) struct BreakArgs {
 }
 
 const RESIZE_HELP: &str = "\
-Holders keep their permits. From now on, clients that come with another --permits are refused.";
+Holders keep their permits. From now on, clients with another --permits are refused.";
 
 /// `zoolock resize`.
 #[derive(Debug, ClapArgs)]

@@ -78,11 +78,11 @@ pub(crate) struct KindArgs {
     #[arg(long, value_name = "K", requires = "permits", conflicts_with_all = ["shared", "write"], default_value_t = 1)]
     pub(crate) take: u32,
 
-    /// Note in the lock when we begin, so that the next holder knows if we die: its ZOOLOCK_PREVIOUS is "crashed"
+    /// Record the grant in the lock, so that the next holder detects a crash: its ZOOLOCK_PREVIOUS is "crashed"
     #[arg(long, conflicts_with_all = ["shared", "permits"])]
     pub(crate) crash_detection: bool,
 
-    /// Wait this long before we begin, unless the last holder left cleanly
+    /// Time to wait before the grant, unless the previous holder released the lock
     #[arg(long, value_name = "TIME", allow_hyphen_values = true, conflicts_with = "permits")]
     pub(crate) lock_delay: Option<String>,
 }

@@ -16,7 +16,7 @@ pub(crate) fn now() -> Duration {
 }
 
 /// Returns a deadline on this clock. A pause of this process between the two reads makes the result earlier, never later.
-pub(crate) fn at(deadline: zoolock::Deadline) -> Duration {
+pub(crate) fn boot_time_of(deadline: zoolock::Deadline) -> Duration {
     let now = now();
     now + deadline.remaining()
 }

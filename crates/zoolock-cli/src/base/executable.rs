@@ -23,7 +23,7 @@ pub(crate) fn check(program: &OsStr) -> Result<(), Failure> {
     }
     let mut nearest = Problem::NotFound;
     for path in candidates(program) {
-        match look(&path) {
+        match check_file(&path) {
             Ok(()) => return Ok(()),
             Err(Problem::NotFound) => {}
             Err(problem) => nearest = problem,
@@ -34,7 +34,7 @@ pub(crate) fn check(program: &OsStr) -> Result<(), Failure> {
 
 /// Returns the file that `execvp` runs.
 fn find(program: &OsStr) -> Option<PathBuf> {
-    candidates(program).into_iter().find(|path| look(path).is_ok())
+    candidates(program).into_iter().find(|path| check_file(path).is_ok())
 }
 
 /// Returns the paths that `execvp` tries.
@@ -75,7 +75,7 @@ impl Problem {
     }
 }
 
-fn look(path: &Path) -> Result<(), Problem> {
+fn check_file(path: &Path) -> Result<(), Problem> {
     match std::fs::metadata(path) {
         Ok(metadata) if metadata.is_dir() => Err(Problem::Directory),
         Ok(_) => access(path, Access::EXEC_OK).map_err(|_| Problem::NotExecutable),
@@ -85,7 +85,7 @@ fn look(path: &Path) -> Result<(), Problem> {
 }
 
 /// Returns the failure for an attempt to execute `program` that ended with `error`.
-pub(crate) fn failed(program: &OsStr, error: std::io::Error) -> Failure {
+pub(crate) fn exec_failure(program: &OsStr, error: std::io::Error) -> Failure {
     // A limit or a lack of memory. The program may be fine.
     let lacking = [Errno::AGAIN, Errno::MFILE, Errno::NFILE, Errno::NOMEM];
     if Errno::from_io_error(&error).is_some_and(|errno| lacking.contains(&errno)) {
@@ -96,7 +96,7 @@ pub(crate) fn failed(program: &OsStr, error: std::io::Error) -> Failure {
         _ => Exit::NOT_EXECUTABLE,
     };
     let cause = match error.raw_os_error().map(Errno::from_raw_os_error) {
-        Some(Errno::NOENT | Errno::ACCESS) => cause(program),
+        Some(Errno::NOENT | Errno::ACCESS) => exec_failure_cause(program),
         _ => None,
     };
     let cause = cause.unwrap_or_else(|| error.to_string());
@@ -104,7 +104,7 @@ pub(crate) fn failed(program: &OsStr, error: std::io::Error) -> Failure {
 }
 
 /// Returns the reason why the system does not execute a program that exists and is executable.
-fn cause(program: &OsStr) -> Option<String> {
+fn exec_failure_cause(program: &OsStr) -> Option<String> {
     let path = find(program)?;
     let mut start = [0; 256];
     let read = std::fs::File::open(&path).and_then(|mut file| file.read(&mut start)).ok()?;
@@ -122,7 +122,7 @@ fn cause(program: &OsStr) -> Option<String> {
     }
     let interpreter = line.split(|byte| byte.is_ascii_whitespace()).find(|word| !word.is_empty())?;
     let interpreter = Path::new(OsStr::from_bytes(interpreter));
-    let problem = match look(interpreter) {
+    let problem = match check_file(interpreter) {
         Err(Problem::NotFound) => "is missing",
         Err(Problem::Directory | Problem::NotExecutable) => "cannot be executed",
         Ok(()) => return None,
@@ -145,7 +145,7 @@ mod tests {
 
     #[test]
     fn lack_of_a_resource_is_not_an_error_of_the_program() {
-        let code = |errno: Errno| failed(OsStr::new("job"), errno.into()).exit.number();
+        let code = |errno: Errno| exec_failure(OsStr::new("job"), errno.into()).exit.number();
         assert_eq!([code(Errno::NOENT), code(Errno::ACCESS)], [127, 126]);
         for errno in [Errno::AGAIN, Errno::MFILE, Errno::NFILE, Errno::NOMEM] {
             assert_eq!(code(errno), 69, "{errno}");
@@ -164,15 +164,15 @@ mod tests {
         ] {
             std::fs::write(&script, content).expect("file written");
             std::fs::set_permissions(&script, PermissionsExt::from_mode(0o755)).expect("mode set");
-            let message = failed(script.as_os_str(), errno.into()).to_string();
+            let message = exec_failure(script.as_os_str(), errno.into()).to_string();
             assert!(message.contains(cause) && message.contains("script"), "{message}");
         }
-        let message = failed(OsStr::new("/no/such/file"), Errno::NOENT.into()).to_string();
+        let message = exec_failure(OsStr::new("/no/such/file"), Errno::NOENT.into()).to_string();
         assert!(message.contains("No such file"), "{message}");
     }
 
     #[test]
-    fn what_cannot_run_is_told_apart() {
+    fn missing_is_127_and_not_executable_is_126() {
         assert_eq!(code("sh"), 0);
         assert_eq!(code("/bin/sh"), 0);
         assert_eq!(code("no-such-command-anywhere"), 127);

@@ -120,7 +120,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_signal_is_reported_as_a_shell_does() {
+    fn signal_exit_code_is_that_of_a_shell() {
         assert_eq!(Exit::signal(Signal::INT).number(), 130);
         assert_eq!(Exit::signal(Signal::KILL).number(), 137);
         assert_eq!(Exit::signal(Signal::TERM).number(), 143);

@@ -61,7 +61,7 @@ fn wait_for_end_of_input() -> bool {
     let is_terminal = isatty(&stdin);
     let mut buffer = [0; 4096];
     loop {
-        if is_terminal && !Terminal::open().is_some_and(|terminal| terminal.is_ours()) {
+        if is_terminal && !Terminal::open().is_some_and(|terminal| terminal.is_foreground()) {
             // A read in the background would stop this process, and with it the renewal of the lease.
             std::thread::sleep(Duration::from_millis(500));
             continue;

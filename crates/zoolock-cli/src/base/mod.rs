@@ -9,9 +9,9 @@ pub(crate) mod inherited;
 pub(crate) mod input;
 pub(crate) mod proc;
 pub(crate) mod rates;
-#[cfg(test)]
-pub(crate) mod sample;
+pub(crate) mod reporter;
 pub(crate) mod signals;
 pub(crate) mod start;
-pub(crate) mod talk;
 pub(crate) mod terminal;
+#[cfg(test)]
+pub(crate) mod test_snapshots;

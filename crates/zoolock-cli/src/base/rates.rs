@@ -6,19 +6,19 @@ use std::time::Duration;
 use zoolock::Snapshot;
 
 /// Time constant of the average: older hand-overs hardly count.
-const MEMORY: Duration = Duration::from_secs(10);
+const TIME_CONSTANT: Duration = Duration::from_secs(10);
 /// Smallest rate above zero. The screen shows two decimals.
-const LEAST: f64 = 0.005;
+const MIN_RATE: f64 = 0.005;
 
 /// The holder of a lock in one read.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Look<'a> {
+pub(crate) struct HolderRead<'a> {
     pub(crate) path: &'a str,
     /// Token and znode name of the first holder; `None` if the lock is free or cannot be read.
     pub(crate) holder: Option<(&'a str, &'a str)>,
 }
 
-impl<'a> Look<'a> {
+impl<'a> HolderRead<'a> {
     /// Returns the holder in a snapshot.
     pub(crate) fn of(lock: &'a Snapshot) -> Self {
         let holder = lock.holder.as_ref();
@@ -50,24 +50,24 @@ struct Seen {
 
 impl Rates {
     /// Records a read of all locks, and forgets all other locks. `now` comes from a monotonic clock.
-    pub(crate) fn survey<'a>(&mut self, now: Duration, looks: impl IntoIterator<Item = Look<'a>>) {
+    pub(crate) fn record_all<'a>(&mut self, now: Duration, reads: impl IntoIterator<Item = HolderRead<'a>>) {
         let mut before = std::mem::take(&mut self.seen);
-        for look in looks {
+        for read in reads {
             // The strings are reused: most locks have the same path and holder as in the last read.
-            let (path, mut seen) = match before.remove_entry(look.path) {
+            let (path, mut seen) = match before.remove_entry(read.path) {
                 Some((path, seen)) => (path, Some(seen)),
-                None => (look.path.to_owned(), None),
+                None => (read.path.to_owned(), None),
             };
-            take_in(&mut seen, now, look);
+            update(&mut seen, now, read);
             self.seen.extend(seen.map(|seen| (path, seen)));
         }
     }
 
     /// Records a read of one lock.
-    pub(crate) fn look(&mut self, now: Duration, look: Look<'_>) {
-        let mut seen = self.seen.remove(look.path);
-        take_in(&mut seen, now, look);
-        self.seen.extend(seen.map(|seen| (look.path.to_owned(), seen)));
+    pub(crate) fn record(&mut self, now: Duration, read: HolderRead<'_>) {
+        let mut seen = self.seen.remove(read.path);
+        update(&mut seen, now, read);
+        self.seen.extend(seen.map(|seen| (read.path.to_owned(), seen)));
     }
 
     /// Returns the hand-overs per second of a lock, or `None` before its second read.
@@ -76,11 +76,11 @@ impl Rates {
     }
 }
 
-fn take_in(seen: &mut Option<Seen>, now: Duration, look: Look<'_>) {
+fn update(seen: &mut Option<Seen>, now: Duration, read: HolderRead<'_>) {
     let Some(seen) = seen else {
         *seen = Some(Seen {
-            token: look.holder.map(|(token, _)| token.to_owned()),
-            number: look.holder.and_then(|(_, node)| number(node)),
+            token: read.holder.map(|(token, _)| token.to_owned()),
+            number: read.holder.and_then(|(_, node)| number(node)),
             at: now,
             rate: None,
         });
@@ -91,7 +91,7 @@ fn take_in(seen: &mut Option<Seen>, now: Duration, look: Look<'_>) {
         return;
     }
     let mut count = 0;
-    if let Some((token, node)) = look.holder
+    if let Some((token, node)) = read.holder
         && seen.token.as_deref() != Some(token)
     {
         let number = number(node);
@@ -104,9 +104,9 @@ fn take_in(seen: &mut Option<Seen>, now: Duration, look: Look<'_>) {
         seen.number = number;
     }
     let rate = f64::from(count) / passed;
-    let weight = 1.0 - (-passed / MEMORY.as_secs_f64()).exp();
+    let weight = 1.0 - (-passed / TIME_CONSTANT.as_secs_f64()).exp();
     let rate = seen.rate.map_or(rate, |before| before + (rate - before) * weight);
-    seen.rate = Some(if rate < LEAST { 0.0 } else { rate });
+    seen.rate = Some(if rate < MIN_RATE { 0.0 } else { rate });
     seen.at = now;
 }
 
@@ -122,35 +122,35 @@ mod tests {
 
     const X: &str = "/locks/x";
 
-    fn held(token: &'static str, node: &'static str) -> Look<'static> {
-        Look { path: X, holder: Some((token, node)) }
+    fn held(token: &'static str, node: &'static str) -> HolderRead<'static> {
+        HolderRead { path: X, holder: Some((token, node)) }
     }
 
-    const FREE: Look<'static> = Look { path: X, holder: None };
+    const FREE: HolderRead<'static> = HolderRead { path: X, holder: None };
 
     fn second(n: u64) -> Duration {
         Duration::from_secs(n)
     }
 
     #[test]
-    fn one_look_says_nothing_and_the_second_counts_the_numbers() {
+    fn rate_needs_two_reads() {
         let mut rates = Rates::default();
-        rates.survey(second(1), [held("0.1", "a-lock-0000000007")]);
+        rates.record_all(second(1), [held("0.1", "a-lock-0000000007")]);
         assert_eq!(rates.of(X), None);
-        rates.survey(second(3), [held("0.9", "a-lock-0000000012")]);
+        rates.record_all(second(3), [held("0.9", "a-lock-0000000012")]);
         assert_eq!(rates.of(X), Some(2.5));
         assert_eq!(rates.of("/locks/y"), None);
     }
 
     #[test]
-    fn who_holds_on_hands_nothing_over_and_the_rate_goes_down_to_nothing() {
+    fn rate_falls_to_zero_without_hand_overs() {
         let mut rates = Rates::default();
-        rates.look(second(0), held("0.1", "a-lock-0000000007"));
-        rates.look(second(1), held("0.2", "a-lock-0000000008"));
+        rates.record(second(0), held("0.1", "a-lock-0000000007"));
+        rates.record(second(1), held("0.2", "a-lock-0000000008"));
         assert_eq!(rates.of(X), Some(1.0));
         let mut last = 1.0;
         for n in 2..60 {
-            rates.look(second(n), held("0.2", "a-lock-0000000008"));
+            rates.record(second(n), held("0.2", "a-lock-0000000008"));
             let rate = rates.of(X).expect("was seen twice");
             assert!(rate < last || rate == 0.0, "{rate} after {last}");
             last = rate;
@@ -159,35 +159,35 @@ mod tests {
     }
 
     #[test]
-    fn a_steady_rate_is_told_as_it_is() {
+    fn steady_rate_is_exact() {
         let mut rates = Rates::default();
         let nodes: Vec<_> = (0..50).map(|n| (format!("0.{n}"), format!("a-lock-{:010}", n * 4))).collect();
         for (n, (token, node)) in (0..).zip(&nodes) {
-            rates.look(second(n), Look { path: X, holder: Some((token, node)) });
+            rates.record(second(n), HolderRead { path: X, holder: Some((token, node)) });
         }
         let rate = rates.of(X).expect("was seen often");
         assert!((rate - 4.0).abs() < 1e-9, "{rate}");
     }
 
     #[test]
-    fn a_lock_that_is_free_in_between_is_handed_over_all_the_same() {
+    fn hand_over_counts_after_a_free_moment() {
         let mut rates = Rates::default();
-        rates.look(second(0), held("0.1", "a-lock-0000000007"));
-        rates.look(second(1), FREE);
+        rates.record(second(0), held("0.1", "a-lock-0000000007"));
+        rates.record(second(1), FREE);
         assert_eq!(rates.of(X), Some(0.0));
-        rates.look(second(2), held("0.5", "a-lock-0000000008"));
+        rates.record(second(2), held("0.5", "a-lock-0000000008"));
         assert!(rates.of(X).expect("was seen") > 0.0);
     }
 
     #[test]
-    fn names_without_numbers_and_numbers_that_begin_again_count_once() {
+    fn missing_or_restarted_numbers_count_once() {
         let mut rates = Rates::default();
-        rates.look(second(0), held("0.1", "0a1b2c"));
-        rates.look(second(1), held("0.2", "0a1b2d"));
+        rates.record(second(0), held("0.1", "0a1b2c"));
+        rates.record(second(1), held("0.2", "0a1b2d"));
         assert_eq!(rates.of(X), Some(1.0));
         let mut rates = Rates::default();
-        rates.look(second(0), held("0.1", "a-lock-0000009000"));
-        rates.look(second(2), held("0.2", "a-lock-0000000000"));
+        rates.record(second(0), held("0.1", "a-lock-0000009000"));
+        rates.record(second(2), held("0.2", "a-lock-0000000000"));
         assert_eq!(rates.of(X), Some(0.5));
         assert_eq!(number("-0000000012"), Some(12));
         assert_eq!(number("a\u{e9}000000012"), None);
@@ -195,19 +195,19 @@ mod tests {
     }
 
     #[test]
-    fn locks_that_are_gone_are_forgotten() {
+    fn missing_locks_are_forgotten() {
         let mut rates = Rates::default();
-        rates.survey(second(0), [held("0.1", "a-lock-0000000001")]);
-        rates.survey(second(1), []);
-        rates.survey(second(2), [held("0.2", "a-lock-0000000002")]);
+        rates.record_all(second(0), [held("0.1", "a-lock-0000000001")]);
+        rates.record_all(second(1), []);
+        rates.record_all(second(2), [held("0.2", "a-lock-0000000002")]);
         assert_eq!(rates.of(X), None);
     }
 
     #[test]
-    fn two_looks_at_the_same_moment_are_one() {
+    fn reads_at_the_same_time_count_once() {
         let mut rates = Rates::default();
-        rates.look(second(1), held("0.1", "a-lock-0000000001"));
-        rates.look(second(1), held("0.2", "a-lock-0000000002"));
+        rates.record(second(1), held("0.1", "a-lock-0000000001"));
+        rates.record(second(1), held("0.2", "a-lock-0000000002"));
         assert_eq!(rates.of(X), None);
     }
 }

@@ -7,7 +7,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc;
 
 use crate::base::exit::Failure;
-use crate::base::talk::Talk;
+use crate::base::reporter::Reporter;
 use crate::base::terminal::Terminal;
 
 /// The signals that ask a process to end, and USR1 and USR2, which CMD may use.
@@ -94,7 +94,7 @@ pub(crate) struct ServerSignals<'a> {
     signals: Signals,
     /// Set if the server had a controlling terminal when it started. After a hang-up the terminal cannot be opened.
     has_terminal: bool,
-    talk: &'a Talk,
+    reporter: &'a Reporter,
 }
 
 impl<'a> ServerSignals<'a> {
@@ -102,11 +102,11 @@ impl<'a> ServerSignals<'a> {
     ///
     /// # Errors
     /// The system refuses it.
-    pub(crate) fn listen(talk: &'a Talk) -> Result<Self, Failure> {
+    pub(crate) fn listen(reporter: &'a Reporter) -> Result<Self, Failure> {
         let mut signals = Signals::listen().map_err(|error| Failure::unavailable(error.to_string()))?;
         // A write beyond the limit on file sizes then fails as on a full disk, and is reported.
         let _ = signals.also(Signal::XFSZ);
-        Ok(Self { signals, has_terminal: Terminal::open().is_some(), talk })
+        Ok(Self { signals, has_terminal: Terminal::open().is_some(), reporter })
     }
 
     /// Listens for TERM, also if this process was started to ignore it.
@@ -125,7 +125,7 @@ impl<'a> ServerSignals<'a> {
             if signal != Signal::HUP || self.has_terminal {
                 return signal;
             }
-            self.talk.note("ignored HUP: the server has no terminal; send TERM to stop it");
+            self.reporter.note("ignored HUP: the server has no terminal; send TERM to stop it");
         }
     }
 }

@@ -3,7 +3,7 @@
 use zoolock_client::RAISE_THREAD_LIMIT;
 
 use crate::base::exit::Failure;
-use crate::base::talk::Talk;
+use crate::base::reporter::Reporter;
 
 /// Calls `start`, in which a library starts threads. If the system refuses a thread, the library panics, and tokio then
 /// waits for ever for its other threads. So the process exits at the panic.
@@ -11,7 +11,7 @@ pub(crate) fn starting_threads<T>(start: impl FnOnce() -> T) -> T {
     std::panic::set_hook(Box::new(|panic| {
         let why = panic.payload().downcast_ref::<String>().map_or("the system refuses it", String::as_str);
         let failure = Failure::unavailable(format!("cannot start a thread: {why}; {RAISE_THREAD_LIMIT}"));
-        Talk::plain().error(&failure);
+        Reporter::plain().error(&failure);
         std::process::exit(failure.exit.number().into());
     }));
     let started = start();

@@ -23,23 +23,23 @@ impl Terminal {
     }
 
     /// Returns whether the process group of this process is in the foreground.
-    pub(crate) fn is_ours(&self) -> bool {
-        self.belongs_to(getpgrp())
+    pub(crate) fn is_foreground(&self) -> bool {
+        self.is_foreground_group(getpgrp())
     }
 
     /// Returns whether `group` is in the foreground.
-    pub(crate) fn belongs_to(&self, group: Pid) -> bool {
+    pub(crate) fn is_foreground_group(&self, group: Pid) -> bool {
         tcgetpgrp(&self.tty).is_ok_and(|foreground| foreground == group)
     }
 
-    /// Puts `group` in the foreground. The caller has TTOU blocked ([`survive_output_stop`]).
-    pub(crate) fn give(&self, group: Pid) -> io::Result<()> {
+    /// Puts `group` in the foreground. The caller has TTOU blocked ([`block_ttou`]).
+    pub(crate) fn set_foreground(&self, group: Pid) -> io::Result<()> {
         Ok(tcsetpgrp(&self.tty, group)?)
     }
 
     /// Puts the process group of this process in the foreground, if `group` is there now.
-    pub(crate) fn take_back(&self, group: Pid) {
-        if self.belongs_to(group) {
+    pub(crate) fn restore_foreground(&self, group: Pid) {
+        if self.is_foreground_group(group) {
             // This fails only if the terminal was closed.
             let _ = tcsetpgrp(&self.tty, getpgrp());
         }
@@ -48,7 +48,7 @@ impl Terminal {
     /// Restores the recorded modes, which a killed command could not do. Does nothing in the background.
     pub(crate) fn restore_modes(&self) {
         if let Some(modes) = &self.modes
-            && self.is_ours()
+            && self.is_foreground()
         {
             let _ = tcsetattr(&self.tty, OptionalActions::Drain, modes);
         }
@@ -58,18 +58,18 @@ impl Terminal {
 /// Returns whether a started command should have the terminal from the beginning. If the output is piped, as in
 /// `zoolock run … | less`, another process of the group may need the terminal. Then the command gets it when it
 /// asks for it.
-pub(crate) fn wanted_at_once() -> bool {
+pub(crate) fn command_starts_in_foreground() -> bool {
     isatty(std::io::stdin()) && isatty(std::io::stdout())
 }
 
 /// Blocks TTOU in this thread and in threads that it starts later. Then TTOU does not stop this process when it writes
 /// or sets the foreground group from the background. A stopped process could not supervise its command.
-pub(crate) fn survive_output_stop() {
+pub(crate) fn block_ttou() {
     let _ = only_ttou().thread_block();
 }
 
-/// Undoes [`survive_output_stop`], before this process executes another program.
-pub(crate) fn allow_output_stop() {
+/// Undoes [`block_ttou`], before this process executes another program.
+pub(crate) fn unblock_ttou() {
     let _ = only_ttou().thread_unblock();
 }
 
@@ -81,7 +81,7 @@ fn only_ttou() -> SigSet {
 
 /// Returns whether a shell would continue this process after a stop. That is a parent in the same session, outside the
 /// process group.
-pub(crate) fn is_controlled_by_a_shell() -> bool {
+pub(crate) fn has_job_control_shell() -> bool {
     let Some(parent) = getppid() else { return false };
     let same_session =
         matches!((getsid(Some(parent)), getsid(None)), (Ok(theirs), Ok(ours)) if theirs == ours);
@@ -89,6 +89,6 @@ pub(crate) fn is_controlled_by_a_shell() -> bool {
 }
 
 /// Stops this process until another process continues it.
-pub(crate) fn stop_ourselves() {
+pub(crate) fn stop_this_process() {
     let _ = kill_process(getpid(), Signal::STOP);
 }

@@ -8,9 +8,9 @@ use zoolock_wire::{Acl, perms};
 
 use super::failed;
 use super::finding::{Level, Report};
-use super::locks::{named, shown};
-use super::servers::Known;
-use super::tree::{OWN, Tree};
+use super::locks::{first_names, without_chroot};
+use super::servers::ServerFacts;
+use super::tree::{OWN_DIRECTORIES, Tree};
 use crate::base::exit::{Exit, Failure};
 use crate::plan::{Endpoint, Service};
 use crate::service::connect::connect_as;
@@ -21,57 +21,62 @@ const CONNECT_PATIENCE: Duration = Duration::from_secs(3);
 /// Maximum time until it is known whether a session without credentials may read. Includes the diagnosis of a refusal.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// Reports whether clients without credentials are admitted. Returns true if they are, or if that could not be tried.
-pub(super) async fn judge_access(service: &Service, known: &Known, place: &str, report: &mut Report) -> bool {
-    if known.own {
+/// Reports whether clients without credentials are admitted. Returns true if they are, or if that could not be tested.
+pub(super) async fn judge_access(
+    service: &Service,
+    facts: &ServerFacts,
+    place: &str,
+    report: &mut Report,
+) -> bool {
+    if facts.is_local_server {
         report.ok("access", "only processes of this user and of root can connect".to_owned());
         return false;
     }
     let open = match &service.endpoint {
         endpoint if !endpoint.has_credentials() => Some(true),
-        Endpoint::Remote { hosts, tls, .. } => gets_in(hosts, tls.as_ref(), service, place).await,
+        Endpoint::Remote { hosts, tls, .. } => admits_anonymous(hosts, tls.as_ref(), service, place).await,
         Endpoint::Local => None,
     };
     let Some(open) = open else {
         report.note(
             "access",
-            "whether somebody gets in without credentials could not be tried",
-            "try `zoolock ls` without them, and see what was found about the servers",
+            "could not test access without credentials",
+            "try `zoolock ls` without credentials, and see the findings about the servers",
         );
         return true;
     };
-    let zoolock = known.zoolock == Some(true);
-    let level = if known.loopback { Level::Note } else { Level::Warning };
-    let whoever = if known.loopback { "whoever is on this machine" } else { "whoever reaches the service" };
-    let over = if known.tls.is_some() { "over TLS" } else { "over a plain connection" };
+    let zoolock = facts.zoolock == Some(true);
+    let level = if facts.loopback { Level::Note } else { Level::Warning };
+    let clients = if facts.loopback { "any local user" } else { "any client that can connect" };
+    let over = if facts.tls.is_some() { "over TLS" } else { "over a plain connection" };
     let (level, what, remedy) = match (open, zoolock) {
         (true, true) => (
             level,
-            format!("{whoever} gets in without credentials, {over}"),
+            format!("{clients} has access without credentials, {over}"),
             "`zoolock serve --require-auth` with --users or client certificates, or a firewall",
         ),
         (true, false) => (
             level,
             format!(
-                "{whoever} gets in without credentials, {over}; and who knows the id of a session, which \
-                 every node of it shows, can take the session over"
+                "{clients} has access without credentials, {over}; a client that knows a session id, which every \
+                 ephemeral znode shows, can take that session over"
             ),
-            "let a firewall choose who reaches it, or TLS with client certificates (secureClientPort alone)",
+            "restrict access with a firewall, or with TLS and client certificates (secureClientPort alone)",
         ),
-        (false, true) => (Level::Ok, "nobody gets in without credentials".to_owned(), ""),
-        (false, false) if known.tls.is_some() => (
+        (false, true) => (Level::Ok, "no access without credentials".to_owned(), ""),
+        (false, false) if facts.tls.is_some() => (
             Level::Ok,
-            "nobody gets in without a certificate or other credentials; whoever has one and knows the id of a session can \
-             take it over, and on a plain port beside this one everybody can: see to it that there is none"
+            "no access without a certificate or other credentials; an authenticated client that knows a session id can \
+             take that session over, and on a plain port any client can: disable the plain port"
                 .to_owned(),
             "",
         ),
         (false, false) => (
             Level::Note,
-            "nobody gets in without credentials; but who reaches the service and knows the id of a session, which every \
-             node of it shows, can take the session over without any"
+            "no access without credentials; but any client that can connect and knows a session id, which every \
+             ephemeral znode shows, can take that session over"
                 .to_owned(),
-            "let a firewall choose who reaches it, or TLS with client certificates (secureClientPort alone)",
+            "restrict access with a firewall, or with TLS and client certificates (secureClientPort alone)",
         ),
     };
     report.add("access", level, what, (!remedy.is_empty()).then(|| remedy.to_owned()));
@@ -79,21 +84,21 @@ pub(super) async fn judge_access(service: &Service, known: &Known, place: &str, 
 }
 
 /// Returns whether a session without credentials may read. `None` if that is not known.
-async fn gets_in(hosts: &str, tls: Option<&Tls>, service: &Service, place: &str) -> Option<bool> {
-    let look = async {
+async fn admits_anonymous(hosts: &str, tls: Option<&Tls>, service: &Service, place: &str) -> Option<bool> {
+    let read = async {
         let anonymous = tls.map(Tls::anonymous);
         let connect_timeout = service.connect_timeout.min(CONNECT_PATIENCE);
         let service = Service { connect_timeout, ..service.clone() };
         let client = connect_as(hosts, None, anonymous.as_ref(), &service).await?;
         client.exists(place).await.map(drop).map_err(|error| failed(place, &error))
     };
-    timeout(PATIENCE, look).await.ok().and_then(|looked| admitted(&looked))
+    timeout(PATIENCE, read).await.ok().and_then(|result| was_admitted(&result))
 }
 
 /// Returns whether the client was admitted. Only a refusal means that it was not: after another
 /// error, a later attempt may succeed.
-fn admitted(looked: &Result<(), Failure>) -> Option<bool> {
-    match looked {
+fn was_admitted(result: &Result<(), Failure>) -> Option<bool> {
+    match result {
         Ok(()) => Some(true),
         Err(failure) if failure.exit == Exit::DENIED => Some(false),
         Err(_) => None,
@@ -102,22 +107,22 @@ fn admitted(looked: &Result<(), Failure>) -> Option<bool> {
 
 /// The clients to which an access control list entry for everyone applies.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Everybody {
-    AtAll,
-    WithCredentials,
+pub(super) enum WorldClients {
+    All,
+    Authenticated,
     /// Only processes of this user can connect.
-    OfThisUser,
+    ThisUser,
 }
 
 /// Reports the directories that everyone may change.
-pub(super) fn judge(tree: &Tree, chroot: &str, root: &str, everybody: Everybody, report: &mut Report) {
-    let (everybody, level) = match everybody {
-        Everybody::AtAll => ("anybody", Level::Warning),
-        Everybody::WithCredentials => ("whoever has credentials", Level::Note),
-        Everybody::OfThisUser => {
+pub(super) fn judge(tree: &Tree, chroot: &str, root: &str, world_clients: WorldClients, report: &mut Report) {
+    let (clients, level) = match world_clients {
+        WorldClients::All => ("any client", Level::Warning),
+        WorldClients::Authenticated => ("any authenticated client", Level::Note),
+        WorldClients::ThisUser => {
             let count = tree.directories.len();
             if count > 0 {
-                let what = format!("{count} directories can be changed by processes of this user alone");
+                let what = format!("{count} directories: only processes of this user may change them");
                 report.ok("acl", what);
             }
             return;
@@ -125,38 +130,38 @@ pub(super) fn judge(tree: &Tree, chroot: &str, root: &str, everybody: Everybody,
     };
     let (mut owned, mut writable, mut creatable, mut hidden, mut closed) = (vec![], vec![], vec![], 0, 0);
     for directory in &tree.directories {
-        let path = shown(&directory.path, chroot);
+        let path = without_chroot(&directory.path, chroot);
         let Some(acl) = &directory.acl else {
             hidden += 1;
             continue;
         };
-        let of_root =
-            path == root || OWN.iter().any(|own| path == format!("{}/{own}", root.trim_end_matches('/')));
-        match of_everybody(acl) {
-            Open::Writable if of_root => owned.push(path.to_owned()),
-            Open::Writable => writable.push(path.to_owned()),
-            Open::Creatable => creatable.push(path.to_owned()),
-            Open::No => closed += 1,
+        let of_root = path == root
+            || OWN_DIRECTORIES.iter().any(|own| path == format!("{}/{own}", root.trim_end_matches('/')));
+        match world_rights(acl) {
+            WorldRights::Write if of_root => owned.push(path.to_owned()),
+            WorldRights::Write => writable.push(path.to_owned()),
+            WorldRights::Create => creatable.push(path.to_owned()),
+            WorldRights::None => closed += 1,
         }
     }
-    let remedy = "let only those reach the service who may (a firewall, `zoolock serve --require-auth`), or give all \
-                  clients --auth: what they make from then on is theirs alone; what is there keeps its list";
+    let remedy = "restrict access (a firewall, `zoolock serve --require-auth`), or give all clients --auth: new znodes \
+                  then belong to them; existing znodes keep their lists";
     if !owned.is_empty() {
-        let what = format!("{everybody} may delete or change what is in {}", named(&owned));
+        let what = format!("{clients} may delete or change what is in {}", first_names(&owned));
         report.add("acl", level, what, Some(remedy.to_owned()));
     }
     if !writable.is_empty() {
         let what = format!(
-            "{everybody} may take away locks in {} of {} directories: {}",
+            "{clients} may break locks in {} of {} directories: {}",
             writable.len(),
             tree.directories.len(),
-            named(&writable)
+            first_names(&writable)
         );
         report.add("acl", level, what, Some(remedy.to_owned()));
     }
     if !creatable.is_empty() {
-        let what = format!("{everybody} may queue in {}", named(&creatable));
-        report.add("acl", Level::Note, what, Some("nothing, if that is what you want".to_owned()));
+        let what = format!("{clients} may queue in {}", first_names(&creatable));
+        report.add("acl", Level::Note, what, Some("nothing, if this is intended".to_owned()));
     }
     if hidden > 0 {
         let remedy = "give credentials that may read them (--auth)";
@@ -167,28 +172,28 @@ pub(super) fn judge(tree: &Tree, chroot: &str, root: &str, everybody: Everybody,
         );
     }
     if closed > 0 && owned.is_empty() && writable.is_empty() && creatable.is_empty() {
-        report.ok("acl", format!("{closed} directories can be changed only by those who were named"));
+        report.ok("acl", format!("{closed} directories: only the identities in their lists may change them"));
     }
 }
 
 /// The rights that an access control list gives to everyone.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Open {
+enum WorldRights {
     /// None that changes anything.
-    No,
+    None,
     /// The right to create znodes, and so to queue.
-    Creatable,
+    Create,
     /// The right to delete or overwrite znodes, or to change the list.
-    Writable,
+    Write,
 }
 
-fn of_everybody(acl: &[Acl]) -> Open {
+fn world_rights(acl: &[Acl]) -> WorldRights {
     let world = acl.iter().filter(|acl| acl.who.scheme == "world" && acl.who.id == "anyone");
     let may = world.fold(0, |may, acl| may | acl.perms);
     match may {
-        _ if may & (perms::WRITE | perms::DELETE | perms::ADMIN) != 0 => Open::Writable,
-        _ if may & perms::CREATE != 0 => Open::Creatable,
-        _ => Open::No,
+        _ if may & (perms::WRITE | perms::DELETE | perms::ADMIN) != 0 => WorldRights::Write,
+        _ if may & perms::CREATE != 0 => WorldRights::Create,
+        _ => WorldRights::None,
     }
 }
 
@@ -200,30 +205,30 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_who_is_refused_does_not_get_in() {
-        assert_eq!(admitted(&Ok(())), Some(true));
+    fn only_refusal_means_not_admitted() {
+        assert_eq!(was_admitted(&Ok(())), Some(true));
         for refusal in [Code::NoAuth, Code::AuthFailed] {
             let refusal = RequestError::Refused(refusal.number());
-            assert_eq!(admitted(&Err(failed("/", &refusal))), Some(false));
+            assert_eq!(was_admitted(&Err(failed("/", &refusal))), Some(false));
         }
         for other in [
             failed("/", &RequestError::ConnectionLoss),
             Failure::unavailable("no session"),
             Failure::usage("?"),
         ] {
-            assert_eq!(admitted(&Err(other)), None);
+            assert_eq!(was_admitted(&Err(other)), None);
         }
     }
 
     #[test]
-    fn what_everybody_may_do_is_what_all_entries_for_the_world_grant() {
+    fn world_rights_are_the_union_of_entries() {
         let world = Acl::anyone;
         let digest = Acl { perms: perms::ALL, who: Identity::new("digest", "me:x") };
-        assert_eq!(of_everybody(std::slice::from_ref(&digest)), Open::No);
-        assert_eq!(of_everybody(&[digest.clone(), world(perms::READ)]), Open::No);
-        assert_eq!(of_everybody(&[world(perms::READ), world(perms::CREATE)]), Open::Creatable);
+        assert_eq!(world_rights(std::slice::from_ref(&digest)), WorldRights::None);
+        assert_eq!(world_rights(&[digest.clone(), world(perms::READ)]), WorldRights::None);
+        assert_eq!(world_rights(&[world(perms::READ), world(perms::CREATE)]), WorldRights::Create);
         for write in [perms::WRITE, perms::DELETE, perms::ADMIN, perms::ALL] {
-            assert_eq!(of_everybody(&[digest.clone(), world(write)]), Open::Writable);
+            assert_eq!(world_rights(&[digest.clone(), world(write)]), WorldRights::Write);
         }
     }
 }

@@ -8,23 +8,23 @@ use tokio::time::timeout;
 use zoolock_client::Requests;
 
 use super::finding::Report;
-use super::locks::named;
-use super::tree::{self, MOST_CHILDREN, Tree};
+use super::locks::first_names;
+use super::tree::{self, MAX_LISTED_CHILDREN, Tree};
 use crate::base::duration::humane;
 
 const CHECK: &str = "chroot";
-/// Maximum number of other chroots that are looked at.
-const MOST_CHROOTS: usize = 100;
-/// Maximum number of directories that are looked at in each of them.
-const MOST_DIRECTORIES: usize = 50;
+/// Maximum number of other chroots that are read.
+const MAX_CHROOTS: usize = 100;
+/// Maximum number of directories that are read in each of them.
+const MAX_DIRECTORIES: usize = 50;
 /// Number of other chroots with locks that are reported.
-const REPORTED: usize = 3;
+const MAX_REPORTED: usize = 3;
 /// Maximum time to look at other chroots.
 const PATIENCE: Duration = Duration::from_secs(10);
 /// Age below which a chroot is new.
-const NEW: Duration = Duration::from_secs(3600);
+const MAX_NEW_AGE: Duration = Duration::from_secs(3600);
 /// Longest time in which zoolock creates a missing chroot and the root of the locks.
-const TOGETHER_MS: i64 = 10_000;
+const MAX_CREATION_GAP_MS: i64 = 10_000;
 
 const REMEDY_FOR_NEW: &str = "check the spelling in --connect; the server removes a chroot without locks after a while, and \
                               the next lock creates it again";
@@ -33,8 +33,11 @@ const REMEDY: &str = "check the spelling in --connect; clients exclude each othe
 /// Reports that the chroot does not exist.
 pub(super) async fn judge_missing(client: &Requests, chroot: &str, root: &str, report: &mut Report) {
     let others = others(client, chroot, root, report).await;
-    let beside =
-        if others.is_empty() { String::new() } else { format!("; locks are held in {}", named(&others)) };
+    let beside = if others.is_empty() {
+        String::new()
+    } else {
+        format!("; locks are held in {}", first_names(&others))
+    };
     report.warn(CHECK, format!("{chroot} does not exist, and the first lock creates it{beside}"), REMEDY);
 }
 
@@ -59,12 +62,13 @@ pub(super) async fn judge(client: &Requests, chroot: &str, root: &str, tree: &Tr
             let what = format!(
                 "{here} was created {} ago, together with the directory of its locks; locks are also held in {}",
                 humane(age),
-                named(&others)
+                first_names(&others)
             );
             report.note(CHECK, what, REMEDY_FOR_NEW);
         }
         (None, false) => {
-            let what = format!("{here} has no holder or waiter, and locks are held in {}", named(&others));
+            let what =
+                format!("{here} has no holder or waiter, and locks are held in {}", first_names(&others));
             // Locks were taken here before, so the chroot is probably right.
             if tree.directories.is_empty() {
                 report.warn(CHECK, what, REMEDY);
@@ -85,7 +89,7 @@ async fn age_if_new(client: &Requests, chroot: &str, root: &str, clock_ms: i64) 
     let local = SystemTime::now().duration_since(UNIX_EPOCH).ok()?.as_millis();
     let now = i64::try_from(local).ok()?.saturating_add(clock_ms);
     let age = Duration::from_millis(u64::try_from(now.saturating_sub(chroot)).unwrap_or(0));
-    (root.saturating_sub(chroot) <= TOGETHER_MS && age < NEW).then_some(age)
+    (root.saturating_sub(chroot) <= MAX_CREATION_GAP_MS && age < MAX_NEW_AGE).then_some(age)
 }
 
 /// Returns other chroots in which locks have contenders, with the number of those locks.
@@ -95,28 +99,28 @@ async fn others(client: &Requests, chroot: &str, root: &str, report: &mut Report
         return Vec::new();
     }
     let (mut others, mut all_read) = (Vec::new(), true);
-    let looked = async {
+    let read = async {
         let candidates = candidates(client, chroot, root).await;
-        all_read = candidates.len() <= MOST_CHROOTS;
-        let found = stream::iter(candidates.into_iter().take(MOST_CHROOTS)).map(|other| async move {
-            let tree = tree::walk(client, format!("{other}{root}"), MOST_DIRECTORIES).await.ok()?;
+        all_read = candidates.len() <= MAX_CHROOTS;
+        let found = stream::iter(candidates.into_iter().take(MAX_CHROOTS)).map(|other| async move {
+            let tree = tree::walk(client, format!("{other}{root}"), MAX_DIRECTORIES).await.ok()?;
             let name = if other.is_empty() { "the server without a chroot" } else { &other };
             let locks = if tree.queues() == 1 { "lock" } else { "locks" };
             let least = if tree.stopped.is_some() { "at least " } else { "" };
             (tree.queues() > 0).then(|| format!("{name} ({least}{} {locks})", tree.queues()))
         });
-        let mut found = std::pin::pin!(found.buffered(2).filter_map(std::future::ready).take(REPORTED));
+        let mut found = std::pin::pin!(found.buffered(2).filter_map(std::future::ready).take(MAX_REPORTED));
         while let Some(other) = found.next().await {
             others.push(other);
         }
     };
-    let in_time = timeout(PATIENCE, looked).await.is_ok();
-    if !(in_time && all_read) && others.len() < REPORTED {
+    let in_time = timeout(PATIENCE, read).await.is_ok();
+    if !(in_time && all_read) && others.len() < MAX_REPORTED {
         let why = format!(
-            "not more than {MOST_CHROOTS} other chroots were read, and for {} at most",
+            "not more than {MAX_CHROOTS} other chroots were read, and for {} at most",
             humane(PATIENCE)
         );
-        report.stopped_early(CHECK, why, "look at them with `zoolock ls`");
+        report.add_incomplete(CHECK, why, "list their locks with `zoolock ls`");
     }
     others
 }
@@ -130,8 +134,12 @@ async fn candidates(client: &Requests, chroot: &str, root: &str) -> Vec<String> 
     while let Some(path) = above {
         candidates.push(path.to_owned());
         let shown = if path.is_empty() { "/" } else { path };
-        let few =
-            client.exists(shown).await.ok().flatten().is_some_and(|stat| stat.num_children <= MOST_CHILDREN);
+        let few = client
+            .exists(shown)
+            .await
+            .ok()
+            .flatten()
+            .is_some_and(|stat| stat.num_children <= MAX_LISTED_CHILDREN);
         let children = if few { client.children(shown).await.unwrap_or_default() } else { Vec::new() };
         candidates.extend(children.iter().filter(|name| *name != first).map(|name| format!("{path}/{name}")));
         above = path.rfind('/').map(|at| &path[..at]);
@@ -139,11 +147,11 @@ async fn candidates(client: &Requests, chroot: &str, root: &str) -> Vec<String> 
     candidates.retain(|path| path != chroot && path != "/zookeeper");
     candidates.sort_unstable();
     candidates.dedup();
-    candidates.sort_by_key(|path| Reverse(common(path, chroot)));
+    candidates.sort_by_key(|path| Reverse(common_prefix(path, chroot)));
     candidates
 }
 
 /// Returns the number of bytes with which both begin.
-fn common(one: &str, other: &str) -> usize {
+fn common_prefix(one: &str, other: &str) -> usize {
     one.bytes().zip(other.bytes()).take_while(|(a, b)| a == b).count()
 }

@@ -5,10 +5,10 @@ use serde::Serialize;
 use super::session::Granted;
 use super::timing::Latency;
 use crate::base::exit::Exit;
-use crate::base::talk::printable;
-use crate::render::text::{Look, to_json};
+use crate::base::reporter::printable;
+use crate::render::text::{TextStyle, to_json};
 
-/// Schema name of the report, the same as in `list.rs`.
+/// Schema name of the report, the same as in `render/text.rs`.
 const SCHEMA: &str = "zoolock/1";
 
 /// The severity of a finding, in rising order.
@@ -117,7 +117,7 @@ impl Report {
     }
 
     /// Records that not everything was examined.
-    pub(super) fn stopped_early(&mut self, check: &'static str, why: String, remedy: &str) {
+    pub(super) fn add_incomplete(&mut self, check: &'static str, why: String, remedy: &str) {
         self.complete = false;
         self.note(check, why, remedy);
     }
@@ -125,7 +125,7 @@ impl Report {
     /// Records that the examination failed. Without this, the report would look like that of a healthy server.
     pub(super) fn failed(&mut self, why: String) {
         self.complete = false;
-        self.error("service", why, "mend this first, then run zoolock doctor again");
+        self.error("service", why, "fix this, then run zoolock doctor again");
     }
 
     /// Returns the exit code. A finding has a code of its own only if `strict` is set.
@@ -155,17 +155,17 @@ impl Report {
     }
 
     /// Returns the report as a table: a line for each finding and one for its remedy, folded to the width of the terminal.
-    pub(super) fn table(&self, look: &Look) -> String {
+    pub(super) fn table(&self, style: &TextStyle) -> String {
         let check = self.findings.iter().map(|finding| finding.check.len()).max().unwrap_or(0).max(5);
         let indent = "warning".len() + 2 + check + 2;
-        let mut text = format!("{}\n", look.bold(&format!("{:<7}  {:<check$}  FINDING", "LEVEL", "CHECK")));
+        let mut text = format!("{}\n", style.bold(&format!("{:<7}  {:<check$}  FINDING", "LEVEL", "CHECK")));
         for finding in &self.findings {
             let level = format!("{:<7}", finding.level.word());
-            let level = look.painted(finding.level.color(), &level);
-            let what = folded(&printable(&finding.what), indent, look.width);
+            let level = style.painted(finding.level.color(), &level);
+            let what = folded(&printable(&finding.what), indent, style.width);
             text.push_str(&format!("{level}  {:<check$}  {what}\n", finding.check));
             if let Some(remedy) = &finding.remedy {
-                let remedy = folded(&format!("→ {}", printable(remedy)), indent, look.width);
+                let remedy = folded(&format!("→ {}", printable(remedy)), indent, style.width);
                 text.push_str(&format!("{:indent$}{remedy}\n", ""));
             }
         }
@@ -207,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn lines_end_before_the_edge_of_the_terminal() {
+    fn lines_fit_the_width_of_the_terminal() {
         let text = folded("one two three four five six seven eight", 4, Some(24));
         assert_eq!(text, "one two three four\n    five six seven eight");
         for line in text.lines() {
@@ -218,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn the_worst_finding_is_in_the_code_only_where_that_was_asked_for() {
+    fn strict_sets_exit_code_by_worst_finding() {
         let mut report = report();
         assert_eq!((report.exit(false), report.exit(true)), (Exit::OK, Exit::WARNING));
         report.error("clash", "two hold", "stop one");
@@ -228,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_printed_for_programs_says_what_it_is() {
+    fn json_report_has_schema_and_remedies() {
         let value: serde_json::Value = serde_json::from_str(&report().json()).expect("JSON");
         assert_eq!((&value["schema"], &value["worst"]), (&"zoolock/1".into(), &"warning".into()));
         assert_eq!(value["findings"][1]["remedy"], "do this");
@@ -236,8 +236,8 @@ mod tests {
     }
 
     #[test]
-    fn a_table_has_a_line_for_each_finding_and_remedy() {
-        let table = report().table(&Look::plain());
+    fn table_has_a_line_for_each_finding_and_remedy() {
+        let table = report().table(&TextStyle::plain());
         let lines: Vec<&str> = table.lines().collect();
         assert_eq!(lines.len(), 4, "{table}");
         assert_eq!(lines[1], "ok       server  all is well");

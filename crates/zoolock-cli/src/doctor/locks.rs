@@ -11,16 +11,16 @@ use super::finding::Report;
 use super::tree::{Directory, Tree};
 
 /// Maximum number of contenders of a lock that are read.
-const MOST_CONTENDERS: usize = 1000;
+const MAX_READ_CONTENDERS: usize = 1000;
 /// Maximum number of contenders of a lock that is read in parallel with others.
-const FEW: usize = 16;
+const MAX_PARALLEL_CONTENDERS: usize = 16;
 /// Number of such locks read in parallel, so that at most 64 requests are under way.
-const AT_ONCE: usize = 4;
+const PARALLEL_LOCKS: usize = 4;
 /// Maximum number of names in a list.
-const NAMED: usize = 3;
+const MAX_NAMED: usize = 3;
 
 /// Number of remaining sequence numbers below which a directory is reported: two years at one lock a second.
-const NEAR: u32 = 1 << 26;
+const MIN_LEFT: u32 = 1 << 26;
 const NUMBERS: u32 = 1 << 31;
 
 /// Checks the sequence numbers of the directories.
@@ -28,13 +28,13 @@ pub(super) fn judge_numbers(tree: &Tree, chroot: &str, report: &mut Report) {
     let mut most = 0;
     for directory in &tree.directories {
         let last = directory.contenders.iter().map(|name| name.sequence.0.max(0) as u32 + 1).max();
-        let used = directory.counted.max(last.unwrap_or(0));
+        let used = directory.created_children.max(last.unwrap_or(0));
         most = most.max(used);
-        let path = shown(&directory.path, chroot);
+        let path = without_chroot(&directory.path, chroot);
         let left = NUMBERS.saturating_sub(used);
         let foreign = directory.families().iter().any(|family| *family != Family::Native);
         if used < Sequence::RETIRE_FROM.0 as u32 {
-            if left < NEAR {
+            if left < MIN_LEFT {
                 report.note(
                     "numbers",
                     format!(
@@ -64,7 +64,7 @@ pub(super) fn judge_numbers(tree: &Tree, chroot: &str, report: &mut Report) {
             );
         }
     }
-    if most < NUMBERS - NEAR {
+    if most < NUMBERS - MIN_LEFT {
         report.ok(
             "numbers",
             format!("sequence numbers: at most {most} of {NUMBERS} used in any lock directory"),
@@ -73,14 +73,14 @@ pub(super) fn judge_numbers(tree: &Tree, chroot: &str, report: &mut Report) {
 }
 
 /// Reads and checks the queues that have contenders.
-pub(super) async fn look(zoolock: &Zoolock, tree: &Tree, chroot: &str, report: &mut Report) {
+pub(super) async fn check_queues(zoolock: &Zoolock, tree: &Tree, chroot: &str, report: &mut Report) {
     let (mut few, mut many, mut crowded) = (Vec::new(), Vec::new(), Vec::new());
     for directory in tree.directories.iter().filter(|it| it.has_contenders()) {
-        let path = shown(&directory.path, chroot).to_owned();
+        let path = without_chroot(&directory.path, chroot).to_owned();
         match directory.contenders.len() {
             // A snapshot of `leases` also reads the semaphore above it.
-            count if count <= FEW => few.push(path),
-            count if count <= MOST_CONTENDERS => many.push(path),
+            count if count <= MAX_PARALLEL_CONTENDERS => few.push(path),
+            count if count <= MAX_READ_CONTENDERS => many.push(path),
             count => crowded.push(format!("{path} ({count})")),
         }
     }
@@ -89,7 +89,7 @@ pub(super) async fn look(zoolock: &Zoolock, tree: &Tree, chroot: &str, report: &
         let result = zoolock.mutex(&path).snapshot().await;
         (path, result)
     };
-    let mut found: Vec<_> = stream::iter(few).map(snapshot).buffered(AT_ONCE).collect().await;
+    let mut found: Vec<_> = stream::iter(few).map(snapshot).buffered(PARALLEL_LOCKS).collect().await;
     for path in many {
         found.push(snapshot(path).await);
     }
@@ -97,26 +97,29 @@ pub(super) async fn look(zoolock: &Zoolock, tree: &Tree, chroot: &str, report: &
     for (path, result) in found {
         match result {
             Ok(lock) => locks.push(lock),
-            Err(error) => report.note("queues", format!("{path}: {error}"), "look at it with `zoolock show`"),
+            Err(error) => report.note("queues", format!("{path}: {error}"), "see it with `zoolock show`"),
         }
     }
     let unknown = tree.directories.iter().filter(|it| it.families().contains(&Family::Unknown));
-    let unknown: Vec<String> = unknown.map(|it| shown(&it.path, chroot).to_owned()).collect();
+    let unknown: Vec<String> = unknown.map(|it| without_chroot(&it.path, chroot).to_owned()).collect();
     judge(&locks, &unknown, report);
     if !crowded.is_empty() {
-        report.stopped_early(
+        report.add_incomplete(
             "queues",
-            format!("more than {MOST_CONTENDERS} contenders were not read one by one: {}", named(&crowded)),
-            "look at them with `zoolock show`",
+            format!(
+                "more than {MAX_READ_CONTENDERS} contenders were not read one by one: {}",
+                first_names(&crowded)
+            ),
+            "see them with `zoolock show`",
         );
     }
-    unlisted(&tree.directories, chroot, report);
+    report_unlisted(&tree.directories, chroot, report);
 }
 
 fn judge(locks: &[Snapshot], unknown: &[String], report: &mut Report) {
     // A directory of another library's semaphore looks like a lock of its own.
-    let parts: BTreeSet<&String> = locks.iter().flat_map(parts).collect();
-    let locks: Vec<&Snapshot> = locks.iter().filter(|lock| !parts.contains(&lock.path)).collect();
+    let semaphore_parts: BTreeSet<&String> = locks.iter().flat_map(semaphore_directories).collect();
+    let locks: Vec<&Snapshot> = locks.iter().filter(|lock| !semaphore_parts.contains(&lock.path)).collect();
     for lock in locks.iter().filter(|lock| lock.clash.is_some()) {
         report.error(
             "neighbours",
@@ -127,12 +130,12 @@ fn judge(locks: &[Snapshot], unknown: &[String], report: &mut Report) {
     let mixed: Vec<String> = locks
         .iter()
         .filter(|lock| lock.clash.is_none() && !unknown.contains(&lock.path))
-        .filter_map(|lock| Some(format!("{} ({})", lock.path, mixture(lock)?)))
+        .filter_map(|lock| Some(format!("{} ({})", lock.path, mixed_libraries(lock)?)))
         .collect();
     if !mixed.is_empty() {
         report.note(
             "neighbours",
-            format!("several client libraries share a queue, and see each other: {}", named(&mixed)),
+            format!("several client libraries share a queue, and see each other: {}", first_names(&mixed)),
             "nothing; each hand-over among them costs a listing",
         );
     }
@@ -141,7 +144,7 @@ fn judge(locks: &[Snapshot], unknown: &[String], report: &mut Report) {
             "neighbours",
             format!(
                 "contenders of unknown client libraries count as exclusive, and may not see zoolock's: {}",
-                named(unknown)
+                first_names(unknown)
             ),
             "see them with `zoolock show`; make sure that they wait for every name that ends in ten digits, or give \
              them another lock",
@@ -155,18 +158,18 @@ fn judge(locks: &[Snapshot], unknown: &[String], report: &mut Report) {
     if !persistent.is_empty() {
         report.warn(
             "orphans",
-            format!("contenders without a session stay until a client deletes them: {}", named(&persistent)),
+            format!("contenders without a session stay until a client deletes them: {}", first_names(&persistent)),
             "see them with `zoolock show`; if they are directories of other locks, use another lock, otherwise delete them \
              (`zoolock break`)",
         );
     }
-    let semaphores: Vec<String> = locks.iter().filter_map(|lock| semaphore(lock)).collect();
+    let semaphores: Vec<String> = locks.iter().filter_map(|lock| describe_semaphore(lock)).collect();
     if !semaphores.is_empty() {
         report.note(
             "neighbours",
             format!(
                 "semaphores of other client libraries, of which zoolock takes no permits: {}",
-                named(&semaphores)
+                first_names(&semaphores)
             ),
             "nothing; `zoolock run --permits` needs another name",
         );
@@ -178,7 +181,7 @@ fn judge(locks: &[Snapshot], unknown: &[String], report: &mut Report) {
             "record",
             format!(
                 "the directory has data of another program, so holders write no release marker: {}",
-                named(&foreign)
+                first_names(&foreign)
             ),
             "delete the data if no program needs it: waiters then read the marker instead of a listing",
         );
@@ -190,7 +193,7 @@ fn judge(locks: &[Snapshot], unknown: &[String], report: &mut Report) {
             "neighbours",
             format!(
                 "no permission to read a part of these locks, so their contenders are unknown: {}",
-                named(&unread)
+                first_names(&unread)
             ),
             "give credentials that may read it (--auth)",
         );
@@ -201,7 +204,7 @@ fn judge(locks: &[Snapshot], unknown: &[String], report: &mut Report) {
 }
 
 /// Returns the directories of a foreign semaphore other than the lock's own.
-fn parts(lock: &Snapshot) -> impl Iterator<Item = &String> {
+fn semaphore_directories(lock: &Snapshot) -> impl Iterator<Item = &String> {
     let directories = lock
         .foreign_semaphore
         .iter()
@@ -210,13 +213,13 @@ fn parts(lock: &Snapshot) -> impl Iterator<Item = &String> {
 }
 
 /// Describes a foreign semaphore.
-fn semaphore(lock: &Snapshot) -> Option<String> {
+fn describe_semaphore(lock: &Snapshot) -> Option<String> {
     let foreign = lock.foreign_semaphore.as_ref()?;
     Some(format!("{} ({foreign}, {} waiting)", lock.path, lock.waiting))
 }
 
 /// Returns the client libraries in a queue, if there are several.
-fn mixture(lock: &Snapshot) -> Option<String> {
+fn mixed_libraries(lock: &Snapshot) -> Option<String> {
     let families: BTreeSet<&str> = entries(lock).map(|entry| entry.family).collect();
     (families.len() > 1).then(|| families.into_iter().collect::<Vec<_>>().join(" and "))
 }
@@ -225,14 +228,14 @@ fn entries(lock: &Snapshot) -> impl Iterator<Item = &Entry> {
     lock.holder.iter().chain(&lock.beside).chain(&lock.waiters)
 }
 
-fn unlisted(directories: &[Directory], chroot: &str, report: &mut Report) {
+fn report_unlisted(directories: &[Directory], chroot: &str, report: &mut Report) {
     for directory in directories {
         let Some(why) = directory.unlisted else { continue };
-        report.stopped_early(
+        report.add_incomplete(
             "queues",
             format!(
                 "{}: its {} children were not read: {why}",
-                shown(&directory.path, chroot),
+                without_chroot(&directory.path, chroot),
                 directory.children
             ),
             "a listing larger than jute.maxbuffer (1 MB) fails for every client that needs one; \
@@ -242,16 +245,16 @@ fn unlisted(directories: &[Directory], chroot: &str, report: &mut Report) {
 }
 
 /// Lists the first names, and the number of the others.
-pub(super) fn named(all: &[String]) -> String {
-    let some = all.iter().take(NAMED).map(String::as_str).collect::<Vec<_>>().join(", ");
-    match all.len().saturating_sub(NAMED) {
+pub(super) fn first_names(all: &[String]) -> String {
+    let some = all.iter().take(MAX_NAMED).map(String::as_str).collect::<Vec<_>>().join(", ");
+    match all.len().saturating_sub(MAX_NAMED) {
         0 => some,
         more => format!("{some} and {more} more"),
     }
 }
 
 /// Returns the path without the chroot.
-pub(super) fn shown<'a>(path: &'a str, chroot: &str) -> &'a str {
+pub(super) fn without_chroot<'a>(path: &'a str, chroot: &str) -> &'a str {
     match path.strip_prefix(chroot) {
         Some("") => "/",
         Some(below) if below.starts_with('/') => below,
@@ -266,13 +269,13 @@ mod tests {
     use super::super::finding::Level;
     use super::*;
 
-    fn directory(path: &str, counted: u32, contenders: &[&str]) -> Directory {
+    fn directory(path: &str, created_children: u32, contenders: &[&str]) -> Directory {
         Directory {
             path: path.to_owned(),
             children: u32::try_from(contenders.len()).expect("few"),
-            counted,
+            created_children,
             contenders: contenders.iter().map(|name| Name::parse(name).expect("a name")).collect(),
-            leases: false,
+            has_foreign_leases: false,
             acl: None,
             unlisted: None,
         }
@@ -286,28 +289,28 @@ mod tests {
     }
 
     #[test]
-    fn the_end_of_the_numbers_is_told_in_time_and_worse_beside_other_makes() {
+    fn low_sequence_numbers_are_worse_with_foreign_contenders() {
         let retired = Sequence::RETIRE_FROM.0 as u32;
         let kazoo = "3f2504e04f8911d39a0c0305e82c3301__lock__0000000007";
         assert_eq!(levels(directory("/locks/x", 1000, &["lock-0000000999"])), [Level::Ok]);
-        assert_eq!(levels(directory("/locks/x", NUMBERS - NEAR + 1, &[])), [Level::Note]);
+        assert_eq!(levels(directory("/locks/x", NUMBERS - MIN_LEFT + 1, &[])), [Level::Note]);
         assert_eq!(levels(directory("/locks/x", retired, &[])), [Level::Warning]);
         assert_eq!(levels(directory("/locks/x", 7, &["lock-2147483640"])), [Level::Warning]);
         assert_eq!(levels(directory("/locks/x", retired, &[kazoo])), [Level::Error]);
     }
 
     #[test]
-    fn a_path_is_shown_without_the_chroot_and_only_without_it() {
-        assert_eq!(shown("/team/locks/x", "/team"), "/locks/x");
-        assert_eq!(shown("/team", "/team"), "/");
-        assert_eq!(shown("/teams/x", "/team"), "/teams/x");
-        assert_eq!(shown("/locks", ""), "/locks");
+    fn only_the_chroot_is_removed_from_paths() {
+        assert_eq!(without_chroot("/team/locks/x", "/team"), "/locks/x");
+        assert_eq!(without_chroot("/team", "/team"), "/");
+        assert_eq!(without_chroot("/teams/x", "/team"), "/teams/x");
+        assert_eq!(without_chroot("/locks", ""), "/locks");
     }
 
     #[test]
-    fn only_some_of_many_are_named() {
+    fn long_lists_are_shortened() {
         let all: Vec<String> = (0..5).map(|n| format!("/{n}")).collect();
-        assert_eq!(named(&all), "/0, /1, /2 and 2 more");
-        assert_eq!(named(&all[..2]), "/0, /1");
+        assert_eq!(first_names(&all), "/0, /1, /2 and 2 more");
+        assert_eq!(first_names(&all[..2]), "/0, /1");
     }
 }

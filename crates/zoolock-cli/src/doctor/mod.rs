@@ -30,117 +30,126 @@ use zoolock::Tls;
 use zoolock_client::{RequestError, Requests};
 use zoolock_wire::Code;
 
-use self::acl::Everybody;
+use self::acl::WorldClients;
 use self::finding::Report;
 use crate::args::ColorWhen;
 use crate::base::exit::{Exit, Failure};
+use crate::base::reporter::Reporter;
 use crate::base::signals::Signals;
-use crate::base::talk::Talk;
 use crate::local;
 use crate::plan::{Doctor, Endpoint, Service};
-use crate::render::text::{Look, print};
+use crate::render::text::{TextStyle, print};
 use crate::run::acquire::interrupted;
 use crate::service::connect::{self, chroot_of, connect_plainly};
 
 /// Maximum time to close the session.
-const FAREWELL: Duration = Duration::from_secs(5);
+const CLOSE_BOUND: Duration = Duration::from_secs(5);
 
 /// Examines the servers and the locks, and prints the findings. With `--strict`, the worst finding decides the exit code.
-pub(crate) async fn doctor(plan: Doctor, color: ColorWhen, talk: &Arc<Talk>) -> Result<Exit, Failure> {
+pub(crate) async fn doctor(
+    plan: Doctor,
+    color: ColorWhen,
+    reporter: &Arc<Reporter>,
+) -> Result<Exit, Failure> {
     let mut signals = Signals::listen().map_err(|error| Failure::unavailable(error.to_string()))?;
-    let (named, chroot) = match &plan.service.endpoint {
+    let (service_name, chroot) = match &plan.service.endpoint {
         Endpoint::Remote { hosts, .. } => (hosts.clone(), chroot_of(hosts)),
         Endpoint::Local => ("local".to_owned(), String::new()),
     };
-    let mut report = Report::new(&named, &plan.service.root);
-    let looked = tokio::select! {
+    let mut report = Report::new(&service_name, &plan.service.root);
+    let examined = tokio::select! {
         biased;
-        signal = signals.end() => return Err(interrupted(signal, "looking; the server ends the session by itself")),
-        looked = examine(&plan, &chroot, &mut report, talk) => looked,
+        signal = signals.end() => return Err(interrupted(signal, "checking; the server expires the session")),
+        examined = examine(&plan, &chroot, &mut report, reporter) => examined,
     };
-    talk.clear_status();
-    if let Err(failure) = &looked {
+    reporter.clear_status();
+    if let Err(failure) = &examined {
         report.failed(failure.to_string());
     }
     let printed = match plan.json {
         true => print(&report.json()),
-        false => print(&report.table(&Look::of_stdout(color))),
+        false => print(&report.table(&TextStyle::of_stdout(color))),
     };
-    talk.note(report.summary());
-    looked?;
+    reporter.note(report.summary());
+    examined?;
     printed?;
     Ok(report.exit(plan.strict))
 }
 
 /// Runs the checks and adds their findings to the report. The findings stay if a later check fails.
-async fn examine(plan: &Doctor, chroot: &str, report: &mut Report, talk: &Talk) -> Result<(), Failure> {
+async fn examine(
+    plan: &Doctor,
+    chroot: &str,
+    report: &mut Report,
+    reporter: &Reporter,
+) -> Result<(), Failure> {
     let service = &plan.service;
-    talk.status("asking the servers");
+    reporter.status("asking the servers");
     let (servers, tls) = servers_of(service).await?;
-    let known = match &service.endpoint {
-        Endpoint::Local => servers::our_own(servers),
-        Endpoint::Remote { .. } => servers::look(&servers, tls.as_ref(), report).await,
+    let facts = match &service.endpoint {
+        Endpoint::Local => servers::local_server(servers),
+        Endpoint::Remote { .. } => servers::check(&servers, tls.as_ref(), report).await,
     };
-    talk.status("connecting");
+    reporter.status("connecting");
     let client = match connect_plainly(service).await {
         Ok(client) => client,
         Err(failure) => {
             if failure.exit == Exit::UNAVAILABLE {
-                known.judge_silent(report);
+                facts.report_without_answer(report);
             }
             return Err(failure);
         }
     };
-    known.is_there(report);
-    let looked = examine_with(&client, plan, chroot, &known, report, talk).await;
-    let _ = timeout(FAREWELL, client.close()).await;
-    looked
+    facts.report_local_server(report);
+    let examined = examine_with(&client, plan, chroot, &facts, report, reporter).await;
+    let _ = timeout(CLOSE_BOUND, client.close()).await;
+    examined
 }
 
 async fn examine_with(
     client: &Requests,
     plan: &Doctor,
     chroot: &str,
-    known: &servers::Known,
+    facts: &servers::ServerFacts,
     report: &mut Report,
-    talk: &Talk,
+    reporter: &Reporter,
 ) -> Result<(), Failure> {
     let service = &plan.service;
     let granted = client.timeout();
-    session::judge(service.session_timeout, granted, known, report);
+    session::judge(service.session_timeout, granted, facts, report);
     let root = format!("{chroot}{}", if service.root == "/" { "" } else { &service.root });
     let root = if root.is_empty() { "/".to_owned() } else { root };
-    let there = standing(client, chroot, &service.root, &root, report).await?;
-    talk.status("measuring");
-    timing::measure(client, &there, granted, report).await;
-    let open = acl::judge_access(service, known, &there, report).await;
-    talk.status("looking at the locks");
+    let existing = deepest_existing(client, chroot, &service.root, &root, report).await?;
+    reporter.status("measuring");
+    timing::measure(client, &existing, granted, report).await;
+    let open = acl::judge_access(service, facts, &existing, report).await;
+    reporter.status("checking the locks");
     let tree = tree::walk(client, root.clone(), plan.limit).await.map_err(|error| failed(&root, &error))?;
     report.directories = tree.directories.len();
     if let Some(why) = &tree.stopped {
-        report.stopped_early("directories", why.clone(), "raise --limit, or name a --root with less in it");
+        report.add_incomplete("directories", why.clone(), "raise --limit, or name a --root with less in it");
     }
-    let everybody = match (open, known.own) {
-        (true, _) => Everybody::AtAll,
-        (false, false) => Everybody::WithCredentials,
-        (false, true) => Everybody::OfThisUser,
+    let world_clients = match (open, facts.is_local_server) {
+        (true, _) => WorldClients::All,
+        (false, false) => WorldClients::Authenticated,
+        (false, true) => WorldClients::ThisUser,
     };
-    acl::judge(&tree, chroot, &service.root, everybody, report);
+    acl::judge(&tree, chroot, &service.root, world_clients, report);
     locks::judge_numbers(&tree, chroot, report);
-    if chroot.is_empty() || there.starts_with(chroot) {
+    if chroot.is_empty() || existing.starts_with(chroot) {
         chroots::judge(client, chroot, &service.root, &tree, report).await;
     }
-    match connect::connect(service, talk).await {
+    match connect::connect(service, reporter).await {
         Ok(zoolock) => {
-            locks::look(&zoolock, &tree, chroot, report).await;
+            locks::check_queues(&zoolock, &tree, chroot, report).await;
             connect::close(zoolock).await;
         }
         // The session was checked above. Here the library opens another one, for locks.
-        Err(failure) => report.error("locks", failure.to_string(), "see what was found about the session"),
+        Err(failure) => report.error("locks", failure.to_string(), "see the findings about the session"),
     }
     // `zoolock serve` ends a session and deletes its ephemeral znodes in one transaction, so it leaves no orphans.
-    if !known.own {
-        orphans::judge(known, &root, chroot, report).await;
+    if !facts.is_local_server {
+        orphans::judge(facts, &root, chroot, report).await;
     }
     Ok(())
 }
@@ -149,7 +158,7 @@ async fn examine_with(
 async fn servers_of(service: &Service) -> Result<(Vec<String>, Option<Tls>), Failure> {
     match &service.endpoint {
         Endpoint::Local => {
-            let server = local::running(service.connect_timeout).await?;
+            let server = local::find_or_start_server(service.connect_timeout).await?;
             Ok((vec![server.address()?], None))
         }
         Endpoint::Remote { hosts, .. } if servers::is_socket(hosts) => Ok((vec![hosts.clone()], None)),
@@ -168,7 +177,7 @@ fn with_port(host: &str) -> String {
 }
 
 /// Returns the deepest existing znode on the path to the root. Reports a missing chroot or root.
-async fn standing(
+async fn deepest_existing(
     client: &Requests,
     chroot: &str,
     root_in_chroot: &str,
@@ -184,7 +193,10 @@ async fn standing(
     } else if !exists(root).await? {
         report.note(
             "root",
-            format!("{} does not exist: nobody has taken a lock there yet", locks::shown(root, chroot)),
+            format!(
+                "{} does not exist: no lock has been acquired there yet",
+                locks::without_chroot(root, chroot)
+            ),
             "nothing; check the spelling of --root if there should be locks",
         );
     } else {
@@ -205,7 +217,7 @@ fn failed(path: &str, error: &RequestError) -> Failure {
         Some(Code::NoAuth | Code::AuthFailed) => Exit::DENIED,
         _ => Exit::UNAVAILABLE,
     };
-    Failure::new(exit, format!("{path}: {error}; check --auth and the service"))
+    Failure::new(exit, format!("{path}: {error}; check --auth and the server"))
 }
 
 #[cfg(test)]
@@ -213,7 +225,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_server_without_a_port_has_the_usual_one() {
+    fn missing_port_is_2181() {
         assert_eq!(with_port("zk1"), "zk1:2181");
         assert_eq!(with_port("zk1:2182"), "zk1:2182");
         assert_eq!(with_port("[::1]"), "[::1]:2181");

@@ -8,29 +8,29 @@
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 
 use super::finding::Report;
-use super::locks::{named, shown};
-use super::servers::Known;
-use super::words::{Silence, ask};
+use super::locks::{first_names, without_chroot};
+use super::servers::ServerFacts;
+use super::words::{NoAnswer, ask};
 
 const CHECK: &str = "orphans";
 /// Maximum size of the answer to `dump`: enough for 100,000 sessions with one ephemeral znode each.
-const MOST: usize = 32 << 20;
+const MAX_ANSWER: usize = 32 << 20;
 
 /// Asks a server twice, and reports the locks with orphans.
-pub(super) async fn judge(known: &Known, root: &str, chroot: &str, report: &mut Report) {
+pub(super) async fn judge(facts: &ServerFacts, root: &str, chroot: &str, report: &mut Report) {
     let mut asked = None;
-    for address in &known.there {
-        match dump(address, known).await {
+    for address in &facts.reachable {
+        match dump(address, facts).await {
             Ok(first) => {
                 asked = Some((address, first));
                 break;
             }
-            Err(Silence::TooLong) => {
-                let why = format!("what `dump` says is longer than {} MB, and was not read", MOST >> 20);
-                return report.stopped_early(
+            Err(NoAnswer::TooLong) => {
+                let why = format!("the answer to `dump` exceeds {} MB and was not read", MAX_ANSWER >> 20);
+                return report.add_incomplete(
                     CHECK,
                     why,
-                    "compare `dump` with the nodes of the locks by hand",
+                    "compare `dump` with the znodes of the locks by hand",
                 );
             }
             Err(_) => {}
@@ -39,38 +39,39 @@ pub(super) async fn judge(known: &Known, root: &str, chroot: &str, report: &mut 
     let Some((address, first)) = asked else {
         return report.note(
             CHECK,
-            "whether lock nodes were left behind by sessions that are over cannot be known from outside",
-            "have a server answer `dump` for a moment (4lw.commands.whitelist; `zoolock serve --words`), and look again",
+            "cannot check for znodes of ended sessions: no server answers `dump`",
+            "allow `dump` on one server for a moment (4lw.commands.whitelist; `zoolock serve --words`), and run doctor again",
         );
     };
-    let second = match dump(address, known).await {
+    let second = match dump(address, facts).await {
         Ok(second) => second,
         Err(_) => {
             return report.note(
                 CHECK,
-                format!("{address}: answered `dump` once, and not again"),
-                "look again",
+                format!("{address}: answered the first `dump`, but not the second"),
+                "run doctor again",
             );
         }
     };
     let orphans = orphans(&first, &second, root);
     if orphans.is_empty() {
         let count = second.owned.keys().filter(|path| is_below(path, root)).count();
-        return report.ok(CHECK, format!("all {count} nodes of contenders belong to live sessions"));
+        return report.ok(CHECK, format!("all {count} znodes of contenders belong to live sessions"));
     }
     // Names the locks and not the znodes: some client libraries write the session id into the names of their znodes.
     let locks: BTreeSet<&str> =
         orphans.iter().filter_map(|path| path.rsplit_once('/')).map(|(lock, _)| lock).collect();
-    let locks: Vec<String> = locks.into_iter().map(|lock| shown(lock, chroot).to_owned()).collect();
+    let locks: Vec<String> = locks.into_iter().map(|lock| without_chroot(lock, chroot).to_owned()).collect();
     report.error(
         CHECK,
-        format!("{} nodes belong to sessions that are over, and never go by themselves: {}", orphans.len(), named(&locks)),
-        "when nobody can be at work under them, delete them (`zoolock show`, `zoolock break`), and upgrade the service",
+        format!("{} znodes belong to ended sessions and are never deleted: {}", orphans.len(), first_names(&locks)),
+        "make sure that no process works under these locks, delete the znodes (`zoolock show`, `zoolock break`), and upgrade \
+         the servers",
     );
 }
 
-async fn dump(address: &str, known: &Known) -> Result<Dump, Silence> {
-    Dump::parse(&ask(address, known.tls.as_ref(), "dump", MOST).await?).ok_or(Silence::Refused)
+async fn dump(address: &str, facts: &ServerFacts) -> Result<Dump, NoAnswer> {
+    Dump::parse(&ask(address, facts.tls.as_ref(), "dump", MAX_ANSWER).await?).ok_or(NoAnswer::Refused)
 }
 
 /// The used parts of the answer to `dump`. It has no `Debug`, because it must not be printed.
@@ -134,7 +135,7 @@ mod tests {
         ephemeral nodes dump:\nSessions with Ephemerals (0):\nConnections dump:\n";
 
     #[test]
-    fn nodes_of_sessions_that_nobody_has_are_found_below_the_root() {
+    fn orphans_below_the_root_are_found() {
         let dump = || Dump::parse(LEADER).expect("well formed");
         assert_eq!(dump().owned.len(), 4);
         assert_eq!(orphans(&dump(), &dump(), "/locks"), ["/locks/b/lock-0000000004"]);
@@ -143,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn one_answer_is_not_believed() {
+    fn orphan_needs_two_equal_answers() {
         let dump = || Dump::parse(LEADER).expect("well formed");
         let mut later = dump();
         later.live.insert(0x0100_0000_0000_00ff);
@@ -157,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn followers_say_it_in_their_own_way() {
+    fn follower_dump_is_parsed() {
         let dump = Dump::parse(FOLLOWER).expect("well formed");
         assert!(dump.live.contains(&0x0100_0000_0000_0001) && dump.owned.is_empty());
         assert!(Dump::parse("This ZooKeeper instance is not currently serving requests\n").is_none());

@@ -8,24 +8,24 @@ use zoolock::Tls;
 use zoolock_server::Server;
 
 use super::finding::Report;
-use super::words::{Identity, Silence, ask, configuration};
+use super::words::{NoAnswer, ServerVersion, ask, configuration};
 
 const CHECK: &str = "server";
 const CONNECTIONS: &str = "connections";
 /// Maximum number of servers that are asked.
-const MOST: usize = 16;
+const MAX_SERVERS: usize = 16;
 /// Maximum size of an answer in bytes. The expected answers are much shorter.
-const ANSWER: usize = 1 << 20;
+const MAX_ANSWER: usize = 1 << 20;
 /// The first release with container znodes. On older servers, empty directories of free locks stay.
 const CONTAINERS: (u32, u32, u32) = (3, 5, 3);
 
 /// The facts from the answers of all servers.
 #[derive(Debug, Default)]
-pub(super) struct Known {
+pub(super) struct ServerFacts {
     /// Addresses of servers that accept connections.
-    pub(super) there: Vec<String>,
+    pub(super) reachable: Vec<String>,
     /// Servers that accept connections and answer no four-letter word.
-    pub(super) silent: Vec<String>,
+    pub(super) without_answer: Vec<String>,
     pub(super) tick: Option<Duration>,
     /// The shortest and the longest session timeout that all servers grant.
     pub(super) limits: (Option<Duration>, Option<Duration>),
@@ -36,105 +36,105 @@ pub(super) struct Known {
     /// The TLS settings with which the servers are asked.
     pub(super) tls: Option<Tls>,
     /// Set for the server of local mode. Only processes of this user can connect to its socket.
-    pub(super) own: bool,
+    pub(super) is_local_server: bool,
 }
 
 /// The answers of one server.
 struct Answers {
     host: String,
-    identity: Result<Option<Identity>, Silence>,
+    version: Result<Option<ServerVersion>, NoAnswer>,
     conf: Option<String>,
     read_only: bool,
 }
 
 /// Returns the facts about the server of local mode, which is not asked.
-pub(super) fn our_own(there: Vec<String>) -> Known {
-    Known {
-        there,
+pub(super) fn local_server(reachable: Vec<String>) -> ServerFacts {
+    ServerFacts {
+        reachable,
         tick: Some(Server::DEFAULT_TICK),
         zoolock: Some(true),
         loopback: true,
-        own: true,
-        ..Known::default()
+        is_local_server: true,
+        ..ServerFacts::default()
     }
 }
 
 /// Asks the servers for their settings and their state, and reports findings about each.
-pub(super) async fn look(hosts: &[String], tls: Option<&Tls>, report: &mut Report) -> Known {
+pub(super) async fn check(hosts: &[String], tls: Option<&Tls>, report: &mut Report) -> ServerFacts {
     let answers =
-        join_all(hosts.iter().filter(|host| !is_socket(host)).take(MOST).map(|host| interview(host, tls)))
+        join_all(hosts.iter().filter(|host| !is_socket(host)).take(MAX_SERVERS).map(|host| query(host, tls)))
             .await;
     let loopback = hosts.iter().all(|host| is_loopback(host));
-    let mut known = Known { loopback, tls: tls.cloned(), ..Known::default() };
+    let mut facts = ServerFacts { loopback, tls: tls.cloned(), ..ServerFacts::default() };
     let mut modes = Vec::new();
     let mut releases = Vec::new();
-    for Answers { host, identity, conf, read_only } in answers {
-        match identity {
-            Err(Silence::Unreachable(why)) => {
+    for Answers { host, version, conf, read_only } in answers {
+        match version {
+            Err(NoAnswer::Unreachable(why)) => {
                 report.warn(
                     CHECK,
                     format!("{host}: cannot be reached ({why})"),
-                    "start it, open the way to it, or take it out of --connect",
+                    "start it, allow connections to it, or remove it from --connect",
                 );
                 continue;
             }
-            Err(Silence::Tls(why)) => {
+            Err(NoAnswer::Tls(why)) => {
                 report.error(
                     CHECK,
                     format!("{host}: {why}"),
-                    "correct its certificate, or our options of TLS (--cacert, --cert, --key)",
+                    "correct its certificate, or --cacert, --cert and --key",
                 );
                 continue;
             }
-            Err(Silence::Refused | Silence::TooLong) | Ok(None) => {
+            Err(NoAnswer::Refused | NoAnswer::TooLong) | Ok(None) => {
                 if conf.is_none() {
-                    known.silent.push(host.clone());
+                    facts.without_answer.push(host.clone());
                 }
                 report.note(
                     CHECK,
-                    format!("{host}: is there, but says neither its version nor its mode"),
-                    "have it answer `srvr` (4lw.commands.whitelist; `zoolock serve --words`)",
+                    format!("{host}: accepts connections, but does not tell its version and mode"),
+                    "allow it to answer `srvr` (4lw.commands.whitelist; `zoolock serve --words`)",
                 );
             }
-            Ok(Some(identity)) => {
-                if let (Some(conf), Some(open)) = (&conf, identity.connections) {
+            Ok(Some(version)) => {
+                if let (Some(conf), Some(open)) = (&conf, version.connections) {
                     judge_connections(&host, conf, open, report);
                 }
-                known.zoolock = Some(known.zoolock.unwrap_or(true) && identity.zoolock().is_some());
-                if identity.numbers().is_some_and(|numbers| numbers < CONTAINERS) {
+                facts.zoolock = Some(facts.zoolock.unwrap_or(true) && version.zoolock().is_some());
+                if version.numbers().is_some_and(|numbers| numbers < CONTAINERS) {
                     report.warn(
                         CHECK,
                         format!(
-                            "{host}: {}, which has no containers: directories of free locks stay",
-                            identity.described()
+                            "{host}: {}, which has no container znodes, so directories of free locks stay",
+                            version.description()
                         ),
                         "upgrade it to 3.5.3 or later",
                     );
                 } else {
-                    report.ok(CHECK, format!("{host}: {}", identity.described()));
+                    report.ok(CHECK, format!("{host}: {}", version.description()));
                 }
-                modes.extend(identity.mode.clone());
-                releases.push(identity.release().to_owned());
+                modes.extend(version.mode.clone());
+                releases.push(version.release().to_owned());
             }
         }
         if read_only {
             report.warn(
                 CHECK,
-                format!("{host}: serves reads only, since it sees no majority of its ensemble"),
-                "find out what cut it off: no lock can be taken there",
+                format!("{host}: is read-only: it has lost its quorum"),
+                "restore its connection to the ensemble; no lock can be acquired there",
             );
         }
         if let Some(conf) = conf {
-            known.learn(&conf);
+            facts.add_configuration(&conf);
         }
-        known.there.push(host);
+        facts.reachable.push(host);
     }
-    if known.there.len() > 1 && modes.iter().any(|mode| mode == "standalone") {
+    if facts.reachable.len() > 1 && modes.iter().any(|mode| mode == "standalone") {
         report.error(
             CHECK,
-            "several servers are named and one of them is standalone: they are no ensemble, and clients of one do \
-             not exclude those of another",
-            "name one server, or the members of one ensemble; all is well if they are names of the same server",
+            "--connect names several servers, and one is standalone, so they are no ensemble: clients of different \
+             servers do not exclude each other",
+            "name one server, or the members of one ensemble; ignore this if all names mean one server",
         );
     }
     releases.sort();
@@ -146,33 +146,33 @@ pub(super) async fn look(hosts: &[String], tls: Option<&Tls>, report: &mut Repor
             "finish the upgrade",
         );
     }
-    if hosts.len() > MOST {
-        report.stopped_early(
+    if hosts.len() > MAX_SERVERS {
+        report.add_incomplete(
             CHECK,
-            format!("only the first {MOST} of {} servers were asked", hosts.len()),
-            "name fewer",
+            format!("only the first {MAX_SERVERS} of {} servers were asked", hosts.len()),
+            "name fewer servers in --connect",
         );
     }
-    known
+    facts
 }
 
-async fn interview(host: &str, tls: Option<&Tls>) -> Answers {
-    let ask = async |word| ask(host, tls, word, ANSWER).await;
-    let identity = match ask("srvr").await {
-        Ok(text) => Ok(Identity::of_srvr(&text)),
-        Err(silence @ (Silence::Unreachable(_) | Silence::Tls(_))) => Err(silence),
+async fn query(host: &str, tls: Option<&Tls>) -> Answers {
+    let ask = async |word| ask(host, tls, word, MAX_ANSWER).await;
+    let version = match ask("srvr").await {
+        Ok(text) => Ok(ServerVersion::of_srvr(&text)),
+        Err(error @ (NoAnswer::Unreachable(_) | NoAnswer::Tls(_))) => Err(error),
         // A server may allow only one of the two words.
-        Err(silence) => match ask("mntr").await {
-            Ok(text) => Ok(Identity::of_mntr(&text)),
-            Err(_) => Err(silence),
+        Err(error) => match ask("mntr").await {
+            Ok(text) => Ok(ServerVersion::of_mntr(&text)),
+            Err(_) => Err(error),
         },
     };
     let (mut conf, mut read_only) = (None, false);
-    if !matches!(identity, Err(Silence::Unreachable(_) | Silence::Tls(_))) {
+    if !matches!(version, Err(NoAnswer::Unreachable(_) | NoAnswer::Tls(_))) {
         conf = ask("conf").await.ok();
         read_only = ask("isro").await.is_ok_and(|answer| answer.trim() == "ro");
     }
-    Answers { host: host.to_owned(), identity, conf, read_only }
+    Answers { host: host.to_owned(), version, conf, read_only }
 }
 
 /// Compares the number of open connections with the limit for one client address.
@@ -186,41 +186,43 @@ fn judge_connections(host: &str, conf: &str, open: u32, report: &mut Report) {
         return report.ok(CONNECTIONS, what);
     }
     let what = format!(
-        "{what}; if most come from one host, that one is near the limit, at which the server hangs up on holders, too"
+        "{what}; if most come from one host, it is near the limit, at which the server disconnects holders, too"
     );
-    let remedy = format!("raise {RAISE} above the number of clients on one host; 0 means no limit");
+    let remedy = format!(
+        "raise {CONNECTION_LIMIT_SETTINGS} above the number of clients on one host; 0 means no limit"
+    );
     report.note(CONNECTIONS, what, remedy);
 }
 
 /// The settings that limit the connections of one client address.
-const RAISE: &str = "maxClientCnxns (`zoolock serve --max-connections-per-address`)";
+const CONNECTION_LIMIT_SETTINGS: &str = "maxClientCnxns (`zoolock serve --max-connections-per-address`)";
 
-impl Known {
+impl ServerFacts {
     /// Reports servers that accept connections, but answer no word and open no session.
-    pub(super) fn judge_silent(&self, report: &mut Report) {
-        for host in &self.silent {
+    pub(super) fn report_without_answer(&self, report: &mut Report) {
+        for host in &self.without_answer {
             report.error(
                 CONNECTIONS,
                 format!(
                     "{host}: accepts connections, but answers no words and opens no session; it may be at its limit \
                      of connections from this address (maxClientCnxns)"
                 ),
-                format!("end clients on this host, or raise {RAISE}; otherwise see the server's log"),
+                format!("end clients on this host, or raise {CONNECTION_LIMIT_SETTINGS}; otherwise see the server's log"),
             );
         }
     }
 
     /// Reports that a session was opened, if the server is this user's server.
-    pub(super) fn is_there(&self, report: &mut Report) {
-        if self.own {
-            let there = self.there.join(", ");
-            report.ok(CHECK, format!("{there}: the local server of this user, `zoolock serve`"));
+    pub(super) fn report_local_server(&self, report: &mut Report) {
+        if self.is_local_server {
+            let addresses = self.reachable.join(", ");
+            report.ok(CHECK, format!("{addresses}: the local server of this user, `zoolock serve`"));
         }
     }
 
     /// Adds an answer to `conf`. The longest tick and the narrowest limits count, because any of the
     /// servers may become the leader.
-    fn learn(&mut self, conf: &str) {
+    fn add_configuration(&mut self, conf: &str) {
         let conf = configuration(conf);
         let number = |name: &str| conf.get(name).and_then(|text| text.parse::<u64>().ok());
         let time = |name: &str| number(name).map(Duration::from_millis);
@@ -253,16 +255,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_longest_ticks_and_the_narrowest_limits_count() {
-        let mut known = Known::default();
-        known.learn("tickTime=2000\nminSessionTimeout=4000\nmaxSessionTimeout=40000\n");
-        known.learn("tickTime=3000\nminSessionTimeout=6000\nmaxSessionTimeout=60000\n");
-        assert_eq!(known.tick, Some(Duration::from_secs(3)));
-        assert_eq!(known.limits, (Some(Duration::from_secs(6)), Some(Duration::from_secs(40))));
+    fn longest_tick_and_narrowest_limits_count() {
+        let mut facts = ServerFacts::default();
+        facts.add_configuration("tickTime=2000\nminSessionTimeout=4000\nmaxSessionTimeout=40000\n");
+        facts.add_configuration("tickTime=3000\nminSessionTimeout=6000\nmaxSessionTimeout=60000\n");
+        assert_eq!(facts.tick, Some(Duration::from_secs(3)));
+        assert_eq!(facts.limits, (Some(Duration::from_secs(6)), Some(Duration::from_secs(40))));
     }
 
     #[test]
-    fn only_this_machine_is_this_machine() {
+    fn loopback_addresses_are_recognised() {
         for host in ["127.0.0.1:2181", "localhost:1", "[::1]:2181", "unix:/run/socket"] {
             assert!(is_loopback(host), "{host}");
         }

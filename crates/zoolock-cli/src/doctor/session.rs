@@ -7,13 +7,13 @@ use zoolock_core::lease;
 use zoolock_core::pace::Pace;
 
 use super::finding::Report;
-use super::servers::Known;
+use super::servers::ServerFacts;
 use crate::base::duration::humane;
 
 const CHECK: &str = "session";
 
 /// The default tick of Apache ZooKeeper.
-const USUAL_TICK: Duration = Duration::from_secs(2);
+const DEFAULT_TICK: Duration = Duration::from_secs(2);
 
 /// The session that the server grants, and its lease.
 #[derive(Debug, Clone, Serialize)]
@@ -28,34 +28,34 @@ pub(super) struct Granted {
 }
 
 /// Compares the granted timeout with the requested one, and with what the lease needs.
-pub(super) fn judge(asked: Duration, granted: Duration, known: &Known, report: &mut Report) {
+pub(super) fn judge(asked: Duration, granted: Duration, facts: &ServerFacts, report: &mut Report) {
     if granted != asked {
-        let limits = match known.limits {
+        let limits = match facts.limits {
             (Some(least), Some(most)) => {
-                format!(" (it grants {} to {})", humane(least), humane(most))
+                format!(" (the server grants {} to {})", humane(least), humane(most))
             }
             _ => String::new(),
         };
         report.warn(
             CHECK,
-            format!("{} were asked for, {} are granted{limits}", humane(asked), humane(granted)),
+            format!("{} requested, {} granted{limits}", humane(asked), humane(granted)),
             if granted < asked {
-                "raise maxSessionTimeout, which is 20 ticks by default, or ask for less with --session-timeout"
+                "raise maxSessionTimeout, which is 20 ticks by default, or request less with --session-timeout"
             } else {
-                "lower minSessionTimeout, which is 2 ticks by default, or ask for more with --session-timeout"
+                "lower minSessionTimeout, which is 2 ticks by default, or request more with --session-timeout"
             },
         );
     }
-    let shortest = known.tick.unwrap_or(USUAL_TICK).max(USUAL_TICK) * 3;
+    let shortest = facts.tick.unwrap_or(DEFAULT_TICK).max(DEFAULT_TICK) * 3;
     if granted < shortest {
         report.error(
             CHECK,
             format!(
-                "{} are less than three ticks ({}): no lock can be kept on it",
+                "{} is less than three ticks ({}), so no lock can be held",
                 humane(granted),
                 humane(shortest)
             ),
-            format!("let the service grant {} or more (maxSessionTimeout)", humane(shortest)),
+            format!("let the server grant {} or more (maxSessionTimeout)", humane(shortest)),
         );
         return;
     }
@@ -78,19 +78,19 @@ pub(super) fn judge(asked: Duration, granted: Duration, known: &Known, report: &
             humane(spare)
         ),
     );
-    judge_tick(known, report);
+    judge_tick(facts, report);
 }
 
 /// Checks that a client can derive the tick from the shortest session timeout.
-fn judge_tick(known: &Known, report: &mut Report) {
-    let Some(tick) = known.tick else {
+fn judge_tick(facts: &ServerFacts, report: &mut Report) {
+    let Some(tick) = facts.tick else {
         return report.note(
             "ticks",
-            "tickTime cannot be seen: minSessionTimeout is taken to be two ticks or more",
-            "have a server answer `conf`, or look into its zoo.cfg",
+            "tickTime is unknown; a lease assumes that minSessionTimeout is two ticks or more",
+            "allow a server to answer `conf`, or see its zoo.cfg",
         );
     };
-    match known.limits.0 {
+    match facts.limits.0 {
         Some(least) if least < tick * 2 => report.warn(
             "ticks",
             format!(
@@ -100,7 +100,7 @@ fn judge_tick(known: &Known, report: &mut Report) {
             ),
             format!("raise minSessionTimeout to {}, or use the library with Builder::tick_time", humane(tick * 2)),
         ),
-        _ => report.ok("ticks", format!("tickTime is {}, which the lease has room for", humane(tick))),
+        _ => report.ok("ticks", format!("tickTime is {}, for which the lease is short enough", humane(tick))),
     }
 }
 
@@ -113,16 +113,16 @@ mod tests {
     use super::super::finding::Level;
     use super::*;
 
-    fn judged(asked: u64, granted: u64, known: &Known) -> Vec<(&'static str, Level, String)> {
+    fn judged(asked: u64, granted: u64, facts: &ServerFacts) -> Vec<(&'static str, Level, String)> {
         let mut report = Report::new("h", "/locks");
-        judge(Duration::from_secs(asked), Duration::from_secs(granted), known, &mut report);
+        judge(Duration::from_secs(asked), Duration::from_secs(granted), facts, &mut report);
         report.findings.into_iter().map(|finding| (finding.check, finding.level, finding.what)).collect()
     }
 
-    fn ticks(tick_ms: u64, shortest_ms: u64) -> Known {
+    fn ticks(tick_ms: u64, shortest_ms: u64) -> ServerFacts {
         let (tick, shortest) = (Duration::from_millis(tick_ms), Duration::from_millis(shortest_ms));
         let limits = (Some(shortest), Some(tick * 20));
-        Known { tick: Some(tick), limits, ..Known::default() }
+        ServerFacts { tick: Some(tick), limits, ..ServerFacts::default() }
     }
 
     fn worst(found: &[(&'static str, Level, String)], check: &str) -> Option<Level> {
@@ -148,6 +148,6 @@ mod tests {
         assert_eq!(worst(&judged(30, 30, &ticks(2000, 3000)), "ticks"), Some(Level::Warning));
         assert_eq!(worst(&judged(30, 30, &ticks(3000, 6000)), "ticks"), Some(Level::Ok));
         assert_eq!(worst(&judged(30, 30, &ticks(500, 1000)), "ticks"), Some(Level::Ok));
-        assert_eq!(worst(&judged(30, 30, &Known::default()), "ticks"), Some(Level::Note));
+        assert_eq!(worst(&judged(30, 30, &ServerFacts::default()), "ticks"), Some(Level::Note));
     }
 }

@@ -13,7 +13,7 @@ use crate::base::duration::{humane, in_two_units};
 
 const CHECK: &str = "latency";
 /// Number of requests of each kind.
-const TURNS: usize = 10;
+const REPEATS: usize = 10;
 /// Maximum time for all requests of one kind.
 const PATIENCE: Duration = Duration::from_secs(10);
 /// Difference of the clocks above which a note is reported.
@@ -26,14 +26,14 @@ const DAY: Duration = Duration::from_secs(86_400);
 /// Latency of each kind of request.
 #[derive(Debug, Clone, Serialize)]
 pub(super) struct Latency {
-    read: Option<Times>,
-    sync: Option<Times>,
-    write: Option<Times>,
+    read: Option<LatencyTimes>,
+    sync: Option<LatencyTimes>,
+    write: Option<LatencyTimes>,
 }
 
 /// Latency of one kind of request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-struct Times {
+struct LatencyTimes {
     turns: usize,
     median_us: u64,
     worst_us: u64,
@@ -41,15 +41,15 @@ struct Times {
 
 /// Measures requests to `place`, an existing znode, and to an ephemeral znode below it.
 pub(super) async fn measure(client: &Requests, place: &str, granted: Duration, report: &mut Report) {
-    let read = turns(async || client.exists(place).await.map(drop)).await;
-    let sync = turns(async || client.sync(place).await).await;
+    let read = repeat(async || client.exists(place).await.map(drop)).await;
+    let sync = repeat(async || client.sync(place).await).await;
     let probe = match getrandom::u64() {
         Ok(number) => format!("{}/.doctor-{number:016x}", place.trim_end_matches('/')),
         Err(_) => format!("{}/.doctor-{}", place.trim_end_matches('/'), std::process::id()),
     };
-    let write = match clock(client, &probe, report).await {
+    let write = match create_and_check_clock(client, &probe, report).await {
         Ok(()) => {
-            let write = turns(async || client.write(&probe, b"").await).await;
+            let write = repeat(async || client.write(&probe, b"").await).await;
             // The server would delete the znode at the end of the session. This is earlier.
             let _ = timeout(PATIENCE, client.delete(&probe)).await;
             write
@@ -57,8 +57,8 @@ pub(super) async fn measure(client: &Requests, place: &str, granted: Duration, r
         Err(Some(error)) if error.code() == Some(Code::NoAuth) => {
             report.error(
                 "write",
-                format!("may not create anything in {place}: no lock can be taken there"),
-                "give credentials that may (--auth), or name another --root",
+                format!("no permission to create znodes in {place}, so no lock can be acquired there"),
+                "give credentials that may create znodes there (--auth), or name another --root",
             );
             None
         }
@@ -74,8 +74,8 @@ pub(super) async fn measure(client: &Requests, place: &str, granted: Duration, r
             let reason = error.map_or_else(|| "no reply in time".to_owned(), |error| error.to_string());
             report.error(
                 "write",
-                format!("cannot create anything in {place}: {reason}"),
-                "look into the server's log",
+                format!("cannot create a znode in {place}: {reason}"),
+                "see the server's log",
             );
             None
         }
@@ -85,12 +85,12 @@ pub(super) async fn measure(client: &Requests, place: &str, granted: Duration, r
 }
 
 /// Repeats a request until an error or a timeout, and measures each. `None` if the first request fails.
-async fn turns(mut turn: impl AsyncFnMut() -> Result<(), RequestError>) -> Option<Times> {
-    let mut took = Vec::with_capacity(TURNS);
+async fn repeat(mut request: impl AsyncFnMut() -> Result<(), RequestError>) -> Option<LatencyTimes> {
+    let mut took = Vec::with_capacity(REPEATS);
     let all = async {
-        for _ in 0..TURNS {
+        for _ in 0..REPEATS {
             let begun = Instant::now();
-            if turn().await.is_err() {
+            if request().await.is_err() {
                 return;
             }
             took.push(begun.elapsed());
@@ -104,15 +104,15 @@ async fn turns(mut turn: impl AsyncFnMut() -> Result<(), RequestError>) -> Optio
     times(took)
 }
 
-fn times(mut took: Vec<Duration>) -> Option<Times> {
+fn times(mut took: Vec<Duration>) -> Option<LatencyTimes> {
     took.sort_unstable();
     let us = |time: &Duration| u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
     let median = took.get(took.len() / 2).map(us)?;
-    Some(Times { turns: took.len(), median_us: median, worst_us: took.last().map(us)? })
+    Some(LatencyTimes { turns: took.len(), median_us: median, worst_us: took.last().map(us)? })
 }
 
 /// Compares the latencies with the longest one that the lease allows, an eighth of the session timeout (`docs/design/limits.md`).
-fn judge(all: [(&str, Option<Times>); 3], granted: Duration, report: &mut Report) {
+fn judge(all: [(&str, Option<LatencyTimes>); 3], granted: Duration, report: &mut Report) {
     let longest = granted / 8;
     let mut fine = Vec::new();
     for (name, times) in all {
@@ -122,31 +122,35 @@ fn judge(all: [(&str, Option<Times>); 3], granted: Duration, report: &mut Report
             report.error(
                 CHECK,
                 format!(
-                    "{name} takes {} (median): locks will be lost while the session lives",
-                    exact(median)
+                    "{name} takes {} (median): locks are lost although the session lives",
+                    format_latency(median)
                 ),
                 format!(
-                    "find out what is slow (disk, network, load); with this session {} is the most",
+                    "find out what is slow (disk, network, load); the maximum for this session timeout is {}",
                     humane(longest)
                 ),
             );
         } else if worst > longest {
             report.warn(
                 CHECK,
-                format!("{name} took {} once, {} as a rule", exact(worst), exact(median)),
-                format!("a lock may be lost where an answer takes more than {}", humane(longest)),
+                format!("{name} took up to {} (median {})", format_latency(worst), format_latency(median)),
+                format!("a lock may be lost if an answer takes more than {}", humane(longest)),
             );
         } else {
-            fine.push(format!("{name} {} ({})", exact(median), exact(worst)));
+            fine.push(format!("{name} {} ({})", format_latency(median), format_latency(worst)));
         }
     }
     if !fine.is_empty() {
-        report.ok(CHECK, format!("median (worst) of {TURNS}: {}", fine.join(", ")));
+        report.ok(CHECK, format!("median (worst) of {REPEATS}: {}", fine.join(", ")));
     }
 }
 
 /// Creates the znode, and compares its creation time with this machine's clock. The error `None` means no reply in time.
-async fn clock(client: &Requests, probe: &str, report: &mut Report) -> Result<(), Option<RequestError>> {
+async fn create_and_check_clock(
+    client: &Requests,
+    probe: &str,
+    report: &mut Report,
+) -> Result<(), Option<RequestError>> {
     let before = SystemTime::now();
     let made = timeout(PATIENCE, client.create_ephemeral(probe, b"", &[Acl::anyone(perms::ALL)])).await;
     let after = SystemTime::now();
@@ -162,21 +166,22 @@ async fn clock(client: &Requests, probe: &str, report: &mut Report) -> Result<()
 }
 
 /// Compares a time of the server's clock with times of this machine before and after it.
-fn judge_clock(before: SystemTime, there: i64, after: SystemTime, report: &mut Report) {
+fn judge_clock(before: SystemTime, server_time: i64, after: SystemTime, report: &mut Report) {
     let (Some(before), Some(after)) = (unix_ms(before), unix_ms(after)) else {
         return report.error(
             "clock",
-            "our clock is before the year 1970",
-            "set it by NTP; until then, certificates are not valid and all times that are shown are wrong",
+            "the clock of this machine is before the year 1970",
+            "set it by NTP; until then, certificates are not valid, and times in output and logs are wrong",
         );
     };
-    let (offset, uncertain) = offset(before, there, after);
+    let (offset, uncertain) = offset(before, server_time, after);
     report.clock_ms = Some(offset);
     let off = Duration::from_millis(offset.unsigned_abs());
     let which = if offset > 0 { "ahead of" } else { "behind" };
-    let shown = if off < DAY { exact(off) } else { in_two_units(off) };
-    let what = format!("the service's clock is {shown} {which} ours (give or take {uncertain} ms)");
-    let remedy = "set both by NTP; locks do not go by it, but all times that are shown and logged do";
+    let shown = if off < DAY { format_latency(off) } else { in_two_units(off) };
+    let what = format!("the server's clock is {shown} {which} this machine's (±{uncertain} ms)");
+    let remedy =
+        "synchronize both with NTP; locks do not depend on it, but times in output and logs are wrong";
     if off > CLOCK_WRONG {
         report.warn("clock", what, remedy);
     } else if off > CLOCK_NOTICED {
@@ -184,16 +189,19 @@ fn judge_clock(before: SystemTime, there: i64, after: SystemTime, report: &mut R
     } else {
         report.ok(
             "clock",
-            format!("the service's clock agrees with ours to {} ms", off.as_millis().max(uncertain.into())),
+            format!(
+                "the server's clock differs from this machine's by at most {} ms",
+                off.as_millis().max(uncertain.into())
+            ),
         );
     }
 }
 
-/// Returns the difference and its uncertainty, if the server's clock showed `there` between the local times `before` and
+/// Returns the difference and its uncertainty, if the server's clock showed `server_time` between the local times `before` and
 /// `after`. A positive difference means that the server is ahead. The difference is 0 if its clock may have been right.
-fn offset(before: i64, there: i64, after: i64) -> (i64, u32) {
+fn offset(before: i64, server_time: i64, after: i64) -> (i64, u32) {
     let uncertain = u32::try_from(after.saturating_sub(before)).unwrap_or(0);
-    (there - there.clamp(before, after.max(before)), uncertain)
+    (server_time - server_time.clamp(before, after.max(before)), uncertain)
 }
 
 fn unix_ms(time: SystemTime) -> Option<i64> {
@@ -201,7 +209,7 @@ fn unix_ms(time: SystemTime) -> Option<i64> {
 }
 
 /// Formats a time: a short one exactly, a long one rounded.
-fn exact(time: Duration) -> String {
+fn format_latency(time: Duration) -> String {
     let us = time.as_micros();
     if us < 1000 {
         format!("{us} µs")
@@ -225,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn answers_that_are_too_slow_for_the_session_are_told() {
+    fn slow_answers_are_reported() {
         assert_eq!(levels(&[1, 2, 3]), [Level::Ok]);
         assert_eq!(levels(&[1, 2, 1001]), [Level::Warning]);
         assert_eq!(levels(&[1, 1002, 1003]), [Level::Error]);
@@ -233,7 +241,7 @@ mod tests {
     }
 
     #[test]
-    fn a_clock_is_wrong_only_by_what_the_way_there_does_not_explain() {
+    fn clock_offset_excludes_the_round_trip() {
         assert_eq!(offset(1000, 1005, 1010), (0, 10));
         assert_eq!(offset(1000, 900, 1010), (-100, 10));
         assert_eq!(offset(1000, 5010, 1010), (4000, 10));
@@ -250,9 +258,9 @@ mod tests {
     #[test]
     fn difference_of_clocks_names_days_and_direction() {
         let ours = UNIX_EPOCH + Duration::from_secs(2_000_000_000);
-        let ahead = "the service's clock is 20783d 7h ahead of ours (give or take 0 ms)";
+        let ahead = "the server's clock is 20783d 7h ahead of this machine's (±0 ms)";
         assert_eq!(clock_finding(ours, 1_795_676_961_000), (Level::Warning, ahead.to_owned()));
-        let behind = "the service's clock is 2s behind ours (give or take 0 ms)";
+        let behind = "the server's clock is 2s behind this machine's (±0 ms)";
         assert_eq!(clock_finding(ours, -2_000), (Level::Note, behind.to_owned()));
         assert_eq!(clock_finding(ours, 0).0, Level::Ok);
     }
@@ -260,13 +268,16 @@ mod tests {
     #[test]
     fn our_clock_before_1970_is_an_error() {
         let (level, what) = clock_finding(UNIX_EPOCH - Duration::from_secs(1), 0);
-        assert_eq!((level, what.as_str()), (Level::Error, "our clock is before the year 1970"));
+        assert_eq!(
+            (level, what.as_str()),
+            (Level::Error, "the clock of this machine is before the year 1970")
+        );
     }
 
     #[test]
-    fn times_are_as_exact_as_they_are_short() {
-        assert_eq!(exact(Duration::from_micros(250)), "250 µs");
-        assert_eq!(exact(Duration::from_micros(2345)), "2.3 ms");
-        assert_eq!(exact(Duration::from_millis(1500)), "1.5s");
+    fn short_times_keep_more_digits() {
+        assert_eq!(format_latency(Duration::from_micros(250)), "250 µs");
+        assert_eq!(format_latency(Duration::from_micros(2345)), "2.3 ms");
+        assert_eq!(format_latency(Duration::from_millis(1500)), "1.5s");
     }
 }

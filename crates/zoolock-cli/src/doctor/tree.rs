@@ -9,9 +9,9 @@ use zoolock_core::names::{Family, Name};
 use zoolock_wire::{Acl, Code, Stat};
 
 /// Number of directories read in parallel. Each takes two requests, and a third one if it has children.
-const AT_ONCE: usize = 32;
+const PARALLEL_READS: usize = 32;
 /// Maximum number of children that are listed. A longer listing may exceed a client's limit (`jute.maxbuffer`, 1 MB).
-pub(super) const MOST_CHILDREN: i32 = 10_000;
+pub(super) const MAX_LISTED_CHILDREN: i32 = 10_000;
 /// Maximum time to read all directories.
 const PATIENCE: Duration = Duration::from_secs(60);
 /// The ephemeral owner that ZooKeeper writes for a container, which no session owns.
@@ -20,7 +20,7 @@ const CONTAINER: i64 = i64::MIN;
 const TTL: u8 = 0xff;
 
 /// The directories in the root that zoolock uses itself.
-pub(super) const OWN: [&str; 1] = [".audit"];
+pub(super) const OWN_DIRECTORIES: [&str; 1] = [".audit"];
 
 /// A directory at or below the root.
 #[derive(Debug)]
@@ -29,11 +29,11 @@ pub(super) struct Directory {
     pub(super) path: String,
     pub(super) children: u32,
     /// The number of children created so far, which is the sequence number of the next contender.
-    pub(super) counted: u32,
+    pub(super) created_children: u32,
     /// The children that are contenders.
     pub(super) contenders: Vec<Name>,
     /// Set if the children show a semaphore of kazoo or Curator: znodes of kazoo's permits, or the directory `leases`.
-    pub(super) leases: bool,
+    pub(super) has_foreign_leases: bool,
     /// `None` if this client may not read it.
     pub(super) acl: Option<Vec<Acl>>,
     /// The reason why the children were not listed, if they were not.
@@ -43,7 +43,7 @@ pub(super) struct Directory {
 impl Directory {
     /// Returns whether a lock has a holder or a waiter here.
     pub(super) fn has_contenders(&self) -> bool {
-        self.leases || !self.contenders.is_empty()
+        self.has_foreign_leases || !self.contenders.is_empty()
     }
 
     /// Returns the families of the contenders' names, each once.
@@ -73,26 +73,32 @@ impl Tree {
     }
 }
 
-/// Reads `top` and the directories below it, at most `most` of them.
-pub(super) async fn walk(client: &Requests, top: String, most: usize) -> Result<Tree, RequestError> {
+/// Reads `top` and the directories below it, at most `max_directories` of them.
+pub(super) async fn walk(
+    client: &Requests,
+    top: String,
+    max_directories: usize,
+) -> Result<Tree, RequestError> {
     let until = Instant::now() + PATIENCE;
     let mut tree = Tree::default();
     // Level by level, so that a walk that stops early has read the directories near the top.
     let mut level = vec![top];
     while !level.is_empty() {
-        let room = most.saturating_sub(tree.directories.len());
+        let room = max_directories.saturating_sub(tree.directories.len());
         if level.len() > room {
             level.truncate(room);
-            tree.stopped = Some(format!("only the first {most} directories were looked at"));
+            tree.stopped = Some(format!("only the first {max_directories} directories were read"));
         }
-        let mut looks =
-            stream::iter(std::mem::take(&mut level)).map(|path| look(client, path)).buffered(AT_ONCE);
-        while let Some(looked) = looks.next().await {
+        let mut reads = stream::iter(std::mem::take(&mut level))
+            .map(|path| read_directory(client, path))
+            .buffered(PARALLEL_READS);
+        while let Some(read) = reads.next().await {
             if Instant::now() > until {
-                tree.stopped = Some(format!("it was stopped after {} s", PATIENCE.as_secs()));
+                tree.stopped =
+                    Some(format!("the checks of directories stopped after {} s", PATIENCE.as_secs()));
                 return Ok(tree);
             }
-            let Some((directory, below)) = looked? else { continue };
+            let Some((directory, below)) = read? else { continue };
             if tree.stopped.is_none() {
                 level.extend(below);
             }
@@ -104,7 +110,10 @@ pub(super) async fn walk(client: &Requests, top: String, most: usize) -> Result<
 
 /// Reads one directory. Returns it with the children that may be directories, or `None` if it
 /// does not exist or is ephemeral.
-async fn look(client: &Requests, path: String) -> Result<Option<(Directory, Vec<String>)>, RequestError> {
+async fn read_directory(
+    client: &Requests,
+    path: String,
+) -> Result<Option<(Directory, Vec<String>)>, RequestError> {
     let (stat, acl) = (client.exists(&path), client.acl(&path));
     let (stat, acl) = futures_util::future::join(stat, acl).await;
     let Some(stat) = stat?.filter(|stat| !is_ephemeral(stat)) else { return Ok(None) };
@@ -118,19 +127,19 @@ async fn look(client: &Requests, path: String) -> Result<Option<(Directory, Vec<
     };
     let mut directory = Directory {
         children: u32::try_from(stat.num_children).unwrap_or(0),
-        counted: stat.created_children(),
+        created_children: stat.created_children(),
         contenders: Vec::new(),
-        leases: false,
+        has_foreign_leases: false,
         acl,
         unlisted: None,
         path,
     };
-    let own = OWN.iter().any(|own| directory.path.ends_with(&format!("/{own}")));
-    if stat.num_children == 0 || own {
+    let is_own = OWN_DIRECTORIES.iter().any(|own| directory.path.ends_with(&format!("/{own}")));
+    if stat.num_children == 0 || is_own {
         return Ok(Some((directory, Vec::new())));
     }
-    if stat.num_children > MOST_CHILDREN {
-        directory.unlisted = Some("it has too many to be listed");
+    if stat.num_children > MAX_LISTED_CHILDREN {
+        directory.unlisted = Some("too many for one listing");
         return Ok(Some((directory, Vec::new())));
     }
     let names = match client.children(&directory.path).await {
@@ -138,35 +147,35 @@ async fn look(client: &Requests, path: String) -> Result<Option<(Directory, Vec<
         Err(error) => match error.code() {
             Some(Code::NoNode) => return Ok(None),
             Some(Code::NoAuth) => {
-                directory.unlisted = Some("they may not be listed");
+                directory.unlisted = Some("no permission to list them");
                 return Ok(Some((directory, Vec::new())));
             }
             _ => return Err(error),
         },
     };
-    let (mut below, mut perhaps) = (Vec::new(), Vec::new());
+    let (mut below, mut possible_directories) = (Vec::new(), Vec::new());
     for name in names {
-        let parsed = Name::parse(&name).filter(|name| name.counts_below(directory.counted));
+        let parsed = Name::parse(&name).filter(|name| name.counts_below(directory.created_children));
         directory.contenders.extend(parsed);
         let path = || format!("{}/{name}", directory.path.trim_end_matches('/'));
         match parsed.map(|name| name.family()) {
             // A directory may have a name that ends in a number.
             Some(Family::Unknown) => {
-                perhaps.push(path());
+                possible_directories.push(path());
                 continue;
             }
             Some(_) => continue,
             None if is_kazoo_lease(&name) => {
-                directory.leases = true;
+                directory.has_foreign_leases = true;
                 continue;
             }
-            None => directory.leases |= name == "leases",
+            None => directory.has_foreign_leases |= name == "leases",
         }
         below.push(path());
     }
     below.sort_unstable();
     // After the others: there may be many, and most are znodes without children.
-    below.extend(perhaps);
+    below.extend(possible_directories);
     below.retain(|path| path != "/zookeeper");
     Ok(Some((directory, below)))
 }
@@ -200,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn how_far_a_directory_has_counted_is_known_to_the_last_number() {
+    fn created_children_follow_from_cversion() {
         for created in [0, 1, 7, (1 << 30) - 1, 1 << 30, (1 << 31) - (1 << 20), i64::from(i32::MAX)] {
             for children in [0, 1, 5] {
                 assert_eq!(i64::from(stat(created, children).created_children()), created, "{children}");
@@ -209,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn a_container_and_what_lives_for_a_while_are_directories() {
+    fn container_and_ttl_znodes_are_not_ephemeral() {
         let owned = |owner| Stat { ephemeral_owner: owner, ..stat(0, 0) };
         assert!(!is_ephemeral(&owned(0)) && !is_ephemeral(&owned(CONTAINER)));
         assert!(!is_ephemeral(&owned(0xff00_0000_0000_1000_u64 as i64)));

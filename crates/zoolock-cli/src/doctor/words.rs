@@ -15,7 +15,7 @@ const PATIENCE: Duration = Duration::from_secs(3);
 
 /// The reason why there is no answer.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Silence {
+pub(super) enum NoAnswer {
     /// No connection can be opened, for this reason.
     Unreachable(String),
     /// TLS fails, for this reason.
@@ -34,33 +34,33 @@ async fn connect(address: &str) -> io::Result<TcpStream> {
     TcpStream::connect(&*addresses).await
 }
 
-/// Asks one word, and reads at most `most` bytes of the answer.
+/// Asks one word, and reads at most `max_bytes` bytes of the answer.
 pub(super) async fn ask(
     address: &str,
     tls: Option<&Tls>,
     word: &str,
-    most: usize,
-) -> Result<String, Silence> {
+    max_bytes: usize,
+) -> Result<String, NoAnswer> {
     let connected = timeout(PATIENCE, connect(address)).await;
     let stream = match connected {
         Ok(Ok(stream)) => stream,
-        Ok(Err(error)) if zoolock_client::closes_at_once(&error) => return Err(Silence::Refused),
-        Ok(Err(error)) => return Err(Silence::Unreachable(error.to_string())),
-        Err(_) => return Err(Silence::Unreachable(format!("no connection within {PATIENCE:?}"))),
+        Ok(Err(error)) if zoolock_client::closes_at_once(&error) => return Err(NoAnswer::Refused),
+        Ok(Err(error)) => return Err(NoAnswer::Unreachable(error.to_string())),
+        Err(_) => return Err(NoAnswer::Unreachable(format!("no connection within {PATIENCE:?}"))),
     };
     let host = address.rsplit_once(':').map_or(address, |(host, _)| host);
     let host = host.trim_start_matches('[').trim_end_matches(']');
     let mut answer = Vec::new();
     let asked = async {
         match tls {
-            None => converse(stream, word, most, &mut answer).await,
-            Some(tls) => converse(tls.wrap(host, stream).await?, word, most, &mut answer).await,
+            None => converse(stream, word, max_bytes, &mut answer).await,
+            Some(tls) => converse(tls.wrap(host, stream).await?, word, max_bytes, &mut answer).await,
         }
     };
     // A server that closes the connection early, or sends nothing, does not answer this word.
     let ended = timeout(PATIENCE, asked).await;
-    if answer.len() > most {
-        return Err(Silence::TooLong);
+    if answer.len() > max_bytes {
+        return Err(NoAnswer::TooLong);
     }
     match ended {
         // Some servers close a TLS connection without `close_notify`.
@@ -68,29 +68,29 @@ pub(super) async fn ask(
         Ok(Err(_)) if !answer.is_empty() && tls.is_some() => {}
         Ok(Err(error)) => {
             let trouble = tls.and_then(|tls| tls.trouble(host, &error));
-            return Err(trouble.map_or(Silence::Refused, Silence::Tls));
+            return Err(trouble.map_or(NoAnswer::Refused, NoAnswer::Tls));
         }
-        _ => return Err(Silence::Refused),
+        _ => return Err(NoAnswer::Refused),
     }
     let answer = String::from_utf8_lossy(&answer).into_owned();
     let refused = answer.contains("is not executed because it is not in the whitelist");
-    if refused { Err(Silence::Refused) } else { Ok(answer) }
+    if refused { Err(NoAnswer::Refused) } else { Ok(answer) }
 }
 
 async fn converse(
     mut stream: impl AsyncRead + AsyncWrite + Unpin,
     word: &str,
-    most: usize,
+    max_bytes: usize,
     answer: &mut Vec<u8>,
 ) -> std::io::Result<()> {
     stream.write_all(word.as_bytes()).await?;
     stream.flush().await?;
-    stream.take(most as u64 + 1).read_to_end(answer).await.map(|_| ())
+    stream.take(max_bytes as u64 + 1).read_to_end(answer).await.map(|_| ())
 }
 
 /// A server's version and state.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Identity {
+pub(super) struct ServerVersion {
     /// The version as the server prints it, without the date.
     version: String,
     /// `standalone`, `leader`, `follower`, `observer` or `read-only`, if the answer contains it.
@@ -99,7 +99,7 @@ pub(super) struct Identity {
     pub(super) connections: Option<u32>,
 }
 
-impl Identity {
+impl ServerVersion {
     /// Reads the answer to `srvr`.
     pub(super) fn of_srvr(text: &str) -> Option<Self> {
         let field = |name: &str| text.lines().find_map(|line| line.strip_prefix(name));
@@ -136,7 +136,7 @@ impl Identity {
     }
 
     /// Returns a description for messages.
-    pub(super) fn described(&self) -> String {
+    pub(super) fn description(&self) -> String {
         let mode = self.mode.as_deref().map_or_else(String::new, |mode| format!(", {mode}"));
         match self.zoolock() {
             Some(version) => format!("zoolock {version}{mode}; behaves as ZooKeeper {}", self.release()),
@@ -160,25 +160,28 @@ mod tests {
          zk_num_alive_connections\t3\n";
 
     #[test]
-    fn a_server_is_known_by_what_it_says() {
-        let apache = Identity::of_srvr(SRVR).expect("it says so");
+    fn version_and_mode_are_parsed() {
+        let apache = ServerVersion::of_srvr(SRVR).expect("it says so");
         assert_eq!((apache.zoolock(), apache.numbers()), (None, Some((3, 8, 0))));
-        assert_eq!(apache.described(), "ZooKeeper 3.8.0, follower");
-        let ours = Identity::of_mntr(MNTR).expect("it says so");
+        assert_eq!(apache.description(), "ZooKeeper 3.8.0, follower");
+        let ours = ServerVersion::of_mntr(MNTR).expect("it says so");
         assert_eq!((apache.connections, ours.connections), (Some(7), Some(3)));
-        assert_eq!(ours.described(), "zoolock 0.1.0, standalone; behaves as ZooKeeper 3.8.0");
-        assert_eq!(Identity::of_srvr("This ZooKeeper instance is not currently serving requests\n"), None);
+        assert_eq!(ours.description(), "zoolock 0.1.0, standalone; behaves as ZooKeeper 3.8.0");
+        assert_eq!(
+            ServerVersion::of_srvr("This ZooKeeper instance is not currently serving requests\n"),
+            None
+        );
     }
 
     #[test]
-    fn a_configuration_is_read_by_its_names() {
+    fn conf_answer_is_parsed() {
         let read = configuration("clientPort=2181\ntickTime=2000\nsyncLimit=5\nnonsense\n");
         assert_eq!((read.get("tickTime"), read.get("syncLimit")), (Some(&"2000"), Some(&"5")));
         assert_eq!(read.get("nonsense"), None);
     }
 
     #[tokio::test]
-    async fn a_word_that_is_not_answered_is_told_from_a_server_that_is_not_there() {
+    async fn refused_word_differs_from_unreachable_server() {
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a port");
         let address = listener.local_addr().expect("bound").to_string();
         let answers = ["", "dump is not executed because it is not in the whitelist.\n", "imok", "too much"];
@@ -190,11 +193,11 @@ mod tests {
                 stream.write_all(answer.as_bytes()).await.expect("it reads");
             }
         });
-        assert_eq!(ask(&address, None, "dump", 100).await, Err(Silence::Refused));
-        assert_eq!(ask(&address, None, "dump", 100).await, Err(Silence::Refused));
+        assert_eq!(ask(&address, None, "dump", 100).await, Err(NoAnswer::Refused));
+        assert_eq!(ask(&address, None, "dump", 100).await, Err(NoAnswer::Refused));
         assert_eq!(ask(&address, None, "ruok", 4).await, Ok("imok".to_owned()));
-        assert_eq!(ask(&address, None, "dump", 4).await, Err(Silence::TooLong));
+        assert_eq!(ask(&address, None, "dump", 4).await, Err(NoAnswer::TooLong));
         serving.await.expect("no panic");
-        assert!(matches!(ask(&address, None, "ruok", 4).await, Err(Silence::Unreachable(_))));
+        assert!(matches!(ask(&address, None, "ruok", 4).await, Err(NoAnswer::Unreachable(_))));
     }
 }

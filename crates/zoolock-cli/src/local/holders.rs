@@ -67,12 +67,12 @@ impl Drop for HolderFile {
 }
 
 /// Ends the sessions of commands that have ended without a release. Returns their number.
-pub(super) fn end_gone(dir: &StateDir, server: &ServerHandle, has_rebooted: bool) -> usize {
+pub(super) fn expire_dead_commands(dir: &StateDir, server: &ServerHandle, has_rebooted: bool) -> usize {
     let files = std::fs::read_dir(dir.file(HOLDERS)).into_iter().flatten().flatten();
-    let gone: Vec<PathBuf> =
-        files.map(|file| file.path()).filter(|file| is_gone(file, has_rebooted)).collect();
+    let dead: Vec<PathBuf> =
+        files.map(|file| file.path()).filter(|file| is_dead(file, has_rebooted)).collect();
     let mut ended = 0;
-    for file in gone {
+    for file in dead {
         let session = file.file_name().and_then(|name| i64::from_str_radix(name.to_str()?, 16).ok());
         ended += usize::from(session.is_some_and(|session| server.expire_session(session)));
         let _ = std::fs::remove_file(file);
@@ -82,7 +82,7 @@ pub(super) fn end_gone(dir: &StateDir, server: &ServerHandle, has_rebooted: bool
 
 /// Returns whether all processes of a command are dead. A command of another boot is dead only if this machine has rebooted:
 /// it may run on another machine.
-fn is_gone(path: &Path, has_rebooted: bool) -> bool {
+fn is_dead(path: &Path, has_rebooted: bool) -> bool {
     let Ok(mut file) = File::open(path) else { return false };
     let mut text = String::new();
     // If the process runs, file locks do not work here and prove nothing.
@@ -102,7 +102,7 @@ mod tests {
         let dir = tempfile::tempdir().expect("temporary directory is created");
         let state = StateDir::for_tests(dir.path());
         let ours = HolderFile::create(&state, 0x7b).expect("file created");
-        assert!(!is_gone(&ours.path, false));
+        assert!(!is_dead(&ours.path, false));
         // The reaper and the command have the file, too.
         let copy = ours.file.try_clone().expect("file duplicated");
         let path = ours.path.clone();
@@ -110,17 +110,19 @@ mod tests {
         assert!(!path.exists());
         drop(copy);
         let process = Process::current();
-        let dead = Process { born: process.born + 1, ..process.clone() };
-        for (text, gone) in [(dead.to_string(), true), (process.to_string(), false), (String::new(), false)] {
+        let dead = Process { start_time: process.start_time + 1, ..process.clone() };
+        for (text, is_dead_process) in
+            [(dead.to_string(), true), (process.to_string(), false), (String::new(), false)]
+        {
             std::fs::write(&path, &text).expect("file written");
-            assert_eq!(is_gone(&path, false), gone, "{text:?}");
+            assert_eq!(is_dead(&path, false), is_dead_process, "{text:?}");
             let holder = File::open(&path).expect("file opened");
             holder.lock().expect("file locked");
-            assert!(!is_gone(&path, false), "{text:?}");
+            assert!(!is_dead(&path, false), "{text:?}");
         }
         let mut earlier = process;
         earlier.machine.boot = Some("earlier".to_owned());
         std::fs::write(&path, earlier.to_string()).expect("file written");
-        assert_eq!([false, true].map(|has_rebooted| is_gone(&path, has_rebooted)), [false, true]);
+        assert_eq!([false, true].map(|has_rebooted| is_dead(&path, has_rebooted)), [false, true]);
     }
 }

@@ -6,12 +6,12 @@ use std::time::{Duration, Instant};
 use tokio::task::JoinHandle;
 
 use super::paths::StateDir;
-use super::start::find_or_start;
-use super::{State, log, look, open_lock, remove};
+use super::start::ensure_started;
+use super::{State, log, open_lock, remove, server_state};
 use crate::base::backoff::Backoff;
 use crate::base::duration::humane;
 use crate::base::exit::Failure;
-use crate::base::talk::Talk;
+use crate::base::reporter::Reporter;
 use crate::plan::{Endpoint, Service};
 
 /// Interval between checks of the server. Sessions survive a crash of the server, and a lease lasts much longer.
@@ -21,30 +21,32 @@ const LOOK: Duration = Duration::from_secs(1);
 const WANTED: &str = "wanted";
 
 /// Starts the server again when needed, until it is dropped.
-pub(crate) struct Keeper(JoinHandle<()>);
+pub(crate) struct ServerKeeper(JoinHandle<()>);
 
-impl Keeper {
+impl ServerKeeper {
     /// Returns a keeper for a command that holds a lock in local mode, or waits for one.
-    pub(crate) fn of(service: &Service, talk: &Arc<Talk>) -> Option<Self> {
+    pub(crate) fn of(service: &Service, reporter: &Arc<Reporter>) -> Option<Self> {
         match service.endpoint {
-            Endpoint::Local => Some(Self(tokio::spawn(keep(service.connect_timeout, Arc::clone(talk))))),
+            Endpoint::Local => {
+                Some(Self(tokio::spawn(keep_running(service.connect_timeout, Arc::clone(reporter)))))
+            }
             Endpoint::Remote { .. } => None,
         }
     }
 }
 
-impl Drop for Keeper {
+impl Drop for ServerKeeper {
     fn drop(&mut self) {
         self.0.abort();
     }
 }
 
 /// Watches the server. Prints the error of a failed start, and tries again. Prints a note after `serve --stop`.
-async fn keep(patience: Duration, talk: Arc<Talk>) {
+async fn keep_running(patience: Duration, reporter: Arc<Reporter>) {
     let mut backoff = Backoff::default();
     let mut started = Instant::now();
     let mut stop = StopNote::default();
-    let see = |dir: &StateDir| (dir.file(WANTED).exists(), look(dir).ok() == Some(State::Absent));
+    let see = |dir: &StateDir| (dir.file(WANTED).exists(), server_state(dir).ok() == Some(State::Absent));
     if let Ok(dir) = StateDir::open() {
         let (is_wanted, is_absent) = see(&dir);
         stop.record(is_wanted, is_absent);
@@ -54,22 +56,22 @@ async fn keep(patience: Duration, talk: Arc<Talk>) {
         let Ok(dir) = StateDir::open() else { continue };
         let (is_wanted, is_absent) = see(&dir);
         if stop.record(is_wanted, is_absent) {
-            talk.note("this user's server was stopped; the next command that needs it starts it again");
+            reporter.note("this user's server was stopped; the next command that needs it starts it again");
         }
         if !is_wanted || !is_absent {
             continue;
         }
-        let why = log::failure(&dir).map_or("has ended".to_owned(), |why| format!("has failed: {why}"));
+        let why = log::last_failure(&dir).map_or("has ended".to_owned(), |why| format!("has failed: {why}"));
         let pause = backoff.after(started.elapsed());
-        talk.note(format_args!("this user's server {why}; starting it again in {}", humane(pause)));
+        reporter.note(format_args!("this user's server {why}; starting it again in {}", humane(pause)));
         tokio::time::sleep(pause).await;
         let is_wanted = || dir.file(WANTED).exists();
         if !is_wanted() {
             continue;
         }
         started = Instant::now();
-        if let Err(failure) = find_or_start(&dir, patience, is_wanted).await {
-            talk.note(failure);
+        if let Err(failure) = ensure_started(&dir, patience, is_wanted).await {
+            reporter.note(failure);
         }
     }
 }
@@ -94,12 +96,12 @@ impl StopNote {
 }
 
 /// Tells keepers not to start the server again. The next command starts it.
-pub(crate) fn stopped(dir: &StateDir) -> Result<(), Failure> {
+pub(crate) fn mark_stopped(dir: &StateDir) -> Result<(), Failure> {
     remove(dir, WANTED)
 }
 
 /// Lets keepers start the server again.
-pub(super) fn started(dir: &StateDir) -> Result<(), Failure> {
+pub(super) fn mark_wanted(dir: &StateDir) -> Result<(), Failure> {
     open_lock(dir, WANTED).map(drop)
 }
 

@@ -20,12 +20,12 @@ const FULL: &str = "the disk is full; free space on it";
 const MIN_BLOCKS: u64 = 16;
 
 /// Returns the last line of an error that ends the server.
-pub(super) fn of_failure(error: impl std::fmt::Display) -> String {
-    format!("{}{FAILED}{error}", super::server::stamp())
+pub(super) fn failure_line(error: impl std::fmt::Display) -> String {
+    format!("{}{FAILED}{error}", super::server::timestamp())
 }
 
 /// Returns the error with which the last server ended. `None` if it serves, was stopped, or was killed.
-pub(super) fn failure(dir: &StateDir) -> Option<String> {
+pub(super) fn last_failure(dir: &StateDir) -> Option<String> {
     let line = last_line(dir, 0)?;
     match line.split_once(FAILED) {
         Some((_, why)) => Some(why.to_owned()),
@@ -41,7 +41,7 @@ pub(super) fn size(dir: &StateDir) -> u64 {
 }
 
 /// Returns the reason why a server ended that began to write at byte `from` of the log.
-pub(super) fn last_words(dir: &StateDir, from: u64) -> String {
+pub(super) fn end_reason(dir: &StateDir, from: u64) -> String {
     let Some(line) = last_line(dir, from) else {
         let why = if getrlimit(Resource::Fsize).current.is_some() {
             "perhaps it could not write its log; raise the limit on the size of files (ulimit -f)"
@@ -88,18 +88,18 @@ mod tests {
     fn error_of_the_last_server_is_found() {
         let dir = tempfile::tempdir().expect("temporary directory is created");
         let state = StateDir::for_tests(dir.path());
-        assert_eq!(failure(&state), None);
-        let line = format!("zoolock: {}\n", of_failure("no space"));
+        assert_eq!(last_failure(&state), None);
+        let line = format!("zoolock: {}\n", failure_line("no space"));
         std::fs::write(state.file("log"), &line).expect("file written");
-        assert_eq!(failure(&state).as_deref(), Some("no space"));
-        assert_eq!(last_words(&state, 0), "no space");
+        assert_eq!(last_failure(&state).as_deref(), Some("no space"));
+        assert_eq!(end_reason(&state, 0), "no space");
         // A line of an earlier server is not the reason of this one.
-        assert!(!last_words(&state, size(&state)).contains("no space"));
+        assert!(!end_reason(&state, size(&state)).contains("no space"));
         std::fs::write(state.file("log"), line + "zoolock: now serving on x\n").expect("file written");
-        assert_eq!(failure(&state), None);
-        assert_eq!(last_words(&state, 0), "now serving on x");
+        assert_eq!(last_failure(&state), None);
+        assert_eq!(end_reason(&state, 0), "now serving on x");
         let panic = "thread 'main' panicked at x.rs:\nno thread\nnote: run with `RUST_BACKTRACE=1`\n";
         std::fs::write(state.file("log"), panic).expect("file written");
-        assert_eq!(last_words(&state, 0), "no thread");
+        assert_eq!(end_reason(&state, 0), "no thread");
     }
 }

@@ -6,10 +6,10 @@ use std::io;
 use std::str::FromStr;
 
 use super::paths::StateDir;
-use super::replace;
+use super::replace_file;
 use super::server::take_lock;
 use crate::base::exit::{Exit, Failure};
-use crate::base::talk::Talk;
+use crate::base::reporter::Reporter;
 
 /// The file with the machine of the last server.
 const MACHINE: &str = "machine";
@@ -78,7 +78,7 @@ impl FromStr for Machine {
 ///
 /// # Errors
 /// It is another machine.
-pub(super) fn of(dir: &StateDir) -> Result<Option<Machine>, Failure> {
+pub(super) fn check_machine(dir: &StateDir) -> Result<Option<Machine>, Failure> {
     match read(dir)? {
         None => Ok(None),
         Some(Ok(machine)) if Machine::current().is_same_machine(&machine) => Ok(Some(machine)),
@@ -101,13 +101,13 @@ fn read(dir: &StateDir) -> Result<Option<Result<Machine, ()>>, Failure> {
 }
 
 /// Records this machine. `known` is the content of the file.
-pub(super) fn remember(dir: &StateDir, known: Option<&Machine>) -> Result<(), Failure> {
+pub(super) fn record_machine(dir: &StateDir, known: Option<&Machine>) -> Result<(), Failure> {
     let ours = Machine::current();
     // A container without an id does not replace the name of its machine.
     let is_container = |known: &Machine| ours.is_same_boot(known) && ours.id.is_none() && known.id.is_some();
     match known {
         Some(known) if ours == *known || is_container(known) => Ok(()),
-        Some(_) => replace(dir, MACHINE, &ours.to_string(), true),
+        Some(_) => replace_file(dir, MACHINE, &ours.to_string(), true),
         None => create(dir, &ours),
     }
 }
@@ -115,19 +115,19 @@ pub(super) fn remember(dir: &StateDir, known: Option<&Machine>) -> Result<(), Fa
 /// Creates the file. If the file locks of two machines do not exclude each other, only one of them succeeds.
 fn create(dir: &StateDir, machine: &Machine) -> Result<(), Failure> {
     let draft = format!("{MACHINE}.{}", machine.boot.as_deref().unwrap_or(&machine.host));
-    replace(dir, &draft, &machine.to_string(), true)?;
+    replace_file(dir, &draft, &machine.to_string(), true)?;
     let linked = std::fs::hard_link(dir.file(&draft), dir.file(MACHINE));
     let _ = std::fs::remove_file(dir.file(&draft));
     match linked {
         Ok(()) => Ok(()),
-        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => of(dir).map(|_| ()),
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => check_machine(dir).map(|_| ()),
         // The file system has no links.
-        Err(_) => replace(dir, MACHINE, &machine.to_string(), true),
+        Err(_) => replace_file(dir, MACHINE, &machine.to_string(), true),
     }
 }
 
 /// Gives the directory to this machine. The next server ends the sessions of the other machine.
-pub(crate) async fn adopt(talk: &Talk) -> Result<Exit, Failure> {
+pub(crate) async fn adopt(reporter: &Reporter) -> Result<Exit, Failure> {
     let dir = StateDir::open()?;
     let Some(_lock) = take_lock(&dir).await? else {
         return Err(Failure::unavailable(format!(
@@ -136,11 +136,11 @@ pub(crate) async fn adopt(talk: &Talk) -> Result<Exit, Failure> {
         )));
     };
     let known = read(&dir)?;
-    if of(&dir).is_err() {
+    if check_machine(&dir).is_err() {
         let boot = known.and_then(Result::ok).and_then(|machine| machine.boot);
-        replace(&dir, MACHINE, &Machine { boot, ..Machine::current() }.to_string(), true)?;
+        replace_file(&dir, MACHINE, &Machine { boot, ..Machine::current() }.to_string(), true)?;
     }
-    talk.note(format_args!("the state directory {} belongs to this machine", dir.path().display()));
+    reporter.note(format_args!("the state directory {} belongs to this machine", dir.path().display()));
     Ok(Exit::OK)
 }
 
@@ -148,8 +148,8 @@ pub(crate) async fn adopt(talk: &Talk) -> Result<Exit, Failure> {
 pub(super) fn belongs_to_another(dir: &StateDir, machine: &Machine) -> Failure {
     Failure::unavailable(format!(
         "the state directory {} belongs to another machine, {}; local mode works on one machine: set ZOOLOCK_STATE_DIR to a \
-         directory of this machine, or name an ensemble with --connect; if {} is gone, or was the name of this machine, run: \
-         zoolock serve --adopt",
+         directory of this machine, or name an ensemble with --connect; if {} no longer exists, or was the name of this \
+         machine, run: zoolock serve --adopt",
         dir.path().display(),
         machine.host,
         machine.host
@@ -175,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn reboot_is_told_from_another_machine() {
+    fn reboot_differs_from_another_machine() {
         let ours = machine("m", "b2", "host");
         // Each with the expected results: the same machine, and a reboot since.
         for (other, same, rebooted) in [
@@ -203,18 +203,18 @@ mod tests {
     fn directory_of_another_machine_is_refused_until_adopted() {
         let dir = tempfile::tempdir().expect("temporary directory is created");
         let state = StateDir::for_tests(dir.path());
-        assert_eq!(of(&state).expect("readable"), None);
-        remember(&state, None).expect("writable");
+        assert_eq!(check_machine(&state).expect("readable"), None);
+        record_machine(&state, None).expect("writable");
         let ours = Machine::current();
-        assert_eq!(of(&state).expect("ours"), Some(ours.clone()));
+        assert_eq!(check_machine(&state).expect("ours"), Some(ours.clone()));
         let other = Machine { host: "build7".to_owned(), boot: Some("b".to_owned()), ..ours.clone() };
-        replace(&state, MACHINE, &other.to_string(), true).expect("file written");
-        let error = of(&state).expect_err("another machine").to_string();
+        replace_file(&state, MACHINE, &other.to_string(), true).expect("file written");
+        let error = check_machine(&state).expect_err("another machine").to_string();
         assert!(error.contains("build7") && error.contains("serve --adopt"), "{error}");
         // A machine that finds no file at first, and then the file of another machine.
         assert!(create(&state, &ours).is_err());
         std::fs::write(state.file(MACHINE), "x").expect("file written");
-        assert!(of(&state).expect_err("damaged").to_string().contains("damaged"));
+        assert!(check_machine(&state).expect_err("damaged").to_string().contains("damaged"));
     }
 
     #[test]
@@ -227,9 +227,9 @@ mod tests {
             Machine { id: None, host: "4f1c".to_owned(), ..ours.clone() },
             Machine { boot: Some("earlier".to_owned()), ..ours.clone() },
         ] {
-            replace(&state, MACHINE, &known.to_string(), true).expect("file written");
-            remember(&state, Some(&known)).expect("writable");
-            assert_eq!(of(&state).expect("ours"), Some(ours.clone()), "{known}");
+            replace_file(&state, MACHINE, &known.to_string(), true).expect("file written");
+            record_machine(&state, Some(&known)).expect("writable");
+            assert_eq!(check_machine(&state).expect("ours"), Some(ours.clone()), "{known}");
         }
     }
 }

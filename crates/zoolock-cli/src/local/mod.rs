@@ -35,15 +35,15 @@ use std::time::Duration;
 use rustix::process::{Pid, getpid};
 
 pub(crate) use holders::HolderFile;
-pub(crate) use keep::{Keeper, stopped};
+pub(crate) use keep::{ServerKeeper, mark_stopped};
 pub(crate) use machine::adopt;
 pub(crate) use paths::StateDir;
 pub(crate) use server::{become_independent, serve};
-pub(crate) use start::{lock_starts, running};
+pub(crate) use start::{find_or_start_server, lock_starts};
 
 use self::machine::Machine;
 use crate::base::exit::{Exit, Failure};
-use crate::reaper::table::born;
+use crate::reaper::table::start_time;
 
 /// Interval between checks of the server by a command that connects.
 const LOOK: Duration = Duration::from_millis(100);
@@ -80,7 +80,7 @@ impl Running {
 pub(crate) struct Process {
     pub(crate) pid: Pid,
     /// The time of its start. A later process may have the same pid.
-    born: u64,
+    start_time: u64,
     version: String,
     /// The process namespace, in which the pid is valid.
     namespace: String,
@@ -92,7 +92,7 @@ impl Process {
         let namespace = std::fs::read_link("/proc/self/ns/pid").unwrap_or_default();
         Process {
             pid: getpid(),
-            born: born(getpid()).unwrap_or_default(),
+            start_time: start_time(getpid()).unwrap_or_default(),
             version: VERSION.to_owned(),
             namespace: namespace.to_string_lossy().into_owned(),
             machine: Machine::current(),
@@ -100,8 +100,8 @@ impl Process {
     }
 
     /// Returns whether both are the same process. The name of its machine may have changed.
-    fn is(&self, other: &Self) -> bool {
-        (self.pid, self.born, &self.namespace) == (other.pid, other.born, &other.namespace)
+    fn is_same(&self, other: &Self) -> bool {
+        (self.pid, self.start_time, &self.namespace) == (other.pid, other.start_time, &other.namespace)
             && self.machine.boot == other.machine.boot
     }
 
@@ -114,14 +114,14 @@ impl Process {
     fn runs(&self) -> bool {
         self.machine.is_same_boot(&Machine::current())
             && self.is_in_our_namespace()
-            && born(self.pid) == Some(self.born)
+            && start_time(self.pid) == Some(self.start_time)
     }
 }
 
 impl std::fmt::Display for Process {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let Process { pid, born, version, namespace, machine } = self;
-        write!(f, "{pid} {born} {version} {namespace} {machine}")
+        let Process { pid, start_time, version, namespace, machine } = self;
+        write!(f, "{pid} {start_time} {version} {namespace} {machine}")
     }
 }
 
@@ -132,9 +132,9 @@ impl FromStr for Process {
         let mut words = text.trim_end().splitn(5, ' ');
         let mut word = || words.next().ok_or(());
         let pid = word()?.parse().ok().and_then(Pid::from_raw).ok_or(())?;
-        let born = word()?.parse().map_err(|_| ())?;
+        let start_time = word()?.parse().map_err(|_| ())?;
         let (version, namespace) = (word()?.to_owned(), word()?.to_owned());
-        Ok(Process { pid, born, version, namespace, machine: word()?.parse()? })
+        Ok(Process { pid, start_time, version, namespace, machine: word()?.parse()? })
     }
 }
 
@@ -161,8 +161,8 @@ fn remove(dir: &StateDir, name: &str) -> Result<(), Failure> {
 ///
 /// # Errors
 /// The directory belongs to another machine, or cannot be read.
-pub(crate) fn look(dir: &StateDir) -> Result<State, Failure> {
-    machine::of(dir)?;
+pub(crate) fn server_state(dir: &StateDir) -> Result<State, Failure> {
+    machine::check_machine(dir)?;
     let lock = match File::open(dir.file("lock")) {
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(State::Absent),
         lock => lock.map_err(|error| dir.failed("open", "lock", &error))?,
@@ -172,7 +172,7 @@ pub(crate) fn look(dir: &StateDir) -> Result<State, Failure> {
         Err(TryLockError::WouldBlock) => {}
         Err(TryLockError::Error(error)) => return Err(dir.failed("lock", "lock", &error)),
     }
-    match named(dir) {
+    match recorded_server(dir) {
         None => Ok(State::Busy),
         Some(process) if process.machine.boot == Machine::current().boot => Ok(State::Listening(process)),
         Some(process) => Err(machine::belongs_to_another(dir, &process.machine)),
@@ -180,13 +180,14 @@ pub(crate) fn look(dir: &StateDir) -> Result<State, Failure> {
 }
 
 /// Returns the process that the file `server` names.
-fn named(dir: &StateDir) -> Option<Process> {
+fn recorded_server(dir: &StateDir) -> Option<Process> {
     std::fs::read_to_string(dir.file("server")).ok()?.parse().ok()
 }
 
 /// Returns the error for a server that runs although its lock is free, if there is one.
 fn lock_is_broken(dir: &StateDir) -> Option<Failure> {
-    let process = named(dir).filter(|process| process.runs() && !process.is(&Process::current()))?;
+    let process =
+        recorded_server(dir).filter(|process| process.runs() && !process.is_same(&Process::current()))?;
     Some(Failure::unavailable(format!(
         "process {} serves the state directory {} without its file lock; if the file `lock` was deleted, stop the process; if \
          the directory is mounted twice, set ZOOLOCK_STATE_DIR to a directory that is mounted once",
@@ -196,7 +197,7 @@ fn lock_is_broken(dir: &StateDir) -> Option<Failure> {
 }
 
 /// Replaces the content of a file. Readers see the old one or the new one. With `synced` that is so after a power cut, too.
-fn replace(dir: &StateDir, name: &str, content: &str, synced: bool) -> Result<(), Failure> {
+fn replace_file(dir: &StateDir, name: &str, content: &str, synced: bool) -> Result<(), Failure> {
     let draft = dir.file(&format!("{name}.new"));
     let written = OpenOptions::new()
         .create(true)
@@ -218,7 +219,7 @@ pub(crate) fn no_session(error: impl std::fmt::Display) -> Failure {
         Ok(dir) => dir,
         Err(failure) => return failure,
     };
-    let about = match look(&dir) {
+    let about = match server_state(&dir) {
         Ok(State::Listening(process)) if process.version != VERSION => format!(
             "this user's server is zoolock {}, and this is {VERSION}: if no lock is held, run: zoolock serve --stop",
             process.version
@@ -232,7 +233,7 @@ pub(crate) fn no_session(error: impl std::fmt::Display) -> Failure {
             format!("this user's server runs {place}; see {}", dir.file("log").display())
         }
         Err(failure) => return failure,
-        Ok(_) => match log::failure(&dir) {
+        Ok(_) => match log::last_failure(&dir) {
             Some(why) => {
                 let log = dir.file("log");
                 return Failure::unavailable(format!(
@@ -250,7 +251,7 @@ pub(crate) fn no_session(error: impl std::fmt::Display) -> Failure {
 pub(crate) async fn ended() {
     loop {
         tokio::time::sleep(LOOK).await;
-        if StateDir::open().is_ok_and(|dir| look(&dir).ok() == Some(State::Absent)) {
+        if StateDir::open().is_ok_and(|dir| server_state(&dir).ok() == Some(State::Absent)) {
             return;
         }
     }
@@ -269,7 +270,7 @@ fn open_lock(dir: &StateDir, name: &str) -> Result<File, Failure> {
 }
 
 /// Returns the failure for an error of the file system, with a remedy.
-fn storage(mut message: String, error: &std::io::Error) -> Failure {
+fn storage_failure(mut message: String, error: &std::io::Error) -> Failure {
     message.push_str(match error.kind() {
         ErrorKind::StorageFull | ErrorKind::QuotaExceeded => {
             "; free space there, or set ZOOLOCK_STATE_DIR to a directory with free space"
@@ -309,17 +310,17 @@ mod tests {
     fn server_of_another_machine_is_recognised() {
         let dir = tempfile::tempdir().expect("temporary directory is created");
         let state = StateDir::for_tests(dir.path());
-        assert_eq!(look(&state).expect("readable"), State::Absent);
+        assert_eq!(server_state(&state).expect("readable"), State::Absent);
         let lock = open_lock(&state, "lock").expect("created");
         lock.lock().expect("locked");
-        assert_eq!(look(&state).expect("readable"), State::Busy);
+        assert_eq!(server_state(&state).expect("readable"), State::Busy);
         let ours = Process::current();
         std::fs::write(state.file("server"), ours.to_string()).expect("file written");
-        assert_eq!(look(&state).expect("readable"), State::Listening(ours.clone()));
+        assert_eq!(server_state(&state).expect("readable"), State::Listening(ours.clone()));
         let machine = "m another build7".parse().expect("a machine");
         let other = Process { machine, ..ours };
         std::fs::write(state.file("server"), other.to_string()).expect("file written");
-        assert!(look(&state).expect_err("another boot").to_string().contains("build7"));
+        assert!(server_state(&state).expect_err("another boot").to_string().contains("build7"));
     }
 
     #[test]
@@ -328,8 +329,9 @@ mod tests {
         let state = StateDir::for_tests(dir.path());
         let ours = Process::current();
         let parent = rustix::process::getppid().expect("the test has a parent");
-        let parent = Process { pid: parent, born: born(parent).expect("the parent runs"), ..ours.clone() };
-        let later = Process { born: parent.born + 1, ..parent.clone() };
+        let parent =
+            Process { pid: parent, start_time: start_time(parent).expect("the parent runs"), ..ours.clone() };
+        let later = Process { start_time: parent.start_time + 1, ..parent.clone() };
         for (process, broken) in [(&ours, false), (&parent, true), (&later, false)] {
             std::fs::write(state.file("server"), process.to_string()).expect("file written");
             assert_eq!(lock_is_broken(&state).is_some(), broken, "{process}");

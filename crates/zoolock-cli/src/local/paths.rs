@@ -6,7 +6,7 @@ use std::io;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
-use super::{file_system, storage};
+use super::{file_system, storage_failure};
 use crate::base::exit::{Exit, Failure};
 use crate::base::proc::check_proc;
 
@@ -96,7 +96,7 @@ impl StateDir {
 
     /// Returns the failure of the action `what` on a file in the directory.
     pub(crate) fn failed(&self, what: &str, name: &str, error: &io::Error) -> Failure {
-        storage(format!("cannot {what} {}: {error}", self.file(name).display()), error)
+        storage_failure(format!("cannot {what} {}: {error}", self.file(name).display()), error)
     }
 
     #[cfg(test)]
@@ -115,7 +115,7 @@ fn not_created(path: &Path, base: Option<&Path>, us: u32, error: &io::Error) -> 
         }
         _ => error.to_string(),
     };
-    storage(format!("cannot create the state directory {}: {why}", path.display()), error)
+    storage_failure(format!("cannot create the state directory {}: {why}", path.display()), error)
 }
 
 /// Returns the advice for a directory of another user. Below `base`, the home of this user, it was created by mistake.
@@ -170,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn the_state_directory_follows_the_base_directory_rules() {
+    fn state_directory_follows_the_base_directory_rules() {
         let home = ("HOME", "/home/me");
         assert_eq!(chosen(&[home]).as_deref(), Some("/home/me/.local/state/zoolock"));
         assert_eq!(chosen(&[home, ("XDG_STATE_HOME", "/s")]).as_deref(), Some("/s/zoolock"));

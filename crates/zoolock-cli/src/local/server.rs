@@ -16,11 +16,13 @@ use zoolock_server::{Server, ServerHandle};
 use super::log::STOPPED;
 use super::machine::{self, Machine};
 use super::paths::StateDir;
-use super::{Process, SOCKET, holders, keep, lock_is_broken, log, named, open_lock, remove, replace};
+use super::{
+    Process, SOCKET, holders, keep, lock_is_broken, log, open_lock, recorded_server, remove, replace_file,
+};
 use crate::base::exit::{Exit, Failure};
 use crate::base::inherited;
+use crate::base::reporter::Reporter;
 use crate::base::signals::{ServerSignals, name as signal_name};
-use crate::base::talk::Talk;
 
 /// The name of the socket until the server is ready.
 const NEW_SOCKET: &str = "socket.new";
@@ -30,7 +32,7 @@ const PAUSE: Duration = Duration::from_millis(10);
 /// Interval between checks of the server's files and sessions.
 const LOOK: Duration = Duration::from_secs(1);
 /// Maximum time for a command from looking for the server to having a session.
-const FAREWELL: Duration = Duration::from_millis(500);
+const CONNECT_GRACE: Duration = Duration::from_millis(500);
 
 /// Limits that the server raises as far as it may. The job that started the server may have lowered them for itself.
 const LIMITS: [Resource; 5] = [Resource::Cpu, Resource::Fsize, Resource::As, Resource::Data, Resource::Nproc];
@@ -52,21 +54,21 @@ pub(crate) fn become_independent() {
 }
 
 /// Serves until a signal or a failure, or until there was no session for `idle`. Ends without an error if another server runs.
-pub(crate) async fn serve(idle: Duration, talk: &Talk) -> Result<Exit, Failure> {
-    let served = serve_until_done(idle, talk).await;
-    served.map_err(|failure| Failure::new(failure.exit, log::of_failure(failure)))
+pub(crate) async fn serve(idle: Duration, reporter: &Reporter) -> Result<Exit, Failure> {
+    let served = serve_until_done(idle, reporter).await;
+    served.map_err(|failure| Failure::new(failure.exit, log::failure_line(failure)))
 }
 
-async fn serve_until_done(idle: Duration, talk: &Talk) -> Result<Exit, Failure> {
-    let mut signals = ServerSignals::listen(talk)?;
+async fn serve_until_done(idle: Duration, reporter: &Reporter) -> Result<Exit, Failure> {
+    let mut signals = ServerSignals::listen(reporter)?;
     // The job that started the server may ignore TERM. `serve --stop` sends it.
     signals.listen_for_term()?;
     let dir = StateDir::open()?;
     let Some(lock) = take_lock(&dir).await? else {
-        talk.detail("another server runs already");
+        reporter.detail("another server runs already");
         return Ok(Exit::OK);
     };
-    let known = machine::of(&dir)?;
+    let known = machine::check_machine(&dir)?;
     if let Some(failure) = lock_is_broken(&dir) {
         return Err(failure);
     }
@@ -74,26 +76,26 @@ async fn serve_until_done(idle: Duration, talk: &Talk) -> Result<Exit, Failure> 
     for name in ["server", SOCKET, NEW_SOCKET] {
         remove(&dir, name)?;
     }
-    keep::started(&dir)?;
+    keep::mark_wanted(&dir)?;
     let has_rebooted = known.as_ref().is_some_and(|known| Machine::current().has_rebooted_since(known));
     let server = start(&dir).await?;
-    server.repairs().iter().for_each(|repair| talk.note(repair));
+    server.repairs().iter().for_each(|repair| reporter.note(repair));
     // No client knows the socket yet.
-    let mut ended = holders::end_gone(&dir, &server, has_rebooted);
+    let mut ended = holders::expire_dead_commands(&dir, &server, has_rebooted);
     if has_rebooted {
         ended += server.expire_sessions();
     }
     // Before the first session: the next server must not end the sessions of this boot.
-    machine::remember(&dir, known.as_ref())?;
+    machine::record_machine(&dir, known.as_ref())?;
     let ready = std::fs::rename(dir.file(NEW_SOCKET), dir.file(SOCKET));
     ready.map_err(|error| dir.failed("rename", NEW_SOCKET, &error))?;
-    replace(&dir, "sessions", "0", false)?;
+    replace_file(&dir, "sessions", "0", false)?;
     publish(&dir)?;
     if ended > 0 {
-        talk.note(format_args!("{} ended {ended} sessions of processes that are gone", stamp()));
+        reporter.note(format_args!("{} expired {ended} sessions of processes that have ended", timestamp()));
     }
-    talk.note(format_args!("{} serving on {}", stamp(), dir.file(SOCKET).display()));
-    let why = until_done(&server, &dir, &lock, idle, &mut signals).await;
+    reporter.note(format_args!("{} serving on {}", timestamp(), dir.file(SOCKET).display()));
+    let why = wait_until_done(&server, &dir, &lock, idle, &mut signals).await;
     // Files that were removed and created again belong to another server.
     if is_still_at(&lock, &dir.file("lock")) && !is_another_process(&dir) {
         for name in ["server", "sessions", SOCKET] {
@@ -101,7 +103,7 @@ async fn serve_until_done(idle: Duration, talk: &Talk) -> Result<Exit, Failure> 
         }
     }
     server.shutdown().await;
-    talk.note(format_args!("{} {}", stamp(), why?));
+    reporter.note(format_args!("{} {}", timestamp(), why?));
     // The lock is released when this returns.
     Ok(Exit::OK)
 }
@@ -132,7 +134,7 @@ pub(super) async fn take_lock(dir: &StateDir) -> Result<Option<File>, Failure> {
 }
 
 /// Serves until there is a reason to stop. Returns the reason.
-async fn until_done(
+async fn wait_until_done(
     server: &ServerHandle,
     dir: &StateDir,
     lock: &File,
@@ -161,7 +163,7 @@ async fn until_done(
         }
         let sessions = server.sessions();
         // Only `--status` reads it. So a full disk is no reason to stop.
-        if sessions != known && replace(dir, "sessions", &sessions.to_string(), false).is_ok() {
+        if sessions != known && replace_file(dir, "sessions", &sessions.to_string(), false).is_ok() {
             known = sessions;
         }
         if server.idle_since().is_none_or(|since| since.elapsed() < idle) {
@@ -169,7 +171,7 @@ async fn until_done(
         }
         // No command finds the server from here on. A command that has found it before has time to open a session.
         remove(dir, "server")?;
-        tokio::time::sleep(FAREWELL).await;
+        tokio::time::sleep(CONNECT_GRACE).await;
         if server.idle_since().is_some_and(|since| since.elapsed() >= idle) {
             return Ok(format!("{STOPPED}: there was no session for some time"));
         }
@@ -180,7 +182,7 @@ async fn until_done(
 
 /// Returns whether the file `server` names another process.
 fn is_another_process(dir: &StateDir) -> bool {
-    named(dir).is_some_and(|named| !named.is(&Process::current()))
+    recorded_server(dir).is_some_and(|process| !process.is_same(&Process::current()))
 }
 
 /// Returns whether a path still leads to this open file.
@@ -195,10 +197,10 @@ fn is_still_at(file: &File, path: &Path) -> bool {
 
 /// Lets commands find the server.
 fn publish(dir: &StateDir) -> Result<(), Failure> {
-    replace(dir, "server", &Process::current().to_string(), false)
+    replace_file(dir, "server", &Process::current().to_string(), false)
 }
 
 /// Returns the time for the log.
-pub(super) fn stamp() -> String {
+pub(super) fn timestamp() -> String {
     jiff::Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
 }

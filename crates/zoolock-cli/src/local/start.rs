@@ -8,7 +8,7 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use super::paths::StateDir;
-use super::{Running, SOCKET, State, lock_is_broken, log, look, open_lock, remove};
+use super::{Running, SOCKET, State, lock_is_broken, log, open_lock, remove, server_state};
 use crate::base::exit::{Exit, Failure, refused};
 use crate::reaper::zombies::Spawned;
 
@@ -17,9 +17,9 @@ const PAUSE: Duration = Duration::from_millis(10);
 const NEVER: Duration = Duration::from_secs(365 * 86_400);
 
 /// Finds the server, or starts it. Of many commands at once, one starts it and all find it.
-pub(crate) async fn running(patience: Duration) -> Result<Running, Failure> {
+pub(crate) async fn find_or_start_server(patience: Duration) -> Result<Running, Failure> {
     let dir = StateDir::open()?;
-    find_or_start(&dir, patience, || true).await?;
+    ensure_started(&dir, patience, || true).await?;
     Ok(Running { socket: dir.file(SOCKET) })
 }
 
@@ -34,7 +34,7 @@ pub(crate) fn lock_starts(dir: &StateDir) -> Result<Option<File>, Failure> {
 }
 
 /// Finds the server, or starts it. Does nothing if no server runs and it is not `wanted`.
-pub(super) async fn find_or_start(
+pub(super) async fn ensure_started(
     dir: &StateDir,
     patience: Duration,
     wanted: impl Fn() -> bool,
@@ -42,7 +42,7 @@ pub(super) async fn find_or_start(
     let deadline = Instant::now() + patience.min(NEVER);
     let mut is_last_look = false;
     loop {
-        match look(dir)? {
+        match server_state(dir)? {
             State::Listening(_) => return Ok(()),
             _ if is_last_look => {
                 return Err(lock_is_broken(dir).unwrap_or_else(|| {
@@ -57,7 +57,7 @@ pub(super) async fn find_or_start(
             State::Absent => {
                 // Another command may start it now, or may have started it between the look and the lock.
                 if let Some(_lock) = lock_starts(dir)?
-                    && look(dir)? == State::Absent
+                    && server_state(dir)? == State::Absent
                 {
                     // Under the lock: `serve --stop` has either cleared the mark before, or waits for this start.
                     if !wanted() {
@@ -84,7 +84,7 @@ async fn start(dir: &StateDir, deadline: Instant) -> Result<(), Failure> {
     let written = log::size(dir);
     let mut server = launch(dir, log).map_err(|error| refused("this user's server", error))?;
     loop {
-        if matches!(look(dir)?, State::Listening(_)) || Instant::now() >= deadline {
+        if matches!(server_state(dir)?, State::Listening(_)) || Instant::now() >= deadline {
             return Ok(());
         }
         match server.try_wait() {
@@ -98,7 +98,7 @@ async fn start(dir: &StateDir, deadline: Instant) -> Result<(), Failure> {
                     exit,
                     format!(
                         "this user's server did not start ({status}): {}; see {}",
-                        log::last_words(dir, written),
+                        log::end_reason(dir, written),
                         dir.file("log").display()
                     ),
                 ));
@@ -143,7 +143,7 @@ mod tests {
     async fn unwanted_server_is_not_started() {
         let dir = tempfile::tempdir().expect("temporary directory is created");
         let state = StateDir::for_tests(dir.path());
-        find_or_start(&state, Duration::from_secs(60), || false).await.expect("nothing to do");
+        ensure_started(&state, Duration::from_secs(60), || false).await.expect("nothing to do");
         assert!(!state.file("log").exists(), "a start opens the log");
     }
 

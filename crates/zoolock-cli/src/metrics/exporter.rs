@@ -10,12 +10,12 @@ use super::otlp::Collector;
 use super::registry::Registry;
 use super::site;
 use crate::base::exit::Failure;
-use crate::base::talk::Talk;
+use crate::base::reporter::Reporter;
 
 /// Interval between pushes to the collector.
-const INTERVAL: Duration = Duration::from_secs(10);
+const PUSH_INTERVAL: Duration = Duration::from_secs(10);
 /// Maximum duration of the last push, which delays the end of the command.
-const FAREWELL: Duration = Duration::from_secs(2);
+const LAST_PUSH_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Destinations of the metrics, if any.
 #[derive(Debug, Clone, Default)]
@@ -25,12 +25,12 @@ pub(crate) struct Export {
 }
 
 /// Runs `work`, and exports its metrics meanwhile.
-pub(crate) async fn during<T>(
+pub(crate) async fn export_while<T>(
     export: Export,
-    talk: &Arc<Talk>,
+    reporter: &Arc<Reporter>,
     work: impl Future<Output = Result<T, Failure>>,
 ) -> Result<T, Failure> {
-    let exporter = Exporter::start(&export, talk).await?;
+    let exporter = Exporter::start(&export, reporter).await?;
     let result = work.await;
     if let Some(exporter) = exporter {
         exporter.finish().await;
@@ -48,25 +48,25 @@ struct Exporter {
 
 impl Exporter {
     /// Starts to record and export metrics. Returns `None` if there is no destination.
-    async fn start(export: &Export, talk: &Arc<Talk>) -> Result<Option<Self>, Failure> {
+    async fn start(export: &Export, reporter: &Arc<Reporter>) -> Result<Option<Self>, Failure> {
         if export.metrics.is_none() && export.otlp.is_none() {
             return Ok(None);
         }
         let registry = Registry::default();
         // A process runs one command, so this is the only recorder.
         metrics::set_global_recorder(registry.clone())
-            .map_err(|_| Failure::unavailable("something else counts in this process already"))?;
+            .map_err(|_| Failure::unavailable("another metrics recorder is installed in this process"))?;
         let mut tasks = Vec::new();
         if let Some(address) = export.metrics {
             let listener = site::listen(address).await?;
             if let Ok(address) = listener.local_addr() {
-                talk.note(format_args!("metrics at http://{address}/metrics"));
+                reporter.note(format_args!("metrics at http://{address}/metrics"));
             }
-            tasks.push(tokio::spawn(site::answer(listener, registry.clone())));
+            tasks.push(tokio::spawn(site::serve(listener, registry.clone())));
         }
         let since = SystemTime::now();
         if let Some(collector) = export.otlp.clone() {
-            tasks.push(tokio::spawn(push(collector, registry.clone(), since, Arc::clone(talk))));
+            tasks.push(tokio::spawn(push(collector, registry.clone(), since, Arc::clone(reporter))));
         }
         Ok(Some(Self { registry, since, collector: export.otlp.clone(), tasks }))
     }
@@ -77,7 +77,7 @@ impl Exporter {
         if let Some(collector) = &self.collector {
             let families = self.registry.families();
             let last = collector.push(&families, self.since);
-            let _ = tokio::time::timeout(FAREWELL, last).await;
+            let _ = tokio::time::timeout(LAST_PUSH_TIMEOUT, last).await;
         }
     }
 }
@@ -89,19 +89,17 @@ impl Drop for Exporter {
 }
 
 /// Pushes until it is aborted. Prints a note when pushes begin to fail, and when they succeed again.
-async fn push(collector: Collector, registry: Registry, since: SystemTime, talk: Arc<Talk>) {
-    let mut beats = tokio::time::interval(INTERVAL);
-    beats.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+async fn push(collector: Collector, registry: Registry, since: SystemTime, reporter: Arc<Reporter>) {
+    let mut ticks = tokio::time::interval(PUSH_INTERVAL);
+    ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     let mut fails = false;
     loop {
-        beats.tick().await;
+        ticks.tick().await;
         match collector.push(&registry.families(), since).await {
-            Ok(()) if std::mem::take(&mut fails) => {
-                talk.note("--otlp: the collector takes our metrics again")
-            }
+            Ok(()) if std::mem::take(&mut fails) => reporter.note("--otlp: pushing metrics works again"),
             Ok(()) => {}
             Err(why) if !std::mem::replace(&mut fails, true) => {
-                talk.note(format_args!("--otlp: the collector does not take our metrics: {why}"));
+                reporter.note(format_args!("--otlp: cannot push metrics: {why}"));
             }
             Err(_) => {}
         }

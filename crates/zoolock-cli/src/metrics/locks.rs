@@ -7,11 +7,11 @@ use zoolock::{Entry, Snapshot};
 use super::{Family, Point, Value};
 
 /// Maximum number of locks with series of their own. Names are unbounded, and Prometheus keeps each series for weeks.
-const NAMED: usize = 50;
+const MAX_NAMED: usize = 50;
 
 /// Metrics of a lock.
 #[derive(Debug, Clone, PartialEq)]
-struct Figures {
+struct LockMetrics {
     path: String,
     is_held: bool,
     held_seconds: f64,
@@ -21,17 +21,17 @@ struct Figures {
     crashed: bool,
 }
 
-/// Returns the metric families: totals of all locks, and one series for each of the first [`NAMED`] locks.
+/// Returns the metric families: totals of all locks, and one series for each of the first [`MAX_NAMED`] locks.
 pub(super) fn families(locks: &[Snapshot]) -> Vec<Family> {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     let now_ms = u64::try_from(now.as_millis()).unwrap_or(u64::MAX);
-    of(locks.iter().map(|lock| figures(lock, now_ms)).collect())
+    families_of(locks.iter().map(|lock| lock_metrics(lock, now_ms)).collect())
 }
 
-fn figures(lock: &Snapshot, now_ms: u64) -> Figures {
+fn lock_metrics(lock: &Snapshot, now_ms: u64) -> LockMetrics {
     // The contender's clock may be ahead of this one: the age is never negative.
     let since = |entry: &Entry| Some(now_ms.saturating_sub(entry.since_ms?) as f64 / 1000.0);
-    Figures {
+    LockMetrics {
         path: lock.path.clone(),
         is_held: lock.is_held(),
         held_seconds: lock.holder.as_ref().and_then(since).unwrap_or(0.0),
@@ -42,8 +42,8 @@ fn figures(lock: &Snapshot, now_ms: u64) -> Figures {
     }
 }
 
-fn of(mut locks: Vec<Figures>) -> Vec<Family> {
-    let count = |which: fn(&Figures) -> bool| locks.iter().filter(|lock| which(lock)).count() as f64;
+fn families_of(mut locks: Vec<LockMetrics>) -> Vec<Family> {
+    let count = |which: fn(&LockMetrics) -> bool| locks.iter().filter(|lock| which(lock)).count() as f64;
     let longest = locks.iter().map(|lock| lock.longest_wait_seconds).fold(0.0, f64::max);
     let waiting = locks.iter().map(|lock| lock.waiters as f64).sum();
     let mut families = vec![
@@ -52,7 +52,7 @@ fn of(mut locks: Vec<Figures>) -> Vec<Family> {
         total("zoolock_locks_waiting", "contenders that wait for a lock", "1", waiting),
         total(
             "zoolock_locks_clashing",
-            "locks that several may hold, since their clients do not see each other",
+            "locks whose contenders do not see each other, so several may hold",
             "1",
             count(|lock| lock.clashes),
         ),
@@ -60,10 +60,10 @@ fn of(mut locks: Vec<Figures>) -> Vec<Family> {
         total("zoolock_locks_longest_wait_seconds", "longest wait of a current waiter", "s", longest),
     ];
     locks.sort_by(|a, b| b.waiters.cmp(&a.waiters).then_with(|| a.path.cmp(&b.path)));
-    locks.truncate(NAMED);
+    locks.truncate(MAX_NAMED);
     if !locks.is_empty() {
-        let each = |name, help, unit, value: fn(&Figures) -> f64| {
-            let point = |lock: &Figures| Point {
+        let each = |name, help, unit, value: fn(&LockMetrics) -> f64| {
+            let point = |lock: &LockMetrics| Point {
                 labels: vec![("lock".to_owned(), lock.path.clone())],
                 value: Value::Gauge(value(lock)),
             };
@@ -72,17 +72,17 @@ fn of(mut locks: Vec<Figures>) -> Vec<Family> {
         families.extend([
             each(
                 "zoolock_lock_waiters",
-                "who waits for this lock, of those that most wait for",
+                "waiters of this lock (only for the locks with the most waiters)",
                 "1",
                 |lock| lock.waiters as f64,
             ),
             each(
                 "zoolock_lock_held_seconds",
-                "how long its holder has been there; 0: it is free",
+                "time since the holder arrived; 0 if the lock is free",
                 "s",
                 |lock| lock.held_seconds,
             ),
-            each("zoolock_lock_longest_wait_seconds", "how long its first waiter has waited", "s", |lock| {
+            each("zoolock_lock_longest_wait_seconds", "longest wait of a current waiter", "s", |lock| {
                 lock.longest_wait_seconds
             }),
         ]);
@@ -103,8 +103,8 @@ mod tests {
     use super::super::text::render;
     use super::*;
 
-    fn lock(path: &str, waiters: usize) -> Figures {
-        Figures {
+    fn lock(path: &str, waiters: usize) -> LockMetrics {
+        LockMetrics {
             path: path.to_owned(),
             is_held: waiters > 0,
             held_seconds: if waiters > 0 { 7.5 } else { 0.0 },
@@ -116,11 +116,11 @@ mod tests {
     }
 
     #[test]
-    fn totals_are_of_all_locks_and_names_of_those_that_most_wait_for() {
-        let mut locks: Vec<Figures> =
+    fn only_most_waited_locks_have_series() {
+        let mut locks: Vec<LockMetrics> =
             (0..200).map(|number| lock(&format!("/locks/{number:03}"), 0)).collect();
         locks[123] = lock("/locks/busy", 3);
-        let text = render(&of(locks));
+        let text = render(&families_of(locks));
         for line in [
             "zoolock_locks 200",
             "zoolock_locks_held 1",
@@ -134,12 +134,12 @@ mod tests {
             assert!(text.lines().any(|it| it == line), "{line}\n{text}");
         }
         let named = text.lines().filter(|line| line.starts_with("zoolock_lock_waiters{")).count();
-        assert_eq!(named, NAMED);
+        assert_eq!(named, MAX_NAMED);
     }
 
     #[test]
-    fn where_there_are_no_locks_that_is_said() {
-        let text = render(&of(Vec::new()));
+    fn no_locks_report_zero() {
+        let text = render(&families_of(Vec::new()));
         assert!(text.contains("\nzoolock_locks 0\n") && !text.contains("zoolock_lock_waiters"), "{text}");
     }
 }

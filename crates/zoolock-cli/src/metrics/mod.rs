@@ -14,7 +14,7 @@ mod registry;
 mod site;
 mod text;
 
-pub(crate) use exporter::{Export, during};
+pub(crate) use exporter::{Export, export_while};
 pub(crate) use otlp::Collector;
 
 /// Returns the metrics of a list of locks, in the text format of Prometheus.

@@ -13,12 +13,12 @@ use zoolock_client::resolve;
 use super::{Distribution, Family, Point, Value};
 
 /// Default path and port of a collector.
-const PATH: &str = "/v1/metrics";
-const PORT: u16 = 4318;
+const DEFAULT_PATH: &str = "/v1/metrics";
+const DEFAULT_PORT: u16 = 4318;
 /// Maximum duration of a push.
-const PATIENCE: Duration = Duration::from_secs(5);
+const PUSH_TIMEOUT: Duration = Duration::from_secs(5);
 /// Maximum number of bytes that are read of the collector's answer.
-const ANSWER: u64 = 64 << 10;
+const MAX_ANSWER: u64 = 64 << 10;
 /// `AGGREGATION_TEMPORALITY_CUMULATIVE` of OTLP.
 const CUMULATIVE: u8 = 2;
 
@@ -42,7 +42,7 @@ impl FromStr for Collector {
             Some(("http", rest)) => rest,
             Some(("https", _)) => {
                 return Err(
-                    "https is not spoken; push to a collector on this machine, and let it go on from there"
+                    "https is not supported; push to a collector on this host that forwards over https"
                         .to_owned(),
                 );
             }
@@ -57,15 +57,15 @@ impl FromStr for Collector {
         let (host, port) = match authority.rsplit_once(':') {
             Some((host, port)) if !authority.ends_with(']') => {
                 let port = port.parse::<u16>().ok().filter(|port| *port > 0);
-                (host, port.ok_or_else(|| format!("it has no port; {hint}"))?)
+                (host, port.ok_or_else(|| format!("invalid port; {hint}"))?)
             }
-            _ => (authority, PORT),
+            _ => (authority, DEFAULT_PORT),
         };
         let host = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host);
         if host.is_empty() {
             return Err(hint.to_owned());
         }
-        let path = if path.len() > 1 { path } else { PATH };
+        let path = if path.len() > 1 { path } else { DEFAULT_PATH };
         Ok(Self { host: host.to_owned(), port, path: path.to_owned(), authority: authority.to_owned() })
     }
 }
@@ -74,9 +74,9 @@ impl Collector {
     /// Sends the current values of all series. Counting began at `since`.
     pub(super) async fn push(&self, families: &[Family], since: SystemTime) -> Result<(), String> {
         let body = request(families, since, SystemTime::now()).to_string();
-        let pushed = timeout(PATIENCE, self.post(&body)).await;
+        let pushed = timeout(PUSH_TIMEOUT, self.post(&body)).await;
         let status = match pushed {
-            Err(_) => return Err(format!("no answer within {PATIENCE:?}")),
+            Err(_) => return Err(format!("no answer within {PUSH_TIMEOUT:?}")),
             Ok(Err(error)) => return Err(error.to_string()),
             Ok(Ok(status)) => status,
         };
@@ -96,7 +96,7 @@ impl Collector {
         stream.write_all(head.as_bytes()).await?;
         stream.write_all(body.as_bytes()).await?;
         let mut answer = Vec::new();
-        stream.take(ANSWER).read_to_end(&mut answer).await?;
+        stream.take(MAX_ANSWER).read_to_end(&mut answer).await?;
         let answer = String::from_utf8_lossy(&answer);
         let line = answer.lines().next().unwrap_or_default();
         Ok(line.split_once(' ').map_or(line, |(_, status)| status).to_owned())
@@ -175,7 +175,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_collector_is_named_as_others_name_it() {
+    fn collector_url_is_parsed() {
         let parsed = |text: &str| text.parse::<Collector>();
         let usual = parsed("http://otel:4318").expect("well formed");
         assert_eq!((usual.host.as_str(), usual.port, usual.path.as_str()), ("otel", 4318, "/v1/metrics"));
@@ -197,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_pushed_has_the_form_of_otlp() {
+    fn request_has_otlp_form() {
         let since = UNIX_EPOCH + Duration::from_secs(1);
         let request = request(&filled().families(), since, since + Duration::from_secs(1));
         let metrics = &request["resourceMetrics"][0]["scopeMetrics"][0]["metrics"];

@@ -21,10 +21,10 @@ const COUNTS: [f64; 10] = [0.0, 1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0, 1000.0, 
 
 /// All series of this process. Clones are cheap and share the series.
 #[derive(Clone, Default)]
-pub(super) struct Registry(Arc<Mutex<Kept>>);
+pub(super) struct Registry(Arc<Mutex<RegistryState>>);
 
 #[derive(Default)]
-struct Kept {
+struct RegistryState {
     described: BTreeMap<String, (Option<Unit>, String)>,
     series: BTreeMap<String, BTreeMap<Vec<(String, String)>, Cell>>,
 }
@@ -56,9 +56,9 @@ impl HistogramFn for Buckets {
 impl Registry {
     /// Returns the current values of all series, sorted by name.
     pub(super) fn families(&self) -> Vec<Family> {
-        let kept = self.kept();
-        let families = kept.series.iter().map(|(name, series)| {
-            let (unit, help) = kept.described.get(name).cloned().unwrap_or_default();
+        let state = self.state();
+        let families = state.series.iter().map(|(name, series)| {
+            let (unit, help) = state.described.get(name).cloned().unwrap_or_default();
             let points =
                 series.iter().map(|(labels, cell)| Point { labels: labels.clone(), value: cell.read() });
             let unit = if unit == Some(Unit::Seconds) { "s" } else { "1" };
@@ -68,20 +68,20 @@ impl Registry {
     }
 
     fn describe(&self, key: &KeyName, unit: Option<Unit>, description: SharedString) {
-        self.kept().described.insert(key.as_str().to_owned(), (unit, description.into_owned()));
+        self.state().described.insert(key.as_str().to_owned(), (unit, description.into_owned()));
     }
 
     fn cell(&self, key: &Key, new: impl FnOnce(Option<Unit>) -> Cell) -> Cell {
         let mut labels: Vec<_> =
             key.labels().map(|label| (label.key().to_owned(), label.value().to_owned())).collect();
         labels.sort_unstable();
-        let kept = &mut *self.kept();
-        let unit = kept.described.get(key.name()).and_then(|(unit, _)| *unit);
-        let series = kept.series.entry(key.name().to_owned()).or_default();
+        let state = &mut *self.state();
+        let unit = state.described.get(key.name()).and_then(|(unit, _)| *unit);
+        let series = state.series.entry(key.name().to_owned()).or_default();
         series.entry(labels).or_insert_with(|| new(unit)).clone()
     }
 
-    fn kept(&self) -> MutexGuard<'_, Kept> {
+    fn state(&self) -> MutexGuard<'_, RegistryState> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -165,7 +165,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn what_was_counted_is_kept_by_name_and_labels() {
+    fn series_are_kept_by_name_and_labels() {
         let families = filled().families();
         let names: Vec<&str> = families.iter().map(|family| family.name.as_str()).collect();
         assert_eq!(names, ["held", "lost_total", "waited_seconds"]);
@@ -176,7 +176,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn a_value_is_counted_under_the_first_bound_that_it_does_not_exceed() {
+    fn value_counts_in_first_fitting_bucket() {
         let families = filled().families();
         let Value::Histogram(Distribution { bounds, counts, sum }) = &families[2].points[0].value else {
             panic!("it is a histogram")

@@ -18,11 +18,11 @@ use super::text;
 use crate::base::exit::{Exit, Failure};
 
 /// Maximum time from the connection to the last byte of the answer.
-const PATIENCE: Duration = Duration::from_secs(10);
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
 /// Maximum number of connections. The clients are a few monitors.
-const MOST: usize = 16;
+const MAX_CONNECTIONS: usize = 16;
 /// Pause after a failed accept, most likely for lack of file descriptors.
-const PAUSE: Duration = Duration::from_millis(50);
+const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
 /// Listens on the address of `--metrics`. It is called before the work begins, so that an error prevents the work.
 pub(super) async fn listen(address: SocketAddr) -> Result<TcpListener, Failure> {
@@ -36,7 +36,7 @@ pub(super) async fn listen(address: SocketAddr) -> Result<TcpListener, Failure> 
 }
 
 /// Answers requests until it is aborted.
-pub(super) async fn answer(listener: TcpListener, registry: Registry) {
+pub(super) async fn serve(listener: TcpListener, registry: Registry) {
     let router = Router::new().route(
         "/metrics",
         get(move || async move {
@@ -44,23 +44,23 @@ pub(super) async fn answer(listener: TcpListener, registry: Registry) {
             ([(header::CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")], text)
         }),
     );
-    let mut asking = JoinSet::new();
+    let mut connections = JoinSet::new();
     loop {
         match listener.accept().await {
             Ok((stream, _)) => {
-                while asking.try_join_next().is_some() {}
-                if asking.len() >= MOST {
+                while connections.try_join_next().is_some() {}
+                if connections.len() >= MAX_CONNECTIONS {
                     continue;
                 }
                 let service = TowerToHyperService::new(router.clone());
-                asking.spawn(async move {
+                connections.spawn(async move {
                     let serving =
                         Builder::new().keep_alive(false).serve_connection(TokioIo::new(stream), service);
                     // A client that sends or reads nothing must not occupy a slot for ever.
-                    let _ = timeout(PATIENCE, serving).await;
+                    let _ = timeout(REQUEST_TIMEOUT, serving).await;
                 });
             }
-            Err(_) => sleep(PAUSE).await,
+            Err(_) => sleep(ACCEPT_PAUSE).await,
         }
     }
 }

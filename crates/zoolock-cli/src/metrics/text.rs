@@ -55,7 +55,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn prometheus_can_read_it() {
+    fn output_has_prometheus_format() {
         let text = render(&filled().families());
         for line in [
             "# TYPE held gauge",
@@ -73,7 +73,7 @@ mod tests {
     }
 
     #[test]
-    fn what_others_chose_cannot_end_a_label() {
+    fn label_values_are_escaped() {
         let labels = [("lock".to_owned(), "a\"} 7\n\\".to_owned())];
         assert_eq!(labelled(&labels, None), "{lock=\"a\\\"} 7\\n\\\\\"}");
         assert_eq!(labelled(&[], None), "");

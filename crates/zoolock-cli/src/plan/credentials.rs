@@ -111,7 +111,7 @@ fn from_environment(name: &str) -> Result<Zeroizing<Vec<u8>>, Failure> {
 /// Reads credentials from a command, such as `pass show zoolock`. The run time is not limited if the command can ask on the
 /// terminal.
 fn from_command(command: &str) -> Result<Zeroizing<Vec<u8>>, Failure> {
-    let can_ask = Terminal::open().is_some_and(|terminal| terminal.is_ours());
+    let can_ask = Terminal::open().is_some_and(|terminal| terminal.is_foreground());
     command_output(command, (!can_ask).then_some(COMMAND_BOUND))
 }
 

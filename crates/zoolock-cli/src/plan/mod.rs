@@ -11,11 +11,11 @@ pub(crate) mod kerberos;
 #[cfg(not(feature = "gssapi"))]
 #[path = "no_kerberos.rs"]
 pub(crate) mod kerberos;
-#[cfg(test)]
-mod lines;
 mod run;
 pub(crate) mod serve;
 mod service;
+#[cfg(test)]
+mod test_plans;
 mod top;
 pub(crate) mod ui;
 mod waiting;
@@ -31,7 +31,7 @@ use crate::base::executable;
 use crate::base::exit::Failure;
 use crate::base::proc::check_proc;
 
-use run::{grace, new_owner, short_name};
+use run::{file_name, grace, new_owner};
 use serve::Serve;
 use service::{check_name, check_prefix};
 use top::top;
@@ -135,7 +135,7 @@ impl Plan {
                 let grace = grace(run.grace.as_deref(), service.session_timeout)?;
                 // Without --grace, the grace time depends on the granted session timeout.
                 service.grace = grace;
-                service.program = run.command.first().map(short_name);
+                service.program = run.command.first().map(file_name);
                 if let Some(program) = run.command.first() {
                     executable::check(program)?;
                 }
@@ -143,7 +143,7 @@ impl Plan {
                 let (on_lost, on_revoke, keep) = (run.on_lost, run.on_revoke, run.keep);
                 if keep && on_lost == OnLost::Warn {
                     return Err(Failure::usage(
-                        "--keep with --on-lost warn: CMD would go on while another host starts its own",
+                        "--keep with --on-lost warn: CMD would continue while another host starts its own",
                     ));
                 }
                 let export = export(&run.waiting.export)?;
@@ -219,9 +219,7 @@ impl Plan {
             }
             Command::Doctor(DoctorArgs { strict, limit }) => {
                 if limit == 0 {
-                    return Err(Failure::usage(
-                        "--limit 0: there would be nothing to look at; the default is 2000",
-                    ));
+                    return Err(Failure::usage("--limit 0: must be at least 1; the default is 2000"));
                 }
                 Ok(Self::Doctor(Doctor {
                     service: service(&global, None)?,
@@ -244,7 +242,7 @@ impl Plan {
 pub(crate) fn refuse_json(global: &Global, command: &str) -> Result<(), Failure> {
     if global.json {
         return Err(Failure::usage(format!(
-            "--json means nothing to `{command}`; it is for hold, ls, show, watch, why, deadlocks, doctor and serve --status"
+            "--json has no effect on `{command}`; it works with hold, ls, show, watch, why, deadlocks, doctor and serve --status"
         )));
     }
     Ok(())
@@ -258,7 +256,7 @@ fn man(global: &Global, asked: ManArgs) -> Result<Plan, Failure> {
     let name = asked.command.as_deref();
     let page = manual::page(name).ok_or_else(|| {
         Failure::usage(format!(
-            "there is no command {:?} and so no page of it; `zoolock --help` lists the commands",
+            "no command {:?}; `zoolock --help` lists the commands",
             name.unwrap_or_default()
         ))
     })?;
@@ -271,11 +269,11 @@ fn ticket(text: &str) -> Result<Ticket, Failure> {
 
 #[cfg(test)]
 mod tests {
-    use super::lines::{plan, refused};
+    use super::test_plans::{plan, refused};
     use super::*;
 
     #[test]
-    fn a_token_that_is_none_is_refused_by_its_text() {
+    fn invalid_token_is_named() {
         for line in [&["break", "x", "--token", "17"][..], &["revoke", "x", "--token", "17"]] {
             let message = refused(line);
             assert!(message.contains("`17`") && message.contains("zoolock show"), "{message}");
@@ -283,7 +281,7 @@ mod tests {
     }
 
     #[test]
-    fn a_doctor_that_may_look_at_nothing_is_refused() {
+    fn doctor_limit_zero_is_refused() {
         assert!(refused(&["doctor", "--limit", "0"]).contains("--limit 0"));
         assert!(matches!(
             plan(&["doctor", "--strict", "--json"]),
@@ -292,7 +290,7 @@ mod tests {
     }
 
     #[test]
-    fn json_is_refused_where_it_would_do_nothing() {
+    fn json_is_refused_where_it_has_no_effect() {
         refused(&["run", "--json", "x", "--", "true"]);
         refused(&["serve", "--json", "--listen", "127.0.0.1:0"]);
     }

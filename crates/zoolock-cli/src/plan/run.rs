@@ -64,20 +64,20 @@ pub(super) fn grace(asked: Option<&str>, session_timeout: Duration) -> Result<Op
     Ok(Some(grace))
 }
 
-pub(super) fn short_name(program: &OsString) -> String {
+pub(super) fn file_name(program: &OsString) -> String {
     Path::new(program).file_name().unwrap_or(program).to_string_lossy().into_owned()
 }
 
 #[cfg(test)]
 mod tests {
     use super::super::Plan;
-    use super::super::lines::{plan, refused};
+    use super::super::test_plans::{plan, refused};
     use super::super::waiting::Patience;
     use super::*;
     use crate::base::exit::Exit;
 
     #[test]
-    fn a_plain_run_has_the_defaults() {
+    fn plain_run_has_the_defaults() {
         let Ok(Plan::Run(run)) = plan(&["run", "nightly", "--", "sh", "-c", "true"]) else {
             panic!("nothing is wrong with it")
         };
@@ -89,7 +89,7 @@ mod tests {
     }
 
     #[test]
-    fn the_default_grace_follows_a_short_session() {
+    fn default_grace_follows_a_short_session() {
         let of = |line: &[&str]| {
             let Ok(Plan::Run(run)) = plan(line) else { panic!("nothing is wrong with it") };
             run.grace_of(Duration::from_secs(12))
@@ -99,7 +99,7 @@ mod tests {
     }
 
     #[test]
-    fn a_grace_without_room_for_renewals_is_refused() {
+    fn grace_without_room_for_renewals_is_refused() {
         assert!(grace(Some("10s"), Duration::from_secs(30)).is_ok());
         assert!(refused(&["run", "--grace", "11s", "x", "--", "true"]).contains("--grace 11s"));
     }

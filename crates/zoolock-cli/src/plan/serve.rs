@@ -31,12 +31,10 @@ pub(crate) struct Serve {
 pub(crate) fn plan(serve: ServeArgs, global: &Global) -> Result<Plan, Failure> {
     // Variables for all commands may be set in the environment of this one, too.
     if global.connect.is_some() && std::env::var("ZOOLOCK_CONNECT").ok() != global.connect {
-        return Err(Failure::usage(
-            "--connect means nothing to `serve`: it starts a server, and connects to none",
-        ));
+        return Err(Failure::usage("--connect has no effect on `serve`, which starts a server"));
     }
     if global.auth.is_some() && std::env::var("ZOOLOCK_AUTH").ok() != global.auth {
-        return Err(Failure::usage("--auth means nothing to `serve`; give the accounts with --users"));
+        return Err(Failure::usage("--auth has no effect on `serve`; give the accounts with --users"));
     }
     // A user who gives --cacert instead of --tls-client-ca would start a server without client authentication.
     for (flag, variable, given, meant) in [
@@ -45,7 +43,7 @@ pub(crate) fn plan(serve: ServeArgs, global: &Global) -> Result<Plan, Failure> {
         ("--key", "ZOOLOCK_KEY", &global.key, "--tls-key"),
     ] {
         if given.is_some() && std::env::var_os(variable).map(PathBuf::from) != *given {
-            return Err(Failure::usage(format!("{flag} means nothing to `serve`; did you mean {meant}?")));
+            return Err(Failure::usage(format!("{flag} has no effect on `serve`; did you mean {meant}?")));
         }
     }
     if serve.status {
@@ -118,13 +116,13 @@ pub(crate) fn plan(serve: ServeArgs, global: &Global) -> Result<Plan, Failure> {
             serve.tls.tls_client_ca.is_some() && serve.tls.tls_clients != Some(TlsClients::None);
         if serve.access.users.is_none() && !certificates {
             return Err(Failure::usage(
-                "--require-auth: nobody could authenticate; give --users FILE, or --tls-client-ca FILE",
+                "--require-auth: no client could authenticate; give --users FILE, or --tls-client-ca FILE",
             ));
         }
         builder = builder.require_auth();
     }
     if let Some(0) = serve.limits.max_connections {
-        return Err(Failure::usage("--max-connections 0: nobody could connect; omit it for no limit"));
+        return Err(Failure::usage("--max-connections 0: no client could connect; omit it for the default"));
     }
     if let Some(data) = serve.data {
         builder = builder.data_dir(data).durability(match serve.durability {

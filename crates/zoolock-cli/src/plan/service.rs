@@ -100,7 +100,7 @@ pub(crate) fn service(global: &Global, note: Option<String>) -> Result<Service, 
         (Some(hosts), _) if hosts.trim().is_empty() => {
             return Err(Failure::usage(
                 "--connect (or ZOOLOCK_CONNECT) is empty: name the ensemble, or omit it to use this user's own \
-                 server, whose locks exclude nobody on other machines",
+                 server, whose locks do not exclude other machines",
             ));
         }
         (Some(hosts), auth) => {
@@ -157,7 +157,7 @@ pub(super) fn check_prefix(prefix: Option<&str>, root: &str) -> Result<(), Failu
 #[cfg(test)]
 mod tests {
     use super::super::Plan;
-    use super::super::lines::{plan, refused};
+    use super::super::test_plans::{plan, refused};
     use super::*;
 
     #[test]

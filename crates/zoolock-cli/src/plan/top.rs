@@ -39,10 +39,10 @@ pub(super) fn top(global: &Global, asked: TopArgs) -> Result<Top, Failure> {
 #[cfg(test)]
 mod tests {
     use super::super::Plan;
-    use super::super::lines::{plan, refused};
+    use super::super::test_plans::{plan, refused};
 
     #[test]
-    fn a_top_that_looks_too_often_or_never_is_refused() {
+    fn bad_top_intervals_are_refused() {
         for text in ["0s", "99ms", "2h", "soon"] {
             let message = refused(&["top", "--interval", text]);
             assert!(message.contains("--interval"), "{message}");

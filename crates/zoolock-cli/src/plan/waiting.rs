@@ -36,7 +36,7 @@ impl Patience {
 /// Kind of lock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {
-    Alone,
+    Exclusive,
     Shared,
     Write,
     Permits { size: u32, take: u32 },
@@ -110,7 +110,7 @@ fn kind(args: &KindArgs, names: &[String]) -> Result<Kind, Failure> {
         }
         _ if args.write => require_one_name("--write").map(|()| Kind::Write),
         _ if args.shared => Ok(Kind::Shared),
-        _ => Ok(Kind::Alone),
+        _ => Ok(Kind::Exclusive),
     }
 }
 
@@ -154,13 +154,13 @@ fn outer_acquisitions() -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::super::Plan;
-    use super::super::lines::{plan, refused};
+    use super::super::test_plans::{plan, refused};
     use super::*;
 
     #[test]
     fn several_names_exclude_permits_and_write() {
         let Ok(Plan::Run(run)) = plan(&["run", "a", "b", "--", "true"]) else { panic!("the plan is valid") };
-        assert_eq!((run.wanted.names.len(), run.wanted.kind), (2, Kind::Alone));
+        assert_eq!((run.wanted.names.len(), run.wanted.kind), (2, Kind::Exclusive));
         for flag in [&["--permits", "3"][..], &["--write"]] {
             let line = [&["run"], flag, &["a", "b", "--", "true"]].concat();
             assert!(refused(&line).contains("a b"));

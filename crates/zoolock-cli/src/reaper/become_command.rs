@@ -17,15 +17,15 @@ pub(crate) fn become_command(args: &BecomeArgs) -> Failure {
     die_with_parent();
     // The parent may have died before this process asked for the signal.
     if getppid() != Pid::from_raw(args.parent) {
-        return Failure::new(Exit::LOST, "the process that held the lock is gone");
+        return Failure::new(Exit::LOST, "zoolock ended before the command was started");
     }
     if args.foreground
         && let Some(terminal) = Terminal::open()
     {
         // Without the terminal, the command stops at its first read, and gets the terminal then.
-        let _ = terminal.give(getpgrp());
+        let _ = terminal.set_foreground(getpgrp());
     }
-    terminal::allow_output_stop();
+    terminal::unblock_ttou();
     let Some((program, arguments)) = args.command.split_first() else {
         return Failure::usage("no command");
     };
@@ -33,7 +33,7 @@ pub(crate) fn become_command(args: &BecomeArgs) -> Failure {
     command.args(arguments);
     take_over_variables(&mut command, args.main);
     let error = command.exec();
-    executable::failed(program, error)
+    executable::exec_failure(program, error)
 }
 
 /// Names this process in the variables with which systemd hands its sockets and its watchdog to `zoolock run`, process `main`.

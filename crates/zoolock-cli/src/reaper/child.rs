@@ -24,18 +24,18 @@ use zoolock_client::start_thread;
 use crate::base::clock::now;
 use crate::base::executable;
 use crate::base::exit::{Exit, Failure, refused};
-use crate::reaper::ending::{Ending, ourselves};
+use crate::reaper::ending::{Ending, own_program};
 use crate::reaper::orders::{Lease, Order, Report};
-use crate::reaper::table::Table;
+use crate::reaper::table::ProcessTable;
 use crate::reaper::zombies::{self, Spawned};
 
 /// Environment variable with the acquisitions of the outer commands, separated by spaces.
 pub(crate) const HELD_VARIABLE: &str = "ZOOLOCK_HELD";
 
-/// The time in which the reaper must start the command.
-const STARTING: Duration = Duration::from_secs(10);
-/// The time in which the reaper must end after it was dismissed.
-const FAREWELL: Duration = Duration::from_secs(1);
+/// Maximum time for the reaper to start the command.
+const START_BOUND: Duration = Duration::from_secs(10);
+/// Maximum time for the reaper to end after it was dismissed.
+const REAPER_END_BOUND: Duration = Duration::from_secs(1);
 /// The pause between two checks of processes that are being killed.
 const PAUSE: Duration = Duration::from_millis(10);
 /// A process that still exists this long after KILL probably waits for a disk that does not answer.
@@ -94,14 +94,17 @@ impl Child {
         let program = start.command.first().cloned().unwrap_or_default();
         // Processes below this one that exist already are not the command's. A process that becomes zoolock by `exec` may
         // have had children.
-        let others =
-            if zombies::has_no_children() { HashSet::new() } else { Table::read().all_below(getpid()) };
+        let earlier_descendants = if zombies::has_no_children() {
+            HashSet::new()
+        } else {
+            ProcessTable::read().all_below(getpid())
+        };
         // If the reaper is killed, this process inherits its children.
         let _ = set_child_subreaper(Some(getpid()));
         let (socket, theirs) =
             socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)
                 .map_err(|error| unable(error.into()))?;
-        let line = line(start.command).map_err(unable)?;
+        let line = command_line_file(start.command).map_err(unable)?;
         // The thread comes first. If the system refuses it, no reaper has to be ended.
         let (to_thread, on_thread) = std::sync::mpsc::channel::<Listener>();
         start_thread("reaper", move || {
@@ -110,7 +113,7 @@ impl Child {
             }
         })
         .map_err(|error| refused("a thread that watches the command", error))?;
-        let mut process = reaper(&start, theirs);
+        let mut process = reaper_command(&start, theirs);
         let reaper = Spawned::start(&mut process).map_err(unable)?;
         // The `Command` keeps the reaper's end of the socket open.
         drop(process);
@@ -121,7 +124,7 @@ impl Child {
         let listener = Listener {
             socket: Arc::clone(&socket),
             reaper,
-            others,
+            earlier_descendants,
             dismissed: Arc::clone(&dismissed),
             sender,
         };
@@ -131,22 +134,23 @@ impl Child {
         let stdin = io::stdin();
         let files: Vec<_> = [stdin.as_fd(), line.as_fd()].into_iter().chain(start.held).collect();
         if let Err(error) = Order::Start(start.lease).send_with(&socket, &files) {
-            nothing_started(&dismissed, pidfd.as_ref(), &mut events).await;
-            return Err(if gone(&error) { never_started() } else { unable(error) });
+            stop_unused_reaper(&dismissed, pidfd.as_ref(), &mut events).await;
+            return Err(if is_closed(&error) { start_failure() } else { unable(error) });
         }
-        let patience = start.lease.map_or(STARTING, |lease| lease.saturating_sub(now()).min(STARTING));
-        let pid = match tokio::time::timeout(patience, events.recv()).await.ok().flatten() {
+        let time_to_start =
+            start.lease.map_or(START_BOUND, |lease| lease.saturating_sub(now()).min(START_BOUND));
+        let pid = match tokio::time::timeout(time_to_start, events.recv()).await.ok().flatten() {
             Some(Event::Reported(Report::Started(pid))) => Pid::from_raw(pid),
             Some(Event::Reported(Report::Failed(error))) => {
-                nothing_started(&dismissed, pidfd.as_ref(), &mut events).await;
+                stop_unused_reaper(&dismissed, pidfd.as_ref(), &mut events).await;
                 let error = io::Error::from_raw_os_error(error);
                 return Err(match error.kind() {
-                    io::ErrorKind::ArgumentListTooLong => executable::failed(&program, error),
+                    io::ErrorKind::ArgumentListTooLong => executable::exec_failure(&program, error),
                     _ => unable(error),
                 });
             }
-            Some(Event::Reported(Report::Late)) => {
-                nothing_started(&dismissed, pidfd.as_ref(), &mut events).await;
+            Some(Event::Reported(Report::LeaseEnded)) => {
+                stop_unused_reaper(&dismissed, pidfd.as_ref(), &mut events).await;
                 return Err(Failure::new(Exit::LOST, "the lock was lost before the command was started"));
             }
             _ => None,
@@ -154,7 +158,7 @@ impl Child {
         let Some(pid) = pid else {
             // The reaper is dead or stopped. It may have started the command. Nothing of the command may be left before this
             // function returns.
-            end(pidfd.as_ref());
+            kill(pidfd.as_ref());
             while let Some(event) = events.recv().await {
                 if let Event::Reported(Report::Started(pid)) = event
                     && let Some(pid) = Pid::from_raw(pid)
@@ -162,7 +166,7 @@ impl Child {
                     zombies::release(pid);
                 }
             }
-            return Err(never_started());
+            return Err(start_failure());
         };
         Ok(Self { pid, socket, reaper: pidfd, dismissed, events })
     }
@@ -194,17 +198,17 @@ impl Child {
     }
 
     /// Kills a reaper that does not answer. This process then does its work.
-    pub(crate) fn end_reaper(&self) {
-        end(self.reaper.as_ref());
+    pub(crate) fn kill_reaper(&self) {
+        kill(self.reaper.as_ref());
     }
 
     /// Dismisses the reaper of a command that has ended. Descendants that may live on are left alone.
     pub(crate) async fn dismiss(mut self) {
         self.dismissed.store(true, Ordering::SeqCst);
-        self.order(Order::Goodbye);
-        if tokio::time::timeout(FAREWELL, self.reaper_ended()).await.is_err() {
-            self.end_reaper();
-            let _ = tokio::time::timeout(FAREWELL, self.reaper_ended()).await;
+        self.order(Order::Dismiss);
+        if tokio::time::timeout(REAPER_END_BOUND, self.reaper_ended()).await.is_err() {
+            self.kill_reaper();
+            let _ = tokio::time::timeout(REAPER_END_BOUND, self.reaper_ended()).await;
         }
         // Not earlier, because this process inherits the command of a reaper that was killed.
         let _ = set_child_subreaper(None);
@@ -222,11 +226,11 @@ impl Drop for Child {
 }
 
 /// Returns whether the error says that the reaper has closed its end of the socket, because it was killed.
-fn gone(error: &io::Error) -> bool {
+fn is_closed(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset)
 }
 
-fn never_started() -> Failure {
+fn start_failure() -> Failure {
     Failure::new(
         Exit::signal(Signal::KILL),
         "the process that watches over the command was ended, or did not start it in time",
@@ -235,25 +239,25 @@ fn never_started() -> Failure {
 
 /// Ends a reaper that has not started the command, and waits for the end of the thread that listens to it. That thread
 /// would otherwise kill the processes of the next command.
-async fn nothing_started(
+async fn stop_unused_reaper(
     dismissed: &AtomicBool,
     reaper: Option<&OwnedFd>,
     events: &mut mpsc::Receiver<Event>,
 ) {
     dismissed.store(true, Ordering::SeqCst);
-    end(reaper);
+    kill(reaper);
     while events.recv().await.is_some() {}
 }
 
-fn end(reaper: Option<&OwnedFd>) {
+fn kill(reaper: Option<&OwnedFd>) {
     if let Some(reaper) = reaper {
         let _ = pidfd_send_signal(reaper, Signal::KILL);
     }
 }
 
 /// Returns the reaper's command line. It does not contain the command, so that `pkill -f` of the command finds zoolock once.
-fn reaper(start: &Start<'_>, socket: OwnedFd) -> Command {
-    let mut process = Command::new(ourselves());
+fn reaper_command(start: &Start<'_>, socket: OwnedFd) -> Command {
+    let mut process = Command::new(own_program());
     process.arg0("lock-reaper").args(["reap", "--grace"]).arg(start.grace.as_millis().to_string());
     if start.foreground {
         process.arg("--foreground");
@@ -280,7 +284,7 @@ fn reaper(start: &Start<'_>, socket: OwnedFd) -> Command {
 }
 
 /// Writes the command line into a file, because it may be longer than a packet.
-fn line(command: &[OsString]) -> io::Result<OwnedFd> {
+fn command_line_file(command: &[OsString]) -> io::Result<OwnedFd> {
     let mut file = File::from(memfd_create(c"command", MemfdFlags::CLOEXEC)?);
     let mut text = Vec::new();
     for argument in command {
@@ -292,7 +296,7 @@ fn line(command: &[OsString]) -> io::Result<OwnedFd> {
 }
 
 /// Returns how the command ended, without reaping it. Its pid is used for signals as long as the [`Child`] exists.
-fn ending(leader: Pid, how: WaitIdOptions) -> Option<Ending> {
+fn ending_of(leader: Pid, how: WaitIdOptions) -> Option<Ending> {
     let end = WaitIdOptions::EXITED | WaitIdOptions::NOWAIT | how;
     waitid(WaitId::Pid(leader), end).ok().flatten().as_ref().and_then(Ending::of)
 }
@@ -301,7 +305,7 @@ fn ending(leader: Pid, how: WaitIdOptions) -> Option<Ending> {
 struct Listener {
     socket: Arc<OwnedFd>,
     reaper: Spawned,
-    others: HashSet<(i32, u64)>,
+    earlier_descendants: HashSet<(i32, u64)>,
     dismissed: Arc<AtomicBool>,
     sender: mpsc::Sender<Event>,
 }
@@ -331,27 +335,27 @@ impl Listener {
         kill_group();
         let _ = self.sender.blocking_send(Event::ReaperDied);
         let mut begun = Instant::now();
-        let mut looks_in_vain = 0;
+        let mut empty_checks = 0;
         // The lock is released when no process is left, or when the reaper is dismissed. Without the lock there is nothing
         // to wait for.
-        while looks_in_vain < 2 && !self.dismissed.load(Ordering::SeqCst) {
+        while empty_checks < 2 && !self.dismissed.load(Ordering::SeqCst) {
             kill_group();
             if !ended
                 && let Some(leader) = leader
-                && let Some(ending) = ending(leader, WaitIdOptions::NOHANG)
+                && let Some(ending) = ending_of(leader, WaitIdOptions::NOHANG)
             {
                 ended = true;
                 begun = Instant::now();
                 let _ = self.sender.blocking_send(Event::Reported(Report::Ended(ending)));
             }
-            let table = Table::read();
+            let table = ProcessTable::read();
             let group = leader.map(|leader| table.of_group(leader)).unwrap_or_default();
-            let left = [group, table.below(getpid(), &self.others)].concat();
+            let left = [group, table.below(getpid(), &self.earlier_descendants)].concat();
             if left.is_empty() {
-                looks_in_vain += 1;
+                empty_checks += 1;
                 continue;
             }
-            looks_in_vain = 0;
+            empty_checks = 0;
             for process in &left {
                 process.signal(Signal::KILL);
             }
@@ -368,9 +372,9 @@ impl Listener {
         {
             // A process that became another user's ends by itself. If it is no child of this process, it was killed.
             let killed = Ending::Signal(Signal::KILL.as_raw());
-            let ending = ending(leader, WaitIdOptions::empty()).unwrap_or(killed);
+            let ending = ending_of(leader, WaitIdOptions::empty()).unwrap_or(killed);
             let _ = self.sender.blocking_send(Event::Reported(Report::Ended(ending)));
         }
-        let _ = self.sender.blocking_send(Event::Reported(Report::Gone));
+        let _ = self.sender.blocking_send(Event::Reported(Report::AllEnded));
     }
 }

@@ -51,7 +51,7 @@ impl std::fmt::Display for Ending {
 }
 
 /// Returns the program of this process. Its path may name another program after an upgrade.
-pub(crate) fn ourselves() -> PathBuf {
-    let ourselves = PathBuf::from("/proc/self/exe");
-    if ourselves.exists() { ourselves } else { std::env::current_exe().unwrap_or(ourselves) }
+pub(crate) fn own_program() -> PathBuf {
+    let path = PathBuf::from("/proc/self/exe");
+    if path.exists() { path } else { std::env::current_exe().unwrap_or(path) }
 }

@@ -3,26 +3,26 @@
 //! zoolock may be killed with KILL, stopped by STOP, or get no CPU time. The command must not continue without its lock in
 //! any of these cases. So the command is not a child of zoolock, but of the reaper: a small process in a process group of
 //! its own, which blocks every signal. The reaper does three things:
-//! - It knows the end of the lease, which zoolock sends after each renewal. One grace period before that end, it asks the
-//!   command's process group to end. At that end, it kills the command and all its descendants.
-//! - If the socket to zoolock closes without a goodbye, it kills all of them at once.
+//! - It knows the end of the lease, which zoolock sends after each renewal. One grace period before that end, it sends TERM to
+//!   the command's process group. At that end, it kills the command and all its descendants.
+//! - If the socket to zoolock closes and the reaper was not dismissed, it kills all of them at once.
 //! - It is the parent of the command, and the "child subreaper" of all descendants. So it also finds descendants that have
-//!   left the group ([`table`]). It reaps the command's process only after zoolock's goodbye or death, so no other process
-//!   gets the number of the group before.
+//!   left the group ([`table`]). It reaps the command's process only after it was dismissed, or after zoolock's death, so no
+//!   other process gets the number of the group before.
 //!
 //! If the reaper is killed, the kernel kills the command (PR_SET_PDEATHSIG), and zoolock inherits its descendants and kills
 //! them. Nothing ends the descendants if both are killed at once. Nothing ends processes that a KILL cannot reach: those of
 //! another user, and those on other machines.
 //!
 //! - [`orders`]: the messages between zoolock and the reaper;
-//! - [`duty`]: the times of the actions, as a pure state machine;
+//! - [`kill_schedule`]: the times of the actions, as a pure state machine;
 //! - [`process`]: the loop of the reaper;
 //! - [`table`]: the processes of this machine and their descendants.
 
 pub(crate) mod become_command;
 pub(crate) mod child;
-mod duty;
 pub(crate) mod ending;
+mod kill_schedule;
 pub(crate) mod orders;
 mod process;
 pub(crate) mod table;

@@ -36,14 +36,14 @@ pub(crate) enum Order {
     Lease(Lease),
     /// The grace period is shorter now.
     Grace(Duration),
-    /// Ask the group to end, and kill it after the grace period.
-    Ask,
+    /// Send TERM to the group, and KILL after the grace period.
+    Terminate,
     /// The command has ended: end the processes that are left, with TERM first.
     Finish(Scope),
     /// Kill the group and all descendants.
     Kill,
     /// The reaper is not needed any more.
-    Goodbye,
+    Dismiss,
 }
 
 /// A message of the reaper.
@@ -54,21 +54,21 @@ pub(crate) enum Report {
     /// The command could not be started. The system's error number.
     Failed(i32),
     /// The command was not started, because the lease has ended.
-    Late,
+    LeaseEnded,
     /// A signal stopped the command.
     Stopped(i32),
-    /// The command was asked to end, by order or because the lease ends.
-    Asked,
+    /// TERM was sent to the command, by order or because the lease ends.
+    TermSent,
     /// KILL was sent to the command.
     Killed,
     /// The command's own process has ended.
     Ended(Ending),
-    /// This number of processes is left, and was asked to end.
-    Left(i32),
+    /// This number of processes is left. TERM was sent to them.
+    LeftoversTerminated(i32),
     /// This number of processes was killed, but has not ended.
     Stuck(i32),
     /// All processes of the last order have ended.
-    Gone,
+    AllEnded,
 }
 
 impl Order {
@@ -78,11 +78,11 @@ impl Order {
             Self::Start(until) => format!("start {}", lease(until)),
             Self::Lease(until) => format!("lease {}", lease(until)),
             Self::Grace(grace) => format!("grace {}", grace.as_nanos()),
-            Self::Ask => "ask".to_owned(),
+            Self::Terminate => "terminate".to_owned(),
             Self::Finish(Scope::Group) => "finish group".to_owned(),
             Self::Finish(Scope::All) => "finish all".to_owned(),
             Self::Kill => "kill".to_owned(),
-            Self::Goodbye => "goodbye".to_owned(),
+            Self::Dismiss => "dismiss".to_owned(),
         }
     }
 
@@ -96,11 +96,11 @@ impl Order {
             ("start", _) => Self::Start(lease()?),
             ("lease", _) => Self::Lease(lease()?),
             ("grace", nanos) => Self::Grace(Duration::from_nanos(nanos.parse().ok()?)),
-            ("ask", "") => Self::Ask,
+            ("terminate", "") => Self::Terminate,
             ("finish", "group") => Self::Finish(Scope::Group),
             ("finish", "all") => Self::Finish(Scope::All),
             ("kill", "") => Self::Kill,
-            ("goodbye", "") => Self::Goodbye,
+            ("dismiss", "") => Self::Dismiss,
             _ => return None,
         })
     }
@@ -149,15 +149,15 @@ impl Report {
         match self {
             Self::Started(pid) => format!("started {pid}"),
             Self::Failed(error) => format!("failed {error}"),
-            Self::Late => "late".to_owned(),
+            Self::LeaseEnded => "lease-ended".to_owned(),
             Self::Stopped(signal) => format!("stopped {signal}"),
-            Self::Asked => "asked".to_owned(),
+            Self::TermSent => "term-sent".to_owned(),
             Self::Killed => "killed".to_owned(),
             Self::Ended(Ending::Code(code)) => format!("ended {code}"),
             Self::Ended(Ending::Signal(signal)) => format!("signalled {signal}"),
-            Self::Left(count) => format!("left {count}"),
+            Self::LeftoversTerminated(count) => format!("leftovers-terminated {count}"),
             Self::Stuck(count) => format!("stuck {count}"),
-            Self::Gone => "gone".to_owned(),
+            Self::AllEnded => "all-ended".to_owned(),
         }
     }
 
@@ -167,15 +167,15 @@ impl Report {
         Some(match word {
             "started" => Self::Started(value),
             "failed" => Self::Failed(value),
-            "late" => Self::Late,
+            "lease-ended" => Self::LeaseEnded,
             "stopped" => Self::Stopped(value),
-            "asked" => Self::Asked,
+            "term-sent" => Self::TermSent,
             "killed" => Self::Killed,
             "ended" => Self::Ended(Ending::Code(u8::try_from(value).ok()?)),
             "signalled" => Self::Ended(Ending::Signal(value)),
-            "left" => Self::Left(value),
+            "leftovers-terminated" => Self::LeftoversTerminated(value),
             "stuck" => Self::Stuck(value),
-            "gone" => Self::Gone,
+            "all-ended" => Self::AllEnded,
             _ => return None,
         })
     }
@@ -217,11 +217,11 @@ mod tests {
             Order::Start(None),
             Order::Lease(until),
             Order::Grace(Duration::from_millis(333)),
-            Order::Ask,
+            Order::Terminate,
             Order::Finish(Scope::Group),
             Order::Finish(Scope::All),
             Order::Kill,
-            Order::Goodbye,
+            Order::Dismiss,
         ] {
             assert_eq!(Order::decode(&order.encode()), Some(order));
             assert!(order.encode().len() < PACKET);
@@ -229,15 +229,15 @@ mod tests {
         for report in [
             Report::Started(1),
             Report::Failed(2),
-            Report::Late,
+            Report::LeaseEnded,
             Report::Stopped(19),
-            Report::Asked,
+            Report::TermSent,
             Report::Killed,
             Report::Ended(Ending::Code(255)),
             Report::Ended(Ending::Signal(64)),
-            Report::Left(3),
+            Report::LeftoversTerminated(3),
             Report::Stuck(4),
-            Report::Gone,
+            Report::AllEnded,
         ] {
             assert_eq!(Report::decode(&report.encode()), Some(report));
         }

@@ -18,22 +18,22 @@ use rustix::process::{
     Pid, Signal, WaitId, WaitIdOptions, getpid, getppid, kill_process_group, set_child_subreaper, waitid,
 };
 
-use super::duty::{Deed, Duty};
+use super::kill_schedule::{Action, KillSchedule};
 use super::orders::{Order, Report, Scope};
-use super::table::{self, Process, Table};
+use super::table::{self, Process, ProcessTable};
 use crate::args::ReapArgs;
 use crate::base::clock::{Timer, now};
 use crate::base::exit::Exit;
 use crate::base::inherited;
-use crate::base::talk::Talk;
-use crate::reaper::ending::{Ending, ourselves};
-use crate::reaper::zombies::{self, take};
+use crate::base::reporter::Reporter;
+use crate::reaper::ending::{Ending, own_program};
+use crate::reaper::zombies;
 
 /// The nice value of the reaper.
 const PRIORITY: i32 = -10;
 /// Pauses between two checks of processes that have to end.
-const SHORTEST_PAUSE: Duration = Duration::from_millis(5);
-const LONGEST_PAUSE: Duration = Duration::from_millis(100);
+const MIN_PAUSE: Duration = Duration::from_millis(5);
+const MAX_PAUSE: Duration = Duration::from_millis(100);
 /// Time after a KILL from which on a process counts as stuck. It probably waits for a disk that does not answer.
 const STUCK: Duration = Duration::from_secs(2);
 
@@ -45,7 +45,7 @@ pub(crate) fn reap(args: &ReapArgs) -> Exit {
     let _ = rustix::thread::set_name(c"lock-reaper");
     let Ok(mask) = SigSet::all().thread_swap_mask(SigmaskHow::SIG_SETMASK) else { return Exit::UNAVAILABLE };
     match Reaper::start(args, files, &mask) {
-        Ok(Some(mut reaper)) => reaper.until_the_end(),
+        Ok(Some(mut reaper)) => reaper.run(),
         Ok(None) => Exit::LOST,
         Err(error) => {
             let _ = Report::Failed(error.raw_os_error().unwrap_or_default()).send(io::stdin());
@@ -55,17 +55,17 @@ pub(crate) fn reap(args: &ReapArgs) -> Exit {
 }
 
 struct Reaper {
-    duty: Duty,
+    schedule: KillSchedule,
     /// The command's process, which leads the group. It is never reaped while zoolock may use its pid.
     leader: Pid,
     ending: Option<Ending>,
     stopped: bool,
     /// The wait for the end of processes, if there is one.
-    sweep: Option<Sweep>,
+    leftover_wait: Option<LeftoverWait>,
     /// Set once zoolock has ended.
-    alone: bool,
+    zoolock_ended: bool,
     /// The reports that could not be sent yet.
-    unsaid: Vec<Report>,
+    pending_reports: Vec<Report>,
     /// Kept open until the last process has ended.
     _held: Option<OwnedFd>,
     timer: Timer,
@@ -73,26 +73,26 @@ struct Reaper {
 }
 
 /// A wait until no process is left.
-struct Sweep {
+struct LeftoverWait {
     scope: Scope,
     pause: Duration,
     /// Set if the last check found no process. One check is not enough: it can miss a process
     /// whose parent ends during the check.
-    seen_nobody: bool,
+    found_none: bool,
     killed: Option<Duration>,
     stuck: bool,
 }
 
-impl Sweep {
+impl LeftoverWait {
     fn new(scope: Scope) -> Self {
-        Self { scope, pause: SHORTEST_PAUSE, seen_nobody: false, killed: None, stuck: false }
+        Self { scope, pause: MIN_PAUSE, found_none: false, killed: None, stuck: false }
     }
 }
 
 impl Reaper {
     /// Starts the command. `None` if the lease or zoolock has ended before.
     fn start(args: &ReapArgs, files: Vec<i32>, mask: &SigSet) -> io::Result<Option<Self>> {
-        hear_of_children()?;
+        enable_sigchld()?;
         let mut only_children = SigSet::empty();
         only_children.add(NixSignal::SIGCHLD);
         let flags = SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK;
@@ -108,15 +108,15 @@ impl Reaper {
             // The command and its descendants inherit it.
             fcntl_setfd(held, FdFlags::empty())?;
         }
-        let mut duty = Duty::new(lease, args.grace());
-        if duty.due(now()).is_some() {
-            let _ = Report::Late.send(io::stdin());
+        let mut schedule = KillSchedule::new(lease, args.grace());
+        if schedule.take_due(now()).is_some() {
+            let _ = Report::LeaseEnded.send(io::stdin());
             return Ok(None);
         }
         // Processes that leave the group stay descendants of this process.
         let _ = set_child_subreaper(Some(getpid()));
         let command = command(line)?;
-        let mut process = Command::new(ourselves());
+        let mut process = Command::new(own_program());
         process.arg0("zoolock").args(["become", "--parent"]).arg(getpid().to_string());
         process.arg("--main").arg(Pid::as_raw(getppid()).to_string());
         if args.foreground {
@@ -138,52 +138,52 @@ impl Reaper {
         }
         let _ = std::env::set_current_dir("/");
         Ok(Some(Self {
-            duty,
+            schedule,
             leader,
             ending: None,
             stopped: false,
-            sweep: None,
-            alone: false,
-            unsaid: Vec::new(),
+            leftover_wait: None,
+            zoolock_ended: false,
+            pending_reports: Vec::new(),
             _held: held,
             timer,
             children,
         }))
     }
 
-    fn until_the_end(&mut self) -> Exit {
+    fn run(&mut self) -> Exit {
         // If the command ended while it was started, its signal was not received.
-        self.look_at_children();
+        self.check_children();
         loop {
             // Reads all orders first. After a stop of this process, the last renewal must count before the clock does.
-            while !self.alone && zoolock_speaks() {
+            while !self.zoolock_ended && has_message() {
                 if self.listen() {
                     // Reaps the command's process and orphans, because pid 1 may not do that.
-                    zombies::take_all();
+                    zombies::reap_all();
                     return Exit::OK;
                 }
             }
-            while let Some(deed) = self.duty.due(now()) {
-                self.carry_out(deed);
+            while let Some(action) = self.schedule.take_due(now()) {
+                self.perform(action);
             }
-            if self.look() && self.alone {
-                zombies::take_all();
+            if self.check_leftovers() && self.zoolock_ended {
+                zombies::reap_all();
                 return Exit::LOST;
             }
-            self.say_the_unsaid();
+            self.send_pending_reports();
             self.wait();
-            self.look_at_children();
+            self.check_children();
         }
     }
 
     /// Waits until there is something to do.
     fn wait(&self) {
-        let pause = match &self.sweep {
-            Some(sweep) => Some(sweep.pause),
-            None if self.unsaid.is_empty() => None,
-            None => Some(LONGEST_PAUSE),
+        let pause = match &self.leftover_wait {
+            Some(wait) => Some(wait.pause),
+            None if self.pending_reports.is_empty() => None,
+            None => Some(MAX_PAUSE),
         };
-        self.timer.set(self.duty.next());
+        self.timer.set(self.schedule.next_time());
         let pause = pause.map(|pause| Timespec { tv_sec: 0, tv_nsec: pause.subsec_nanos().into() });
         let stdin = io::stdin();
         let mut files = [
@@ -192,77 +192,78 @@ impl Reaper {
             PollFd::new(&stdin, PollFlags::IN),
         ];
         // A closed socket is always readable.
-        let count = if self.alone { 2 } else { 3 };
+        let count = if self.zoolock_ended { 2 } else { 3 };
         let _ = poll(&mut files[..count], pause.as_ref());
     }
 
-    /// Receives and handles an order. Returns true after the goodbye.
+    /// Receives and handles an order. Returns true if the reaper is dismissed.
     fn listen(&mut self) -> bool {
         match Order::receive(io::stdin()) {
-            Ok(Some((Order::Lease(lease), _))) => self.duty.set_lease(lease),
-            Ok(Some((Order::Grace(grace), _))) => self.duty.set_grace(grace),
-            Ok(Some((Order::Ask, _))) => {
-                if let Some(deed) = self.duty.ask(now()) {
-                    self.carry_out(deed);
+            Ok(Some((Order::Lease(lease), _))) => self.schedule.set_lease(lease),
+            Ok(Some((Order::Grace(grace), _))) => self.schedule.set_grace(grace),
+            Ok(Some((Order::Terminate, _))) => {
+                if let Some(action) = self.schedule.begin_grace(now()) {
+                    self.perform(action);
                 }
             }
             Ok(Some((Order::Finish(scope), _))) => self.finish(scope),
             Ok(Some((Order::Kill | Order::Start(_), _))) => {
-                let deed = self.duty.kill();
-                self.carry_out(deed);
+                let action = self.schedule.begin_kill();
+                self.perform(action);
             }
-            Ok(Some((Order::Goodbye, _))) => return true,
+            Ok(Some((Order::Dismiss, _))) => return true,
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
             Ok(None) | Err(_) => {
                 // Kills at once: from now on, no process would notice that the lock is broken or revoked.
-                self.alone = true;
-                let deed = self.duty.kill();
-                self.carry_out(deed);
+                self.zoolock_ended = true;
+                let action = self.schedule.begin_kill();
+                self.perform(action);
                 // Kills before it prints the message.
-                self.look();
-                Talk::plain().error("zoolock has died; KILL sent to the command");
+                self.check_leftovers();
+                Reporter::plain().error("zoolock has died; KILL sent to the command");
             }
         }
         false
     }
 
-    fn carry_out(&mut self, deed: Deed) {
-        match deed {
-            Deed::Ask => {
+    fn perform(&mut self, action: Action) {
+        match action {
+            Action::SendTerm => {
                 self.signal_group(Signal::TERM);
                 if self.stopped {
                     // A stopped process does not handle TERM.
                     self.stopped = false;
                     self.signal_group(Signal::CONT);
                 }
-                self.say(Report::Asked);
+                self.report(Report::TermSent);
             }
-            Deed::Kill(scope) => {
+            Action::SendKill(scope) => {
                 self.signal_group(Signal::KILL);
-                self.sweep = Some(Sweep { killed: Some(now()), ..Sweep::new(scope) });
-                self.say(Report::Killed);
+                self.leftover_wait = Some(LeftoverWait { killed: Some(now()), ..LeftoverWait::new(scope) });
+                self.report(Report::Killed);
             }
         }
     }
 
     /// Handles the end of the command's process. The processes that it left behind have a grace period.
     fn finish(&mut self, scope: Scope) {
-        self.duty.finish(scope);
-        let left = self.left(scope);
-        self.ask_those(&left);
-        if self.duty.killing().is_none() {
-            self.sweep = Some(Sweep { seen_nobody: left.is_empty(), ..Sweep::new(scope) });
+        self.schedule.finish(scope);
+        let left = self.live_processes(scope);
+        self.terminate(&left);
+        if self.schedule.killed_scope().is_none() {
+            self.leftover_wait =
+                Some(LeftoverWait { found_none: left.is_empty(), ..LeftoverWait::new(scope) });
         }
     }
 
-    /// Sends TERM to these processes, unless the command or they were asked to end before.
-    fn ask_those(&mut self, left: &[Process]) {
-        if !left.is_empty() && self.duty.ask(now()).is_some() {
+    /// Sends TERM to these processes, unless it was sent before.
+    fn terminate(&mut self, left: &[Process]) {
+        if !left.is_empty() && self.schedule.begin_grace(now()).is_some() {
             for process in left {
                 process.signal(Signal::TERM);
                 process.signal(Signal::CONT);
             }
-            self.say(Report::Left(i32::try_from(left.len()).unwrap_or(i32::MAX)));
+            self.report(Report::LeftoversTerminated(i32::try_from(left.len()).unwrap_or(i32::MAX)));
         }
     }
 
@@ -271,16 +272,16 @@ impl Reaper {
         let _ = kill_process_group(self.leader, signal);
     }
 
-    fn left(&self, scope: Scope) -> Vec<Process> {
+    fn live_processes(&self, scope: Scope) -> Vec<Process> {
         // Most commands leave no process behind. Then the list of children shows that, without a look at all processes: each
         // descendant descends from a child.
-        let alone = |children: Vec<i32>| children == [self.leader.as_raw_nonzero().get()];
-        if self.ending.is_some() && table::children().is_some_and(alone) {
+        let is_only_leader = |children: Vec<i32>| children == [self.leader.as_raw_nonzero().get()];
+        if self.ending.is_some() && table::children().is_some_and(is_only_leader) {
             return Vec::new();
         }
-        let table = Table::read();
+        let table = ProcessTable::read();
         for orphan in table.ended_children(getpid()).filter(|pid| *pid != self.leader) {
-            take(orphan);
+            zombies::reap(orphan);
         }
         let mut left = table.of_group(self.leader);
         if scope == Scope::All {
@@ -294,37 +295,38 @@ impl Reaper {
     }
 
     /// Looks for processes that are left, and kills them if that is due. Reports when none is left, and then returns true.
-    fn look(&mut self) -> bool {
-        let Some(scope) = self.sweep.as_ref().map(|sweep| sweep.scope) else { return false };
-        let left = self.left(scope);
-        let over = left.is_empty() && self.ending.is_some();
+    fn check_leftovers(&mut self) -> bool {
+        let Some(scope) = self.leftover_wait.as_ref().map(|wait| wait.scope) else { return false };
+        let left = self.live_processes(scope);
+        let all_ended = left.is_empty() && self.ending.is_some();
         // The previous check may have missed them.
-        self.ask_those(&left);
-        if self.duty.killing().is_some() {
+        self.terminate(&left);
+        if self.schedule.killed_scope().is_some() {
             for process in &left {
                 process.signal(Signal::KILL);
             }
         }
-        let Some(sweep) = &mut self.sweep else { return false };
-        sweep.pause = (sweep.pause * 2).min(LONGEST_PAUSE);
-        if over && sweep.seen_nobody {
-            self.sweep = None;
-            self.say(Report::Gone);
+        let Some(wait) = &mut self.leftover_wait else { return false };
+        wait.pause = (wait.pause * 2).min(MAX_PAUSE);
+        if all_ended && wait.found_none {
+            self.leftover_wait = None;
+            self.report(Report::AllEnded);
             return true;
         }
-        if over {
-            sweep.pause = SHORTEST_PAUSE;
+        if all_ended {
+            wait.pause = MIN_PAUSE;
         }
-        sweep.seen_nobody = over;
-        if !over && !sweep.stuck && sweep.killed.is_some_and(|killed| now().saturating_sub(killed) > STUCK) {
-            sweep.stuck = true;
+        wait.found_none = all_ended;
+        if !all_ended && !wait.stuck && wait.killed.is_some_and(|killed| now().saturating_sub(killed) > STUCK)
+        {
+            wait.stuck = true;
             // The command's own process is not in the list if it became another user's.
-            self.say(Report::Stuck(i32::try_from(left.len().max(1)).unwrap_or(i32::MAX)));
+            self.report(Report::Stuck(i32::try_from(left.len().max(1)).unwrap_or(i32::MAX)));
         }
         false
     }
 
-    fn look_at_children(&mut self) {
+    fn check_children(&mut self) {
         while let Ok(Some(_)) = self.children.read_signal() {}
         if self.ending.is_some() {
             // The ended process would hide the others from `waitid`. The next look at the processes
@@ -336,7 +338,7 @@ impl Reaper {
             && let Some(signal) = status.stopping_signal()
         {
             self.stopped = true;
-            self.say(Report::Stopped(signal));
+            self.report(Report::Stopped(signal));
         }
         // Reaps other children that have ended, which are orphans of the command. The command itself is not reaped.
         let any = WaitPidFlag::WEXITED | WaitPidFlag::WNOHANG | WaitPidFlag::WNOWAIT;
@@ -344,37 +346,37 @@ impl Reaper {
             && let Some(pid) = status.pid().and_then(|pid| Pid::from_raw(pid.as_raw()))
             && pid != self.leader
         {
-            take(pid);
+            zombies::reap(pid);
         }
         let end = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
         if let Ok(Some(status)) = waitid(WaitId::Pid(self.leader), end)
             && let Some(ending) = Ending::of(&status)
         {
             self.ending = Some(ending);
-            self.say(Report::Ended(ending));
+            self.report(Report::Ended(ending));
         }
     }
 
-    fn say(&mut self, report: Report) {
-        self.unsaid.push(report);
-        self.say_the_unsaid();
+    fn report(&mut self, report: Report) {
+        self.pending_reports.push(report);
+        self.send_pending_reports();
     }
 
-    fn say_the_unsaid(&mut self) {
-        while !self.alone
-            && let Some(report) = self.unsaid.first()
+    fn send_pending_reports(&mut self) {
+        while !self.zoolock_ended
+            && let Some(report) = self.pending_reports.first()
         {
             match report.send(io::stdin()) {
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
                 // After another error, the socket is closed. The next read shows that.
-                Ok(()) | Err(_) => drop(self.unsaid.remove(0)),
+                Ok(()) | Err(_) => drop(self.pending_reports.remove(0)),
             }
         }
     }
 }
 
 /// Returns whether there is a message from zoolock, or its end of the socket is closed.
-fn zoolock_speaks() -> bool {
+fn has_message() -> bool {
     let stdin = io::stdin();
     let mut file = [PollFd::new(&stdin, PollFlags::IN)];
     poll(&mut file, Some(&Timespec::default())).is_ok_and(|count| count > 0)
@@ -383,7 +385,7 @@ fn zoolock_speaks() -> bool {
 /// Makes the system report children that end. The parent of this process may have made it ignore SIGCHLD. Then the system
 /// reaps children by itself, and their exit codes are lost. The handler is called only while the command is started, when
 /// signals are not blocked. It does nothing then.
-fn hear_of_children() -> io::Result<()> {
+fn enable_sigchld() -> io::Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build()?;
     let _inside = runtime.enter();
     let _heard = tokio::signal::unix::signal(tokio::signal::unix::SignalKind::child())?;

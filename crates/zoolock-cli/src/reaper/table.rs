@@ -14,13 +14,13 @@ pub(crate) struct Process {
     parent: i32,
     group: i32,
     /// The time of its start. Together with the pid it names one process, because pids are reused.
-    born: u64,
+    start_time: u64,
     alive: bool,
 }
 
 impl Process {
     /// Reads the process with this pid.
-    fn look(pid: i32) -> Option<Self> {
+    fn read(pid: i32) -> Option<Self> {
         parse(&std::fs::read(format!("/proc/{pid}/stat")).ok()?)
     }
 
@@ -28,7 +28,7 @@ impl Process {
     pub(crate) fn signal(&self, signal: Signal) {
         let Some(pid) = Pid::from_raw(self.pid) else { return };
         let process = pidfd_open(pid, PidfdFlags::empty());
-        if Self::look(self.pid).is_none_or(|now| now.born != self.born) {
+        if Self::read(self.pid).is_none_or(|now| now.start_time != self.start_time) {
             return;
         }
         let _ = match process {
@@ -57,8 +57,8 @@ impl Process {
 }
 
 /// Returns the time at which a living process started.
-pub(crate) fn born(pid: Pid) -> Option<u64> {
-    Process::look(pid.as_raw_pid()).filter(|process| process.alive).map(|process| process.born)
+pub(crate) fn start_time(pid: Pid) -> Option<u64> {
+    Process::read(pid.as_raw_pid()).filter(|process| process.alive).map(|process| process.start_time)
 }
 
 /// Returns the pids of this process's children, ended ones included, or `None` if the system does not list them. A child
@@ -81,32 +81,32 @@ fn children_of_threads() -> Option<Vec<i32>> {
 
 /// All processes that this process can see.
 #[derive(Debug)]
-pub(crate) struct Table(HashMap<i32, Process>);
+pub(crate) struct ProcessTable(HashMap<i32, Process>);
 
-impl Table {
+impl ProcessTable {
     /// Reads all processes. Without `/proc` there are none.
     pub(crate) fn read() -> Self {
         let entries = std::fs::read_dir("/proc").into_iter().flatten().flatten();
         let numbers = entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
-        Self(numbers.filter_map(Process::look).map(|process| (process.pid, process)).collect())
+        Self(numbers.filter_map(Process::read).map(|process| (process.pid, process)).collect())
     }
 
     /// Returns the living processes of a group that this process may signal.
     pub(crate) fn of_group(&self, group: Pid) -> Vec<Process> {
         let group = group.as_raw_nonzero().get();
-        self.0.values().filter(|it| it.group == group && counts(it)).copied().collect()
+        self.0.values().filter(|it| it.group == group && must_end(it)).copied().collect()
     }
 
-    /// Returns the living descendants of `root` that this process may signal, without `others` and their descendants.
-    pub(crate) fn below(&self, root: Pid, others: &HashSet<(i32, u64)>) -> Vec<Process> {
-        let mut below: Vec<_> = self.descendants(root, others);
-        below.retain(counts);
+    /// Returns the living descendants of `root` that this process may signal, without `excluded` and their descendants.
+    pub(crate) fn below(&self, root: Pid, excluded: &HashSet<(i32, u64)>) -> Vec<Process> {
+        let mut below: Vec<_> = self.descendants(root, excluded);
+        below.retain(must_end);
         below
     }
 
     /// Returns all descendants of `root`, by pid and start.
     pub(crate) fn all_below(&self, root: Pid) -> HashSet<(i32, u64)> {
-        self.descendants(root, &HashSet::new()).iter().map(|it| (it.pid, it.born)).collect()
+        self.descendants(root, &HashSet::new()).iter().map(|it| (it.pid, it.start_time)).collect()
     }
 
     /// Returns the children of `parent` that have ended and were not reaped.
@@ -116,7 +116,7 @@ impl Table {
         ended.filter_map(|it| Pid::from_raw(it.pid))
     }
 
-    fn descendants(&self, root: Pid, others: &HashSet<(i32, u64)>) -> Vec<Process> {
+    fn descendants(&self, root: Pid, excluded: &HashSet<(i32, u64)>) -> Vec<Process> {
         let mut children: HashMap<i32, Vec<&Process>> = HashMap::new();
         for process in self.0.values() {
             children.entry(process.parent).or_default().push(process);
@@ -127,7 +127,7 @@ impl Table {
         while let Some(parent) = parents.pop() {
             for child in children.get(&parent).into_iter().flatten() {
                 // The processes were read one after the other, so the parents can form a circle.
-                if !others.contains(&(child.pid, child.born)) && seen.insert(child.pid) {
+                if !excluded.contains(&(child.pid, child.start_time)) && seen.insert(child.pid) {
                     parents.push(child.pid);
                     found.push(**child);
                 }
@@ -137,7 +137,7 @@ impl Table {
     }
 }
 
-fn counts(process: &Process) -> bool {
+fn must_end(process: &Process) -> bool {
     process.alive && process.is_ours_to_signal() && !process.is_local_server()
 }
 
@@ -158,7 +158,7 @@ fn parse(stat: &[u8]) -> Option<Process> {
         pid,
         parent: field(4)?.parse().ok()?,
         group: field(5)?.parse().ok()?,
-        born: field(22)?.parse().ok()?,
+        start_time: field(22)?.parse().ok()?,
         alive,
     })
 }
@@ -168,20 +168,20 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_name_cannot_pretend_to_be_numbers() {
+    fn name_cannot_pose_as_numbers() {
         let tail = "S 7 9 9 34816 9 4194560 1 0 0 0 0 0 0 0 20 0 1 0 4711 1 1";
         let names: [&[u8]; 6] = [b"sh", b"a) R 1 1 1", b"(((", b") ", b"a b\nc", b"caf\xe9"];
         for name in names {
             let stat = [b"12 (", name, b") ", tail.as_bytes()].concat();
             let process = parse(&stat).expect("well formed");
-            assert_eq!(process, Process { pid: 12, parent: 7, group: 9, born: 4711, alive: true });
+            assert_eq!(process, Process { pid: 12, parent: 7, group: 9, start_time: 4711, alive: true });
         }
         assert_eq!(parse(b"12 (sh"), None);
         assert_eq!(parse(b""), None);
     }
 
     #[test]
-    fn a_dead_first_thread_is_no_dead_process() {
+    fn process_with_live_threads_is_alive() {
         let stat = |state, threads| format!("12 (x) {state} 7 9 9 0 0 0 0 0 0 0 0 0 0 0 20 0 {threads} 0 5");
         let alive = |state, threads| parse(stat(state, threads).as_bytes()).expect("well formed").alive;
         assert!(alive("S", 1) && alive("T", 1) && alive("Z", 2));
@@ -189,11 +189,11 @@ mod tests {
     }
 
     #[test]
-    fn descendants_are_found_and_those_of_others_left_out() {
-        let process = |pid, parent| Process { pid, parent, group: pid, born: 1, alive: true };
+    fn descendants_exclude_other_subtrees() {
+        let process = |pid, parent| Process { pid, parent, group: pid, start_time: 1, alive: true };
         // 3 and 4 are a circle, which a read during a change can see.
         let all = [(2, 1), (5, 2), (6, 5), (7, 2), (8, 7), (9, 1), (3, 4), (4, 3)];
-        let table = Table(all.iter().map(|(pid, parent)| (*pid, process(*pid, *parent))).collect());
+        let table = ProcessTable(all.iter().map(|(pid, parent)| (*pid, process(*pid, *parent))).collect());
         let root = Pid::from_raw(2).expect("not zero");
         let numbers = |found: Vec<Process>| {
             let mut numbers: Vec<_> = found.iter().map(|it| it.pid).collect();
@@ -207,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn our_children_are_listed_until_they_are_taken() {
+    fn children_are_listed_until_reaped() {
         let mut child = std::process::Command::new("true").spawn().expect("there is one");
         let pid = i32::try_from(child.id()).expect("a process id");
         assert!(children().is_none_or(|children| children.contains(&pid)));
@@ -216,11 +216,11 @@ mod tests {
     }
 
     #[test]
-    fn we_are_in_the_table_and_alive() {
+    fn own_process_is_listed_alive() {
         let ours = rustix::process::getpid();
-        let table = Table::read();
-        let ourselves = table.0.get(&ours.as_raw_nonzero().get()).expect("we are there");
-        assert!(ourselves.alive);
-        assert_eq!(ourselves.group, rustix::process::getpgrp().as_raw_nonzero().get());
+        let table = ProcessTable::read();
+        let own = table.0.get(&ours.as_raw_nonzero().get()).expect("we are there");
+        assert!(own.alive);
+        assert_eq!(own.group, rustix::process::getpgrp().as_raw_nonzero().get());
     }
 }

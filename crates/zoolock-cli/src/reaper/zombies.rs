@@ -13,7 +13,7 @@ use rustix::io::Errno;
 use rustix::process::{Pid, WaitId, WaitIdOptions, WaitIdStatus, getpid, waitid};
 use tokio::signal::unix::{SignalKind, signal};
 
-use crate::reaper::table::{Table, children};
+use crate::reaper::table::{ProcessTable, children};
 
 /// The children that other code waits for.
 static RESERVED: Mutex<BTreeSet<i32>> = Mutex::new(BTreeSet::new());
@@ -68,25 +68,25 @@ pub(crate) fn reserve(pid: Pid) {
 /// Reaps the child if it has ended, and otherwise when it ends.
 pub(crate) fn release(pid: Pid) {
     reserved().remove(&pid.as_raw_pid());
-    take(pid);
+    reap(pid);
 }
 
 /// Reaps this child if it has ended.
-pub(crate) fn take(pid: Pid) {
+pub(crate) fn reap(pid: Pid) {
     let _ = waitid(WaitId::Pid(pid), WaitIdOptions::EXITED | WaitIdOptions::NOHANG);
 }
 
 /// Reaps all children that have ended and are not reserved.
-pub(crate) fn take_all() {
+pub(crate) fn reap_all() {
     let reserved = reserved();
     if !matches!(ended_child(), Ok(Some(_))) {
         return;
     }
     let children: Vec<Pid> = match children() {
         Some(children) => children.into_iter().filter_map(Pid::from_raw).collect(),
-        None => Table::read().ended_children(getpid()).collect(),
+        None => ProcessTable::read().ended_children(getpid()).collect(),
     };
-    children.into_iter().filter(|pid| !reserved.contains(&pid.as_raw_pid())).for_each(take);
+    children.into_iter().filter(|pid| !reserved.contains(&pid.as_raw_pid())).for_each(reap);
 }
 
 /// Returns whether this process has no children, ended ones included.
@@ -104,10 +104,10 @@ fn ended_child() -> Result<Option<WaitIdStatus>, Errno> {
 }
 
 /// Reaps inherited children whenever one ends.
-pub(crate) async fn take_inherited() {
+pub(crate) async fn reap_inherited() {
     let Ok(mut ended) = signal(SignalKind::child()) else { return };
     loop {
-        take_all();
+        reap_all();
         ended.recv().await;
     }
 }

@@ -6,30 +6,30 @@ use std::time::{Duration, Instant};
 use zoolock::{Entry, Glance, Glances, Snapshot, Zoolock};
 
 use crate::base::duration::humane;
-use crate::base::talk::{Talk, printable};
+use crate::base::reporter::{Reporter, printable};
 
 /// Delay before the line is shown.
 const FIRST_LINE_AFTER: Duration = Duration::from_millis(700);
 /// Interval between updates of the line.
 const TICK: Duration = Duration::from_secs(1);
 /// Longest interval between two reads of the lock. After a long wait the line may show a former holder this long.
-const LONGEST_PAUSE: Duration = Duration::from_secs(30);
+const MAX_READ_INTERVAL: Duration = Duration::from_secs(30);
 
 /// Updates the line until aborted. Without a terminal, prints the holder once.
-pub(crate) async fn show(zoolock: Zoolock, names: Vec<String>, talk: Arc<Talk>) {
+pub(crate) async fn show(zoolock: Zoolock, names: Vec<String>, reporter: Arc<Reporter>) {
     let began = Instant::now();
     tokio::time::sleep(FIRST_LINE_AFTER).await;
-    let mut locks = Locks::new(&zoolock, &names);
+    let mut locks = AwaitedLocks::new(&zoolock, &names);
     loop {
         // Errors are ignored here: the acquisition reports its own.
         let seen = locks.blocking_lock().await;
-        if let (Some((name, glance)), false) = (&seen, talk.can_show_status()) {
-            talk.note(once(name, &glance.lock));
+        if let (Some((name, glance)), false) = (&seen, reporter.can_show_status()) {
+            reporter.note(single_message(name, &glance.lock));
             return;
         }
-        let next = Instant::now() + pause(began.elapsed());
+        let next = Instant::now() + read_interval(began.elapsed());
         while Instant::now() < next {
-            talk.status(&match &seen {
+            reporter.status(&match &seen {
                 Some((name, glance)) => line(name, glance, began.elapsed()),
                 None => {
                     format!("zoolock: waiting for {} · {}", names.join(" and "), seconds(began.elapsed()))
@@ -41,23 +41,23 @@ pub(crate) async fn show(zoolock: Zoolock, names: Vec<String>, talk: Arc<Talk>) 
 }
 
 /// Returns the time until the next read. It grows because there may be thousands of waiters, and each one reads.
-pub(crate) fn pause(waited: Duration) -> Duration {
-    (waited / 10).clamp(TICK, LONGEST_PAUSE)
+pub(crate) fn read_interval(waited: Duration) -> Duration {
+    (waited / 10).clamp(TICK, MAX_READ_INTERVAL)
 }
 
 /// Returns the first held lock and a description of its holder.
 pub(crate) async fn held_lock(zoolock: &Zoolock, names: &[String]) -> Option<(String, String)> {
-    let (name, Glance { lock, .. }) = Locks::new(zoolock, names).blocking_lock().await?;
-    Some((name, lock.holder.as_ref().map(who)?))
+    let (name, Glance { lock, .. }) = AwaitedLocks::new(zoolock, names).blocking_lock().await?;
+    Some((name, lock.holder.as_ref().map(describe)?))
 }
 
 /// The locks to acquire. Their holders are read, their waiters are not.
-struct Locks(Vec<(String, Glances)>);
+struct AwaitedLocks(Vec<(String, Glances)>);
 
-impl Locks {
+impl AwaitedLocks {
     fn new(zoolock: &Zoolock, names: &[String]) -> Self {
-        let look_at = |name: &String| (name.clone(), zoolock.mutex(name).glances(0).with_place());
-        Self(names.iter().map(look_at).collect())
+        let with_glances = |name: &String| (name.clone(), zoolock.mutex(name).glances(0).with_place());
+        Self(names.iter().map(with_glances).collect())
     }
 
     /// Returns the first lock that another process holds, or else the first lock.
@@ -65,7 +65,7 @@ impl Locks {
         let mut first = None;
         for (name, glances) in &mut self.0 {
             let Ok(glance) = glances.look().await else { continue };
-            let is_foreign = glance.lock.holder.as_ref().is_some_and(|holder| !is_ours(holder));
+            let is_foreign = glance.lock.holder.as_ref().is_some_and(|holder| !is_this_process(holder));
             if is_foreign {
                 return Some((name.clone(), glance));
             }
@@ -75,9 +75,9 @@ impl Locks {
     }
 }
 
-fn once(name: &str, lock: &Snapshot) -> String {
+fn single_message(name: &str, lock: &Snapshot) -> String {
     match &lock.holder {
-        Some(holder) => format!("waiting for {name}, held by {}{}", who(holder), others(lock)),
+        Some(holder) => format!("waiting for {name}, held by {}{}", describe(holder), others(lock)),
         None => format!("waiting for {name}"),
     }
 }
@@ -85,10 +85,10 @@ fn once(name: &str, lock: &Snapshot) -> String {
 fn line(name: &str, Glance { lock, place, .. }: &Glance, waited: Duration) -> String {
     let mut line = format!("zoolock: waiting for {name} · {}", seconds(waited));
     if let Some(before) = place {
-        line.push_str(&format!(" · {} of {} in line", before + 1, lock.waiting));
+        line.push_str(&format!(" · position {} of {}", before + 1, lock.waiting));
     }
     if let Some(holder) = &lock.holder {
-        line.push_str(&format!(" · held by {}{}", who(holder), others(lock)));
+        line.push_str(&format!(" · held by {}{}", describe(holder), others(lock)));
     }
     line
 }
@@ -105,23 +105,23 @@ fn seconds(duration: Duration) -> String {
 }
 
 /// Returns whether it is a contender of this process.
-pub(crate) fn is_ours(entry: &Entry) -> bool {
+pub(crate) fn is_this_process(entry: &Entry) -> bool {
     let host = rustix::system::uname();
     entry.pid == Some(std::process::id())
         && entry.host.as_deref().is_some_and(|name| name == host.nodename().to_string_lossy())
 }
 
 /// Describes a contender in a few words.
-pub(crate) fn who(entry: &Entry) -> String {
-    let make = match entry.family {
-        "unknown" => format!("{} ({})", make(entry), entry.node),
-        _ => make(entry).to_owned(),
+pub(crate) fn describe(entry: &Entry) -> String {
+    let library = match entry.family {
+        "unknown" => format!("{} ({})", library_name(entry), entry.node),
+        _ => library_name(entry).to_owned(),
     };
     let mut words = match &entry.host {
-        Some(host) if is_zoolock(entry) => host.clone(),
-        Some(host) => format!("{make} at {host}"),
-        None if is_zoolock(entry) => "an unknown host".to_owned(),
-        None => make,
+        Some(host) if has_zoolock_details(entry) => host.clone(),
+        Some(host) => format!("{library} at {host}"),
+        None if has_zoolock_details(entry) => "an unknown host".to_owned(),
+        None => library,
     };
     if let Some(pid) = entry.pid {
         words.push_str(&format!(" pid {pid}"));
@@ -136,12 +136,12 @@ pub(crate) fn who(entry: &Entry) -> String {
 }
 
 /// Returns whether the contender's znode has the details that zoolock writes, regardless of the znode's name.
-pub(crate) fn is_zoolock(entry: &Entry) -> bool {
+pub(crate) fn has_zoolock_details(entry: &Entry) -> bool {
     entry.pid.is_some() || entry.program.is_some()
 }
 
 /// Returns the client library of a contender without such details.
-pub(crate) fn make(entry: &Entry) -> &'static str {
+pub(crate) fn library_name(entry: &Entry) -> &'static str {
     // Curator's UUID has dashes.
     let of_go = entry.node.rsplit('/').next().and_then(|node| node.as_bytes().get(11)) != Some(&b'-');
     match entry.family {
@@ -154,7 +154,7 @@ pub(crate) fn make(entry: &Entry) -> &'static str {
         "aiozk" => "aiozk",
         "unknown" => "an unknown client library",
         // Also zoolock, if the data of the znode were overwritten.
-        _ => "somebody unknown",
+        _ => "an unknown client",
     }
 }
 
@@ -163,8 +163,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn whoever_has_waited_for_long_looks_seldom() {
-        let of = |seconds| pause(Duration::from_secs(seconds));
+    fn read_interval_grows_with_waiting_time() {
+        let of = |seconds| read_interval(Duration::from_secs(seconds));
         assert_eq!(of(1), Duration::from_secs(1));
         assert_eq!(of(60), Duration::from_secs(6));
         assert_eq!(of(86_400), Duration::from_secs(30));

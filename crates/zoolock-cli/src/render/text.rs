@@ -9,10 +9,10 @@ use zoolock::Entry;
 use crate::args::ColorWhen;
 use crate::base::duration::in_two_units;
 use crate::base::exit::{Exit, Failure};
-use crate::base::talk::{printable_json, terminal_width, use_color};
+use crate::base::reporter::{printable_json, terminal_width, use_color};
 
 /// Returns the name of a lock below the root, or its path if it lies elsewhere.
-pub(crate) fn name<'a>(path: &'a str, root: &str) -> &'a str {
+pub(crate) fn lock_name<'a>(path: &'a str, root: &str) -> &'a str {
     let below = path.strip_prefix(root).filter(|_| root != "/");
     below.and_then(|rest| rest.strip_prefix('/')).unwrap_or(path)
 }
@@ -20,9 +20,8 @@ pub(crate) fn name<'a>(path: &'a str, root: &str) -> &'a str {
 /// Describes the role of a contender.
 pub(crate) fn role(entry: &Entry) -> String {
     match entry.role {
-        "exclusive" => "alone".to_owned(),
         "shared" => "reader".to_owned(),
-        "upgradable" => "reader that may write".to_owned(),
+        "upgradable" => "upgradable reader".to_owned(),
         "permit" if entry.weight == 1 => "1 permit".to_owned(),
         "permit" => format!("{} permits", entry.weight),
         other => other.to_owned(),
@@ -37,18 +36,18 @@ const SCHEMA: &str = "zoolock/1";
 struct Document<'a, T> {
     schema: &'static str,
     #[serde(flatten)]
-    what: &'a T,
+    content: &'a T,
 }
 
 /// Formats a JSON document that `docs/JSON.md` describes.
-pub(crate) fn document(what: &impl Serialize) -> String {
-    to_json(&Document { schema: SCHEMA, what })
+pub(crate) fn document(content: &impl Serialize) -> String {
+    to_json(&Document { schema: SCHEMA, content })
 }
 
 /// Formats a document like [`document`], on one line.
-pub(crate) fn document_line(what: &impl Serialize) -> String {
-    let text = serde_json::to_string(&Document { schema: SCHEMA, what });
-    text.expect("what we show is always JSON") + "\n"
+pub(crate) fn document_line(content: &impl Serialize) -> String {
+    let text = serde_json::to_string(&Document { schema: SCHEMA, content });
+    text.expect("output serializes to JSON") + "\n"
 }
 
 /// Returns the time since a contender arrived, by the clock of this machine; the contender's clock may differ.
@@ -58,13 +57,13 @@ pub(crate) fn age(entry: &Entry) -> Option<String> {
 }
 
 /// Style of the output.
-pub(crate) struct Look {
+pub(crate) struct TextStyle {
     color: bool,
     /// Number of columns of the terminal; `None` if the output is not a terminal.
     pub(crate) width: Option<usize>,
 }
 
-impl Look {
+impl TextStyle {
     pub(crate) fn of_stdout(color: ColorWhen) -> Self {
         let stdout = std::io::stdout();
         Self { color: use_color(color, stdout.is_terminal()), width: terminal_width(&stdout) }
@@ -87,7 +86,7 @@ impl Look {
 }
 
 /// Formats a table. Columns are as wide as their cells; on a terminal, lines are cut at its edge.
-pub(crate) fn table<const N: usize>(header: &[String; N], rows: &[[String; N]], look: &Look) -> String {
+pub(crate) fn table<const N: usize>(header: &[String; N], rows: &[[String; N]], style: &TextStyle) -> String {
     let mut widths = header.each_ref().map(|cell| cell.chars().count());
     for row in rows {
         for (width, cell) in widths.iter_mut().zip(row) {
@@ -101,9 +100,9 @@ pub(crate) fn table<const N: usize>(header: &[String; N], rows: &[[String; N]], 
             line.push_str(cell);
             line.extend(std::iter::repeat_n(' ', padding));
         }
-        fitted(line.trim_end(), look.width)
+        cut_to_width(line.trim_end(), style.width)
     };
-    let mut text = format!("{}\n", look.bold(&line(header)));
+    let mut text = format!("{}\n", style.bold(&line(header)));
     for row in rows {
         text.push_str(&line(row));
         text.push('\n');
@@ -112,7 +111,7 @@ pub(crate) fn table<const N: usize>(header: &[String; N], rows: &[[String; N]], 
 }
 
 /// Cuts a line at the edge of the terminal.
-pub(crate) fn fitted(line: &str, width: Option<usize>) -> String {
+pub(crate) fn cut_to_width(line: &str, width: Option<usize>) -> String {
     match width {
         Some(width) if line.chars().count() > width => {
             let mut cut: String = line.chars().take(width.saturating_sub(1)).collect();
@@ -145,7 +144,7 @@ pub(crate) fn wrapped(text: &str, indent: usize, width: Option<usize>) -> String
 
 /// Formats a value as JSON, as `doctor` and `serve --status` print it.
 pub(crate) fn to_json(value: &impl Serialize) -> String {
-    let text = serde_json::to_string_pretty(value).expect("what we show is always JSON");
+    let text = serde_json::to_string_pretty(value).expect("output serializes to JSON");
     let mut text = printable_json(&text);
     text.push('\n');
     text
@@ -169,9 +168,9 @@ mod tests {
     fn a_table_is_cut_at_the_edge_of_the_terminal() {
         let header = ["A", "B", "C", "D"].map(str::to_owned);
         let rows = [["long name", "1", "2", "somebody far away"].map(str::to_owned)];
-        let text = table(&header, &rows, &Look { color: false, width: Some(20) });
+        let text = table(&header, &rows, &TextStyle { color: false, width: Some(20) });
         assert_eq!(text, "A          B  C  D\nlong name  1  2  so…\n");
-        let text = table(&header, &rows, &Look { color: false, width: None });
+        let text = table(&header, &rows, &TextStyle { color: false, width: None });
         assert!(text.contains("somebody far away"), "{text}");
     }
 

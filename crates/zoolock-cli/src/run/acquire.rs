@@ -8,8 +8,8 @@ use zoolock::{LossReason, Zoolock};
 use crate::base::duration::humane;
 use crate::base::exit::{Exit, Failure};
 use crate::base::input::InputEnd;
+use crate::base::reporter::Reporter;
 use crate::base::signals::{Signals, name as signal_name};
-use crate::base::talk::Talk;
 use crate::plan::{Endpoint, Patience, Service, Wanted};
 use crate::render::status;
 use crate::run::holder::Holder;
@@ -40,7 +40,7 @@ pub(crate) struct Acquired {
 pub(crate) async fn acquire(
     service: &Service,
     wanted: &Wanted,
-    talk: &Arc<Talk>,
+    reporter: &Arc<Reporter>,
     signals: &mut Signals,
     input: &mut InputEnd,
     reached: &mut bool,
@@ -50,7 +50,7 @@ pub(crate) async fn acquire(
         let zoolock = tokio::select! {
             biased;
             signal = signals.end() => return Err(interrupted(signal, "connecting")),
-            connected = connect(service, talk) => connected?,
+            connected = connect(service, reporter) => connected?,
         };
         *reached = true;
         // The time to wait begins at the first connection, and does not begin again after a reconnect.
@@ -60,12 +60,12 @@ pub(crate) async fn acquire(
         };
         deadline = until;
         let began = Instant::now();
-        let watcher = tokio::spawn(status::show(zoolock.clone(), wanted.names.clone(), Arc::clone(talk)));
+        let watcher = tokio::spawn(status::show(zoolock.clone(), wanted.names.clone(), Arc::clone(reporter)));
         let waited = tokio::select! {
             biased;
             signal = signals.end() => Err(Interruption::Signal(signal)),
-            answer = Holder::acquire(&zoolock, wanted, until, talk) => answer.map_err(Interruption::Error),
-            failure = outer::blocks(&zoolock, wanted) => Err(Interruption::Outer(failure)),
+            answer = Holder::acquire(&zoolock, wanted, until, reporter) => answer.map_err(Interruption::Error),
+            failure = outer::wait_for_conflict(&zoolock, wanted) => Err(Interruption::Outer(failure)),
             // A single attempt does not wait.
             () = async {
                 tokio::time::sleep(MIN_WAIT_TO_END).await;
@@ -74,15 +74,15 @@ pub(crate) async fn acquire(
         };
         watcher.abort();
         let _ = watcher.await;
-        talk.clear_status();
+        reporter.clear_status();
         let failure = match waited {
-            Ok(Some(holder)) if was_revoked(&holder, began.elapsed()).await => {
-                release(holder, &wanted.name, talk).await;
+            Ok(Some(holder)) if was_revoked_while_waiting(&holder, began.elapsed()).await => {
+                release(holder, &wanted.name, reporter).await;
                 Failure::new(wanted.on_busy, format!("{}: revoked while waiting", wanted.name))
             }
             Ok(Some(holder)) => {
                 if began.elapsed() > Duration::from_secs(1) {
-                    talk.note(format_args!("got {} after {}", wanted.name, humane(began.elapsed())));
+                    reporter.note(format_args!("got {} after {}", wanted.name, humane(began.elapsed())));
                 }
                 return Ok(Acquired { zoolock, holder });
             }
@@ -103,7 +103,7 @@ pub(crate) async fn acquire(
                 error.into()
             }
             Err(Interruption::Error(error)) if should_rejoin(&error, service) => {
-                talk.note(format_args!(
+                reporter.note(format_args!(
                     "{error}; waiting for {} again, at the end of the queue",
                     wanted.name
                 ));
@@ -133,7 +133,7 @@ enum Interruption {
 }
 
 /// Returns whether the lock was revoked during the wait. Then the command is not started, because it would be ended at once.
-async fn was_revoked(holder: &Holder, waited: Duration) -> bool {
+async fn was_revoked_while_waiting(holder: &Holder, waited: Duration) -> bool {
     waited > MIN_WAIT_TO_CHECK
         && tokio::time::timeout(CHECK_TIMEOUT, holder.revoked_by_now()).await == Ok(true)
 }
@@ -156,7 +156,7 @@ pub(crate) fn interrupted(signal: rustix::process::Signal, what: &str) -> Failur
 }
 
 async fn busy(zoolock: &Zoolock, wanted: &Wanted) -> Failure {
-    if let Some(failure) = outer::blocks_now(zoolock, wanted).await {
+    if let Some(failure) = outer::find_conflict(zoolock, wanted).await {
         return failure;
     }
     let look = status::held_lock(zoolock, &wanted.names);

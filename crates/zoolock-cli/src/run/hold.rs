@@ -7,13 +7,13 @@ use serde::Serialize;
 
 use crate::base::exit::{Exit, Failure};
 use crate::base::input::{InputEnd, has_end_of_input};
+use crate::base::reporter::{Reporter, printable_json};
 use crate::base::signals::{Signals, name as signal_name};
-use crate::base::talk::{Talk, printable_json};
-use crate::local::Keeper;
+use crate::local::ServerKeeper;
 use crate::plan::Hold;
 use crate::run::acquire::{Acquired, acquire};
 use crate::run::holder::Holder;
-use crate::run::release::{release, why};
+use crate::run::release::{loss_reason, release};
 use crate::service::connect::{abandon, close};
 
 /// The output of `hold --json`.
@@ -31,19 +31,19 @@ struct Held<'a> {
 }
 
 /// Acquires the lock, and holds it until a signal, the end of the input, a revocation or a loss.
-pub(crate) async fn hold(plan: Hold, talk: &Arc<Talk>) -> Result<Exit, Failure> {
+pub(crate) async fn hold(plan: Hold, reporter: &Arc<Reporter>) -> Result<Exit, Failure> {
     let mut signals = Signals::listen().map_err(|error| Failure::unavailable(error.to_string()))?;
-    let _keeper = Keeper::of(&plan.service, talk);
+    let _keeper = ServerKeeper::of(&plan.service, reporter);
     // Before the lock is acquired, because the system may refuse the thread.
     let mut input = InputEnd::listen()?;
     let Acquired { zoolock, holder } =
-        acquire(&plan.service, &plan.wanted, talk, &mut signals, &mut input, &mut false).await?;
+        acquire(&plan.service, &plan.wanted, reporter, &mut signals, &mut input, &mut false).await?;
     let name = plan.wanted.name.as_str();
     if let Err(error) = print(&holder, name, plan.json)
         // A reader that has closed the pipe does not need the token. The lock stays held.
         && error.kind() != std::io::ErrorKind::BrokenPipe
     {
-        release(holder, name, talk).await;
+        release(holder, name, reporter).await;
         close(zoolock).await;
         return Err(Failure::new(
             Exit::OUTPUT,
@@ -51,28 +51,28 @@ pub(crate) async fn hold(plan: Hold, talk: &Arc<Talk>) -> Result<Exit, Failure> 
         ));
     }
     let end = if has_end_of_input() { "the end of input" } else { "TERM" };
-    talk.note(format_args!("holding {name}; ^C or {end} releases it"));
+    reporter.note(format_args!("holding {name}; ^C or {end} releases it"));
     let lost = tokio::select! {
         biased;
         reason = holder.lost() => Some(reason),
         () = holder.revoked() => {
-            talk.note(format_args!("{name}: somebody asks us to let go"));
+            reporter.note(format_args!("{name} was revoked; releasing it"));
             None
         }
         signal = signals.end() => {
-            talk.detail(format_args!("{} received", signal_name(signal)));
+            reporter.detail(format_args!("{} received", signal_name(signal)));
             None
         }
         () = input.ended() => None,
     };
     if let Some(reason) = lost {
-        talk.error(format_args!("lost {name}: {}", why(reason)));
+        reporter.error(format_args!("lost {name}: {}", loss_reason(reason)));
         abandon(zoolock).await;
         return Ok(Exit::LOST);
     }
     let goodbye = async {
-        release(holder, name, talk).await;
-        talk.note(format_args!("released {name}"));
+        release(holder, name, reporter).await;
+        reporter.note(format_args!("released {name}"));
         close(zoolock).await;
     };
     tokio::select! {

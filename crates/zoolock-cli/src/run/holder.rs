@@ -9,12 +9,12 @@ use zoolock::{
     PermitGuard, Previous, ReadGuard, WriteGuard, Zoolock,
 };
 
-use crate::base::talk::Talk;
+use crate::base::reporter::Reporter;
 use crate::plan::{Kind, Patience, Wanted};
 
 /// The guard of a lock of any kind.
 pub(crate) enum Holder {
-    Alone(Guard),
+    Exclusive(Guard),
     Shared(ReadGuard),
     Write(WriteGuard),
     Permits(PermitGuard),
@@ -23,10 +23,10 @@ pub(crate) enum Holder {
 }
 
 /// Evaluates an expression for the guard, of any kind.
-macro_rules! each {
+macro_rules! with_guard {
     ($holder:expr, $guard:ident => $what:expr) => {
         match $holder {
-            Holder::Alone($guard) => $what,
+            Holder::Exclusive($guard) => $what,
             Holder::Shared($guard) => $what,
             Holder::Write($guard) => $what,
             Holder::Permits($guard) => $what,
@@ -37,10 +37,10 @@ macro_rules! each {
 }
 
 /// Acquires a lock with the method for the given time limit.
-macro_rules! ask {
-    ($lock:expr, $talk:expr, $patience:expr, $until:expr, $try:ident, $deadline:ident, $wait:ident, $guard:expr) => {{
+macro_rules! acquire_with {
+    ($lock:expr, $reporter:expr, $patience:expr, $until:expr, $try:ident, $deadline:ident, $wait:ident, $guard:expr) => {{
         let lock = $lock;
-        tokio::spawn(warn_of_neighbours(lock.events(), Arc::clone($talk)));
+        tokio::spawn(warn_of_clashes(lock.events(), Arc::clone($reporter)));
         match ($patience, $until) {
             (Patience::Try, _) => Ok(lock.$try().await?.map($guard)),
             (_, Some(until)) => Ok(Some($guard(lock.$deadline(until).await?))),
@@ -55,28 +55,55 @@ impl Holder {
         zoolock: &Zoolock,
         wanted: &Wanted,
         until: Option<Instant>,
-        talk: &Arc<Talk>,
+        reporter: &Arc<Reporter>,
     ) -> Result<Option<Holder>, Error> {
         let (patience, delay) = (wanted.patience, wanted.lock_delay);
         if let [name] = wanted.names.as_slice() {
             return match wanted.kind {
-                Kind::Alone => {
+                Kind::Exclusive => {
                     let lock = zoolock.mutex(name).lock_delay(delay).tell_previous();
                     let lock = if wanted.crash_detection { lock.crash_detection() } else { lock };
-                    ask!(lock, talk, patience, until, try_lock, lock_deadline, lock, Holder::Alone)
+                    acquire_with!(
+                        lock,
+                        reporter,
+                        patience,
+                        until,
+                        try_lock,
+                        lock_deadline,
+                        lock,
+                        Holder::Exclusive
+                    )
                 }
                 Kind::Write => {
                     let lock = zoolock.rwlock(name).lock_delay(delay);
                     let lock = if wanted.crash_detection { lock.crash_detection() } else { lock };
-                    ask!(lock, talk, patience, until, try_write, write_deadline, write, Holder::Write)
+                    acquire_with!(
+                        lock,
+                        reporter,
+                        patience,
+                        until,
+                        try_write,
+                        write_deadline,
+                        write,
+                        Holder::Write
+                    )
                 }
                 Kind::Shared => {
                     let lock = zoolock.rwlock(name).lock_delay(delay);
-                    ask!(lock, talk, patience, until, try_read, read_deadline, read, Holder::Shared)
+                    acquire_with!(
+                        lock,
+                        reporter,
+                        patience,
+                        until,
+                        try_read,
+                        read_deadline,
+                        read,
+                        Holder::Shared
+                    )
                 }
                 Kind::Permits { size, take } => {
                     let lock = zoolock.semaphore(name, size);
-                    tokio::spawn(warn_of_neighbours(lock.events(), Arc::clone(talk)));
+                    tokio::spawn(warn_of_clashes(lock.events(), Arc::clone(reporter)));
                     match (patience, until) {
                         (Patience::Try, _) => Ok(lock.try_acquire(take).await?.map(Holder::Permits)),
                         (_, Some(until)) => {
@@ -91,16 +118,27 @@ impl Holder {
         let lock = if wanted.crash_detection { lock.crash_detection() } else { lock };
         match wanted.kind {
             Kind::Shared => {
-                ask!(lock, talk, patience, until, try_read, read_deadline, read, Holder::SeveralShared)
+                acquire_with!(
+                    lock,
+                    reporter,
+                    patience,
+                    until,
+                    try_read,
+                    read_deadline,
+                    read,
+                    Holder::SeveralShared
+                )
             }
-            _ => ask!(lock, talk, patience, until, try_lock, lock_deadline, lock, Holder::Several),
+            _ => {
+                acquire_with!(lock, reporter, patience, until, try_lock, lock_deadline, lock, Holder::Several)
+            }
         }
     }
 
     /// Returns the fencing token. `None` if other clients may hold the lock at the same time.
     pub(crate) fn token(&self) -> Option<String> {
         match self {
-            Holder::Alone(guard) => Some(guard.token().to_string()),
+            Holder::Exclusive(guard) => Some(guard.token().to_string()),
             Holder::Write(guard) => Some(guard.token().to_string()),
             Holder::Several(guard) => Some(guard.token().to_string()),
             Holder::Shared(_) | Holder::Permits(_) | Holder::SeveralShared(_) => None,
@@ -109,17 +147,17 @@ impl Holder {
 
     /// Returns the ticket, which names this contender for `revoke` and `break`.
     pub(crate) fn ticket(&self) -> String {
-        each!(self, guard => guard.ticket().to_string())
+        with_guard!(self, guard => guard.ticket().to_string())
     }
 
     pub(crate) fn acquisition_id(&self) -> String {
-        each!(self, guard => guard.acquisition_id())
+        with_guard!(self, guard => guard.acquisition_id())
     }
 
     /// Returns how the previous holder left, if that is known.
     pub(crate) fn previous(&self) -> &'static str {
         let previous = match self {
-            Holder::Alone(guard) => guard.previous(),
+            Holder::Exclusive(guard) => guard.previous(),
             Holder::Shared(guard) => guard.previous(),
             Holder::Write(guard) => guard.previous(),
             Holder::Several(guard) => guard.previous(),
@@ -136,7 +174,7 @@ impl Holder {
     /// Returns the paths of the lock directories.
     pub(crate) fn paths(&self) -> Vec<&str> {
         match self {
-            Holder::Alone(guard) => vec![guard.path()],
+            Holder::Exclusive(guard) => vec![guard.path()],
             Holder::Shared(guard) => vec![guard.path()],
             Holder::Write(guard) => vec![guard.path()],
             Holder::Permits(guard) => vec![guard.path()],
@@ -146,52 +184,52 @@ impl Holder {
     }
 
     pub(crate) fn node_path(&self) -> String {
-        each!(self, guard => guard.node_path())
+        with_guard!(self, guard => guard.node_path())
     }
 
     pub(crate) fn session_id(&self) -> i64 {
-        each!(self, guard => guard.session_id())
+        with_guard!(self, guard => guard.session_id())
     }
 
     pub(crate) fn is_valid(&self) -> bool {
-        each!(self, guard => guard.is_valid())
+        with_guard!(self, guard => guard.is_valid())
     }
 
     pub(crate) fn valid_until(&self) -> Deadline {
-        each!(self, guard => guard.valid_until())
+        with_guard!(self, guard => guard.valid_until())
     }
 
     pub(crate) fn loss(&self) -> Option<LossReason> {
-        each!(self, guard => guard.loss())
+        with_guard!(self, guard => guard.loss())
     }
 
     pub(crate) async fn lost(&self) -> LossReason {
-        each!(self, guard => guard.lost().await)
+        with_guard!(self, guard => guard.lost().await)
     }
 
     pub(crate) async fn revoked(&self) {
-        each!(self, guard => guard.revoked().await)
+        with_guard!(self, guard => guard.revoked().await)
     }
 
     pub(crate) async fn revoked_by_now(&self) -> bool {
-        each!(self, guard => guard.revoked_by_now().await)
+        with_guard!(self, guard => guard.revoked_by_now().await)
     }
 
     pub(crate) fn connection(&self) -> watch::Receiver<Connection> {
-        each!(self, guard => guard.connection())
+        with_guard!(self, guard => guard.connection())
     }
 
     pub(crate) async fn release(self) -> Result<(), Error> {
-        each!(self, guard => guard.release().await)
+        with_guard!(self, guard => guard.release().await)
     }
 }
 
 /// Warns about contenders of other client libraries that ignore the znode of this contender.
-async fn warn_of_neighbours(mut events: LockEvents, talk: Arc<Talk>) {
+async fn warn_of_clashes(mut events: LockEvents, reporter: Arc<Reporter>) {
     while let Some(event) = events.next().await {
         if let LockEvent::Neighbour(_, what) = event {
             // An error and not a note, so that --quiet prints it, too.
-            talk.error(format_args!("lock {what}; two may hold the lock now"));
+            reporter.error(format_args!("lock {what}; two may hold the lock now"));
         }
     }
 }

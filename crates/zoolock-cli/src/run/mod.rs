@@ -6,46 +6,46 @@ mod holder;
 mod keep;
 mod outer;
 mod release;
+mod run_once;
 mod supervisor;
-mod under;
 
 use std::sync::Arc;
 
 use crate::base::exit::{Exit, Failure};
 use crate::base::input::InputEnd;
+use crate::base::reporter::Reporter;
 use crate::base::signals::Signals;
-use crate::base::talk::Talk;
-use crate::local::Keeper;
+use crate::local::ServerKeeper;
 use crate::plan::Run;
 use crate::reaper::ending::Ending;
 use crate::run::acquire::{Acquired, acquire};
-use crate::run::keep::keep;
-use release::give_back;
-use under::{program, run_under};
+use crate::run::keep::run_kept;
+use release::release_and_close;
+use run_once::{command_name, run_once};
 
 /// Acquires the lock, runs the command and releases the lock. With `--keep`, repeats that.
-pub(crate) async fn run(plan: Run, talk: &Arc<Talk>) -> Result<Exit, Failure> {
+pub(crate) async fn run(plan: Run, reporter: &Arc<Reporter>) -> Result<Exit, Failure> {
     let mut signals = Signals::listen().map_err(|error| Failure::unavailable(error.to_string()))?;
-    let _keeper = Keeper::of(&plan.service, talk);
+    let _keeper = ServerKeeper::of(&plan.service, reporter);
     if plan.keep {
-        return keep(&plan, talk, &mut signals).await;
+        return run_kept(&plan, reporter, &mut signals).await;
     }
     let input = &mut InputEnd::never();
-    let acquired = acquire(&plan.service, &plan.wanted, talk, &mut signals, input, &mut false).await?;
+    let acquired = acquire(&plan.service, &plan.wanted, reporter, &mut signals, input, &mut false).await?;
     let name = plan.wanted.name.as_str();
-    talk.detail(format_args!("holding {name}, token {}", acquired.holder.ticket()));
-    let result = run_under(&plan, &acquired, talk, &mut signals).await;
+    reporter.detail(format_args!("holding {name}, token {}", acquired.holder.ticket()));
+    let result = run_once(&plan, &acquired, reporter, &mut signals).await;
     let Acquired { zoolock, holder } = acquired;
-    give_back(zoolock, holder, name, talk).await;
-    let end = result?;
-    if end.lock_lost {
+    release_and_close(zoolock, holder, name, reporter).await;
+    let outcome = result?;
+    if outcome.lock_lost {
         return Err(Failure::new(
             Exit::LOST,
-            format!("lost {name} while {} ran; it ended with {}", program(&plan), end.ending),
+            format!("lost {name} while {} ran; it ended with {}", command_name(&plan), outcome.ending),
         ));
     }
-    if end.ending != Ending::Code(0) {
-        talk.note(format_args!("{} ended with {}", program(&plan), end.ending));
+    if outcome.ending != Ending::Code(0) {
+        reporter.note(format_args!("{} ended with {}", command_name(&plan), outcome.ending));
     }
-    Ok(end.ending.exit())
+    Ok(outcome.ending.exit())
 }

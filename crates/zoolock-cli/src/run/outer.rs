@@ -9,16 +9,16 @@ use zoolock::{Entry, Glances, Snapshot, Zoolock};
 
 use crate::base::exit::Failure;
 use crate::plan::{Kind, Wanted};
-use crate::render::status::{is_ours, pause};
+use crate::render::status::{is_this_process, read_interval};
 
 /// Maximum time to look at the locks after they were busy.
 const LOOK_TIMEOUT: Duration = Duration::from_secs(5);
 /// Time for which a waiter before this command must stay, if that waiter waits for an outer
 /// command. Other waiters give up soon.
-const STAY: Duration = Duration::from_secs(2);
+const MIN_STAY: Duration = Duration::from_secs(2);
 
 /// Waits until one of the locks is found to be kept by an outer command. Returns the failure.
-pub(crate) async fn blocks(zoolock: &Zoolock, wanted: &Wanted) -> Failure {
+pub(crate) async fn wait_for_conflict(zoolock: &Zoolock, wanted: &Wanted) -> Failure {
     if wanted.outer.is_empty() {
         return std::future::pending().await;
     }
@@ -28,12 +28,12 @@ pub(crate) async fn blocks(zoolock: &Zoolock, wanted: &Wanted) -> Failure {
         if let Some(failure) = locks.look().await {
             return failure;
         }
-        tokio::time::sleep(pause(began.elapsed())).await;
+        tokio::time::sleep(read_interval(began.elapsed())).await;
     }
 }
 
 /// Returns the failure if one of the locks is busy because of an outer command.
-pub(crate) async fn blocks_now(zoolock: &Zoolock, wanted: &Wanted) -> Option<Failure> {
+pub(crate) async fn find_conflict(zoolock: &Zoolock, wanted: &Wanted) -> Option<Failure> {
     if wanted.outer.is_empty() {
         return None;
     }
@@ -41,10 +41,10 @@ pub(crate) async fn blocks_now(zoolock: &Zoolock, wanted: &Wanted) -> Option<Fai
     let looked = async {
         loop {
             let found = locks.look().await;
-            if found.is_some() || locks.behind.is_none() {
+            if found.is_some() || locks.blocking_waiter.is_none() {
                 return found;
             }
-            tokio::time::sleep(pause(Duration::ZERO)).await;
+            tokio::time::sleep(read_interval(Duration::ZERO)).await;
         }
     };
     tokio::time::timeout(LOOK_TIMEOUT, looked).await.ok().flatten()
@@ -54,7 +54,7 @@ struct Locks<'a> {
     wanted: &'a Wanted,
     glances: Vec<(&'a str, Glances)>,
     /// A waiter before this command that waits for an outer command: its znode, and the time at which it was first seen.
-    behind: Option<(String, Instant)>,
+    blocking_waiter: Option<(String, Instant)>,
 }
 
 /// The reason why this command waits for an outer command.
@@ -62,33 +62,33 @@ enum Waits {
     /// This command cannot hold the lock together with the outer commands.
     Itself,
     /// A waiter before this command cannot hold the lock together with the outer commands. This is its znode.
-    Behind(String),
+    BehindWaiter(String),
 }
 
 impl<'a> Locks<'a> {
     fn new(zoolock: &Zoolock, wanted: &'a Wanted) -> Self {
         // An exclusive contender waits for every holder. Only the other kinds need a look at the waiters.
         let waiters = match wanted.kind {
-            Kind::Alone | Kind::Write => 0,
+            Kind::Exclusive | Kind::Write => 0,
             Kind::Shared | Kind::Permits { .. } => usize::MAX,
         };
         let glances = wanted.names.iter().map(|name| (name.as_str(), zoolock.mutex(name).glances(waiters)));
-        Self { wanted, glances: glances.collect(), behind: None }
+        Self { wanted, glances: glances.collect(), blocking_waiter: None }
     }
 
     /// Reads each lock once. Ignores errors, because the acquisition reports them.
     async fn look(&mut self) -> Option<Failure> {
-        let mut behind = None;
+        let mut blocking_waiter = None;
         for (name, glances) in &mut self.glances {
             let Ok(glance) = glances.look().await else { continue };
             match waits_for_outer(&glance.lock, self.wanted) {
                 None => continue,
                 Some(Waits::Itself) => {}
-                Some(Waits::Behind(waiter)) => {
-                    let known = self.behind.take().filter(|(known, _)| *known == waiter);
+                Some(Waits::BehindWaiter(waiter)) => {
+                    let known = self.blocking_waiter.take().filter(|(known, _)| *known == waiter);
                     let (waiter, since) = known.unwrap_or_else(|| (waiter, Instant::now()));
-                    if since.elapsed() < STAY {
-                        behind = Some((waiter, since));
+                    if since.elapsed() < MIN_STAY {
+                        blocking_waiter = Some((waiter, since));
                         continue;
                     }
                 }
@@ -98,7 +98,7 @@ impl<'a> Locks<'a> {
                  two only"
             )));
         }
-        self.behind = behind;
+        self.blocking_waiter = blocking_waiter;
         None
     }
 }
@@ -108,7 +108,7 @@ fn waits_for_outer(lock: &Snapshot, wanted: &Wanted) -> Option<Waits> {
     let holders = || lock.holder.iter().chain(&lock.beside);
     let is_outer = |entry: &&Entry| entry.id.as_ref().is_some_and(|id| wanted.outer.contains(id));
     let outer: Vec<&Entry> = holders().filter(is_outer).collect();
-    if outer.is_empty() || holders().any(is_ours) {
+    if outer.is_empty() || holders().any(is_this_process) {
         return None;
     }
     let taken: u64 = outer.iter().map(|entry| u64::from(entry.weight)).sum();
@@ -118,14 +118,14 @@ fn waits_for_outer(lock: &Snapshot, wanted: &Wanted) -> Option<Waits> {
         _ => outer.iter().any(|entry| entry.role == "exclusive"),
     };
     let (role, weight) = match wanted.kind {
-        Kind::Alone | Kind::Write => ("exclusive", 1),
+        Kind::Exclusive | Kind::Write => ("exclusive", 1),
         Kind::Shared => ("shared", 1),
         Kind::Permits { take, .. } => ("permit", take),
     };
     if waits(role, weight) {
         return Some(Waits::Itself);
     }
-    let mut before = lock.waiters.iter().take_while(|waiter| !is_ours(waiter));
+    let mut before = lock.waiters.iter().take_while(|waiter| !is_this_process(waiter));
     let waiter = before.find(|waiter| waits(waiter.role, waiter.weight))?;
-    Some(Waits::Behind(waiter.node.clone()))
+    Some(Waits::BehindWaiter(waiter.node.clone()))
 }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use zoolock::{LossReason, Zoolock};
 
-use crate::base::talk::Talk;
+use crate::base::reporter::Reporter;
 use crate::run::holder::Holder;
 use crate::service::connect::{abandon, close};
 
@@ -12,9 +12,9 @@ use crate::service::connect::{abandon, close};
 const RELEASE_BOUND: Duration = Duration::from_secs(5);
 
 /// Releases the lock if it is still held, and closes the session.
-pub(crate) async fn give_back(zoolock: Zoolock, holder: Holder, name: &str, talk: &Talk) {
+pub(crate) async fn release_and_close(zoolock: Zoolock, holder: Holder, name: &str, reporter: &Reporter) {
     if holder.is_valid() {
-        release(holder, name, talk).await;
+        release(holder, name, reporter).await;
         close(zoolock).await;
     } else {
         abandon(zoolock).await;
@@ -22,27 +22,26 @@ pub(crate) async fn give_back(zoolock: Zoolock, holder: Holder, name: &str, talk
 }
 
 /// Releases the lock. Waits at most [`RELEASE_BOUND`], because the end of the session frees the lock, too.
-pub(crate) async fn release(holder: Holder, name: &str, talk: &Talk) {
+pub(crate) async fn release(holder: Holder, name: &str, reporter: &Reporter) {
     match tokio::time::timeout(RELEASE_BOUND, holder.release()).await {
         Ok(Ok(())) => {}
-        Ok(Err(error)) => {
-            talk.note(format_args!("releasing {name}: {error}; it frees itself with our session"))
-        }
-        Err(_) => talk.note(format_args!(
-            "releasing {name}: no answer from the server; it frees itself with our session"
+        Ok(Err(error)) => reporter
+            .note(format_args!("cannot release {name}: {error}; the server frees it when the session ends")),
+        Err(_) => reporter.note(format_args!(
+            "cannot release {name}: no answer from the server; the server frees it when the session ends"
         )),
     }
 }
 
 /// Returns the reason of a loss, for messages.
-pub(crate) fn why(reason: LossReason) -> &'static str {
+pub(crate) fn loss_reason(reason: LossReason) -> &'static str {
     match reason {
         LossReason::SessionExpired => "the session expired",
-        LossReason::Broken => "its node was deleted by somebody else",
+        LossReason::Broken => "another client deleted its znode",
         LossReason::Unreachable => {
             "the server could not be reached in time (is it down, or at its limit of connections, maxClientCnxns?)"
         }
         LossReason::Closed => "the connection was closed",
-        _ => "it was taken away",
+        _ => "reason unknown",
     }
 }

@@ -9,8 +9,8 @@ use zoolock::{Connection, LossReason, Zoolock};
 use crate::args::{OnLost, OnRevoke};
 use crate::base::clock;
 use crate::base::duration::humane;
+use crate::base::reporter::Reporter;
 use crate::base::signals::{Signals, name as signal_name};
-use crate::base::talk::Talk;
 use crate::base::terminal::{self, Terminal};
 use crate::plan::Run;
 use crate::reaper::child::{Child, Event};
@@ -18,29 +18,29 @@ use crate::reaper::ending::Ending;
 use crate::reaper::orders::{Lease, Order, Report, Scope};
 use crate::run::acquire::Acquired;
 use crate::run::holder::Holder;
-use crate::run::release::why;
+use crate::run::release::loss_reason;
 
-/// The longest pause between two checks of the clock. Timers stop while the machine sleeps, and the deadline does not.
-const LOOK: Duration = Duration::from_secs(1);
-/// The pause between two checks near the end of the lease. The reaper must learn of a renewal before it acts.
-const SHORTEST_LOOK: Duration = Duration::from_millis(50);
+/// Maximum time between two checks of the clock. Timers stop while the machine sleeps, and the deadline does not.
+const MAX_CHECK_INTERVAL: Duration = Duration::from_secs(1);
+/// Time between two checks near the end of the lease. The reaper must learn of a renewal before it acts.
+const MIN_CHECK_INTERVAL: Duration = Duration::from_millis(50);
 /// The smallest change of the lease that is sent to the reaper.
 const LEASE_CHANGE: Duration = Duration::from_millis(1);
 /// Maximum time for the reaper to kill. After it, zoolock takes the reaper for stopped, and kills instead.
-const REAPER_PATIENCE: Duration = Duration::from_secs(1);
+const REAPER_BOUND: Duration = Duration::from_secs(1);
 /// Maximum time until a stop takes effect.
-const STOPPING: Duration = Duration::from_millis(50);
+const STOP_BOUND: Duration = Duration::from_millis(50);
 
 /// Time within which two signals to end count as one.
-const ONE_AND_THE_SAME: Duration = Duration::from_millis(300);
+const SAME_SIGNAL_WINDOW: Duration = Duration::from_millis(300);
 
-/// The end of the command.
-pub(crate) struct End {
+/// The outcome of one run of the command.
+pub(crate) struct RunOutcome {
     pub(crate) ending: Ending,
     /// Set if the lock was lost before, and the command was ended for that (`--on-lost kill`).
     pub(crate) lock_lost: bool,
     /// Set if a user ended it, by INT or TERM to zoolock, or by ^C on the terminal.
-    pub(crate) wanted: bool,
+    pub(crate) by_user: bool,
     /// Set if the lock was revoked, with `--on-revoke term`.
     pub(crate) revoked: bool,
 }
@@ -53,8 +53,8 @@ fn processes(count: i32) -> String {
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Phase {
     Running,
-    /// Asked to end.
-    Asked(Instant),
+    /// TERM was sent at this time.
+    Terminating(Instant),
     Killed,
 }
 
@@ -67,7 +67,7 @@ pub(crate) struct Supervisor<'a> {
     on_lost: OnLost,
     on_revoke: OnRevoke,
     guard: &'a Holder,
-    talk: &'a Talk,
+    reporter: &'a Reporter,
     child: Child,
     terminal: Option<&'a Terminal>,
     phase: Phase,
@@ -82,19 +82,19 @@ pub(crate) struct Supervisor<'a> {
     /// The last state of the connection.
     connection: Connection,
     /// The time at which INT or TERM was first sent to zoolock.
-    asked_to_end: Option<Instant>,
+    first_end_signal: Option<Instant>,
     /// The time at which KILL was first sent.
     killed: Option<Instant>,
     /// The time at which the reaper was ordered to end the processes that are left. After the grace period it kills them.
     finishing: Option<Instant>,
     /// The time of the last check of the clock.
-    looked: Instant,
+    last_check: Instant,
     /// Set once the reaper has killed: then it is not stopped.
     reaper_killed: bool,
     /// Set once it was reported that a process cannot be killed.
     stuck: bool,
     revoked: bool,
-    interrupted: bool,
+    interrupted_on_terminal: bool,
 }
 
 impl<'a> Supervisor<'a> {
@@ -102,7 +102,7 @@ impl<'a> Supervisor<'a> {
         plan: &'a Run,
         acquired: &'a Acquired,
         grace: Duration,
-        talk: &'a Talk,
+        reporter: &'a Reporter,
         child: Child,
         lease: Lease,
         terminal: Option<&'a Terminal>,
@@ -116,7 +116,7 @@ impl<'a> Supervisor<'a> {
             on_lost: plan.on_lost,
             on_revoke: plan.on_revoke,
             guard: holder,
-            talk,
+            reporter,
             child,
             terminal,
             phase: Phase::Running,
@@ -127,96 +127,96 @@ impl<'a> Supervisor<'a> {
             warned: false,
             stopped: false,
             connection: Connection::Connected,
-            asked_to_end: None,
+            first_end_signal: None,
             killed: None,
             finishing: None,
-            looked: Instant::now(),
+            last_check: Instant::now(),
             reaper_killed: false,
             stuck: false,
             revoked: false,
-            interrupted: false,
+            interrupted_on_terminal: false,
         }
     }
 
     /// Supervises the command until it has ended, and after a loss until its whole group has ended.
-    pub(crate) async fn until_the_end(mut self, signals: &mut Signals) -> End {
+    pub(crate) async fn supervise(mut self, signals: &mut Signals) -> RunOutcome {
         let guard = self.guard;
         let mut lost = pin!(guard.lost());
         let mut lost_seen = false;
         let mut revoked = pin!(guard.revoked());
         let mut revoked_seen = false;
         let mut connection = guard.connection();
-        let mut connection_over = false;
+        let mut connection_closed = false;
         loop {
             self.shorten_grace();
-            self.look_at_the_clock();
-            self.tell_of_lease();
-            let next_look = self.until_next_look();
+            self.check_deadline();
+            self.send_lease();
+            let next_check = self.time_to_next_check();
             tokio::select! {
                 biased;
                 event = self.child.event() => match event {
-                    Event::Reported(Report::Stopped(signal)) => self.child_stopped(signal, signals).await,
-                    Event::Reported(report) => if let Some(ending) = self.reported(report) {
-                        break self.over(ending).await;
+                    Event::Reported(Report::Stopped(signal)) => self.handle_stop(signal, signals).await,
+                    Event::Reported(report) => if let Some(ending) = self.handle_report(report) {
+                        break self.finish(ending).await;
                     },
-                    Event::ReaperDied => self.talk.error(
+                    Event::ReaperDied => self.reporter.error(
                         "the process that supervises the command was ended; KILL sent to the command",
                     ),
                 },
                 reason = &mut lost, if !lost_seen => {
                     lost_seen = true;
-                    self.lock_lost(reason);
+                    self.handle_loss(reason);
                 }
                 () = &mut revoked, if !revoked_seen => {
                     revoked_seen = true;
-                    self.revoked();
+                    self.handle_revocation();
                 }
-                signal = signals.next() => self.signalled(signal),
-                changed = connection.changed(), if !connection_over => {
-                    connection_over = changed.is_err();
+                signal = signals.next() => self.handle_signal(signal),
+                changed = connection.changed(), if !connection_closed => {
+                    connection_closed = changed.is_err();
                     let now = *connection.borrow_and_update();
-                    self.connection_changed(now);
+                    self.handle_connection(now);
                 }
-                () = tokio::time::sleep(next_look) => {}
+                () = tokio::time::sleep(next_check) => {}
             }
         }
     }
 
     /// Handles a report of the reaper. Returns the ending once all processes have ended.
-    fn reported(&mut self, report: Report) -> Option<Ending> {
+    fn handle_report(&mut self, report: Report) -> Option<Ending> {
         match report {
-            Report::Asked if self.phase == Phase::Running && self.ending.is_none() => {
-                self.phase = Phase::Asked(Instant::now());
+            Report::TermSent if self.phase == Phase::Running && self.ending.is_none() => {
+                self.phase = Phase::Terminating(Instant::now());
                 let name = self.name;
-                self.talk
+                self.reporter
                     .error(format_args!("{name} could not be renewed in time; TERM sent to the command"));
             }
             Report::Killed => self.reaper_killed = true,
-            Report::Ended(ending) => self.ended(ending),
-            Report::Left(count) => self.talk.note(format_args!(
+            Report::Ended(ending) => self.handle_end(ending),
+            Report::LeftoversTerminated(count) => self.reporter.note(format_args!(
                 "{} of the command left behind; TERM sent, KILL in {}",
                 processes(count),
                 humane(self.grace.min(self.remaining()))
             )),
             Report::Stuck(count) => {
                 if !std::mem::replace(&mut self.stuck, true) {
-                    self.talk.error(format_args!("{} of the command cannot be killed", processes(count)));
+                    self.reporter.error(format_args!("{} of the command cannot be killed", processes(count)));
                 }
                 // After the loss, waiting protects nothing.
                 return if self.is_lost() { self.ending } else { None };
             }
-            Report::Gone => return self.ending,
+            Report::AllEnded => return self.ending,
             _ => {}
         }
         None
     }
 
-    fn ended(&mut self, ending: Ending) {
+    fn handle_end(&mut self, ending: Ending) {
         self.ending = Some(ending);
         if let Some(terminal) = self.terminal {
-            let had_terminal = terminal.belongs_to(self.child.group());
-            self.interrupted = had_terminal && ending == Ending::Signal(Signal::INT.as_raw());
-            terminal.take_back(self.child.group());
+            let had_terminal = terminal.is_foreground_group(self.child.group());
+            self.interrupted_on_terminal = had_terminal && ending == Ending::Signal(Signal::INT.as_raw());
+            terminal.restore_foreground(self.child.group());
             if matches!(ending, Ending::Signal(_)) {
                 terminal.restore_modes();
             }
@@ -224,7 +224,7 @@ impl<'a> Supervisor<'a> {
         self.finishing = Some(Instant::now());
         self.child.order(if !self.is_lost() {
             Order::Finish(self.scope)
-        } else if self.guard.is_valid() && matches!(self.phase, Phase::Asked(_)) {
+        } else if self.guard.is_valid() && matches!(self.phase, Phase::Terminating(_)) {
             // Processes that it left behind have the rest of its grace period.
             Order::Finish(Scope::All)
         } else {
@@ -237,21 +237,21 @@ impl<'a> Supervisor<'a> {
         self.on_lost == OnLost::Kill && (self.phase != Phase::Running || !self.guard.is_valid())
     }
 
-    async fn over(self, ending: Ending) -> End {
+    async fn finish(self, ending: Ending) -> RunOutcome {
         let lock_lost = self.is_lost();
         if !lock_lost && !self.warned && !self.guard.is_valid() {
-            self.talk.error(format_args!("lost {} before the command ended", self.name));
+            self.reporter.error(format_args!("lost {} before the command ended", self.name));
         }
         self.child.dismiss().await;
-        let wanted = self.asked_to_end.is_some() || self.interrupted;
-        End { ending, lock_lost, wanted, revoked: self.revoked }
+        let by_user = self.first_end_signal.is_some() || self.interrupted_on_terminal;
+        RunOutcome { ending, lock_lost, by_user, revoked: self.revoked }
     }
 
-    /// Tells the reaper the end of the lease, if it has changed. The end is earlier if a server has
+    /// Sends the end of the lease to the reaper, if it has changed. The end is earlier if a server has
     /// granted a shorter session timeout.
-    fn tell_of_lease(&mut self) {
+    fn send_lease(&mut self) {
         let Some(known) = self.lease else { return };
-        let lease = clock::at(self.guard.valid_until());
+        let lease = clock::boot_time_of(self.guard.valid_until());
         // A broken lock has no lease any more, but the command has its grace period. Asked after the lease was read.
         if matches!(self.guard.loss(), Some(LossReason::Broken | LossReason::Closed)) {
             return;
@@ -275,7 +275,7 @@ impl<'a> Supervisor<'a> {
         }
     }
 
-    /// Returns the rest of the lease. A broken lock has no deadline: the command is asked to end at once, and then has its
+    /// Returns the rest of the lease. A broken lock has no deadline: TERM is sent to the command at once, and it then has its
     /// grace period.
     fn remaining(&self) -> Duration {
         match self.guard.loss() {
@@ -284,19 +284,19 @@ impl<'a> Supervisor<'a> {
         }
     }
 
-    fn until_next_look(&self) -> Duration {
+    fn time_to_next_check(&self) -> Duration {
         let remaining = self.remaining();
         let next = match self.phase {
-            Phase::Running => (remaining.saturating_sub(self.grace) / 8).max(SHORTEST_LOOK),
-            Phase::Asked(since) => remaining.min(self.grace.saturating_sub(since.elapsed())),
-            Phase::Killed => LOOK,
+            Phase::Running => (remaining.saturating_sub(self.grace) / 8).max(MIN_CHECK_INTERVAL),
+            Phase::Terminating(since) => remaining.min(self.grace.saturating_sub(since.elapsed())),
+            Phase::Killed => MAX_CHECK_INTERVAL,
         };
-        if self.on_lost == OnLost::Warn { LOOK } else { next.min(LOOK) }
+        if self.on_lost == OnLost::Warn { MAX_CHECK_INTERVAL } else { next.min(MAX_CHECK_INTERVAL) }
     }
 
-    /// Asks the group to end when the grace period begins, and kills it at its end.
-    fn look_at_the_clock(&mut self) {
-        self.look_at_the_reaper();
+    /// Sends TERM to the group when the grace period begins, and KILL at its end.
+    fn check_deadline(&mut self) {
+        self.check_reaper();
         if self.on_lost == OnLost::Warn {
             return;
         }
@@ -304,75 +304,79 @@ impl<'a> Supervisor<'a> {
         match self.phase {
             Phase::Killed => {}
             _ if remaining.is_zero() => self.kill(),
-            Phase::Asked(since) if since.elapsed() >= self.grace => self.kill(),
+            Phase::Terminating(since) if since.elapsed() >= self.grace => self.kill(),
             Phase::Running if remaining <= self.grace => {
-                self.ask(format_args!("{name} could not be renewed in time"));
+                self.terminate(format_args!("{name} could not be renewed in time"));
             }
-            Phase::Running | Phase::Asked(_) => {}
+            Phase::Running | Phase::Terminating(_) => {}
         }
     }
 
     /// Ends a reaper that is stopped. Then zoolock kills by itself.
-    fn look_at_the_reaper(&mut self) {
+    fn check_reaper(&mut self) {
         let now = Instant::now();
-        if now.duration_since(self.looked) > LOOK * 2 {
+        if now.duration_since(self.last_check) > MAX_CHECK_INTERVAL * 2 {
             // This process was stopped, and the reaper may have reported something meanwhile.
             self.killed = self.killed.map(|_| now);
             self.finishing = self.finishing.map(|_| now);
         }
-        self.looked = now;
+        self.last_check = now;
         let waited = |since: Option<Instant>, patience| {
             since.is_some_and(|since: Instant| now.duration_since(since) > patience)
         };
-        let silent = waited(self.killed, REAPER_PATIENCE)
-            || waited(self.finishing, self.grace.saturating_add(REAPER_PATIENCE));
+        let silent = waited(self.killed, REAPER_BOUND)
+            || waited(self.finishing, self.grace.saturating_add(REAPER_BOUND));
         if silent && !self.reaper_killed {
-            self.child.end_reaper();
+            self.child.kill_reaper();
         }
     }
 
-    fn lock_lost(&mut self, reason: LossReason) {
+    fn handle_loss(&mut self, reason: LossReason) {
         let name = self.name;
         match (self.on_lost, self.phase) {
             (OnLost::Warn, _) => {
                 self.warned = true;
-                self.talk.error(format_args!("lost {name}: {}; the command goes on", why(reason)));
+                self.reporter
+                    .error(format_args!("lost {name}: {}; the command continues", loss_reason(reason)));
             }
             (OnLost::Kill, Phase::Killed) => {}
             (OnLost::Kill, _) if self.remaining().is_zero() => self.kill(),
-            (OnLost::Kill, Phase::Running) => self.ask(format_args!("lost {name}: {}", why(reason))),
-            (OnLost::Kill, Phase::Asked(_)) => {}
+            (OnLost::Kill, Phase::Running) => {
+                self.terminate(format_args!("lost {name}: {}", loss_reason(reason)))
+            }
+            (OnLost::Kill, Phase::Terminating(_)) => {}
         }
     }
 
     /// Handles a request for the release. The lock stays valid until the command has ended.
-    fn revoked(&mut self) {
+    fn handle_revocation(&mut self) {
         self.revoked = self.on_revoke == OnRevoke::Term;
         match self.on_revoke {
             OnRevoke::Term => {
                 self.child.signal(Signal::TERM);
-                self.wake();
-                self.talk.note(format_args!("somebody asks for {}; TERM sent to the command", self.name));
+                self.continue_if_stopped();
+                self.reporter.note(format_args!("{} was revoked; TERM sent to the command", self.name));
             }
             OnRevoke::Warn => {
-                self.talk.note(format_args!("somebody asks for {}; the command goes on", self.name));
+                self.reporter.note(format_args!("{} was revoked; the command continues", self.name));
             }
         }
     }
 
-    fn ask(&mut self, why: impl std::fmt::Display) {
-        self.phase = Phase::Asked(Instant::now());
+    fn terminate(&mut self, reason: impl std::fmt::Display) {
+        self.phase = Phase::Terminating(Instant::now());
         let left = self.grace.min(self.remaining());
         // Sends the order before it prints the message. The reaper sends TERM, and may have done so already.
-        self.child.order(Order::Ask);
+        self.child.order(Order::Terminate);
         self.stopped = false;
-        self.talk.error(format_args!("{why}; TERM sent to the command, KILL in {}", humane(left)));
+        self.reporter.error(format_args!("{reason}; TERM sent to the command, KILL in {}", humane(left)));
     }
 
     fn kill(&mut self) {
         self.phase = Phase::Killed;
         self.kill_all();
-        self.talk.error(format_args!("{}: time is up; KILL sent to the command", self.name));
+        self.reporter
+            .error(format_args!("{}: the grace period has ended; KILL sent to the command", self.name));
     }
 
     /// Kills the group at once, and by way of the reaper all processes that have left the group.
@@ -383,84 +387,84 @@ impl<'a> Supervisor<'a> {
     }
 
     /// Continues the command if it is stopped, because a stopped process does not handle signals.
-    fn wake(&mut self) {
+    fn continue_if_stopped(&mut self) {
         if self.stopped {
             self.stopped = false;
             self.child.signal(Signal::CONT);
         }
     }
 
-    fn connection_changed(&mut self, now: Connection) {
+    fn handle_connection(&mut self, now: Connection) {
         let before = std::mem::replace(&mut self.connection, now);
         // A shorter lease wakes the receiver, too.
         if before == now || self.phase != Phase::Running || !self.guard.is_valid() {
             return;
         }
         match now {
-            Connection::Suspect => self.talk.note(format_args!(
-                "connection to the server is gone; {} is ours for another {}",
+            Connection::Suspect => self.reporter.note(format_args!(
+                "disconnected from the server; {} stays held for {} without a renewal",
                 self.name,
                 humane(self.remaining())
             )),
             Connection::Connected => {
-                self.talk.note(format_args!("connected again; {} is still ours", self.name))
+                self.reporter.note(format_args!("reconnected; {} is still held", self.name))
             }
-            // `lock_lost` reports the loss.
+            // `handle_loss` reports the loss.
             _ => {}
         }
     }
 
-    fn signalled(&mut self, signal: Signal) {
+    fn handle_signal(&mut self, signal: Signal) {
         if signal == Signal::INT || signal == Signal::TERM {
             // timeout(1) sends its signal to zoolock and then to the process group of zoolock. The two count as one.
-            match self.asked_to_end {
-                Some(first) if first.elapsed() <= ONE_AND_THE_SAME => return,
+            match self.first_end_signal {
+                Some(first) if first.elapsed() <= SAME_SIGNAL_WINDOW => return,
                 Some(_) => {
                     self.kill_all();
-                    self.talk.note("KILL sent to the command");
+                    self.reporter.note("KILL sent to the command");
                     return;
                 }
-                None => self.asked_to_end = Some(Instant::now()),
+                None => self.first_end_signal = Some(Instant::now()),
             }
         }
-        self.talk.detail(format_args!("{} passed on to the command", signal_name(signal)));
+        self.reporter.detail(format_args!("{} passed on to the command", signal_name(signal)));
         self.child.signal(signal);
         if signal != Signal::TSTP {
-            self.wake();
+            self.continue_if_stopped();
         }
     }
 
     /// Handles a stop of the command: by ^Z, because it uses the terminal, or by a signal of another process.
-    async fn child_stopped(&mut self, signal: i32, signals: &mut Signals) {
+    async fn handle_stop(&mut self, signal: i32, signals: &mut Signals) {
         self.stopped = true;
         let wants_terminal = signal == Signal::TTIN.as_raw() || signal == Signal::TTOU.as_raw();
         let Some(terminal) = self.terminal else { return };
-        if wants_terminal && terminal.is_ours() {
-            let _ = terminal.give(self.child.group());
-            self.wake();
+        if wants_terminal && terminal.is_foreground() {
+            let _ = terminal.set_foreground(self.child.group());
+            self.continue_if_stopped();
             return;
         }
-        let had_terminal = terminal.belongs_to(self.child.group());
+        let had_terminal = terminal.is_foreground_group(self.child.group());
         if !(had_terminal || wants_terminal || signal == Signal::TSTP.as_raw()) {
             return;
         }
         // The shell sees the stop of zoolock, takes the terminal, and continues zoolock later. Meanwhile no process renews
         // the lock, and the command is stopped, too.
-        terminal.take_back(self.child.group());
-        if terminal::is_controlled_by_a_shell() {
+        terminal.restore_foreground(self.child.group());
+        if terminal::has_job_control_shell() {
             let left = humane(self.remaining());
-            self.talk.note(match self.on_lost {
+            self.reporter.note(match self.on_lost {
                 OnLost::Kill => {
-                    format!("stopped; {} is kept for {left}, and lost with the command after that", self.name)
+                    format!("stopped; if it does not continue within {left}, {} is lost and the command is killed", self.name)
                 }
-                OnLost::Warn => format!("stopped; {} is kept for {left}", self.name),
+                OnLost::Warn => format!("stopped; {} stays held for {left}", self.name),
             });
             if had_terminal {
                 // The other processes of a pipeline did not get the ^Z that the command got.
                 let _ = kill_current_process_group(Signal::TSTP);
             }
-            terminal::stop_ourselves();
-            tokio::time::sleep(STOPPING).await;
+            terminal::stop_this_process();
+            tokio::time::sleep(STOP_BOUND).await;
             signals.forget(Signal::TSTP);
         }
         if self.on_lost == OnLost::Kill && !self.guard.is_valid() {
@@ -468,9 +472,9 @@ impl<'a> Supervisor<'a> {
             self.kill();
             return;
         }
-        if terminal.is_ours() && (had_terminal || wants_terminal) {
-            let _ = terminal.give(self.child.group());
+        if terminal.is_foreground() && (had_terminal || wants_terminal) {
+            let _ = terminal.set_foreground(self.child.group());
         }
-        self.wake();
+        self.continue_if_stopped();
     }
 }

@@ -7,8 +7,8 @@ use zoolock::{Tls, Zoolock};
 use zoolock_client::Requests;
 
 use crate::base::exit::{Exit, Failure};
+use crate::base::reporter::Reporter;
 use crate::base::start::starting_threads;
-use crate::base::talk::Talk;
 use crate::local::{self, State, StateDir};
 use crate::plan::credentials::{Auth, user_and_password};
 use crate::plan::{Access, Endpoint, Service};
@@ -21,7 +21,7 @@ const CLOSE_BOUND: Duration = Duration::from_secs(5);
 const ABANDON_BOUND: Duration = Duration::from_millis(500);
 
 /// Connects. In local mode, starts this user's server if it is not running.
-pub(crate) async fn connect(service: &Service, talk: &Talk) -> Result<Zoolock, Failure> {
+pub(crate) async fn connect(service: &Service, reporter: &Reporter) -> Result<Zoolock, Failure> {
     static TIMERS: OnceLock<std::io::Result<()>> = OnceLock::new();
     if let Err(error) = TIMERS.get_or_init(|| starting_threads(zoolock::start_timers)) {
         return Err(Failure::unavailable(format!("cannot start the timers: {error}")));
@@ -43,19 +43,19 @@ pub(crate) async fn connect(service: &Service, talk: &Talk) -> Result<Zoolock, F
             };
             Ok(builder.connect(hosts).await?)
         }
-        Endpoint::Local => connect_locally(service, talk).await,
+        Endpoint::Local => connect_locally(service, reporter).await,
     }
 }
 
-async fn connect_locally(service: &Service, talk: &Talk) -> Result<Zoolock, Failure> {
+async fn connect_locally(service: &Service, reporter: &Reporter) -> Result<Zoolock, Failure> {
     let began = Instant::now();
     let mut attempt = 1;
     loop {
         let passed = if attempt == 1 { Duration::ZERO } else { began.elapsed() };
-        let server = local::running(service.connect_timeout.saturating_sub(passed)).await?;
+        let server = local::find_or_start_server(service.connect_timeout.saturating_sub(passed)).await?;
         let address = server.address()?;
         if attempt == 1 {
-            talk.detail(format_args!("using this user's server at {address}"));
+            reporter.detail(format_args!("using this user's server at {address}"));
         }
         let connected = tokio::select! {
             connected = builder(service)?.connect(&address) => connected,
@@ -76,16 +76,16 @@ async fn connect_locally(service: &Service, talk: &Talk) -> Result<Zoolock, Fail
 }
 
 /// Connects to this user's server again. Does not start it.
-pub(crate) async fn found_again(service: &Service, talk: &Talk) -> Option<Zoolock> {
+pub(crate) async fn found_again(service: &Service, reporter: &Reporter) -> Option<Zoolock> {
     let Endpoint::Local = service.endpoint else { return None };
     if !listens_locally().unwrap_or(false) {
         return None;
     }
-    connect(service, talk).await.ok()
+    connect(service, reporter).await.ok()
 }
 
 fn listens_locally() -> Result<bool, Failure> {
-    Ok(matches!(local::look(&StateDir::open()?)?, State::Listening(_)))
+    Ok(matches!(local::server_state(&StateDir::open()?)?, State::Listening(_)))
 }
 
 /// Opens a session for single requests with the same server. The caller applies the chroot. Does not start this user's
@@ -101,7 +101,7 @@ pub(crate) async fn connect_plainly(service: &Service) -> Result<Requests, Failu
                     "this user's server has stopped; run the command again to start it".to_owned(),
                 ));
             }
-            let server = local::running(service.connect_timeout).await?;
+            let server = local::find_or_start_server(service.connect_timeout).await?;
             let connected = connect_as(&server.address()?, None, None, service).await;
             connected.map_err(|failure| match failure.exit {
                 Exit::UNAVAILABLE => local::no_session(failure),

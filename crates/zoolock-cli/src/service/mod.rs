@@ -1,4 +1,4 @@
 //! The connection to a server, and the watches of locks.
 
 pub(crate) mod connect;
-pub(crate) mod pokes;
+pub(crate) mod lock_watches;

@@ -9,7 +9,7 @@ use super::model::Key;
 
 /// Terminal input.
 #[derive(Debug)]
-pub(super) enum Typed {
+pub(super) enum Input {
     Keys(Vec<Key>),
     /// The terminal has a new size.
     Resized,
@@ -19,17 +19,17 @@ pub(super) enum Typed {
 
 /// Starts the thread, which reads until the receiver is dropped. Only a key wakes it, so it may last until the process
 /// ends.
-pub(super) fn listen() -> io::Result<mpsc::Receiver<Typed>> {
+pub(super) fn listen() -> io::Result<mpsc::Receiver<Input>> {
     // Keys typed during drawing stay in the channel, or in the terminal if the channel is full.
     let (sender, receiver) = mpsc::channel(64);
     std::thread::Builder::new().name("zoolock-keys".to_owned()).spawn(move || {
         loop {
             let typed = match event::read() {
-                Ok(Event::Key(key)) => Typed::Keys(meant(key)),
-                Ok(Event::Resize(..)) => Typed::Resized,
+                Ok(Event::Key(key)) => Input::Keys(translate(key)),
+                Ok(Event::Resize(..)) => Input::Resized,
                 Ok(_) => continue,
                 Err(error) => {
-                    let _ = sender.blocking_send(Typed::Gone(error));
+                    let _ = sender.blocking_send(Input::Gone(error));
                     return;
                 }
             };
@@ -41,7 +41,7 @@ pub(super) fn listen() -> io::Result<mpsc::Receiver<Typed>> {
     Ok(receiver)
 }
 
-fn meant(KeyEvent { code, modifiers, kind, .. }: KeyEvent) -> Vec<Key> {
+fn translate(KeyEvent { code, modifiers, kind, .. }: KeyEvent) -> Vec<Key> {
     if kind == KeyEventKind::Release {
         return Vec::new();
     }
@@ -85,7 +85,7 @@ mod tests {
     use super::*;
 
     fn key(code: KeyCode, modifiers: KeyModifiers) -> Vec<Key> {
-        meant(KeyEvent::new(code, modifiers))
+        translate(KeyEvent::new(code, modifiers))
     }
 
     #[test]
@@ -99,10 +99,10 @@ mod tests {
     }
 
     #[test]
-    fn a_key_that_is_let_go_is_not_typed_twice() {
+    fn key_release_is_ignored() {
         let mut event = KeyEvent::new(KeyCode::Enter, KeyModifiers::NONE);
-        assert_eq!(meant(event), [Key::Enter]);
+        assert_eq!(translate(event), [Key::Enter]);
         event.kind = KeyEventKind::Release;
-        assert_eq!(meant(event), []);
+        assert_eq!(translate(event), []);
     }
 }

@@ -2,7 +2,7 @@
 
 use zoolock::{Entry, ForeignSemaphore, Snapshot};
 
-use crate::render::status::who;
+use crate::render::status::describe;
 use crate::render::text::role;
 
 /// One lock.
@@ -11,9 +11,9 @@ pub(super) struct Lock {
     pub(super) path: String,
     /// Name below the root, or the path if the lock is elsewhere.
     pub(super) name: String,
-    pub(super) holders: Vec<Person>,
+    pub(super) holders: Vec<Contender>,
     /// Waiters that were read, in queue order.
-    pub(super) waiters: Vec<Person>,
+    pub(super) waiters: Vec<Contender>,
     /// Number of all waiters.
     pub(super) waiting: usize,
     pub(super) previous: &'static str,
@@ -27,15 +27,15 @@ pub(super) struct Lock {
 
 /// A holder or waiter.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Person {
+pub(super) struct Contender {
     pub(super) node: String,
     pub(super) token: Option<String>,
-    pub(super) asked: bool,
+    pub(super) revoked: bool,
     pub(super) since_ms: Option<u64>,
     /// Description of its role: exclusive, reader, or the number of permits.
     pub(super) role: String,
     /// Short description of the client.
-    pub(super) words: String,
+    pub(super) description: String,
     pub(super) host: Option<String>,
     pub(super) pid: Option<u32>,
     pub(super) program: Option<String>,
@@ -49,8 +49,8 @@ impl Lock {
             name: name(&lock.path, root).to_owned(),
             waiting: lock.waiting,
             foreign: lock.foreign_semaphore,
-            holders: lock.holder.into_iter().chain(lock.beside).map(Person::of).collect(),
-            waiters: lock.waiters.into_iter().map(Person::of).collect(),
+            holders: lock.holder.into_iter().chain(lock.beside).map(Contender::of).collect(),
+            waiters: lock.waiters.into_iter().map(Contender::of).collect(),
             path: lock.path,
             previous: lock.previous,
             permits: lock.permits,
@@ -71,12 +71,12 @@ impl Lock {
     }
 
     /// Returns the holders, then the waiters in queue order.
-    pub(super) fn queue(&self) -> impl Iterator<Item = &Person> {
+    pub(super) fn queue(&self) -> impl Iterator<Item = &Contender> {
         self.holders.iter().chain(&self.waiters)
     }
 
     /// Returns the contender at this index of [`Lock::queue`].
-    pub(super) fn at(&self, index: usize) -> Option<&Person> {
+    pub(super) fn at(&self, index: usize) -> Option<&Contender> {
         match index.checked_sub(self.holders.len()) {
             None => self.holders.get(index),
             Some(index) => self.waiters.get(index),
@@ -84,12 +84,12 @@ impl Lock {
     }
 }
 
-impl Person {
+impl Contender {
     fn of(entry: Entry) -> Self {
         Self {
-            words: who(&entry),
+            description: describe(&entry),
             role: role(&entry),
-            asked: entry.revoked,
+            revoked: entry.revoked,
             node: entry.node,
             token: entry.token,
             since_ms: entry.since_ms,

@@ -1,14 +1,14 @@
 //! `zoolock top`: all locks on one screen, live.
 
+mod confirmation;
 mod keys;
 mod lock;
 mod model;
 mod order;
-mod question;
+mod reader;
 #[cfg(test)]
 mod samples;
 mod screen;
-mod survey;
 mod text;
 mod view;
 
@@ -25,19 +25,19 @@ use zoolock::{Ticket, Zoolock};
 
 use crate::args::ColorWhen;
 use crate::base::exit::{Exit, Failure, refused};
+use crate::base::reporter::{Reporter, printable, use_color};
 use crate::base::signals::{Signals, ends};
-use crate::base::talk::{Talk, printable, use_color};
 use crate::base::terminal;
 use crate::plan::{Endpoint, Top};
-use crate::render::status::who;
+use crate::render::status::describe;
 use crate::service::connect::{abandon, connect};
 use crate::verbs::operate::{AdminAction, notices_break};
 
-use keys::Typed;
-use model::{Model, News, Now, Setting, Wish};
-use question::ActionRequest;
+use confirmation::ActionRequest;
+use keys::Input;
+use model::{Command, Model, Now, ReadResult, Setting};
+use reader::{Instructions, Reader};
 use screen::Screen;
-use survey::{Instructions, Reader};
 
 /// Interval between redraws: ages are shown in seconds.
 const TICK: Duration = Duration::from_secs(1);
@@ -47,7 +47,7 @@ const ACTION_TIMEOUT: Duration = Duration::from_secs(10);
 const SIGNAL_DELAY: Duration = Duration::from_millis(50);
 
 /// Shows the screen until the user quits or a signal ends it.
-pub(crate) async fn top(plan: Top, color: ColorWhen, talk: &Arc<Talk>) -> Result<Exit, Failure> {
+pub(crate) async fn top(plan: Top, color: ColorWhen, reporter: &Arc<Reporter>) -> Result<Exit, Failure> {
     if !std::io::stdout().is_terminal() {
         return Err(Failure::usage(
             "`top` needs a terminal on standard output; for pipes and files there are `zoolock ls --json` and \
@@ -63,8 +63,8 @@ pub(crate) async fn top(plan: Top, color: ColorWhen, talk: &Arc<Talk>) -> Result
         return Err(Failure::usage("--verbose would write over the screen; send it to a file: 2> FILE"));
     }
     // Connects before it takes the screen, so that errors are printed as usual and ^C ends the process.
-    let (zoolock, current) = watch::channel(connect(&plan.service, talk).await?);
-    let outcome = show(plan, zoolock, color, talk).await;
+    let (zoolock, current) = watch::channel(connect(&plan.service, reporter).await?);
+    let outcome = show(plan, zoolock, color, reporter).await;
     let last = current.borrow().clone();
     abandon(last).await;
     outcome
@@ -74,7 +74,7 @@ async fn show(
     plan: Top,
     zoolock: watch::Sender<Zoolock>,
     color: ColorWhen,
-    talk: &Arc<Talk>,
+    reporter: &Arc<Reporter>,
 ) -> Result<Exit, Failure> {
     let mut signals = Signals::listen().map_err(|error| Failure::unavailable(error.to_string()))?;
     for signal in [Signal::TSTP, Signal::CONT] {
@@ -82,12 +82,14 @@ async fn show(
     }
     let started = Instant::now();
     let mut model = Model::new(setting(&plan), now(started));
-    let (instructions, receiver) = watch::channel(Instructions { subject: model.subject(), now: 0 });
-    let (sender, news) = mpsc::channel(4);
+    let (instructions, receiver) =
+        watch::channel(Instructions { subject: model.subject(), read_requests: 0 });
+    let (sender, results) = mpsc::channel(4);
     let screen = Screen::take(use_color(color, true)).map_err(|error| no_terminal(&error))?;
     let keys = keys::listen().map_err(|error| refused("a thread", error))?;
     let current = zoolock.subscribe();
-    let reader = Reader { plan, talk: Arc::clone(talk), zoolock, instructions: receiver, news: sender };
+    let reader =
+        Reader { plan, reporter: Arc::clone(reporter), zoolock, instructions: receiver, results: sender };
     // A task of its own, so that reading a hundred thousand locks does not delay the screen. The task ends with this
     // function.
     let mut reading = JoinSet::new();
@@ -96,7 +98,7 @@ async fn show(
         screen,
         keys,
         signals,
-        news,
+        results,
         actions: JoinSet::new(),
         zoolock: current,
         instructions,
@@ -112,18 +114,18 @@ fn setting(plan: &Top) -> Setting {
     };
     let below = plan.prefix.as_deref().unwrap_or(&plan.service.root);
     Setting {
-        place: printable(&format!("{service} · {below}")),
+        title: printable(&format!("{service} · {below}")),
         read_only: plan.read_only,
         zone: TimeZone::system(),
     }
 }
 
-/// The event loop: draws the screen, and handles keys, signals and news of the reader.
+/// The event loop: draws the screen, and handles keys, signals and results of the reader.
 struct EventLoop {
     screen: Screen,
-    keys: mpsc::Receiver<Typed>,
+    keys: mpsc::Receiver<Input>,
     signals: Signals,
-    news: mpsc::Receiver<News>,
+    results: mpsc::Receiver<ReadResult>,
     /// Actions in progress.
     actions: JoinSet<Result<String, String>>,
     zoolock: watch::Receiver<Zoolock>,
@@ -137,14 +139,12 @@ impl EventLoop {
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
             if Screen::panicked() {
-                return Err(Failure::unavailable(
-                    "a part of `top` has failed, as told above; start it again",
-                ));
+                return Err(Failure::unavailable("`top` failed, see the error above; start it again"));
             }
             let (width, height) = self.screen.size().map_err(|error| no_terminal(&error))?;
             model.resize(width, height);
             self.screen.draw(model).map_err(|error| no_terminal(&error))?;
-            // Keys before news, so that input is not delayed by reading.
+            // Keys before read results, so that input is not delayed by reading.
             let typed = tokio::select! {
                 biased;
                 signal = self.signals.next() => {
@@ -164,9 +164,9 @@ impl EventLoop {
                     self.read_now();
                     None
                 }
-                Some(news) = self.news.recv() => {
+                Some(result) = self.results.recv() => {
                     model.tick(now(self.started));
-                    model.hear(news);
+                    model.handle_read(result);
                     None
                 }
                 _ = ticks.tick() => None,
@@ -175,18 +175,18 @@ impl EventLoop {
             let more = std::iter::from_fn(|| self.keys.try_recv().ok());
             for typed in typed.into_iter().chain(more.collect::<Vec<_>>()) {
                 let keys = match typed {
-                    Typed::Keys(keys) => keys,
-                    Typed::Resized => continue,
-                    Typed::Gone(error) => return Err(no_terminal(&error)),
+                    Input::Keys(keys) => keys,
+                    Input::Resized => continue,
+                    Input::Gone(error) => return Err(no_terminal(&error)),
                 };
                 for key in keys {
                     match model.key(key) {
                         None => {}
-                        Some(Wish::Quit) => return Ok(Exit::OK),
-                        Some(Wish::Stop) => stop(model),
-                        Some(Wish::Redraw) => self.screen.clear().map_err(|error| no_terminal(&error))?,
-                        Some(Wish::Read) => self.read_now(),
-                        Some(Wish::Do(request)) => self.begin(request),
+                        Some(Command::Quit) => return Ok(Exit::OK),
+                        Some(Command::Stop) => stop(model),
+                        Some(Command::Redraw) => self.screen.clear().map_err(|error| no_terminal(&error))?,
+                        Some(Command::Read) => self.read_now(),
+                        Some(Command::Do(request)) => self.begin(request),
                     }
                 }
             }
@@ -200,7 +200,7 @@ impl EventLoop {
     }
 
     fn read_now(&self) {
-        self.instructions.send_modify(|instructions| instructions.now += 1);
+        self.instructions.send_modify(|instructions| instructions.read_requests += 1);
     }
 
     /// Starts a confirmed action in the background.
@@ -208,7 +208,7 @@ impl EventLoop {
         let zoolock = self.zoolock.borrow().clone();
         self.actions.spawn(async move {
             let unknown =
-                || Err(format!("{}: no answer; whether it was done is not known, look again", request.name));
+                || Err(format!("{}: no answer; the action may have happened, check the queue", request.name));
             timeout(ACTION_TIMEOUT, carry_out(&zoolock, &request)).await.unwrap_or_else(|_| unknown())
         });
     }
@@ -216,7 +216,7 @@ impl EventLoop {
     async fn handle_signal(&mut self, signal: Signal) -> Result<(), Failure> {
         if signal == Signal::TSTP {
             self.screen.lend();
-            terminal::stop_ourselves();
+            terminal::stop_this_process();
             sleep(SIGNAL_DELAY).await;
             self.signals.forget(Signal::TSTP);
             self.signals.forget(Signal::CONT);
@@ -230,11 +230,11 @@ impl EventLoop {
 
 /// Handles ^Z, for which a terminal in raw mode sends no signal.
 fn stop(model: &mut Model) {
-    if terminal::is_controlled_by_a_shell() {
+    if terminal::has_job_control_shell() {
         // Stops the whole process group, as the terminal would.
         let _ = kill_current_process_group(Signal::TSTP);
     } else {
-        model.say("no shell here to go back to; q quits".to_owned());
+        model.show_message("cannot stop: no shell to return to; q quits".to_owned());
     }
 }
 
@@ -245,12 +245,13 @@ async fn carry_out(zoolock: &Zoolock, request: &ActionRequest) -> Result<String,
     match action {
         AdminAction::Revoke => {
             mutex.revoke(ticket).await.map_err(|error| error.to_string())?;
-            Ok(format!("{name}: asked {ticket} to let go"))
+            Ok(format!("{name}: asked {ticket} to release"))
         }
         AdminAction::Break => {
             let broken = mutex.break_lock(ticket).await.map_err(|error| error.to_string())?;
-            let more = if notices_break(&broken) { "" } else { ", which does not notice: end it" };
-            Ok(format!("{name}: taken away from {ticket}, {}{more}", who(&broken)))
+            let more =
+                if notices_break(&broken) { "" } else { "; that client does not notice, stop its process" };
+            Ok(format!("{name}: removed {ticket} from the queue, {}{more}", describe(&broken)))
         }
     }
 }

@@ -1,12 +1,12 @@
-//! The state of the screen, without clock and network. Keys and news go in, wishes come out.
+//! The state of the screen, without clock and network. Its inputs are keys and read results, its outputs are commands.
 
 use std::time::Duration;
 
 use jiff::tz::TimeZone;
 
-use super::lock::{Lock, Person};
+use super::confirmation::{ActionRequest, Answer, Confirmation};
+use super::lock::{Contender, Lock};
 use super::order::{Order, arranged};
-use super::question::{ActionRequest, Answer, Question};
 use crate::verbs::operate::AdminAction;
 
 /// Minimum size of the terminal.
@@ -44,7 +44,7 @@ pub(super) enum Key {
 
 /// Request of the user to the event loop.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Wish {
+pub(super) enum Command {
     Quit,
     Stop,
     /// Redraw the whole screen.
@@ -78,7 +78,7 @@ pub(super) struct Pace {
 
 /// Result of reading.
 #[derive(Debug)]
-pub(super) enum News {
+pub(super) enum ReadResult {
     /// All locks, sorted by path.
     Locks(Vec<Lock>, Pace),
     /// The lock whose queue is shown.
@@ -86,7 +86,7 @@ pub(super) enum News {
     /// Reading takes long, but the server answers.
     Alive,
     /// The server does not answer.
-    Silence(String),
+    NoAnswer(String),
     /// The server refuses.
     Refused(String),
 }
@@ -100,7 +100,7 @@ pub(super) struct Read {
 
 /// Failure to read, since a point in time.
 #[derive(Debug, Clone)]
-pub(super) struct Trouble {
+pub(super) struct ReadFailure {
     pub(super) since: Now,
     /// The server answers, but refuses.
     pub(super) refused: bool,
@@ -109,7 +109,7 @@ pub(super) struct Trouble {
 
 /// A message that disappears after some time.
 #[derive(Debug, Clone)]
-pub(super) struct Said {
+pub(super) struct Message {
     pub(super) text: String,
     pub(super) bad: bool,
     until: Duration,
@@ -136,7 +136,7 @@ pub(super) struct Queue {
 #[derive(Debug, Clone)]
 pub(super) struct Setting {
     /// Server and path shown in the first line.
-    pub(super) place: String,
+    pub(super) title: String,
     pub(super) read_only: bool,
     pub(super) zone: TimeZone,
 }
@@ -154,12 +154,12 @@ pub(super) struct Model {
     pub(super) editing: Option<String>,
     pub(super) cursor: Cursor,
     pub(super) queue: Option<Queue>,
-    pub(super) question: Option<Question>,
+    pub(super) confirmation: Option<Confirmation>,
     pub(super) help: bool,
-    pub(super) said: Option<Said>,
-    pub(super) trouble: Option<Trouble>,
+    pub(super) message: Option<Message>,
+    pub(super) failure: Option<ReadFailure>,
     /// Time of the last answer of the server.
-    heard: Now,
+    last_answer: Now,
     /// Last read of the list; `None` before the first one.
     read: Option<Read>,
     pub(super) now: Now,
@@ -180,11 +180,11 @@ impl Model {
             editing: None,
             cursor: Cursor::default(),
             queue: None,
-            question: None,
+            confirmation: None,
             help: false,
-            said: None,
-            trouble: None,
-            heard: now,
+            message: None,
+            failure: None,
+            last_answer: now,
             read: None,
             now,
             width: 80,
@@ -197,8 +197,8 @@ impl Model {
     /// Sets the time, and removes a message that has expired.
     pub(super) fn tick(&mut self, now: Now) {
         self.now = now;
-        if self.said.as_ref().is_some_and(|said| said.until <= now.running) {
-            self.said = None;
+        if self.message.as_ref().is_some_and(|message| message.until <= now.running) {
+            self.message = None;
         }
     }
 
@@ -208,7 +208,7 @@ impl Model {
         self.scroll();
     }
 
-    pub(super) fn too_small(&self) -> bool {
+    pub(super) fn is_too_small(&self) -> bool {
         self.width < MIN_WIDTH || self.height < MIN_HEIGHT
     }
 
@@ -222,7 +222,7 @@ impl Model {
 
     /// Returns the time at which ages are computed. While reading fails, ages stay as they were at the last read.
     pub(super) fn as_of(&self) -> u64 {
-        match (&self.trouble, self.read()) {
+        match (&self.failure, self.read()) {
             (Some(_), Some(read)) => read.at.unix_ms,
             _ => self.now.unix_ms,
         }
@@ -234,29 +234,29 @@ impl Model {
     }
 
     /// Handles the result of a read.
-    pub(super) fn hear(&mut self, news: News) {
-        let (why, refused) = match &news {
-            News::Silence(why) => (Some(why), false),
-            News::Refused(why) => (Some(why), true),
+    pub(super) fn handle_read(&mut self, result: ReadResult) {
+        let (why, refused) = match &result {
+            ReadResult::NoAnswer(why) => (Some(why), false),
+            ReadResult::Refused(why) => (Some(why), true),
             _ => (None, false),
         };
-        let before = self.trouble.take();
+        let before = self.failure.take();
         match why {
             Some(why) => {
-                let since = before.map_or(self.heard, |before| before.since);
-                self.trouble = Some(Trouble { since, refused, why: why.clone() });
+                let since = before.map_or(self.last_answer, |before| before.since);
+                self.failure = Some(ReadFailure { since, refused, why: why.clone() });
             }
-            None => self.heard = self.now,
+            None => self.last_answer = self.now,
         }
-        match news {
-            News::Locks(locks, pace) => {
+        match result {
+            ReadResult::Locks(locks, pace) => {
                 self.held = locks.iter().filter(|lock| lock.is_held()).count();
                 self.waiting = locks.iter().map(|lock| lock.waiting).sum();
                 self.locks = locks;
                 self.read = Some(Read { at: self.now, pace });
                 self.arrange();
             }
-            News::Queue(lock, pace) => {
+            ReadResult::Queue(lock, pace) => {
                 // The result may come after the user has left the queue.
                 let Some(queue) = self.queue.as_mut().filter(|queue| queue.lock.path == lock.path) else {
                     return;
@@ -265,37 +265,40 @@ impl Model {
                 queue.read = Some(Read { at: self.now, pace });
                 let Queue { lock, cursor, .. } = queue;
                 let count = lock.holders.len() + lock.waiters.len();
-                let place = cursor.on.as_ref().and_then(|on| lock.queue().position(|who| who.node == *on));
+                let place = cursor
+                    .on
+                    .as_ref()
+                    .and_then(|on| lock.queue().position(|contender| contender.node == *on));
                 cursor.follow(place, count);
                 self.scroll();
             }
-            News::Alive | News::Silence(_) | News::Refused(_) => {}
+            ReadResult::Alive | ReadResult::NoAnswer(_) | ReadResult::Refused(_) => {}
         }
     }
 
     /// Shows the result of an action.
     pub(super) fn done(&mut self, outcome: Result<String, String>) {
         match outcome {
-            Ok(text) => self.say(text),
-            Err(text) => self.warn(text),
+            Ok(text) => self.show_message(text),
+            Err(text) => self.show_warning(text),
         }
     }
 
     /// Handles a key.
-    pub(super) fn key(&mut self, key: Key) -> Option<Wish> {
+    pub(super) fn key(&mut self, key: Key) -> Option<Command> {
         match key {
-            Key::Interrupt => return Some(Wish::Quit),
-            Key::Stop => return Some(Wish::Stop),
-            Key::Redraw => return Some(Wish::Redraw),
+            Key::Interrupt => return Some(Command::Quit),
+            Key::Stop => return Some(Command::Stop),
+            Key::Redraw => return Some(Command::Redraw),
             _ => {}
         }
-        if self.too_small() {
+        if self.is_too_small() {
             // Other keys do nothing while the screen does not show their effect.
-            return (key == Key::Char('q')).then_some(Wish::Quit);
+            return (key == Key::Char('q')).then_some(Command::Quit);
         }
-        if let Some(question) = &mut self.question {
-            let answer = question.key(key);
-            return self.answered(answer);
+        if let Some(confirmation) = &mut self.confirmation {
+            let answer = confirmation.key(key);
+            return self.handle_answer(answer);
         }
         if self.help {
             self.help = false;
@@ -305,13 +308,13 @@ impl Model {
             self.edit(key);
             return None;
         }
-        self.said = None;
+        self.message = None;
         match key {
-            Key::Char('q') => return Some(Wish::Quit),
+            Key::Char('q') => return Some(Command::Quit),
             Key::Char('?' | 'h') => self.help = true,
             Key::Char('r') => self.ask(AdminAction::Revoke),
             Key::Char('b') => self.ask(AdminAction::Break),
-            Key::Char(' ') => return Some(Wish::Read),
+            Key::Char(' ') => return Some(Command::Read),
             Key::Up | Key::Char('k') => self.step(|at, _| at.saturating_sub(1)),
             Key::Down | Key::Char('j') => self.step(|at, _| at.saturating_add(1)),
             Key::PageUp => self.step(usize::saturating_sub),
@@ -347,7 +350,7 @@ impl Model {
     }
 
     /// Returns the number of visible rows.
-    pub(super) fn room(&self) -> usize {
+    pub(super) fn visible_rows(&self) -> usize {
         let around = if self.queue.is_some() { AROUND_QUEUE } else { AROUND_LOCKS };
         usize::from(self.height.saturating_sub(around)).max(1)
     }
@@ -397,16 +400,16 @@ impl Model {
 
     /// Moves the cursor. `to` maps the index of the selected row and the length of a page to the new index.
     fn step(&mut self, to: impl Fn(usize, usize) -> usize) {
-        let room = self.room();
+        let visible_rows = self.visible_rows();
         match &mut self.queue {
             Some(Queue { lock, cursor, .. }) => {
                 let count = lock.holders.len() + lock.waiters.len();
-                cursor.at = to(cursor.at, room).min(count.saturating_sub(1));
-                cursor.on = lock.at(cursor.at).map(|who| who.node.clone());
+                cursor.at = to(cursor.at, visible_rows).min(count.saturating_sub(1));
+                cursor.on = lock.at(cursor.at).map(|contender| contender.node.clone());
             }
             None => {
                 let cursor = &mut self.cursor;
-                cursor.at = to(cursor.at, room).min(self.rows.len().saturating_sub(1));
+                cursor.at = to(cursor.at, visible_rows).min(self.rows.len().saturating_sub(1));
                 let lock = self.rows.get(cursor.at).and_then(|place| self.locks.get(*place));
                 // On the first row the cursor stays there, even if another lock becomes the first.
                 cursor.on = if cursor.at == 0 { None } else { lock.map(|lock| lock.path.clone()) };
@@ -416,86 +419,89 @@ impl Model {
     }
 
     fn scroll(&mut self) {
-        let room = self.room();
+        let visible_rows = self.visible_rows();
         match &mut self.queue {
-            Some(Queue { lock, cursor, .. }) => cursor.scroll(room, lock.holders.len() + lock.waiters.len()),
-            None => self.cursor.scroll(room, self.rows.len()),
+            Some(Queue { lock, cursor, .. }) => {
+                cursor.scroll(visible_rows, lock.holders.len() + lock.waiters.len())
+            }
+            None => self.cursor.scroll(visible_rows, self.rows.len()),
         }
     }
 
     fn ask(&mut self, action: AdminAction) {
         if self.setting.read_only {
-            return self.warn("this is --read-only: nothing is done to locks".to_owned());
+            return self.show_warning("--read-only is set: revoke and break are disabled".to_owned());
         }
         let Some(lock) = self.lock() else { return };
-        let chosen = match &self.queue {
+        let selected = match &self.queue {
             Some(queue) => lock.at(queue.cursor.at),
             None if lock.holders.len() > 1 => {
                 let count = lock.holders.len();
-                return self.say(format!("{count} hold {}: press enter, and choose one of them", lock.name));
+                return self.show_message(format!("{count} hold {}: press enter and select one", lock.name));
             }
             None => lock.holders.first(),
         };
-        let Some(who) = chosen else {
-            return self.say(format!("{} is free: there is nobody to ask", lock.name));
+        let Some(contender) = selected else {
+            return self.show_message(format!("{} is free: it has no holder", lock.name));
         };
-        let Some(token) = &who.token else {
-            return self.warn(format!("{} cannot be read, and so has no token to go by", who.node));
+        let Some(token) = &contender.token else {
+            return self
+                .show_warning(format!("znode {} cannot be read, so its token is unknown", contender.node));
         };
         let request =
             ActionRequest { action, path: lock.path.clone(), name: lock.name.clone(), token: token.clone() };
-        self.question = Some(Question {
+        self.confirmation = Some(Confirmation {
             request,
-            words: who.words.clone(),
-            holds: lock.holders.iter().any(|holder| holder.node == who.node),
-            since_ms: who.since_ms,
+            description: contender.description.clone(),
+            holds: lock.holders.iter().any(|holder| holder.node == contender.node),
+            since_ms: contender.since_ms,
             typed: String::new(),
         });
     }
 
-    /// Returns whether the contender of the question was still there at the last read. A waiter may have become a
+    /// Returns whether the contender of the confirmation was still there at the last read. A waiter may have become a
     /// holder, but a holder must still hold.
-    pub(super) fn still_there(&self, question: &Question) -> bool {
-        let Question { request, holds, .. } = question;
+    pub(super) fn is_still_queued(&self, confirmation: &Confirmation) -> bool {
+        let Confirmation { request, holds, .. } = confirmation;
         let lock = match &self.queue {
             Some(queue) => Some(&queue.lock),
             None => self.locks.iter().find(|lock| lock.path == request.path),
         };
-        let has = |who: &Person| who.token.as_ref() == Some(&request.token);
+        let has = |contender: &Contender| contender.token.as_ref() == Some(&request.token);
         lock.is_some_and(|lock| {
             lock.holders.iter().any(has)
                 || !holds && (lock.waiters.iter().any(has) || lock.waiters.len() < lock.waiting)
         })
     }
 
-    fn answered(&mut self, answer: Answer) -> Option<Wish> {
-        if answer == Answer::Open {
+    fn handle_answer(&mut self, answer: Answer) -> Option<Command> {
+        if answer == Answer::Pending {
             return None;
         }
-        let request = self.question.take()?.request;
+        let request = self.confirmation.take()?.request;
         match (answer, request.action) {
             (Answer::Yes, action) => {
                 let doing = if action == AdminAction::Revoke { "asking" } else { "breaking" };
-                self.say(format!("{}: {doing} {} …", request.name, request.token));
-                Some(Wish::Do(request))
+                self.show_message(format!("{}: {doing} {} …", request.name, request.token));
+                Some(Command::Do(request))
             }
             (_, AdminAction::Revoke) => {
-                self.say(format!("{}: nobody was asked", request.name));
+                self.show_message(format!("{}: cancelled, no request sent", request.name));
                 None
             }
             (_, AdminAction::Break) => {
-                self.say(format!("{}: nothing was broken", request.name));
+                self.show_message(format!("{}: cancelled, nothing was broken", request.name));
                 None
             }
         }
     }
 
-    pub(super) fn say(&mut self, text: String) {
-        self.said = Some(Said { text, bad: false, until: self.now.running + MESSAGE_TIME });
+    pub(super) fn show_message(&mut self, text: String) {
+        self.message = Some(Message { text, bad: false, until: self.now.running + MESSAGE_TIME });
     }
 
-    pub(super) fn warn(&mut self, text: String) {
-        self.said = Some(Said { text, bad: true, until: self.now.running + MESSAGE_TIME });
+    pub(super) fn show_warning(&mut self, text: String) {
+        self.message = Some(Message { text, bad: true, until: self.now.running + MESSAGE_TIME });
     }
 }
 
@@ -508,10 +514,10 @@ impl Cursor {
         self.at = place.unwrap_or(self.at).min(count.saturating_sub(1));
     }
 
-    fn scroll(&mut self, room: usize, count: usize) {
-        self.first = self.first.min(count.saturating_sub(room)).min(self.at);
-        if self.at >= self.first + room {
-            self.first = self.at + 1 - room;
+    fn scroll(&mut self, visible_rows: usize, count: usize) {
+        self.first = self.first.min(count.saturating_sub(visible_rows)).min(self.at);
+        if self.at >= self.first + visible_rows {
+            self.first = self.at + 1 - visible_rows;
         }
     }
 }

@@ -1,4 +1,4 @@
-use super::super::samples::{NOON, at, lock, model, pace, person, setting, token};
+use super::super::samples::{START_MS, at, contender, lock, model, pace, setting, token};
 use super::*;
 
 fn keys(model: &mut Model, text: &str) {
@@ -11,12 +11,12 @@ fn names(model: &Model) -> Vec<&str> {
     model.rows.iter().map(|place| model.locks[*place].name.as_str()).collect()
 }
 
-fn chosen(model: &Model) -> &str {
+fn selected(model: &Model) -> &str {
     model.lock().map_or("", |lock| lock.name.as_str())
 }
 
-fn said(model: &Model) -> &str {
-    model.said.as_ref().map_or("", |said| said.text.as_str())
+fn message(model: &Model) -> &str {
+    model.message.as_ref().map_or("", |message| message.text.as_str())
 }
 
 fn locks(count: usize) -> Vec<Lock> {
@@ -24,7 +24,7 @@ fn locks(count: usize) -> Vec<Lock> {
 }
 
 #[test]
-fn locks_are_ordered_by_keys_and_by_the_next_of_three() {
+fn keys_change_the_order() {
     let mut model = model();
     assert_eq!(names(&model), ["db/main", "nightly", "deploys", "reports"]);
     keys(&mut model, "2");
@@ -39,16 +39,19 @@ fn locks_are_ordered_by_keys_and_by_the_next_of_three() {
 fn the_cursor_stays_on_its_lock_when_rows_move() {
     let mut model = model();
     keys(&mut model, "j");
-    assert_eq!(chosen(&model), "nightly");
+    assert_eq!(selected(&model), "nightly");
     keys(&mut model, "2");
-    assert_eq!((chosen(&model), model.cursor.at), ("nightly", 0));
-    model.hear(News::Locks(vec![lock("a", &[person(1, 9), person(2, 9_000)]), lock("nightly", &[])], pace()));
-    assert_eq!((chosen(&model), model.cursor.at), ("nightly", 1));
+    assert_eq!((selected(&model), model.cursor.at), ("nightly", 0));
+    model.handle_read(ReadResult::Locks(
+        vec![lock("a", &[contender(1, 9), contender(2, 9_000)]), lock("nightly", &[])],
+        pace(),
+    ));
+    assert_eq!((selected(&model), model.cursor.at), ("nightly", 1));
     // The lock was deleted, and another lock is in its row.
-    model.hear(News::Locks(vec![lock("a", &[]), lock("b", &[]), lock("c", &[])], pace()));
-    assert_eq!((chosen(&model), model.cursor.at), ("b", 1));
-    model.hear(News::Locks(Vec::new(), pace()));
-    assert_eq!((chosen(&model), model.cursor.at), ("", 0));
+    model.handle_read(ReadResult::Locks(vec![lock("a", &[]), lock("b", &[]), lock("c", &[])], pace()));
+    assert_eq!((selected(&model), model.cursor.at), ("b", 1));
+    model.handle_read(ReadResult::Locks(Vec::new(), pace()));
+    assert_eq!((selected(&model), model.cursor.at), ("", 0));
     for key in [Key::Down, Key::End, Key::Enter, Key::Char('r'), Key::PageUp] {
         assert_eq!(model.key(key), None);
     }
@@ -58,24 +61,24 @@ fn the_cursor_stays_on_its_lock_when_rows_move() {
 fn at_the_very_top_the_cursor_stays_at_the_top() {
     let mut model = model();
     keys(&mut model, "jk3");
-    assert_eq!((chosen(&model), model.cursor.at), ("reports", 0));
+    assert_eq!((selected(&model), model.cursor.at), ("reports", 0));
 }
 
 #[test]
 fn pages_and_ends_keep_the_cursor_on_the_screen() {
     let mut model = Model::new(setting(), at(0));
-    model.hear(News::Locks(locks(100), pace()));
-    let room = model.room();
-    assert_eq!(room, 18);
+    model.handle_read(ReadResult::Locks(locks(100), pace()));
+    let visible_rows = model.visible_rows();
+    assert_eq!(visible_rows, 18);
     for (key, at, first) in [
-        (Key::PageDown, room, 1),
-        (Key::PageDown, 2 * room, room + 1),
-        (Key::Up, 2 * room - 1, room + 1),
-        (Key::End, 99, 100 - room),
-        (Key::PageUp, 99 - room, 99 - room),
+        (Key::PageDown, visible_rows, 1),
+        (Key::PageDown, 2 * visible_rows, visible_rows + 1),
+        (Key::Up, 2 * visible_rows - 1, visible_rows + 1),
+        (Key::End, 99, 100 - visible_rows),
+        (Key::PageUp, 99 - visible_rows, 99 - visible_rows),
         (Key::Home, 0, 0),
         (Key::PageUp, 0, 0),
-        (Key::Char('G'), 99, 100 - room),
+        (Key::Char('G'), 99, 100 - visible_rows),
     ] {
         assert_eq!(model.key(key), None);
         assert_eq!((model.cursor.at, model.cursor.first), (at, first), "{key:?}");
@@ -120,15 +123,15 @@ fn the_queue_of_a_lock_is_opened_read_and_left() {
     let on = |model: &Model| model.queue.as_ref().expect("it is open").cursor.at;
     assert_eq!(on(&model), 2);
     // The holder has left. The cursor follows the selected waiter to index 1.
-    let news = News::Queue(Box::new(lock("db/main", &[person(2, 60), person(3, 5)])), pace());
-    model.hear(news);
+    let result = ReadResult::Queue(Box::new(lock("db/main", &[contender(2, 60), contender(3, 5)])), pace());
+    model.handle_read(result);
     assert_eq!(on(&model), 1);
     // A late read of another queue is ignored.
-    model.hear(News::Queue(Box::new(lock("nightly", &[])), pace()));
+    model.handle_read(ReadResult::Queue(Box::new(lock("nightly", &[])), pace()));
     assert_eq!(model.lock().map(|lock| lock.waiting), Some(1));
     assert_eq!(model.key(Key::Esc), None);
     assert_eq!(model.subject(), Subject::All);
-    assert_eq!(model.key(Key::Char('q')), Some(Wish::Quit));
+    assert_eq!(model.key(Key::Char('q')), Some(Command::Quit));
 }
 
 #[test]
@@ -143,15 +146,15 @@ fn a_holder_is_asked_only_after_a_yes() {
     for no in [Key::Char('n'), Key::Enter, Key::Esc, Key::Char('q'), Key::Down] {
         keys(&mut model, "r");
         assert_eq!(model.key(no), None);
-        assert!(said(&model).contains("nobody was asked"), "{:?}", model.said);
+        assert!(message(&model).contains("no request sent"), "{:?}", model.message);
     }
     keys(&mut model, "r");
-    assert_eq!(model.key(Key::Char('y')), Some(Wish::Do(request)));
-    assert!(model.question.is_none());
+    assert_eq!(model.key(Key::Char('y')), Some(Command::Do(request)));
+    assert!(model.confirmation.is_none());
     model.done(Ok("db/main: asked it".to_owned()));
-    assert!(said(&model).contains("asked it"));
+    assert!(message(&model).contains("asked it"));
     model.done(Err("it is not there".to_owned()));
-    assert!(model.said.as_ref().is_some_and(|said| said.bad && said.text == "it is not there"));
+    assert!(model.message.as_ref().is_some_and(|message| message.bad && message.text == "it is not there"));
 }
 
 #[test]
@@ -161,50 +164,58 @@ fn a_lock_is_broken_only_by_the_whole_word() {
         keys(&mut model, "b");
         keys(&mut model, wrong);
         assert_eq!(model.key(Key::Enter), None);
-        assert!(said(&model).contains("nothing was broken"), "{wrong}");
+        assert!(message(&model).contains("nothing was broken"), "{wrong}");
     }
     keys(&mut model, "b");
     keys(&mut model, "brek");
     assert_eq!(model.key(Key::Backspace), None);
-    // A read in between does not change the contender of the question.
-    model.hear(News::Locks(vec![lock("db/main", &[person(2, 60)])], pace()));
-    assert!(!model.still_there(&model.question.clone().expect("it is open")));
+    // A read in between does not change the contender of the confirmation.
+    model.handle_read(ReadResult::Locks(vec![lock("db/main", &[contender(2, 60)])], pace()));
+    assert!(!model.is_still_queued(&model.confirmation.clone().expect("it is open")));
     keys(&mut model, "ak");
-    let Some(Wish::Do(request)) = model.key(Key::Enter) else { panic!("it was the word") };
+    let Some(Command::Do(request)) = model.key(Key::Enter) else { panic!("it was the word") };
     assert_eq!((request.action, request.token), (AdminAction::Break, token(1)));
-    assert_eq!(model.key(Key::Interrupt), Some(Wish::Quit));
+    assert_eq!(model.key(Key::Interrupt), Some(Command::Quit));
 }
 
 #[test]
-fn one_who_waits_is_broken_by_its_own_token() {
+fn waiter_is_broken_by_its_token() {
     let mut model = model();
     assert_eq!(model.key(Key::Enter), None);
     assert_eq!(model.key(Key::End), None);
     keys(&mut model, "b");
-    let question = model.question.clone().expect("it is open");
-    assert_eq!((&question.request.token, question.holds), (&token(3), false));
-    assert!(model.still_there(&question));
-    model.hear(News::Queue(Box::new(lock("db/main", &[person(1, 184)])), pace()));
-    assert!(!model.still_there(&question));
+    let confirmation = model.confirmation.clone().expect("it is open");
+    assert_eq!((&confirmation.request.token, confirmation.holds), (&token(3), false));
+    assert!(model.is_still_queued(&confirmation));
+    model.handle_read(ReadResult::Queue(Box::new(lock("db/main", &[contender(1, 184)])), pace()));
+    assert!(!model.is_still_queued(&confirmation));
 }
 
 #[test]
-fn nothing_is_asked_where_nobody_is_meant() {
+fn action_needs_one_readable_contender() {
     let mut model = model();
     keys(&mut model, "jjb");
-    assert_eq!((chosen(&model), model.question.is_none()), ("deploys", true));
-    assert!(said(&model).contains("free"));
+    assert_eq!((selected(&model), model.confirmation.is_none()), ("deploys", true));
+    assert!(message(&model).contains("free"));
     // With several holders, the user must select one. An unreadable contender has no token.
-    let mut shared = lock("db/main", &[person(1, 9)]);
-    shared.holders.push(Person { token: None, ..person(2, 8) });
-    model.hear(News::Locks(vec![shared], pace()));
+    let mut shared = lock("db/main", &[contender(1, 9)]);
+    shared.holders.push(Contender { token: None, ..contender(2, 8) });
+    model.handle_read(ReadResult::Locks(vec![shared], pace()));
     keys(&mut model, "gr");
-    assert!(model.question.is_none() && said(&model).contains("2 hold db/main"), "{:?}", model.said);
+    assert!(
+        model.confirmation.is_none() && message(&model).contains("2 hold db/main"),
+        "{:?}",
+        model.message
+    );
     assert_eq!(model.key(Key::Enter), None);
     keys(&mut model, "jr");
-    assert!(model.question.is_none() && said(&model).contains("cannot be read"), "{:?}", model.said);
+    assert!(
+        model.confirmation.is_none() && message(&model).contains("cannot be read"),
+        "{:?}",
+        model.message
+    );
     keys(&mut model, "kr");
-    assert!(model.question.is_some());
+    assert!(model.confirmation.is_some());
 }
 
 #[test]
@@ -213,59 +224,59 @@ fn read_only_does_nothing_to_locks() {
     model.setting.read_only = true;
     for key in ["r", "b"] {
         keys(&mut model, key);
-        assert!(model.question.is_none() && said(&model).contains("--read-only"));
+        assert!(model.confirmation.is_none() && message(&model).contains("--read-only"));
     }
 }
 
 #[test]
-fn silence_is_told_since_the_last_answer_and_ends_by_itself() {
+fn outage_counts_from_last_answer() {
     let mut model = model();
     model.tick(at(12));
-    model.hear(News::Alive);
+    model.handle_read(ReadResult::Alive);
     model.tick(at(20));
-    model.hear(News::Silence("no answer".to_owned()));
+    model.handle_read(ReadResult::NoAnswer("no answer".to_owned()));
     model.tick(at(30));
-    model.hear(News::Refused("no credentials".to_owned()));
-    let trouble = model.trouble.clone().expect("nobody answers");
-    assert_eq!((trouble.since.unix_ms, trouble.why.as_str()), (at(12).unix_ms, "no credentials"));
-    assert!(trouble.refused);
+    model.handle_read(ReadResult::Refused("no credentials".to_owned()));
+    let failure = model.failure.clone().expect("there is no answer");
+    assert_eq!((failure.since.unix_ms, failure.why.as_str()), (at(12).unix_ms, "no credentials"));
+    assert!(failure.refused);
     // Ages stay as they were at the last read.
-    assert_eq!(model.as_of(), NOON + 2000);
-    model.hear(News::Locks(locks(1), pace()));
-    assert!(model.trouble.is_none());
-    assert_eq!(model.as_of(), NOON + 30_000);
+    assert_eq!(model.as_of(), START_MS + 2000);
+    model.handle_read(ReadResult::Locks(locks(1), pace()));
+    assert!(model.failure.is_none());
+    assert_eq!(model.as_of(), START_MS + 30_000);
 }
 
 #[test]
-fn what_was_said_goes_with_time_or_with_the_next_key() {
+fn message_expires_or_ends_with_next_key() {
     let mut model = model();
-    model.say("done".to_owned());
+    model.show_message("done".to_owned());
     model.tick(at(31));
-    assert_eq!(said(&model), "done");
+    assert_eq!(message(&model), "done");
     model.tick(at(32));
-    assert_eq!(said(&model), "");
-    model.say("done".to_owned());
+    assert_eq!(message(&model), "");
+    model.show_message("done".to_owned());
     keys(&mut model, "j");
-    assert_eq!(said(&model), "");
+    assert_eq!(message(&model), "");
 }
 
 #[test]
-fn nothing_is_done_that_cannot_be_seen() {
+fn small_screen_ignores_keys() {
     let mut model = model();
     model.resize(40, 5);
     keys(&mut model, "rby");
-    assert!(model.question.is_none());
-    assert_eq!(model.key(Key::Char('q')), Some(Wish::Quit));
+    assert!(model.confirmation.is_none());
+    assert_eq!(model.key(Key::Char('q')), Some(Command::Quit));
     model.resize(80, 24);
     keys(&mut model, "r");
     model.resize(40, 5);
     assert_eq!(model.key(Key::Char('y')), None);
     model.resize(80, 24);
-    assert!(model.question.is_some());
+    assert!(model.confirmation.is_some());
 }
 
 #[test]
-fn help_is_closed_by_any_key_that_then_does_nothing_else() {
+fn any_key_only_closes_help() {
     let mut model = model();
     keys(&mut model, "?");
     assert!(model.help);
@@ -297,16 +308,16 @@ fn keys_are_safe_in_any_order() {
         let pick = usize::try_from(state >> 33).expect("31 bits");
         model.key(all[pick % all.len()]);
         match pick % 97 {
-            0 => model.hear(News::Locks(locks(pick % 50), pace())),
+            0 => model.handle_read(ReadResult::Locks(locks(pick % 50), pace())),
             1 => model.resize(
                 u16::try_from(pick % 120).expect("is small"),
                 u16::try_from(pick % 40).expect("is small"),
             ),
-            2 => model.hear(News::Silence("no answer".to_owned())),
+            2 => model.handle_read(ReadResult::NoAnswer("no answer".to_owned())),
             3 => {
                 if let Subject::One(path) = model.subject() {
-                    let lock = lock(path.trim_start_matches("/locks/"), &vec![person(1, 1); pick % 30]);
-                    model.hear(News::Queue(Box::new(lock), pace()));
+                    let lock = lock(path.trim_start_matches("/locks/"), &vec![contender(1, 1); pick % 30]);
+                    model.handle_read(ReadResult::Queue(Box::new(lock), pace()));
                 }
             }
             _ => {}
@@ -317,6 +328,6 @@ fn keys_are_safe_in_any_order() {
             None => (&model.cursor, model.rows.len()),
         };
         assert!(cursor.at == 0 || cursor.at < count);
-        assert!(cursor.first <= cursor.at && cursor.at < cursor.first + model.room());
+        assert!(cursor.first <= cursor.at && cursor.at < cursor.first + model.visible_rows());
     }
 }

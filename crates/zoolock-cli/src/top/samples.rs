@@ -4,14 +4,14 @@ use std::time::Duration;
 
 use jiff::tz::TimeZone;
 
-use super::lock::{Lock, Person};
-use super::model::{Model, News, Now, Pace, Setting};
+use super::lock::{Contender, Lock};
+use super::model::{Model, Now, Pace, ReadResult, Setting};
 
 /// 2026-01-02 03:04:05 in UTC.
-pub(super) const NOON: u64 = 1_767_323_045_000;
+pub(super) const START_MS: u64 = 1_767_323_045_000;
 
 pub(super) fn at(seconds: u64) -> Now {
-    Now { running: Duration::from_secs(seconds), unix_ms: NOON + seconds * 1000 }
+    Now { running: Duration::from_secs(seconds), unix_ms: START_MS + seconds * 1000 }
 }
 
 pub(super) fn token(number: u32) -> String {
@@ -19,15 +19,15 @@ pub(super) fn token(number: u32) -> String {
 }
 
 /// Creates a contender that arrived `ago` seconds before the start of the tests.
-pub(super) fn person(number: u32, ago: u64) -> Person {
+pub(super) fn contender(number: u32, ago: u64) -> Contender {
     let (host, program) = (format!("web{number}"), "backup.sh".to_owned());
-    Person {
+    Contender {
         node: format!("_c_{number}-lock-{number:010}"),
         token: Some(token(number)),
-        asked: false,
-        since_ms: Some(NOON - ago * 1000),
-        role: "alone".to_owned(),
-        words: format!("{host} pid {} ({program})", 4000 + number),
+        revoked: false,
+        since_ms: Some(START_MS - ago * 1000),
+        role: "exclusive".to_owned(),
+        description: format!("{host} pid {} ({program})", 4000 + number),
         host: Some(host),
         pid: Some(4000 + number),
         program: Some(program),
@@ -36,8 +36,8 @@ pub(super) fn person(number: u32, ago: u64) -> Person {
 }
 
 /// Creates a lock that the first contender holds and the others wait for.
-pub(super) fn lock(name: &str, people: &[Person]) -> Lock {
-    let (holders, waiters) = people.split_at(people.len().min(1));
+pub(super) fn lock(name: &str, contenders: &[Contender]) -> Lock {
+    let (holders, waiters) = contenders.split_at(contenders.len().min(1));
     Lock {
         path: format!("/locks/{name}"),
         name: name.to_owned(),
@@ -50,7 +50,7 @@ pub(super) fn lock(name: &str, people: &[Person]) -> Lock {
 }
 
 pub(super) fn setting() -> Setting {
-    Setting { place: "zk1:2181 · /locks".to_owned(), read_only: false, zone: TimeZone::UTC }
+    Setting { title: "zk1:2181 · /locks".to_owned(), read_only: false, zone: TimeZone::UTC }
 }
 
 pub(super) fn pace() -> Pace {
@@ -62,14 +62,14 @@ pub(super) fn model() -> Model {
     let mut model = Model::new(setting(), at(0));
     model.tick(at(2));
     let mut locks = vec![
-        lock("db/main", &[person(1, 184), person(2, 60), person(3, 5)]),
+        lock("db/main", &[contender(1, 184), contender(2, 60), contender(3, 5)]),
         lock("deploys", &[]),
-        lock("nightly", &[person(4, 7205), person(5, 7000)]),
-        lock("reports", &[person(6, 1)]),
+        lock("nightly", &[contender(4, 7205), contender(5, 7000)]),
+        lock("reports", &[contender(6, 1)]),
     ];
     for (lock, rate) in locks.iter_mut().zip([Some(0.25), None, Some(0.0), Some(12.5)]) {
         lock.rate = rate;
     }
-    model.hear(News::Locks(locks, pace()));
+    model.handle_read(ReadResult::Locks(locks, pace()));
     model
 }

@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use unicode_width::UnicodeWidthChar;
 
-use crate::base::talk::printable;
+use crate::base::reporter::printable;
 
 /// Maximum number of combining marks on a letter: enough for any script, too few to reach other lines.
 const MARKS: usize = 2;
@@ -161,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn what_would_move_the_cursor_is_escaped() {
+    fn control_characters_are_escaped() {
         for text in ["\x1b[2J", "\u{9b}2J", "\u{202e}", "\r", "\t", "\u{200b}", "\x7f"] {
             let shown = fit(text, 40);
             assert!(shown.starts_with('\\') && shown.chars().all(|c| c.is_ascii_graphic()), "{shown:?}");

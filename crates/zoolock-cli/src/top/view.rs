@@ -8,10 +8,10 @@ use ratatui::layout::Rect;
 use ratatui::style::{Color, Modifier, Style};
 use ratatui::widgets::{Block, Clear, Widget};
 
-use super::lock::{Lock, Person};
+use super::confirmation::{BREAK_WORD, Confirmation};
+use super::lock::{Contender, Lock};
 use super::model::{MIN_HEIGHT, MIN_WIDTH, Model, Queue, Read};
 use super::order::Order;
-use super::question::{Question, WORD};
 use super::text::{age, fit, fit_end, rate, width, wrap};
 use crate::base::duration::humane;
 use crate::verbs::operate::AdminAction;
@@ -23,9 +23,9 @@ const FIXED: usize = 34;
 pub(super) fn draw(frame: &mut Frame<'_>, model: &Model, color: bool) {
     let area = frame.area();
     let mut screen = Screen { buffer: frame.buffer_mut(), area, color };
-    if model.too_small() {
-        let asked = format!("terminal too small: {}×{}", area.width, area.height);
-        screen.line(0, &asked, Style::new());
+    if model.is_too_small() {
+        let text = format!("terminal too small: {}×{}", area.width, area.height);
+        screen.line(0, &text, Style::new());
         screen.line(1, &format!("needs {MIN_WIDTH}×{MIN_HEIGHT}; q quits"), Style::new());
         return;
     }
@@ -35,8 +35,8 @@ pub(super) fn draw(frame: &mut Frame<'_>, model: &Model, color: bool) {
         None => screen.locks(model),
     }
     screen.foot(model);
-    match &model.question {
-        Some(question) => screen.question(model, question),
+    match &model.confirmation {
+        Some(confirmation) => screen.confirmation(model, confirmation),
         None if model.help => screen.help(model.setting.read_only),
         None => {}
     }
@@ -90,17 +90,17 @@ impl Screen<'_> {
     fn head(&mut self, model: &Model) {
         let clock = clock(model.now.unix_ms, &model.setting.zone);
         let columns = self.columns() - clock.len() - 1;
-        self.put(0, 0, columns, &format!("zoolock top · {}", model.setting.place), BOLD);
+        self.put(0, 0, columns, &format!("zoolock top · {}", model.setting.title), BOLD);
         self.put_right(columns + 1, 0, clock.len(), &clock, Style::new());
         let zone = &model.setting.zone;
-        if let Some(trouble) = &model.trouble {
-            let gone = model.now.running.saturating_sub(trouble.since.running);
-            let what = if trouble.refused { "not read" } else { "disconnected" };
+        if let Some(failure) = &model.failure {
+            let gone = model.now.running.saturating_sub(failure.since.running);
+            let what = if failure.refused { "not read" } else { "disconnected" };
             let text = format!(
                 "! {what} since {}, for {}: {}",
-                self::clock(trouble.since.unix_ms, zone),
+                self::clock(failure.since.unix_ms, zone),
                 age(u64::try_from(gone.as_millis()).unwrap_or(u64::MAX)),
-                trouble.why
+                failure.why
             );
             self.line(1, &text, self.bad());
             return;
@@ -123,9 +123,9 @@ impl Screen<'_> {
         let mut x = 0;
         let orders = ["1 waiters", "2 longest wait", "3 hand-overs/s"];
         for (order, name) in Order::ALL.into_iter().zip(orders) {
-            let chosen = order == model.order;
-            let name = if chosen { format!("[{name}]") } else { format!(" {name} ") };
-            let style = if chosen { BOLD } else { Style::new() };
+            let selected = order == model.order;
+            let name = if selected { format!("[{name}]") } else { format!(" {name} ") };
+            let style = if selected { BOLD } else { Style::new() };
             self.put(x, 2, name.len(), &name, style);
             x += name.len() + 1;
         }
@@ -141,7 +141,7 @@ impl Screen<'_> {
                 if model.locks.is_empty() { "no locks" } else { "no lock has this in its name or holder" };
             self.put(2, 4, self.columns() - 2, text, Style::new());
         }
-        let shown = model.rows.iter().enumerate().skip(model.cursor.first).take(model.room());
+        let shown = model.rows.iter().enumerate().skip(model.cursor.first).take(model.visible_rows());
         for (y, (index, place)) in (4..).zip(shown) {
             let lock = &model.locks[*place];
             let ago = |since: Option<u64>| {
@@ -149,12 +149,12 @@ impl Screen<'_> {
             };
             let holder = match lock.holders.as_slice() {
                 [] => lock.foreign.as_ref().map_or_else(|| "-".to_owned(), ToString::to_string),
-                [holder] => holder.words.clone(),
-                [holder, others @ ..] => format!("{} and {} more", holder.words, others.len()),
+                [holder] => holder.description.clone(),
+                [holder, others @ ..] => format!("{} and {} more", holder.description, others.len()),
             };
-            let chosen = index == model.cursor.at;
+            let selected = index == model.cursor.at;
             let cells: [&str; 7] = [
-                marks(lock, chosen),
+                marks(lock, selected),
                 &lock.name,
                 &lock.waiting.to_string(),
                 &ago(lock.longest_since()),
@@ -164,7 +164,7 @@ impl Screen<'_> {
             ];
             let style = if lock.clash.is_some() { self.bad() } else { Style::new() };
             columns.row(self, y, cells, style);
-            if chosen {
+            if selected {
                 self.invert(y);
             }
         }
@@ -179,7 +179,7 @@ impl Screen<'_> {
         if let Some(rate) = lock.rate {
             about.push_str(&format!(", {} hand-overs/s", self::rate(Some(rate))));
         }
-        about.push_str(&format!(", previous: {}", lock.previous));
+        about.push_str(&format!(", previous release: {}", lock.previous));
         let columns = self.columns();
         let path = fit_end(&lock.path, columns.saturating_sub(width(&about)).max(20));
         self.set(0, 2, columns, &path, BOLD);
@@ -193,66 +193,72 @@ impl Screen<'_> {
                 self.line(3, &text, self.bad());
             }
         }
-        let token = lock.queue().map(|who| short(who.token.as_deref()).len()).max().unwrap_or(0).clamp(5, 24);
+        let token = lock
+            .queue()
+            .map(|contender| short(contender.token.as_deref()).len())
+            .max()
+            .unwrap_or(0)
+            .clamp(5, 24);
         let place = QueueColumns { token };
-        place.row(self, 4, ["", "#", "SINCE", "TOKEN", "WHO"], BOLD);
+        place.row(self, 4, ["", "#", "SINCE", "TOKEN", "CONTENDER"], BOLD);
         let count = lock.holders.len() + lock.waiters.len();
         if count == 0 {
             let text = lock.foreign.as_ref().map_or_else(
-                || "free, and nobody waits".to_owned(),
+                || "free, no waiters".to_owned(),
                 |foreign| format!("{foreign}: its holders and waiters are not shown"),
             );
             self.put(2, 5, columns - 2, &text, Style::new());
         }
-        let shown = lock.queue().enumerate().skip(cursor.first).take(model.room());
-        for (y, (index, who)) in (5..).zip(shown) {
-            let number = match (index.checked_sub(lock.holders.len()), who.asked) {
+        let shown = lock.queue().enumerate().skip(cursor.first).take(model.visible_rows());
+        for (y, (index, contender)) in (5..).zip(shown) {
+            let number = match (index.checked_sub(lock.holders.len()), contender.revoked) {
                 // The holder was asked to release the lock.
                 (None, true) => "asked".to_owned(),
                 (None, false) => "holds".to_owned(),
-                (Some(turn), _) => (turn + 1).to_string(),
+                (Some(position), _) => (position + 1).to_string(),
             };
-            let since = who.since_ms.map_or("-".to_owned(), |since| age(model.as_of().saturating_sub(since)));
+            let since =
+                contender.since_ms.map_or("-".to_owned(), |since| age(model.as_of().saturating_sub(since)));
             let mark = if index == cursor.at { ">" } else { "" };
-            let cells: [&str; 5] = [mark, &number, &since, &short(who.token.as_deref()), &who.words];
+            let cells: [&str; 5] =
+                [mark, &number, &since, &short(contender.token.as_deref()), &contender.description];
             place.row(self, y, cells, Style::new());
             if index == cursor.at {
                 self.invert(y);
             }
         }
-        if let Some(who) = lock.at(cursor.at) {
-            self.details(model, lock, who);
+        if let Some(contender) = lock.at(cursor.at) {
+            self.details(model, lock, contender);
         }
     }
 
     /// Draws the details of a contender, in the five lines above the last two.
-    fn details(&mut self, model: &Model, lock: &Lock, who: &Person) {
+    fn details(&mut self, model: &Model, lock: &Lock, contender: &Contender) {
         let y = self.area.height - 7;
         let unread = lock.waiting.saturating_sub(lock.waiters.len());
-        let more =
-            if unread == 0 { String::new() } else { format!(" and {unread} more who wait, not read ") };
+        let more = if unread == 0 { String::new() } else { format!(" and {unread} more waiters, not read ") };
         let rule = "─".repeat(self.columns().saturating_sub(width(&more)));
         self.line(y, &format!("{rule}{more}"), Style::new());
         let or = |text: Option<&str>| text.unwrap_or("unknown").to_owned();
-        let pid = who.pid.map_or("unknown".to_owned(), |pid| pid.to_string());
-        let since = match who.since_ms {
+        let pid = contender.pid.map_or("unknown".to_owned(), |pid| pid.to_string());
+        let since = match contender.since_ms {
             Some(since) => moment(since, &model.setting.zone),
             None => "unknown".to_owned(),
         };
-        let asked = if who.asked { ", asked to let go" } else { "" };
+        let revoked = if contender.revoked { ", asked to release" } else { "" };
         let half = self.columns() / 2;
         let rows = [
-            (("host", or(who.host.as_deref())), ("as", format!("{}{asked}", who.role))),
-            (("program", format!("{}, pid {pid}", or(who.program.as_deref()))), ("since", since)),
+            (("host", or(contender.host.as_deref())), ("mode", format!("{}{revoked}", contender.role))),
+            (("program", format!("{}, pid {pid}", or(contender.program.as_deref()))), ("since", since)),
         ];
         for (y, ((left, this), (right, that))) in (y + 1..).zip(rows) {
             self.pair(0, y, half - 1, left, &this);
             self.pair(half, y, self.columns() - half, right, &that);
         }
-        self.pair(0, y + 3, self.columns(), "token", &or(who.token.as_deref()));
-        match &who.note {
+        self.pair(0, y + 3, self.columns(), "token", &or(contender.token.as_deref()));
+        match &contender.note {
             Some(note) => self.pair(0, y + 4, self.columns(), "note", note),
-            None => self.pair(0, y + 4, self.columns(), "node", &who.node),
+            None => self.pair(0, y + 4, self.columns(), "znode", &contender.node),
         }
     }
 
@@ -264,10 +270,10 @@ impl Screen<'_> {
     /// Draws the message and the keys.
     fn foot(&mut self, model: &Model) {
         let y = self.area.height - 2;
-        if let Some(said) = &model.said {
-            let (sign, style) = if said.bad { ("! ", self.bad()) } else { ("", Style::new()) };
+        if let Some(message) = &model.message {
+            let (sign, style) = if message.bad { ("! ", self.bad()) } else { ("", Style::new()) };
             // A long message covers lines above it until the next key.
-            let lines = wrap(&format!("{sign}{}", said.text), self.columns(), 3);
+            let lines = wrap(&format!("{sign}{}", message.text), self.columns(), 3);
             let blank = " ".repeat(self.columns());
             for (above, line) in (0..).zip(lines.iter().rev()) {
                 self.line(y - above, &blank, Style::reset());
@@ -276,7 +282,7 @@ impl Screen<'_> {
         }
         let actions = if model.setting.read_only { "" } else { "r revoke  b break  " };
         let keys = if model.editing.is_some() {
-            "type what to look for; enter keeps it, esc takes it back".to_owned()
+            "type a filter; enter keeps it, esc restores the old one".to_owned()
         } else if model.queue.is_some() {
             format!("esc back  {actions}space read now  ? help  q quit")
         } else {
@@ -287,32 +293,32 @@ impl Screen<'_> {
         self.line(y + 1, &keys, Style::new().add_modifier(Modifier::DIM));
     }
 
-    fn question(&mut self, model: &Model, question: &Question) {
-        let Question { request, words, holds, since_ms, typed } = question;
+    fn confirmation(&mut self, model: &Model, confirmation: &Confirmation) {
+        let Confirmation { request, description, holds, since_ms, typed } = confirmation;
         let since = since_ms.map_or("unknown".to_owned(), |since| age(model.as_of().saturating_sub(since)));
-        let asked = match (request.action, holds) {
-            (AdminAction::Revoke, true) => "Ask the holder to let go?",
-            (AdminAction::Revoke, false) => "Ask this waiter to go?",
-            (AdminAction::Break, true) => "Take the lock away from its holder?",
-            (AdminAction::Break, false) => "Take this waiter out of the queue?",
+        let question = match (request.action, holds) {
+            (AdminAction::Revoke, true) => "Ask the holder to release?",
+            (AdminAction::Revoke, false) => "Ask this waiter to give up?",
+            (AdminAction::Break, true) => "Remove the holder from the queue?",
+            (AdminAction::Break, false) => "Remove this waiter from the queue?",
         };
         let doing = if *holds { "held for" } else { "waits for" };
         let mut lines = vec![
-            (asked.to_owned(), BOLD),
+            (question.to_owned(), BOLD),
             (format!("lock   {}", request.path), Style::new()),
-            (format!("who    {words}"), Style::new()),
+            (format!("client {description}"), Style::new()),
             (format!("token  {}, {doing} {since}", request.token), Style::new()),
         ];
-        if !model.still_there(question) {
-            lines.push(("! it is not there any more: nothing would happen".to_owned(), self.bad()));
+        if !model.is_still_queued(confirmation) {
+            lines.push(("! it has left the queue: nothing would happen".to_owned(), self.bad()));
         } else if request.action == AdminAction::Break && *holds {
-            lines.push(("! it may go on for a moment as if it had the lock".to_owned(), self.bad()));
+            lines.push(("! it may continue for a moment as if it held the lock".to_owned(), self.bad()));
         } else {
             lines.push((String::new(), Style::new()));
         }
         lines.push(match request.action {
-            AdminAction::Revoke => ("y asks it, any other key does not".to_owned(), Style::new()),
-            AdminAction::Break => (format!("type {WORD} and enter, or esc: {typed}_"), Style::new()),
+            AdminAction::Revoke => ("y: ask it; any other key: cancel".to_owned(), Style::new()),
+            AdminAction::Break => (format!("type {BREAK_WORD} and enter, or esc: {typed}_"), Style::new()),
         });
         self.window(request.action.word(), &lines);
     }
@@ -321,20 +327,20 @@ impl Screen<'_> {
         let actions = if read_only {
             "r b          (not with --read-only)"
         } else {
-            "r b          ask the chosen one to let go; take the lock away from it"
+            "r b          revoke or break the selected holder or waiter"
         };
         let lines = [
             "↑ ↓ k j      one row        PgUp PgDn  one page    Home End g G  first, last",
-            "enter  esc   the queue of the chosen lock, and back",
+            "enter  esc   the queue of the selected lock, and back",
             "1 2 3  s     order by waiters, longest wait, hand-overs; s: the next of them",
             "/            only locks with this in name or holder; esc shows all again",
             actions,
             "space        read now       ^L  draw again        ^Z  stop        q ^C  quit",
             "",
-            "WAITING how many wait        LONGEST for how long the first of them has",
+            "WAITING number of waiters    LONGEST longest wait",
             "HELD    for how long         RATE/S  hand-overs a second, over ten seconds",
-            "! several may hold at once, the queue says why   ? some may not be read",
-            "Ages go by the clocks of those who queued. Any key closes this.",
+            "! several may hold at once, the queue says why   ? partly unreadable",
+            "Ages use the clocks of the contenders. Any key closes this.",
         ];
         self.window("help", &lines.map(|line| (line.to_owned(), Style::new())));
     }
@@ -360,8 +366,8 @@ impl Screen<'_> {
 const BOLD: Style = Style::new().add_modifier(Modifier::BOLD);
 
 /// Returns the marks of a row: selection, and problems of the lock.
-fn marks(lock: &Lock, chosen: bool) -> &'static str {
-    match (chosen, &lock.clash, lock.unread.is_empty()) {
+fn marks(lock: &Lock, selected: bool) -> &'static str {
+    match (selected, &lock.clash, lock.unread.is_empty()) {
         (true, Some(_), _) => ">!",
         (false, Some(_), _) => " !",
         (true, None, false) => ">?",
@@ -404,13 +410,13 @@ struct QueueColumns {
 
 impl QueueColumns {
     fn row(&self, screen: &mut Screen<'_>, y: u16, cells: [&str; 5], style: Style) {
-        let [mark, number, since, token, who] = cells;
+        let [mark, number, since, token, contender] = cells;
         screen.put(0, y, 1, mark, style);
         screen.put_right(2, y, 5, number, style);
         screen.put_right(8, y, 7, since, style);
         screen.put(17, y, self.token, token, style);
         let x = 17 + self.token + 2;
-        screen.put(x, y, screen.columns().saturating_sub(x), who, style);
+        screen.put(x, y, screen.columns().saturating_sub(x), contender, style);
     }
 }
 

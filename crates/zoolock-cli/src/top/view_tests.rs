@@ -3,9 +3,9 @@ use std::time::Duration;
 use ratatui::Terminal;
 use ratatui::backend::TestBackend;
 
-use super::super::lock::Person;
-use super::super::model::{Key, News};
-use super::super::samples::{at, lock, model, pace, person, setting, token};
+use super::super::lock::Contender;
+use super::super::model::{Key, ReadResult};
+use super::super::samples::{at, contender, lock, model, pace, setting, token};
 use super::*;
 
 /// Returns the screen as text, without blanks at the ends of lines.
@@ -75,19 +75,19 @@ enter queue  s order  / filter  r revoke  b break  ? help  q quit
 #[test]
 fn the_queue_of_a_lock() {
     let mut model = model();
-    let mut people = vec![person(1, 184), person(2, 60), person(3, 5)];
-    people[0].note = Some("database move, call Ann".to_owned());
-    people[0].asked = true;
-    let mut main = lock("db/main", &people);
+    let mut contenders = vec![contender(1, 184), contender(2, 60), contender(3, 5)];
+    contenders[0].note = Some("database move, call Ann".to_owned());
+    contenders[0].revoked = true;
+    let mut main = lock("db/main", &contenders);
     main.rate = Some(0.25);
     model.key(Key::Enter);
-    model.hear(News::Queue(Box::new(main), pace()));
+    model.handle_read(ReadResult::Queue(Box::new(main), pace()));
     same(&screen(&mut model, 80, 24), QUEUE);
     // A contender without a note shows its znode.
     model.key(Key::Down);
     let text = screen(&mut model, 80, 24);
     assert!(
-        text.contains("\nnode    _c_2-lock-0000000002\n") && text.contains("\n>     1   1m02s"),
+        text.contains("\nznode   _c_2-lock-0000000002\n") && text.contains("\n>     1   1m02s"),
         "{text}"
     );
 }
@@ -95,9 +95,9 @@ fn the_queue_of_a_lock() {
 const QUEUE: &str = "
 zoolock top · zk1:2181 · /locks                                         03:04:07
 read 03:04:07 in 12ms, every 1s
-/locks/db/main: 1 hold, 2 wait, 0.25 hand-overs/s, previous: clean
+/locks/db/main: 1 hold, 2 wait, 0.25 hand-overs/s, previous release: clean
 
-      #   SINCE  TOKEN      WHO
+      #   SINCE  TOKEN      CONTENDER
 > asked   3m06s  500000101  web1 pid 4001 (backup.sh)
       1   1m02s  500000102  web2 pid 4002 (backup.sh)
       2      7s  500000103  web3 pid 4003 (backup.sh)
@@ -111,7 +111,7 @@ read 03:04:07 in 12ms, every 1s
 
 
 ────────────────────────────────────────────────────────────────────────────────
-host    web1                            as      alone, asked to let go
+host    web1                            mode    exclusive, asked to release
 program backup.sh, pid 4001             since   2026-01-02 03:01:01
 token   00000000-0000000500000101-00000000
 note    database move, call Ann
@@ -120,7 +120,7 @@ esc back  r revoke  b break  space read now  ? help  q quit
 ";
 
 #[test]
-fn the_questions_name_the_lock_the_holder_and_the_token() {
+fn confirmations_name_lock_holder_and_token() {
     let mut model = model();
     keys(&mut model, "r");
     let text = screen(&mut model, 80, 24);
@@ -132,34 +132,34 @@ fn the_questions_name_the_lock_the_holder_and_the_token() {
     keys(&mut model, "nb");
     keys(&mut model, "bre");
     same(&window(&screen(&mut model, 80, 24)), BREAK);
-    model.hear(News::Locks(vec![lock("db/main", &[person(2, 60)])], pace()));
+    model.handle_read(ReadResult::Locks(vec![lock("db/main", &[contender(2, 60)])], pace()));
     let text = screen(&mut model, 80, 24);
-    assert!(text.contains("! it is not there any more") && text.contains(&token(1)), "{text}");
+    assert!(text.contains("! it has left the queue") && text.contains(&token(1)), "{text}");
 }
 
 const REVOKE: &str = "
-│ Ask the holder to let go?                                                    │
+│ Ask the holder to release?                                                   │
 │ lock   /locks/db/main                                                        │
-│ who    web1 pid 4001 (backup.sh)                                             │
+│ client web1 pid 4001 (backup.sh)                                             │
 │ token  00000000-0000000500000101-00000000, held for 3m06s                    │
 │                                                                              │
-│ y asks it, any other key does not                                            │
+│ y: ask it; any other key: cancel                                             │
 ";
 
 const BREAK: &str = "
-│ Take the lock away from its holder?                                          │
+│ Remove the holder from the queue?                                            │
 │ lock   /locks/db/main                                                        │
-│ who    web1 pid 4001 (backup.sh)                                             │
+│ client web1 pid 4001 (backup.sh)                                             │
 │ token  00000000-0000000500000101-00000000, held for 3m06s                    │
-│ ! it may go on for a moment as if it had the lock                            │
+│ ! it may continue for a moment as if it held the lock                        │
 │ type break and enter, or esc: bre_                                           │
 ";
 
 #[test]
-fn silence_is_said_in_words_and_ages_stand_still() {
+fn outage_is_shown_and_ages_freeze() {
     let mut model = model();
     model.tick(at(20));
-    model.hear(News::Silence("no answer".to_owned()));
+    model.handle_read(ReadResult::NoAnswer("no answer".to_owned()));
     model.tick(at(62));
     let text = screen(&mut model, 80, 24);
     assert_eq!(text.lines().nth(1), Some("! disconnected since 03:04:07, for 1m00s: no answer"));
@@ -167,11 +167,11 @@ fn silence_is_said_in_words_and_ages_stand_still() {
 }
 
 #[test]
-fn before_the_first_answer_nothing_is_claimed() {
+fn first_screen_shows_reading() {
     let mut model = Model::new(setting(), at(0));
     let text = screen(&mut model, 80, 24);
     assert!(text.contains("reading") && !text.contains("no locks"), "{text}");
-    model.hear(News::Locks(Vec::new(), pace()));
+    model.handle_read(ReadResult::Locks(Vec::new(), pace()));
     assert!(screen(&mut model, 80, 24).contains("no locks"));
 }
 
@@ -186,32 +186,32 @@ fn a_filter_is_shown_with_what_it_finds() {
 }
 
 #[test]
-fn signs_say_what_is_wrong_without_color() {
+fn problems_have_signs() {
     let mut model = model();
-    let mut clash = lock("a", &[person(1, 5), person(2, 5)]);
+    let mut clash = lock("a", &[contender(1, 5), contender(2, 5)]);
     clash.clash = Some("kazoo does not see zoolock; use --naming kazoo".to_owned());
-    let mut hidden = lock("b", &[person(3, 5)]);
+    let mut hidden = lock("b", &[contender(3, 5)]);
     hidden.unread = vec!["/locks/b/leases".to_owned()];
-    model.hear(News::Locks(vec![clash.clone(), hidden], pace()));
+    model.handle_read(ReadResult::Locks(vec![clash.clone(), hidden], pace()));
     let text = screen(&mut model, 80, 24);
     assert!(text.contains("\n>! a ") && text.contains("\n ? b "), "{text}");
     model.key(Key::Enter);
-    model.hear(News::Queue(Box::new(clash), pace()));
+    model.handle_read(ReadResult::Queue(Box::new(clash), pace()));
     assert!(screen(&mut model, 80, 24).contains("\n! kazoo does not see zoolock"));
 }
 
 #[test]
-fn what_others_wrote_stays_in_its_column() {
-    let evil = Person {
-        words: "夜間\x1b[2J\u{202e}\u{301}pid".to_owned(),
+fn foreign_text_stays_in_its_column() {
+    let evil = Contender {
+        description: "夜間\x1b[2J\u{202e}\u{301}pid".to_owned(),
         note: Some("\r\n\x1b]0;gone\x07 夜".to_owned()),
         host: Some("host\u{200f}\u{9b}31m".to_owned()),
-        ..person(1, 5)
+        ..contender(1, 5)
     };
     let mut model = model();
     let held = lock("夜/\x1b[31m\t\u{202e}x", std::slice::from_ref(&evil));
-    let plain = lock("plain", &[person(2, 5)]);
-    model.hear(News::Locks(vec![held.clone(), plain], pace()));
+    let plain = lock("plain", &[contender(2, 5)]);
+    model.handle_read(ReadResult::Locks(vec![held.clone(), plain], pace()));
     let list = screen(&mut model, 80, 24);
     // The age is in the same column as in the other row.
     let column = |line: usize| {
@@ -220,11 +220,11 @@ fn what_others_wrote_stays_in_its_column() {
     };
     assert_eq!(column(4), column(5), "{list}");
     model.key(Key::Enter);
-    model.hear(News::Queue(Box::new(held), pace()));
+    model.handle_read(ReadResult::Queue(Box::new(held), pace()));
     let queue = screen(&mut model, 80, 24);
     keys(&mut model, "b");
-    let asked = screen(&mut model, 80, 24);
-    for text in [&list, &queue, &asked] {
+    let confirmation = screen(&mut model, 80, 24);
+    for text in [&list, &queue, &confirmation] {
         assert!(!text.contains(['\x1b', '\x07', '\r', '\t', '\u{9b}', '\u{202e}', '\u{200f}']), "{text:?}");
         assert!(text.contains("\\u{1b}"), "{text}");
         assert!(text.lines().all(|line| width(line) <= 80), "{text}");
@@ -232,7 +232,7 @@ fn what_others_wrote_stays_in_its_column() {
 }
 
 #[test]
-fn no_size_is_too_small_to_say_so() {
+fn small_screen_shows_minimum_size() {
     let mut model = model();
     model.key(Key::Enter);
     keys(&mut model, "b");
@@ -259,9 +259,9 @@ fn the_smallest_screen_shows_the_keys_and_the_help_fits() {
 }
 
 #[test]
-fn color_adds_nothing_that_signs_do_not_say() {
+fn color_is_redundant() {
     let mut model = model();
-    model.hear(News::Silence("no answer".to_owned()));
+    model.handle_read(ReadResult::NoAnswer("no answer".to_owned()));
     let colors = |color| {
         let mut terminal = Terminal::new(TestBackend::new(80, 24)).expect("there is room");
         terminal.draw(|frame| draw(frame, &model, color)).expect("nothing can fail");
@@ -279,11 +279,11 @@ fn color_adds_nothing_that_signs_do_not_say() {
 fn a_hundred_thousand_locks_are_drawn_as_fast_as_a_hundred() {
     let took = |count: u32| {
         let mut model = Model::new(setting(), at(0));
-        let locks = (0..count).map(|n| lock(&format!("job{n:06}"), &[person(n, 5)])).collect();
-        model.hear(News::Locks(locks, pace()));
+        let locks = (0..count).map(|n| lock(&format!("job{n:06}"), &[contender(n, 5)])).collect();
+        model.handle_read(ReadResult::Locks(locks, pace()));
         model.key(Key::End);
         let mut terminal = Terminal::new(TestBackend::new(80, 24)).expect("there is room");
-        crate::base::sample::least(20, || {
+        crate::base::test_snapshots::least_cpu_time(20, || {
             terminal.draw(|frame| draw(frame, &model, false)).expect("nothing can fail");
         })
     };

@@ -15,10 +15,10 @@ use super::http::Peer;
 use super::login::{Viewer, has_csrf_token};
 use super::pages::lock::href_after;
 use super::pages::{self, Page, parts};
-use super::shield::is_from_us;
+use super::shield::is_same_origin;
 use crate::base::exit::Failure;
-use crate::base::talk::printable;
-use crate::render::status::who;
+use crate::base::reporter::printable;
+use crate::render::status::describe;
 use crate::service::connect::{close, connect};
 use crate::verbs::operate::{AdminAction, notices_break};
 
@@ -126,7 +126,7 @@ pub(super) async fn confirm(
         h1 { (action.title()) "?" }
         dl.facts {
             div { dt { "Lock" } dd { code { (printable(&path)) } } }
-            div { dt { @if holds { "Holder" } @else { "Waiter" } } dd { (who(entry)) } }
+            div { dt { @if holds { "Holder" } @else { "Waiter" } } dd { (describe(entry)) } }
             div { dt { "Token" } dd { code { (token) } } }
         }
         @match action {
@@ -168,7 +168,7 @@ pub(super) async fn act(
     let viewer = site.viewer(&headers);
     let ActionForm { action, name, token, note, csrf } = &form;
     let Viewer::Operator(operator) = &viewer else { return refuse(&viewer, "/") };
-    if !is_from_us(&headers) || !has_csrf_token(operator, csrf) {
+    if !is_same_origin(&headers) || !has_csrf_token(operator, csrf) {
         let words = "The form did not come from this site, or its page is older than your login. Nothing was changed.";
         return pages::message(&viewer, StatusCode::FORBIDDEN, "Refused", words, ("/", "All locks"));
     }
@@ -188,7 +188,7 @@ pub(super) async fn act(
                 Ok(outcome) => outcome.word().to_owned(),
                 Err(error) => format!("refused: {error}"),
             };
-            site.talk
+            site.reporter
                 .note(format_args!("ui: {} of {path}, token {token}, by {note}: {logged}", action.word()));
             result
         }
@@ -242,7 +242,7 @@ async fn execute(
 ) -> Result<Outcome, ActionError> {
     let mut service = site.service.clone();
     service.note = Some(note.to_owned());
-    let zoolock = connect(&service, &site.talk).await.map_err(ActionError::Connect)?;
+    let zoolock = connect(&service, &site.reporter).await.map_err(ActionError::Connect)?;
     let mutex = zoolock.mutex(path);
     let result = match action {
         AdminAction::Revoke => mutex.revoke(ticket).await.map(|()| Outcome::Revoked),

@@ -37,12 +37,12 @@ mod tests {
     #[test]
     fn a_span_has_two_units_at_most() {
         let spans = [0, 59_999, 60_000, 3_599_000, 3_600_000, 86_399_000, 86_400_000, 1_000_000_000];
-        let said = ["0s", "59s", "1m 0s", "59m 59s", "1h 0m", "23h 59m", "1d 0h", "11d 13h"];
-        assert_eq!(spans.map(span), said);
+        let expected = ["0s", "59s", "1m 0s", "59m 59s", "1h 0m", "23h 59m", "1d 0h", "11d 13h"];
+        assert_eq!(spans.map(span), expected);
     }
 
     #[test]
-    fn no_time_is_too_late() {
+    fn times_beyond_year_9999_are_handled() {
         assert_eq!(iso(0).as_deref(), Some("1970-01-01T00:00:00Z"));
         assert_eq!(iso(u64::MAX), None);
         assert_eq!((time_of_day(3_661_000), time_of_day(u64::MAX)), ("01:01:01".to_owned(), "?".to_owned()));

@@ -14,19 +14,19 @@ use futures_util::stream::{self, Stream};
 use serde::Deserialize;
 use tokio::sync::watch;
 
-use super::board::{Board, Looking};
-use super::eye::Seen;
-use super::http::GoesOn;
+use super::http::StreamFlag;
+use super::lock_poller::LockRead;
+use super::overview::{Overview, ViewerGuard};
 use super::{Site, stopped};
 
 /// Maximum number of event streams.
-const MOST: usize = 128;
+const MAX_STREAMS: usize = 128;
 /// Interval of keep-alive messages, since proxies close silent connections.
-const STILL_HERE: Duration = Duration::from_secs(15);
+const KEEP_ALIVE_INTERVAL: Duration = Duration::from_secs(15);
 
 /// Query of the URL, which names the page.
 #[derive(Debug, Deserialize)]
-pub(super) struct Asked {
+pub(super) struct EventsParams {
     /// The lock, if the page shows one lock.
     name: Option<String>,
     #[serde(default)]
@@ -34,34 +34,34 @@ pub(super) struct Asked {
 }
 
 /// A result with a number that rises when the result changes.
-trait Numbered: Send + Sync + 'static {
+trait HasNumber: Send + Sync + 'static {
     fn number(&self) -> u64;
 }
 
-impl Numbered for Board {
+impl HasNumber for Overview {
     fn number(&self) -> u64 {
         self.number
     }
 }
 
-impl Numbered for Seen {
+impl HasNumber for LockRead {
     fn number(&self) -> u64 {
         self.number
     }
 }
 
-/// One of [`MOST`] slots for event streams. Dropping it frees the slot.
-struct Place(Arc<AtomicUsize>);
+/// One of [`MAX_STREAMS`] slots for event streams. Dropping it frees the slot.
+struct StreamSlot(Arc<AtomicUsize>);
 
-impl Place {
+impl StreamSlot {
     fn take(taken: &Arc<AtomicUsize>) -> Option<Self> {
-        let free = |count: usize| (count < MOST).then_some(count + 1);
+        let free = |count: usize| (count < MAX_STREAMS).then_some(count + 1);
         taken.fetch_update(Ordering::Relaxed, Ordering::Relaxed, free).ok()?;
         Some(Self(Arc::clone(taken)))
     }
 }
 
-impl Drop for Place {
+impl Drop for StreamSlot {
     fn drop(&mut self) {
         self.0.fetch_sub(1, Ordering::Relaxed);
     }
@@ -70,48 +70,48 @@ impl Drop for Place {
 /// Serves `/events`, the event stream of a page.
 pub(super) async fn events(
     State(site): State<Site>,
-    Extension(goes_on): Extension<GoesOn>,
-    Query(asked): Query<Asked>,
+    Extension(stream_flag): Extension<StreamFlag>,
+    Query(params): Query<EventsParams>,
 ) -> Response {
     let full =
-        || (StatusCode::SERVICE_UNAVAILABLE, "too many pages are open: reload for news\n").into_response();
-    let Some(place) = Place::take(&site.places) else { return full() };
-    goes_on.tell();
+        || (StatusCode::SERVICE_UNAVAILABLE, "too many pages are open; reload to update\n").into_response();
+    let Some(slot) = StreamSlot::take(&site.stream_slots) else { return full() };
+    stream_flag.set();
     let stop = site.stop.clone();
-    match asked.name {
+    match params.name {
         Some(name) => {
             let Ok(path) = site.path(&name) else {
-                return (StatusCode::BAD_REQUEST, "no lock\n").into_response();
+                return (StatusCode::BAD_REQUEST, "invalid lock name\n").into_response();
             };
-            match site.eyes.watch(&path) {
-                Some(sight) => told(sight, stop, (place, None)),
+            match site.lock_pollers.watch(&path) {
+                Some(reads) => stream_response(reads, stop, (slot, None)),
                 None => full(),
             }
         }
         None => {
-            let (board, looking) = site.boards.watch(asked.deep);
-            told(board, stop, (place, Some(looking)))
+            let (overview, guard) = site.overview.watch(params.deep);
+            stream_response(overview, stop, (slot, Some(guard)))
         }
     }
 }
 
 /// Returns an event stream of the current number and every new one.
-fn told<T: Numbered>(
+fn stream_response<T: HasNumber>(
     mut news: watch::Receiver<Arc<T>>,
     stop: watch::Receiver<bool>,
-    kept: (Place, Option<Looking>),
+    guards: (StreamSlot, Option<ViewerGuard>),
 ) -> Response {
     news.mark_changed();
-    let stream = numbers(news, stop, kept);
-    Sse::new(stream).keep_alive(KeepAlive::new().interval(STILL_HERE)).into_response()
+    let stream = numbers(news, stop, guards);
+    Sse::new(stream).keep_alive(KeepAlive::new().interval(KEEP_ALIVE_INTERVAL)).into_response()
 }
 
-fn numbers<T: Numbered>(
+fn numbers<T: HasNumber>(
     news: watch::Receiver<Arc<T>>,
     stop: watch::Receiver<bool>,
-    kept: (Place, Option<Looking>),
+    guards: (StreamSlot, Option<ViewerGuard>),
 ) -> impl Stream<Item = Result<Event, Infallible>> + Send {
-    stream::unfold((news, stop, kept, None), |(mut news, mut stop, kept, last)| async move {
+    stream::unfold((news, stop, guards, None), |(mut news, mut stop, guards, last)| async move {
         loop {
             tokio::select! {
                 () = stopped(&mut stop) => return None,
@@ -120,7 +120,7 @@ fn numbers<T: Numbered>(
             let number = news.borrow_and_update().number();
             if number > 0 && last != Some(number) {
                 let event = Event::default().event("news").data(number.to_string());
-                return Some((Ok(event), (news, stop, kept, Some(number))));
+                return Some((Ok(event), (news, stop, guards, Some(number))));
             }
         }
     })

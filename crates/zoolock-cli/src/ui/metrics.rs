@@ -10,20 +10,20 @@ use super::Site;
 use super::clock::now_ms;
 
 /// Maximum time to wait for a read. A monitor usually waits ten seconds for its answer.
-const PATIENCE: Duration = Duration::from_secs(8);
+const READ_TIMEOUT: Duration = Duration::from_secs(8);
 /// Maximum age of the metrics. The time of a few reads is added to it.
-const STALE: Duration = Duration::from_secs(30);
+const MAX_AGE: Duration = Duration::from_secs(30);
 
 /// Serves `/metrics` from the last read, or from a new one if the last one is old.
 pub(super) async fn metrics(State(site): State<Site>) -> Response {
-    let board = site.boards.look(false, PATIENCE).await;
+    let overview = site.overview.recent(false, READ_TIMEOUT).await;
     // A read that hangs returns neither an answer nor an error, so old metrics are refused by their age.
-    let oldest = STALE + board.cost * 6;
-    let is_new = Duration::from_millis(now_ms().saturating_sub(board.seen_ms)) <= oldest;
-    let (Some(listed), None, true) = (&board.locks, &board.trouble, is_new) else {
+    let oldest = MAX_AGE + overview.cost * 6;
+    let is_new = Duration::from_millis(now_ms().saturating_sub(overview.seen_ms)) <= oldest;
+    let (Some(list), None, true) = (&overview.locks, &overview.trouble, is_new) else {
         return (StatusCode::SERVICE_UNAVAILABLE, "the locks cannot be read\n").into_response();
     };
-    let text = crate::metrics::of_locks(&listed.locks);
+    let text = crate::metrics::of_locks(&list.locks);
     let kind = [(header::CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")];
     (StatusCode::OK, kind, text).into_response()
 }

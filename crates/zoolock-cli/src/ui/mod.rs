@@ -4,14 +4,14 @@
 //! an open page updates itself.
 
 mod admin_actions;
-mod board;
 mod clock;
-mod eye;
 mod history;
 mod http;
 mod live;
+mod lock_poller;
 mod login;
 mod metrics;
+mod overview;
 mod owners;
 mod pages;
 mod shield;
@@ -31,19 +31,19 @@ use tokio::net::TcpListener;
 use tokio::sync::watch;
 use zoolock::{LockPath, Zoolock};
 
-use self::board::Boards;
-use self::eye::Eyes;
 use self::history::History;
+use self::lock_poller::LockPollers;
 use self::login::{Logins, Viewer};
+use self::overview::OverviewReader;
 use crate::base::exit::{Exit, Failure};
+use crate::base::reporter::Reporter;
 use crate::base::signals::{ServerSignals, name as signal_name};
-use crate::base::talk::Talk;
-use crate::local::Keeper;
+use crate::local::ServerKeeper;
 use crate::plan::Service;
 use crate::plan::ui::Ui;
 use crate::render::text::print;
 use crate::service::connect::{close, connect};
-use crate::service::pokes::Pokes;
+use crate::service::lock_watches::LockWatches;
 
 /// Maximum size of a submitted form in bytes.
 const FORM_LIMIT: usize = 16 * 1024;
@@ -58,13 +58,14 @@ struct Inner {
     zoolock: Zoolock,
     service: Service,
     hosts: Vec<String>,
-    boards: Boards,
+    overview: OverviewReader,
     history: Arc<Mutex<History>>,
-    eyes: Eyes,
+    lock_pollers: LockPollers,
     logins: Logins,
-    places: Arc<AtomicUsize>,
+    /// Number of open event streams.
+    stream_slots: Arc<AtomicUsize>,
     stop: watch::Receiver<bool>,
-    talk: Arc<Talk>,
+    reporter: Arc<Reporter>,
 }
 
 impl std::ops::Deref for Site {
@@ -88,8 +89,8 @@ impl Inner {
 }
 
 /// Serves pages until a signal arrives.
-pub(crate) async fn ui(plan: Ui, talk: &Arc<Talk>) -> Result<Exit, Failure> {
-    let mut signals = ServerSignals::listen(talk)?;
+pub(crate) async fn ui(plan: Ui, reporter: &Arc<Reporter>) -> Result<Exit, Failure> {
+    let mut signals = ServerSignals::listen(reporter)?;
     let failed = |error: std::io::Error| {
         let exit = match error.kind() {
             std::io::ErrorKind::PermissionDenied => Exit::DENIED,
@@ -102,17 +103,17 @@ pub(crate) async fn ui(plan: Ui, talk: &Arc<Talk>) -> Result<Exit, Failure> {
     };
     let listener = TcpListener::bind(plan.listen).await.map_err(failed)?;
     let address = listener.local_addr().map_err(failed)?;
-    let zoolock = connect(&plan.service, talk).await?;
-    let _keeper = Keeper::of(&plan.service, talk);
-    warn(&plan, address, talk);
+    let zoolock = connect(&plan.service, reporter).await?;
+    let _keeper = ServerKeeper::of(&plan.service, reporter);
+    warn(&plan, address, reporter);
     let (stopping, stop) = watch::channel(false);
-    let site = site(plan, zoolock.clone(), stop.clone(), talk);
+    let site = site(plan, zoolock.clone(), stop.clone(), reporter);
     // A closed standard output is not an error.
     print(&format!("http://{address}/\n"))?;
-    let serving = http::answer(routes(site.clone()), listener, stop);
+    let serving = http::serve(routes(site.clone()), listener, stop);
     let stopped = async {
         let signal = signals.end().await;
-        talk.note(format_args!("{} received; stopping", signal_name(signal)));
+        reporter.note(format_args!("{} received; stopping", signal_name(signal)));
         let _ = stopping.send(true);
         signals.end().await;
     };
@@ -122,7 +123,7 @@ pub(crate) async fn ui(plan: Ui, talk: &Arc<Talk>) -> Result<Exit, Failure> {
         // A second signal ends the command without waiting for open requests.
         _ = stopped => {}
     }
-    let _ = tokio::time::timeout(CLOSE_BOUND, site.eyes.close()).await;
+    let _ = tokio::time::timeout(CLOSE_BOUND, site.lock_pollers.close()).await;
     drop(site);
     close(zoolock).await;
     Ok(Exit::OK)
@@ -135,30 +136,30 @@ async fn stopped(stop: &mut watch::Receiver<bool>) {
 
 /// Prints a warning if the pages are served on the network, where they are unencrypted. It is allowed, because the reverse
 /// proxy may run on another host.
-fn warn(plan: &Ui, address: SocketAddr, talk: &Talk) {
+fn warn(plan: &Ui, address: SocketAddr, reporter: &Reporter) {
     if address.ip().is_loopback() {
         return;
     }
-    talk.note("anyone who can connect to this address sees every lock, unencrypted; restrict access with a firewall or a proxy");
+    reporter.note("anyone who can connect to this address sees every lock, unencrypted; restrict access with a firewall or a proxy");
     if plan.token.is_some() {
-        talk.note("the login token crosses the network unencrypted; put a proxy with TLS in front");
+        reporter.note("the login token crosses the network unencrypted; put a proxy with TLS in front");
     }
 }
 
-fn site(plan: Ui, zoolock: Zoolock, stop: watch::Receiver<bool>, talk: &Arc<Talk>) -> Site {
+fn site(plan: Ui, zoolock: Zoolock, stop: watch::Receiver<bool>, reporter: &Arc<Reporter>) -> Site {
     let history = Arc::<Mutex<History>>::default();
-    let pokes = Pokes::new(plan.service.clone());
+    let watches = LockWatches::new(plan.service.clone());
     Site(Arc::new(Inner {
         zoolock: zoolock.clone(),
-        boards: Boards::start(zoolock.clone(), Arc::clone(&history)),
-        eyes: Eyes::new(zoolock, Arc::clone(&history), pokes),
+        overview: OverviewReader::start(zoolock.clone(), Arc::clone(&history)),
+        lock_pollers: LockPollers::new(zoolock, Arc::clone(&history), watches),
         logins: Logins::new(plan.token),
         service: plan.service,
         hosts: plan.hosts,
         history,
-        places: Arc::default(),
+        stream_slots: Arc::default(),
         stop,
-        talk: Arc::clone(talk),
+        reporter: Arc::clone(reporter),
     }))
 }
 
@@ -179,7 +180,7 @@ fn routes(site: Site) -> Router {
         .route("/icon.svg", get(|| asset("image/svg+xml", include_str!("icon.svg"))))
         .fallback(pages::missing)
         .layer(DefaultBodyLimit::max(FORM_LIMIT))
-        .layer(from_fn_with_state(site.clone(), shield::shield))
+        .layer(from_fn_with_state(site.clone(), shield::check_request))
         .with_state(site)
 }
 

@@ -20,12 +20,12 @@ pub(super) fn owners(locks: &[Snapshot]) -> Vec<Owner<'_>> {
         let path = lock.path.as_str();
         let holders = lock.holder.iter().chain(&lock.beside).map(|entry| (entry, true));
         for (entry, holds) in holders.chain(lock.waiters.iter().map(|entry| (entry, false))) {
-            let at = *known.entry(key(path, entry)).or_insert_with(|| {
+            let index = *known.entry(key(path, entry)).or_insert_with(|| {
                 let (holds, waits) = (Vec::new(), Vec::new());
                 owners.push(Owner { entry, holds, waits });
                 owners.len() - 1
             });
-            let places = if holds { &mut owners[at].holds } else { &mut owners[at].waits };
+            let places = if holds { &mut owners[index].holds } else { &mut owners[index].waits };
             places.push((path, entry));
         }
     }
@@ -44,10 +44,10 @@ fn key<'a>(path: &'a str, entry: &'a Entry) -> (&'a str, &'a str) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::base::sample::{entry, lock};
+    use crate::base::test_snapshots::{entry, lock};
 
     #[test]
-    fn one_owner_has_all_his_places() {
+    fn contenders_are_grouped_by_owner() {
         let mut other = entry("lock-0000000001", "0.2.0");
         other.owner = Some("job-8".to_owned());
         let rows = [

@@ -13,13 +13,13 @@ const POLICY: &str = "default-src 'none'; style-src 'self'; script-src 'self'; c
                       form-action 'self'; base-uri 'none'; frame-ancestors 'none'";
 
 /// Refuses requests with the host name of another site, and adds security headers to every response.
-pub(super) async fn shield(State(site): State<Site>, request: Request, next: Next) -> Response {
+pub(super) async fn check_request(State(site): State<Site>, request: Request, next: Next) -> Response {
     let host = request.headers().get(header::HOST).and_then(|host| host.to_str().ok());
-    let mut response = if host.is_some_and(|host| is_ours(host, &site.hosts)) {
+    let mut response = if host.is_some_and(|host| is_allowed_host(host, &site.hosts)) {
         next.run(request).await
     } else {
-        let word = "this is not the name of zoolock ui: use its address, or start it with --host NAME\n";
-        (StatusCode::MISDIRECTED_REQUEST, word).into_response()
+        let text = "unknown host name; use the IP address, or start zoolock ui with --host NAME\n";
+        (StatusCode::MISDIRECTED_REQUEST, text).into_response()
     };
     let headers = response.headers_mut();
     for (name, value) in [
@@ -37,7 +37,7 @@ pub(super) async fn shield(State(site): State<Site>, request: Request, next: Nex
 /// Returns whether a `Host` header names this site. Another site can point its own name at this address (DNS rebinding).
 /// Its pages could then read these pages. It cannot do so with an IP address or `localhost`. The port is not checked,
 /// because it differs behind `ssh -L` or a proxy.
-fn is_ours(host: &str, hosts: &[String]) -> bool {
+fn is_allowed_host(host: &str, hosts: &[String]) -> bool {
     let name = match host.rsplit_once(':') {
         Some((name, port)) if port.parse::<u16>().is_ok() => name,
         _ => host,
@@ -54,7 +54,7 @@ fn is_ours(host: &str, hosts: &[String]) -> bool {
 /// browser tells this site the origin of its own pages. The origin "null" comes from a page of another site that hides its
 /// origin. A client that sends neither `Sec-Fetch-Site` nor `Origin` is no browser. It has no cookie that another site
 /// could use.
-pub(super) fn is_from_us(headers: &HeaderMap) -> bool {
+pub(super) fn is_same_origin(headers: &HeaderMap) -> bool {
     let text = |name| headers.get(name).map(|value: &HeaderValue| value.to_str().unwrap_or("?"));
     if let Some(site) = text("sec-fetch-site") {
         return site == "same-origin";
@@ -71,9 +71,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_of_others_are_refused() {
+    fn foreign_host_names_are_refused() {
         let hosts = ["locks.example".to_owned()];
-        for ours in [
+        for allowed in [
             "localhost:2190",
             "LOCALHOST",
             "127.0.0.1:2190",
@@ -83,7 +83,7 @@ mod tests {
             "locks.example",
             "Locks.Example:443",
         ] {
-            assert!(is_ours(ours, &hosts), "{ours}");
+            assert!(is_allowed_host(allowed, &hosts), "{allowed}");
         }
         for other in [
             "",
@@ -96,17 +96,17 @@ mod tests {
             "0x7f000001",
             "locks.example:x",
         ] {
-            assert!(!is_ours(other, &hosts), "{other}");
+            assert!(!is_allowed_host(other, &hosts), "{other}");
         }
     }
 
     #[test]
-    fn forms_of_others_are_refused() {
+    fn cross_site_forms_are_refused() {
         let from = |pairs: &[(&'static str, &'static str)]| {
             let pairs = pairs
                 .iter()
                 .map(|(name, value)| (name.parse().expect("a name"), HeaderValue::from_static(value)));
-            is_from_us(&pairs.collect())
+            is_same_origin(&pairs.collect())
         };
         assert!(from(&[("host", "a:1"), ("origin", "http://a:1"), ("sec-fetch-site", "same-origin")]));
         assert!(!from(&[("host", "a:1"), ("origin", "null")]));

@@ -7,10 +7,10 @@ use zoolock::{Deadlock, Place};
 
 use crate::args::ColorWhen;
 use crate::base::exit::{Exit, Failure};
-use crate::base::talk::{Talk, printable};
+use crate::base::reporter::{Reporter, printable};
 use crate::plan::Service;
-use crate::render::status::who;
-use crate::render::text::{Look, document, name as short, print, role, wrapped};
+use crate::render::status::describe;
+use crate::render::text::{TextStyle, document, lock_name, print, role, wrapped};
 use crate::service::connect::{close, connect};
 use crate::verbs::why::since;
 
@@ -25,48 +25,49 @@ pub(crate) async fn deadlocks(
     prefix: Option<&str>,
     json: bool,
     color: ColorWhen,
-    talk: &Talk,
+    reporter: &Reporter,
 ) -> Result<Exit, Failure> {
-    let zoolock = connect(service, talk).await?;
-    let looked = zoolock.deadlocks(prefix).await;
+    let zoolock = connect(service, reporter).await?;
+    let result = zoolock.deadlocks(prefix).await;
     close(zoolock).await;
-    let deadlocks = looked?;
+    let deadlocks = result?;
     if json {
         return print(&document(&Deadlocks { deadlocks }));
     }
     if deadlocks.is_empty() {
         match prefix {
-            Some(prefix) => talk.note(format_args!("no deadlocks at or below {prefix}")),
-            None => talk.note("no deadlocks"),
+            Some(prefix) => reporter.note(format_args!("no deadlocks at or below {prefix}")),
+            None => reporter.note("no deadlocks"),
         }
         return Ok(Exit::OK);
     }
-    let look = Look::of_stdout(color);
-    let told: Vec<_> = deadlocks.iter().map(|deadlock| told(deadlock, &service.root, &look)).collect();
-    let printed = print(&told.join("\n"));
+    let style = TextStyle::of_stdout(color);
+    let texts: Vec<_> =
+        deadlocks.iter().map(|deadlock| format_deadlock(deadlock, &service.root, &style)).collect();
+    let printed = print(&texts.join("\n"));
     if deadlocks.iter().flat_map(|deadlock| &deadlock.edges).any(|edge| edge.owner_kind == "session") {
-        talk.note(
-            "of clients of other makes only the session is known: threads of one that do not wait for each other look as if \
-             they did",
+        reporter.note(
+            "other client libraries show only their session: threads of one session that do not wait for each other may be \
+             reported as a deadlock",
         );
     }
     printed
 }
 
 /// Formats a deadlock, and the command that breaks it.
-fn told(deadlock: &Deadlock, root: &str, look: &Look) -> String {
+fn format_deadlock(deadlock: &Deadlock, root: &str, style: &TextStyle) -> String {
     let head = match deadlock.edges.len() {
-        1 => "one waits for itself, for ever".to_owned(),
-        count => format!("{count} wait for each other, for ever"),
+        1 => "deadlock: one owner waits for itself".to_owned(),
+        count => format!("deadlock of {count} owners"),
     };
-    let mut text = format!("{}\n", look.bold(&head));
-    let mut line = |told: &str, indent: usize| _ = writeln!(text, "  {}", wrapped(told, indent, look.width));
-    let lock = |place: &Place| printable(short(&place.lock, root));
+    let mut text = format!("{}\n", style.bold(&head));
+    let mut line = |line: &str, indent: usize| _ = writeln!(text, "  {}", wrapped(line, indent, style.width));
+    let lock = |place: &Place| printable(lock_name(&place.lock, root));
     for edge in &deadlock.edges {
         let (holds, wants) = (&edge.holds, &edge.waits_for);
-        let (holder, waiter) = (who(&holds.entry), who(&wants.entry));
+        let (holder, waiter) = (describe(&holds.entry), describe(&wants.entry));
         line(&waiter, 4);
-        let verb = if holds.granted { "holds" } else { "is before the others at" };
+        let verb = if holds.granted { "holds" } else { "is ahead in the queue of" };
         // Several processes may be one owner.
         let by = if holder == waiter { String::new() } else { format!(" as {holder}") };
         let token = holds.entry.token.as_deref().unwrap_or("unknown");
@@ -75,19 +76,19 @@ fn told(deadlock: &Deadlock, root: &str, look: &Look) -> String {
     }
     let others = deadlock.owners - deadlock.edges.len();
     if others > 0 {
-        line(&format!("{others} more wait in circles with them"), 4);
+        line(&format!("more owners in this deadlock: {others}"), 4);
     }
     if deadlock.behind > 0 {
-        line(&format!("{} more wait behind them", deadlock.behind), 4);
+        line(&format!("owners that wait behind it: {}", deadlock.behind), 4);
     }
     match &deadlock.to_break {
         // Not wrapped, so that it can be copied.
         Some(cut) => {
-            let name = Some(short(&cut.lock, root)).filter(|name| !name.starts_with('-'));
+            let name = Some(lock_name(&cut.lock, root)).filter(|name| !name.starts_with('-'));
             let name = quoted(name.unwrap_or(&cut.lock));
             _ = writeln!(text, "  next: zoolock break {name} --token {}", cut.token)
         }
-        None => line("next: end one of them; none of their nodes can be read", 4),
+        None => line("next: stop one of these processes; none of their znodes can be read", 4),
     }
     text
 }

@@ -4,9 +4,9 @@ use serde::Deserialize;
 use zoolock::{Entry, Error, Ticket};
 
 use crate::base::exit::{Exit, Failure};
-use crate::base::talk::{Talk, printable};
+use crate::base::reporter::{Reporter, printable};
 use crate::plan::Service;
-use crate::render::status::{is_zoolock, who};
+use crate::render::status::{describe, has_zoolock_details};
 use crate::service::connect::{close, connect};
 
 /// Operator action on a holder or waiter.
@@ -30,7 +30,7 @@ impl AdminAction {
 /// Returns whether the client of this former holder notices that its lock was broken. Holders of other client
 /// libraries do not watch their own znode.
 pub(crate) fn notices_break(broken: &Entry) -> bool {
-    broken.family == "native" || is_zoolock(broken)
+    broken.family == "native" || has_zoolock_details(broken)
 }
 
 /// Asks one holder, or all holders, to release the lock.
@@ -38,23 +38,20 @@ pub(crate) async fn revoke(
     service: &Service,
     name: &str,
     ticket: Option<Ticket>,
-    talk: &Talk,
+    reporter: &Reporter,
 ) -> Result<Exit, Failure> {
-    let zoolock = connect(service, talk).await?;
+    let zoolock = connect(service, reporter).await?;
     let mutex = zoolock.mutex(name);
     let request = async {
         if let Some(ticket) = ticket {
             mutex.revoke(ticket).await?;
-            talk.note(format_args!("{name}: asked {ticket} to let go"));
+            reporter.note(format_args!("{name}: asked {ticket} to release it"));
             return Ok(Exit::OK);
         }
         let seen = mutex.snapshot().await?;
         let holders: Vec<_> = seen.holder.iter().chain(&seen.beside).collect();
         for part in &seen.unread {
-            talk.note(format_args!(
-                "{name}: {} cannot be read, and so nobody there is asked",
-                printable(part)
-            ));
+            reporter.note(format_args!("{name}: cannot read {}; its holders are not asked", printable(part)));
         }
         if let Some(foreign) = seen.foreign_semaphore.as_ref().filter(|_| holders.is_empty()) {
             let library = foreign.library;
@@ -63,15 +60,15 @@ pub(crate) async fn revoke(
         }
         if holders.is_empty() {
             if seen.unread.is_empty() {
-                talk.note(format_args!("{name} is free: there is nobody to ask"));
+                reporter.note(format_args!("{name} is free; no holder to ask"));
             }
             return Ok(Exit::OK);
         }
         let (mut unsupported, mut denied, mut any_asked) = (Vec::new(), Vec::new(), false);
         for holder in holders {
             let Some(ticket) = holder.token.as_deref().and_then(|token| token.parse::<Ticket>().ok()) else {
-                talk.note(format_args!(
-                    "{name}: {} cannot be read, and so not asked",
+                reporter.note(format_args!(
+                    "{name}: cannot read the token of {}; it is not asked",
                     printable(&holder.node)
                 ));
                 continue;
@@ -79,11 +76,11 @@ pub(crate) async fn revoke(
             match mutex.revoke(ticket).await {
                 Ok(()) => {
                     any_asked = true;
-                    talk.note(format_args!("{name}: asked {} to let go", who(holder)));
+                    reporter.note(format_args!("{name}: asked {} to release it", describe(holder)));
                 }
                 Err(Error::NoSuchHolder { .. }) => {
                     any_asked = true;
-                    talk.note(format_args!("{name}: {} has let go already", who(holder)));
+                    reporter.note(format_args!("{name}: {} has already released it", describe(holder)));
                 }
                 // This client library cannot be asked. Another holder of the lock may be.
                 Err(error @ Error::Invalid { .. }) => unsupported.push(error),
@@ -93,13 +90,13 @@ pub(crate) async fn revoke(
             }
         }
         if let Some(last) = denied.pop() {
-            denied.into_iter().chain(unsupported).for_each(|error| talk.note(error));
+            denied.into_iter().chain(unsupported).for_each(|error| reporter.note(error));
             return Err(Failure::from(last));
         }
         let mut unsupported = unsupported.into_iter();
         match unsupported.next() {
             Some(error) if !any_asked => return Err(Failure::from(error)),
-            first => first.into_iter().chain(unsupported).for_each(|error| talk.note(error)),
+            first => first.into_iter().chain(unsupported).for_each(|error| reporter.note(error)),
         }
         Ok(Exit::OK)
     };
@@ -113,17 +110,17 @@ pub(crate) async fn break_lock(
     service: &Service,
     name: &str,
     ticket: Ticket,
-    talk: &Talk,
+    reporter: &Reporter,
 ) -> Result<Exit, Failure> {
-    let zoolock = connect(service, talk).await?;
+    let zoolock = connect(service, reporter).await?;
     let broken = zoolock.mutex(name).break_lock(ticket).await;
     close(zoolock).await;
     let broken = broken?;
-    talk.note(format_args!("{name}: taken away from {ticket}"));
+    reporter.note(format_args!("{name}: removed {ticket} from the queue"));
     if !notices_break(&broken) {
-        talk.note(format_args!(
-            "{} does not notice, and goes on as if it had the lock: end it, if it has not ended",
-            who(&broken)
+        reporter.note(format_args!(
+            "{} does not notice the break, and may continue as if it held the lock; stop it",
+            describe(&broken)
         ));
     }
     Ok(Exit::OK)
@@ -134,12 +131,12 @@ pub(crate) async fn resize(
     service: &Service,
     name: &str,
     permits: u32,
-    talk: &Talk,
+    reporter: &Reporter,
 ) -> Result<Exit, Failure> {
-    let zoolock = connect(service, talk).await?;
+    let zoolock = connect(service, reporter).await?;
     let resized = zoolock.semaphore(name, permits).resize(permits).await;
     close(zoolock).await;
     resized?;
-    talk.note(format_args!("{name} has {permits} permits"));
+    reporter.note(format_args!("{name} has {permits} permits"));
     Ok(Exit::OK)
 }

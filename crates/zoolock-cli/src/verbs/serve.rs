@@ -8,8 +8,8 @@ use sd_notify::NotifyState;
 use serde::Serialize;
 
 use crate::base::exit::{Exit, Failure};
+use crate::base::reporter::Reporter;
 use crate::base::signals::{ServerSignals, name as signal_name};
-use crate::base::talk::Talk;
 use crate::local::limits::{failure, most_connections};
 use crate::local::{self, State, StateDir};
 use crate::plan::serve::Serve;
@@ -19,35 +19,38 @@ const PAUSE: Duration = Duration::from_millis(20);
 const STOP_BOUND: Duration = Duration::from_secs(10);
 
 /// Serves until a signal or a failure.
-pub(crate) async fn serve(plan: Serve, talk: &Talk) -> Result<Exit, Failure> {
-    let mut signals = ServerSignals::listen(talk)?;
+pub(crate) async fn serve(plan: Serve, reporter: &Reporter) -> Result<Exit, Failure> {
+    let mut signals = ServerSignals::listen(reporter)?;
     let builder = plan.builder.max_connections(most_connections(plan.max_connections)?);
     let server = builder.start().await.map_err(|error| failure(&error))?;
-    server.repairs().iter().for_each(|repair| talk.note(repair));
+    server.repairs().iter().for_each(|repair| reporter.note(repair));
     let (address, tls) = (server.local_addr(), server.tls_addr());
     if tls != Some(address) {
-        talk.note(format_args!("serving on {address}"));
+        reporter.note(format_args!("serving on {address}"));
     }
     if let Some(tls) = tls {
-        talk.note(format_args!("serving TLS on {tls}"));
+        reporter.note(format_args!("serving TLS on {tls}"));
     }
     if let Some(metrics) = server.metrics_addr() {
-        talk.note(format_args!("metrics at http://{metrics}/metrics"));
+        reporter.note(format_args!("metrics at http://{metrics}/metrics"));
     }
     let reachable = |address: SocketAddr| !address.ip().is_loopback();
     if plan.open && (reachable(address) || tls.is_some_and(reachable)) {
-        talk.note("whoever reaches this address can take and break any lock; let a firewall choose who does");
+        reporter.note(
+            "any client that can connect may acquire and break any lock; restrict access with a firewall or \
+             --require-auth",
+        );
     } else if reachable(address) && tls != Some(address) {
-        talk.note("passwords cross the network unencrypted; --tls-listen without --listen prevents that");
+        reporter.note("passwords cross the network unencrypted; --tls-listen without --listen prevents that");
     }
     // Has no effect if the parent does not wait for this.
     let _ = sd_notify::notify(&[NotifyState::Ready]);
     let result = tokio::select! {
         signal = signals.end() => {
-            talk.note(format_args!("{} received; stopping", signal_name(signal)));
+            reporter.note(format_args!("{} received; stopping", signal_name(signal)));
             Ok(Exit::OK)
         }
-        why = server.failed() => Err(Failure::unavailable(format!("stopping, nothing was lost: {why}"))),
+        why = server.failed() => Err(Failure::unavailable(format!("stopping; no acknowledged write is lost: {why}"))),
     };
     let _ = sd_notify::notify(&[NotifyState::Stopping]);
     tokio::select! {
@@ -71,7 +74,7 @@ struct Status {
 pub(crate) fn status(json: bool) -> Result<Exit, Failure> {
     let dir = StateDir::open()?;
     let directory = dir.path().display().to_string();
-    let state = local::look(&dir)?;
+    let state = local::server_state(&dir)?;
     let process = if let State::Listening(process) = &state { Some(process) } else { None };
     let sessions =
         process.and_then(|_| std::fs::read_to_string(dir.file("sessions")).ok()?.trim().parse::<u64>().ok());
@@ -110,38 +113,38 @@ pub(crate) fn status(json: bool) -> Result<Exit, Failure> {
 }
 
 /// Stops this user's server, and waits until it has stopped.
-pub(crate) async fn stop(talk: &Talk) -> Result<Exit, Failure> {
+pub(crate) async fn stop(reporter: &Reporter) -> Result<Exit, Failure> {
     let dir = StateDir::open()?;
     let deadline = Instant::now() + STOP_BOUND;
-    let mut told = None;
+    let mut signalled = None;
     loop {
-        let state = local::look(&dir)?;
+        let state = local::server_state(&dir)?;
         match state {
-            State::Absent if told.is_none() => {
+            State::Absent if signalled.is_none() => {
                 // Under this lock, no command is about to start the server. A full disk may refuse the lock.
                 let starts = local::lock_starts(&dir);
-                if !matches!(starts, Ok(None)) && local::look(&dir)? == State::Absent {
-                    tell_keepers(&dir, talk);
-                    talk.note("this user's server is not running");
+                if !matches!(starts, Ok(None)) && local::server_state(&dir)? == State::Absent {
+                    tell_keepers(&dir, reporter);
+                    reporter.note("this user's server is not running");
                     return Ok(Exit::OK);
                 }
             }
             State::Absent => {
-                talk.note("stopped this user's server");
+                reporter.note("stopped this user's server");
                 return Ok(Exit::OK);
             }
-            State::Listening(process) if told.as_ref() != Some(&process.pid) => {
+            State::Listening(process) if signalled.as_ref() != Some(&process.pid) => {
                 if !process.is_in_our_namespace() {
                     return Err(Failure::unavailable(
                         "this user's server runs in another process namespace, such as a container; stop it there".to_owned(),
                     ));
                 }
-                tell_keepers(&dir, talk);
+                tell_keepers(&dir, reporter);
                 // The server still has its lock, so no other process has this pid.
                 kill_process(process.pid, Signal::TERM).map_err(|error| {
                     Failure::new(Exit::DENIED, format!("cannot stop process {}: {error}", process.pid))
                 })?;
-                told = Some(process.pid);
+                signalled = Some(process.pid);
             }
             State::Listening(_) | State::Busy => {}
         }
@@ -149,7 +152,7 @@ pub(crate) async fn stop(talk: &Talk) -> Result<Exit, Failure> {
             return Err(Failure::unavailable(format!(
                 "this user's server did not stop within {STOP_BOUND:?}; see {}{}",
                 dir.file("log").display(),
-                told.map(|pid| format!(", or run: kill -KILL {pid}")).unwrap_or_default()
+                signalled.map(|pid| format!(", or run: kill -KILL {pid}")).unwrap_or_default()
             )));
         }
         tokio::time::sleep(PAUSE).await;
@@ -157,8 +160,8 @@ pub(crate) async fn stop(talk: &Talk) -> Result<Exit, Failure> {
 }
 
 /// Tells commands that hold or wait not to start the server again.
-fn tell_keepers(dir: &StateDir, talk: &Talk) {
-    if let Err(failure) = local::stopped(dir) {
-        talk.note(format_args!("commands that hold or wait may start the server again: {failure}"));
+fn tell_keepers(dir: &StateDir, reporter: &Reporter) {
+    if let Err(failure) = local::mark_stopped(dir) {
+        reporter.note(format_args!("commands that hold or wait may start the server again: {failure}"));
     }
 }

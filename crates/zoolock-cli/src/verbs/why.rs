@@ -6,10 +6,10 @@ use zoolock::{Link, Place, Why};
 
 use crate::args::ColorWhen;
 use crate::base::exit::{Exit, Failure};
-use crate::base::talk::{Talk, printable};
+use crate::base::reporter::{Reporter, printable};
 use crate::plan::Service;
-use crate::render::status::who;
-use crate::render::text::{Look, age, document, name as short, print, role, wrapped};
+use crate::render::status::describe;
+use crate::render::text::{TextStyle, age, document, lock_name, print, role, wrapped};
 use crate::service::connect::{close, connect};
 
 /// Prints the holder of the lock, the lock that this holder waits for, its holder, and so on.
@@ -18,85 +18,85 @@ pub(crate) async fn why(
     name: &str,
     json: bool,
     color: ColorWhen,
-    talk: &Talk,
+    reporter: &Reporter,
 ) -> Result<Exit, Failure> {
-    let zoolock = connect(service, talk).await?;
-    let looked = zoolock.why(name).await;
+    let zoolock = connect(service, reporter).await?;
+    let result = zoolock.why(name).await;
     close(zoolock).await;
-    let why = looked?;
+    let why = result?;
     if json {
         return print(&document(&why));
     }
-    print(&told(&why, &service.root, &Look::of_stdout(color)))
+    print(&format_chain(&why, &service.root, &TextStyle::of_stdout(color)))
 }
 
 /// Formats the chain of holders as sentences.
-fn told(why: &Why, root: &str, look: &Look) -> String {
-    let lock = |path: &str| printable(short(path, root));
+fn format_chain(why: &Why, root: &str, style: &TextStyle) -> String {
+    let lock = |path: &str| printable(lock_name(path, root));
     let mut text = String::new();
     let mut line = |sentence: &str| {
         // Continuation lines are indented.
-        _ = writeln!(text, "{}", wrapped(sentence, 4, look.width));
+        _ = writeln!(text, "{}", wrapped(sentence, 4, style.width));
     };
     if why.chain.is_empty() {
-        line(&format!("{} is free", look.bold(&lock(&why.lock))));
+        line(&format!("{} is free", style.bold(&lock(&why.lock))));
         return text;
     }
     let links = match why.end {
         // The last link repeats an earlier one.
         "circle" => &why.chain[..why.chain.len() - 1],
-        "unsure" if comes_back(why) => &why.chain[..why.chain.len() - 1],
+        "unsure" if ends_in_cycle(why) => &why.chain[..why.chain.len() - 1],
         _ => &why.chain[..],
     };
     for (at, link) in links.iter().enumerate() {
-        let how = stands(&link.holds);
+        let how = relation(&link.holds);
         let subject = match at {
-            0 => format!("{} is ", look.bold(&lock(&link.holds.lock))),
+            0 => format!("{} is ", style.bold(&lock(&link.holds.lock))),
             _ => "  which is ".to_owned(),
         };
-        line(&format!("{subject}{how} {}{}{}", who(&link.holds.entry), beside(link), since(&link.holds)));
+        line(&format!(
+            "{subject}{how} {}{}{}",
+            describe(&link.holds.entry),
+            other_holders(link),
+            since(&link.holds)
+        ));
         if let Some(wants) = &link.waits_for {
-            let what = look.bold(&lock(&wants.lock));
+            let what = style.bold(&lock(&wants.lock));
             line(&format!("  who waits for {what} ({}){}", role(&wants.entry), since(wants)));
         }
     }
     line(&match (why.end, why.chain.last()) {
         ("circle", Some(last)) => format!(
-            "  which is {} {}, as said above: a circle, and so they wait for ever; `zoolock deadlocks` says what to break",
-            stands(&last.holds),
-            who(&last.holds.entry)
+            "  which is {} {} again: a deadlock; see `zoolock deadlocks`",
+            relation(&last.holds),
+            describe(&last.holds.entry)
         ),
-        ("unsure", Some(last)) if comes_back(why) => format!(
-            "  which is {} {}, as said above: a circle, if that semaphore has no permits but those that are held, which it \
-             does not say",
-            stands(&last.holds),
-            who(&last.holds.entry)
+        ("unsure", Some(last)) if ends_in_cycle(why) => format!(
+            "  which is {} {} again: a deadlock if the semaphore, which does not record its permits, has no free ones",
+            relation(&last.holds),
+            describe(&last.holds.entry)
         ),
-        ("unsure", _) => {
-            "  which is a semaphore that does not say how many permits it has: it may go on".to_owned()
-        }
-        ("permits", _) => "  and that is more permits than there are: it waits for ever".to_owned(),
-        ("unknown", _) => "  who waits for what cannot be read".to_owned(),
-        _ => {
-            "  who waits for no lock that is seen from here: it works, or waits for something else".to_owned()
-        }
+        ("unsure", _) => "  which may continue: that semaphore does not record its permits".to_owned(),
+        ("permits", _) => "  it requests more permits than the semaphore has, and waits for ever".to_owned(),
+        ("unknown", _) => "  the znode of this owner cannot be read".to_owned(),
+        _ => "  it waits for no other lock here: it is running, or blocked outside ZooKeeper".to_owned(),
     });
     text
 }
 
 /// Returns whether the last owner of the chain occurs earlier in it.
-fn comes_back(why: &Why) -> bool {
+fn ends_in_cycle(why: &Why) -> bool {
     let Some((last, before)) = why.chain.split_last() else { return false };
     before
         .iter()
         .any(|link| (&link.owner, link.owner_kind) == (&last.owner, last.owner_kind) && link.owner.is_some())
 }
 
-fn stands(place: &Place) -> &'static str {
-    if place.granted { "held by" } else { "wanted before by" }
+fn relation(place: &Place) -> &'static str {
+    if place.granted { "held by" } else { "requested earlier by" }
 }
 
-fn beside(link: &Link) -> String {
+fn other_holders(link: &Link) -> String {
     match link.beside {
         0 => String::new(),
         others => format!(" and {others} more"),

@@ -5,11 +5,11 @@ use std::time::Duration;
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
 
-use super::story::Event;
+use super::snapshot_diff::Event;
 use crate::base::duration::humane;
-use crate::base::talk::printable;
-use crate::render::status::who;
-use crate::render::text::{Look, document_line, fitted, role};
+use crate::base::reporter::printable;
+use crate::render::status::describe;
+use crate::render::text::{TextStyle, cut_to_width, document_line, role};
 
 const GREEN: &str = "32";
 const YELLOW: &str = "33";
@@ -21,15 +21,15 @@ pub(super) fn json(event: &Event) -> String {
 }
 
 /// Formats an event as one line for people, with the time in the local time zone.
-pub(super) fn text(event: &Event, look: &Look) -> String {
+pub(super) fn text(event: &Event, style: &TextStyle) -> String {
     let mut details = Vec::new();
     let at_least = if event.at_least { "at least " } else { "" };
     let lasted = |what: &str, ms: u64| format!("{what} {at_least}{}", humane(Duration::from_millis(ms)));
     if let Some(contender) = &event.contender {
-        details.push(format!("{} ({})", who(contender), role(contender)));
+        details.push(format!("{} ({})", describe(contender), role(contender)));
     }
     if let Some(place) = event.place {
-        details.push(format!("{place} of {} in line", event.waiting));
+        details.push(format!("position {place} of {}", event.waiting));
     }
     details.extend(event.waited_ms.map(|ms| lasted("waited", ms)));
     details.extend(event.held_ms.map(|ms| lasted("held", ms)));
@@ -38,12 +38,14 @@ pub(super) fn text(event: &Event, look: &Look) -> String {
             let token = event.contender.as_ref().and_then(|contender| contender.token.as_ref());
             details.extend(token.map(|token| format!("token {token}")));
         }
-        "gone" if event.held_ms.is_none() => details.push("may have held it in between".to_owned()),
+        "gone" if event.held_ms.is_none() => {
+            details.push("may have held the lock between two reads".to_owned())
+        }
         _ => {}
     }
     if let Some(count) = event.count {
         details.push(format!(
-            "up to {count} came and went between two looks, or are locks that were made below"
+            "up to {count} contenders came and went between two reads (locks created below this one count, too)"
         ));
     }
     details.extend(event.message.as_deref().map(printable));
@@ -52,10 +54,10 @@ pub(super) fn text(event: &Event, look: &Look) -> String {
         "granted" => GREEN,
         "gone" | "broken" | "unseen" => YELLOW,
         "crashed" | "panicked" | "lost" => RED,
-        _ => return format!("{}\n", fitted(line.trim_end(), look.width)),
+        _ => return format!("{}\n", cut_to_width(line.trim_end(), style.width)),
     };
     // Colored after the cut, since escape sequences take no columns.
-    format!("{}\n", look.painted(color, &fitted(line.trim_end(), look.width)))
+    format!("{}\n", style.painted(color, &cut_to_width(line.trim_end(), style.width)))
 }
 
 fn time_of_day(ms: u64) -> String {
@@ -66,30 +68,30 @@ fn time_of_day(ms: u64) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::super::story::{Moment, Story};
+    use super::super::snapshot_diff::{Moment, SnapshotDiff};
     use super::*;
-    use crate::base::sample::{entry, lock};
+    use crate::base::test_snapshots::{entry, lock};
 
     #[test]
-    fn a_line_says_who_and_how_long_and_escapes_what_others_wrote() {
-        let mut story = Story::new("/locks/x");
+    fn line_shows_contender_and_escapes_text() {
+        let mut diff = SnapshotDiff::new("/locks/x");
         let mut hostile = entry("lock-0000000001", "0.1");
         hostile.note = Some("\x1b[2Jgone\nfake".to_owned());
         let mut now = Moment::now();
         let lines = |events: Vec<Event>| -> Vec<String> {
-            events.iter().map(|event| text(event, &Look::plain())[10..].to_owned()).collect()
+            events.iter().map(|event| text(event, &TextStyle::plain())[10..].to_owned()).collect()
         };
         let held = lock("/locks/x", Some(hostile), vec![]);
-        let who = "host pid 7: \\u{1b}[2Jgone\\nfake (alone)";
-        assert_eq!(lines(story.see(&held, Some(1), now)), [format!("holds     {who} · token 0.1\n")]);
+        let who = "host pid 7: \\u{1b}[2Jgone\\nfake (exclusive)";
+        assert_eq!(lines(diff.update(&held, Some(1), now)), [format!("holds     {who} · token 0.1\n")]);
         now.at += Duration::from_millis(1_500);
         let free = lock("/locks/x", None, vec![]);
         assert_eq!(
-            lines(story.see(&free, Some(1), now)),
+            lines(diff.update(&free, Some(1), now)),
             [format!("gone      {who} · held at least 1.5s\n")]
         );
-        let lost = story.lose_sight("no\x07answer", now).into_iter().collect();
+        let lost = diff.lose_contact("no\x07answer", now).into_iter().collect();
         assert_eq!(lines(lost), ["lost      no\\u{7}answer\n"]);
-        assert_eq!(lines(story.see(&free, Some(1), now)), ["back\n"]);
+        assert_eq!(lines(diff.update(&free, Some(1), now)), ["back\n"]);
     }
 }

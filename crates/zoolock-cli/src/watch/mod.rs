@@ -1,10 +1,10 @@
 //! `zoolock watch`: prints a line for each change of a lock.
 //!
-//! A watch event tells that the lock changed, not how. The change is the difference of two snapshots ([`story`]).
+//! A watch event tells that the lock changed, not how. The change is the difference of two snapshots ([`snapshot_diff`]).
 //! The events of the library ([`zoolock::LockEvents`]) describe only the acquisitions of this client.
 
 mod line;
-mod story;
+mod snapshot_diff;
 mod watch_stream;
 
 use std::pin::pin;
@@ -15,14 +15,14 @@ use tokio::time::{sleep, sleep_until, timeout};
 use zoolock::{Error, Glance, LockPath, Snapshot, Zoolock};
 use zoolock_client::on_thread;
 
-use self::story::{Event, Moment, Story};
+use self::snapshot_diff::{Event, Moment, SnapshotDiff};
 use self::watch_stream::WatchStream;
 use crate::args::ColorWhen;
 use crate::base::exit::{Exit, Failure, refused};
+use crate::base::reporter::{Reporter, printable};
 use crate::base::signals::Signals;
-use crate::base::talk::{Talk, printable};
 use crate::plan::Service;
-use crate::render::text::{Look, print};
+use crate::render::text::{TextStyle, print};
 use crate::run::acquire::interrupted;
 use crate::service::connect::{abandon, connect, found_again};
 
@@ -52,24 +52,24 @@ pub(crate) async fn watch(
     name: &str,
     json: bool,
     color: ColorWhen,
-    talk: &Talk,
+    reporter: &Reporter,
 ) -> Result<Exit, Failure> {
     let mut signals = Signals::listen().map_err(|error| Failure::unavailable(error.to_string()))?;
     let zoolock = tokio::select! {
         biased;
         signal = signals.end() => return Err(interrupted(signal, "connecting")),
-        connected = connect(service, talk) => connected?,
+        connected = connect(service, reporter) => connected?,
     };
     let path = LockPath::parse(name, &service.root)?.to_string();
     let mut watching = Watching {
         service,
-        talk,
+        reporter,
         stream: WatchStream::new(service, &path),
-        story: Story::new(&path),
+        diff: SnapshotDiff::new(&path),
         path,
         zoolock,
         warnings: Vec::new(),
-        style: Style { json, color },
+        format: OutputFormat { json, color },
     };
     let outcome = tokio::select! {
         biased;
@@ -85,21 +85,21 @@ pub(crate) async fn watch(
 
 /// Format of the output.
 #[derive(Clone, Copy)]
-struct Style {
+struct OutputFormat {
     json: bool,
     color: ColorWhen,
 }
 
 struct Watching<'a> {
     service: &'a Service,
-    talk: &'a Talk,
+    reporter: &'a Reporter,
     stream: WatchStream,
     path: String,
     zoolock: Zoolock,
-    story: Story,
+    diff: SnapshotDiff,
     /// Warnings about the last snapshot.
     warnings: Vec<String>,
-    style: Style,
+    format: OutputFormat,
 }
 
 impl Watching<'_> {
@@ -113,14 +113,14 @@ impl Watching<'_> {
             let done = Instant::now();
             let trouble = match result {
                 Ok(Ok(Glance { lock, made, .. })) => {
-                    let events = self.story.see(&lock, made, Moment::now());
+                    let events = self.diff.update(&lock, made, Moment::now());
                     if let Err(failure) = self.print_events(events).await {
                         return failure;
                     }
                     self.warn(&lock);
                     if !std::mem::replace(&mut announced, true) {
                         // Changes from now on are printed.
-                        self.talk.note(format_args!("watching {}; ^C ends it", self.path));
+                        self.reporter.note(format_args!("watching {}; ^C ends it", self.path));
                     }
                     None
                 }
@@ -129,13 +129,13 @@ impl Watching<'_> {
                 Err(_) => Some("no answer".to_owned()),
             };
             if let Some(trouble) = trouble {
-                if let Err(failure) = self.lose_sight(&trouble).await {
+                if let Err(failure) = self.lose_contact(&trouble).await {
                     return failure;
                 }
                 // Pauses before the next read, since the server may be overloaded. `glances` keeps what it has read.
                 sleep((done - started).max(RETRY_AFTER)).await;
                 // The local server of this user may have restarted at another address.
-                if let Some(zoolock) = found_again(self.service, self.talk).await {
+                if let Some(zoolock) = found_again(self.service, self.reporter).await {
                     glances = zoolock.mutex(&self.path).glances(usize::MAX);
                     abandon(std::mem::replace(&mut self.zoolock, zoolock)).await;
                 }
@@ -151,8 +151,8 @@ impl Watching<'_> {
         }
     }
 
-    async fn lose_sight(&mut self, why: &str) -> Result<(), Failure> {
-        let event = self.story.lose_sight(why, Moment::now());
+    async fn lose_contact(&mut self, why: &str) -> Result<(), Failure> {
+        let event = self.diff.lose_contact(why, Moment::now());
         self.print_events(event.into_iter().collect()).await
     }
 
@@ -169,7 +169,7 @@ impl Watching<'_> {
         });
         let warnings: Vec<String> = lock.clash.iter().cloned().chain(hidden).chain(foreign).collect();
         for warning in warnings.iter().filter(|warning| !self.warnings.contains(warning)) {
-            self.talk.note(format_args!("{}: {}", self.path, printable(warning)));
+            self.reporter.note(format_args!("{}: {}", self.path, printable(warning)));
         }
         self.warnings = warnings;
     }
@@ -178,11 +178,11 @@ impl Watching<'_> {
         if events.is_empty() {
             return Ok(());
         }
-        let Style { json, color } = self.style;
+        let OutputFormat { json, color } = self.format;
         // On another thread, so that a reader that does not read does not delay the end by a signal.
         let mut printing = pin!(on_thread("zoolock-print", move || {
-            let look = Look::of_stdout(color);
-            let line = |event: &Event| if json { line::json(event) } else { line::text(event, &look) };
+            let style = TextStyle::of_stdout(color);
+            let line = |event: &Event| if json { line::json(event) } else { line::text(event, &style) };
             print(&events.iter().map(line).collect::<String>())
         }));
         let printed = match timeout(SLOW_OUTPUT, &mut printing).await {

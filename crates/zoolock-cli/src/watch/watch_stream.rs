@@ -7,19 +7,19 @@ use std::time::Duration;
 use tokio::time::sleep;
 
 use crate::plan::Service;
-use crate::service::pokes::{Poked, Pokes};
+use crate::service::lock_watches::{LockSubscription, LockWatches};
 
 /// Shortest and longest pause between attempts to set the watch.
 const MIN_PAUSE: Duration = Duration::from_secs(1);
 const MAX_PAUSE: Duration = Duration::from_secs(30);
 
-type Attempt = Pin<Box<dyn Future<Output = Option<Poked>> + Send>>;
+type Attempt = Pin<Box<dyn Future<Output = Option<LockSubscription>> + Send>>;
 
 /// Watch events of one lock. There are none if the server does not support persistent watches.
 pub(super) struct WatchStream {
-    pokes: Arc<Pokes>,
+    watches: Arc<LockWatches>,
     path: String,
-    subscription: Option<Poked>,
+    subscription: Option<LockSubscription>,
     /// The attempt to set the watch. Kept here, so that it continues when [`WatchStream::changed`] is cancelled.
     attempt: Option<Attempt>,
     pause: Duration,
@@ -27,8 +27,8 @@ pub(super) struct WatchStream {
 
 impl WatchStream {
     pub(super) fn new(service: &Service, path: &str) -> WatchStream {
-        let (pokes, path) = (Arc::new(Pokes::new(service.clone())), path.to_owned());
-        WatchStream { pokes, path, subscription: None, attempt: None, pause: Duration::ZERO }
+        let (watches, path) = (Arc::new(LockWatches::new(service.clone())), path.to_owned());
+        WatchStream { watches, path, subscription: None, attempt: None, pause: Duration::ZERO }
     }
 
     pub(super) fn is_set(&self) -> bool {
@@ -44,14 +44,14 @@ impl WatchStream {
     /// changes caused no event.
     pub(super) async fn changed(&mut self) {
         if self.subscription.is_some() {
-            return Poked::told(&mut self.subscription).await;
+            return LockSubscription::wait_for_change(&mut self.subscription).await;
         }
         while self.subscription.is_none() {
             let attempt = self.attempt.get_or_insert_with(|| {
-                let (pokes, path, pause) = (Arc::clone(&self.pokes), self.path.clone(), self.pause);
+                let (watches, path, pause) = (Arc::clone(&self.watches), self.path.clone(), self.pause);
                 Box::pin(async move {
                     sleep(pause).await;
-                    pokes.at(&path).await
+                    watches.subscribe(&path).await
                 })
             });
             self.subscription = attempt.await;
@@ -63,8 +63,8 @@ impl WatchStream {
 
     /// Closes the session.
     pub(super) async fn shut_down(self) {
-        let WatchStream { pokes, subscription, attempt, .. } = self;
+        let WatchStream { watches, subscription, attempt, .. } = self;
         drop((subscription, attempt));
-        pokes.close().await;
+        watches.close().await;
     }
 }

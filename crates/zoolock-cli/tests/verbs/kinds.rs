@@ -99,7 +99,7 @@ fn permits_with_foreign_naming_are_refused() {
         let done = sandbox.output(&["run", "--naming", naming, "--permits", "3", "x", "--", "true"]);
         assert_eq!(done.code, 64, "{done:?}");
         assert!(done.stderr.contains(&format!("naming {naming}: has no semaphore")), "{done:?}");
-        assert!(done.stderr.contains("use native with a name of its own, or the other library"), "{done:?}");
+        assert!(done.stderr.contains("use native with another name, or the other library"), "{done:?}");
     }
     let done = sandbox.output(&["run", "--naming", "curator-semaphore", "--permits", "3", "x", "--", "true"]);
     assert!(done.code == 64 && done.stderr.contains("native, curator, kazoo, write-lock"), "{done:?}");
@@ -194,8 +194,8 @@ fn revoke_stops_command_warns_or_ends_hold() {
     assert_eq!(stdout.next(), "ready\n");
     let stderr = Lines::of(job.take_stderr());
     assert_eq!(sandbox.output(&["revoke", "x"]).code, 0);
-    while !stderr.next().contains("the command goes on") {}
-    job.say("go\n");
+    while !stderr.next().contains("the command continues") {}
+    job.write("go\n");
     assert_eq!(stdout.next(), "done\n");
     assert_eq!(job.code(), 0);
     let (mut holder, held) = hold(&sandbox, &["x"]);

@@ -47,7 +47,7 @@ fn held_lock_is_listed_and_shown() {
 }
 
 #[test]
-fn a_free_lock_can_be_shown() {
+fn free_lock_can_be_shown() {
     let sandbox = Sandbox::new();
     let done = sandbox.output(&["show", "never/used"]);
     assert_eq!(done.code, 0, "{done:?}");
@@ -69,7 +69,7 @@ fn closed_stdout_is_not_an_error() {
 }
 
 #[test]
-fn a_hostile_note_cannot_write_to_the_terminal() {
+fn hostile_note_cannot_write_to_the_terminal() {
     let sandbox = Sandbox::new();
     let mut holder = sandbox.converse(&["hold", "--note", "\x1b[2J\x07gone\nfake\u{202e}", "x"]);
     sandbox.wait_for_contenders("x", 1);

@@ -105,7 +105,7 @@ fn command_finishes_with_on_lost_warn() {
     server.signal(Signal::STOP);
     let mut stderr = running.take_stderr();
     let mut printed = String::new();
-    read_until(&mut stderr, &mut printed, "goes on");
+    read_until(&mut stderr, &mut printed, "the command continues");
     assert!(is_alive(&child));
     std::fs::write(sandbox.path("go"), "").expect("file written");
     assert_eq!(running.code(), 4, "{printed}");
@@ -122,9 +122,9 @@ fn short_outage_keeps_the_lock() {
     server.signal(Signal::STOP);
     let mut stderr = running.take_stderr();
     let mut printed = String::new();
-    read_until(&mut stderr, &mut printed, "for another");
+    read_until(&mut stderr, &mut printed, "stays held");
     server.signal(Signal::CONT);
-    read_until(&mut stderr, &mut printed, "still ours");
+    read_until(&mut stderr, &mut printed, "still held");
     std::fs::write(sandbox.path("go"), "").expect("file written");
     assert_eq!(running.code(), 0, "{printed}");
 }

@@ -48,7 +48,7 @@ fn holder_serves_its_metrics() {
 }
 
 #[test]
-fn locks_are_told_apart_where_that_is_asked_for() {
+fn metrics_by_lock_adds_path_label() {
     let sandbox = Sandbox::new();
     let line = ["hold", "--metrics", "127.0.0.1:0", "--metrics-by-lock", "x"];
     let mut holder = sandbox.converse(&line);

@@ -114,7 +114,7 @@ fn environment_describes_the_lock() {
 fn command_reads_standard_input() {
     let sandbox = Sandbox::new();
     let mut running = sandbox.converse(&["run", "x", "--", "cat"]);
-    running.say("one\ntwo\n");
+    running.write("one\ntwo\n");
     running.end_of_input();
     let done = running.done();
     assert_eq!((done.code, done.stdout.as_str()), (0, "one\ntwo\n"));

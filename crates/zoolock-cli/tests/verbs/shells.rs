@@ -42,7 +42,7 @@ impl InteractiveShell {
     /// Types `keys`, and returns what the terminal shows until it has shown each text in `expected`.
     fn type_until(&mut self, keys: &str, expected: &[&str]) -> String {
         self.screen.clear();
-        self.shell.say(keys);
+        self.shell.write(keys);
         self.shell.0.stdin.as_mut().expect("input is open").flush().expect("script reads");
         let deadline = Instant::now() + PATIENCE;
         while !expected.iter().all(|text| self.screen.contains(text)) {

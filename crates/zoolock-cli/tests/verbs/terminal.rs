@@ -92,7 +92,7 @@ fn wait_line_disappears_when_granted() {
     sandbox.wait_for_contenders("x", 1);
     let Some(mut terminal) = Terminal::start(&sandbox, &command("run x -- echo mine")) else { return };
     let seen = terminal.read_until("held by");
-    assert!(seen.contains("1 of 1 in line"), "{seen}");
+    assert!(seen.contains("position 1 of 1"), "{seen}");
     holder.end_of_input();
     let seen = terminal.read_until("mine");
     assert!(seen.contains("\r\x1b[2K"), "{seen:?}");

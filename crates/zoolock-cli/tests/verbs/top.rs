@@ -91,14 +91,14 @@ async fn queue_is_shown_and_cleared_on_screen() {
 
     // Revokes the holder, but only after the answer yes.
     let asks_about_holder = |screen: &str| {
-        screen.contains("Ask the holder to let go?") && screen.contains(&format!("token  {first_token}"))
+        screen.contains("Ask the holder to release?") && screen.contains(&format!("token  {first_token}"))
     };
     tmux.press(&["r"]);
     tmux.until("the question names the holder", asks_about_holder).await;
     tmux.press(&["n"]);
-    tmux.until("the holder is not asked", |screen| screen.contains("nobody was asked")).await;
+    tmux.until("the holder is not asked", |screen| screen.contains("no request sent")).await;
     tmux.press(&["r", "y"]);
-    tmux.until("the holder is asked", |screen| screen.contains(&format!("asked {first_token} to let go")))
+    tmux.until("the holder is asked", |screen| screen.contains(&format!("asked {first_token} to release")))
         .await;
     assert_eq!(first.code(), 0);
     let second_token = second_lines.next().trim().to_owned();
@@ -113,7 +113,7 @@ async fn queue_is_shown_and_cleared_on_screen() {
     second.end_of_input();
     assert_eq!(second.code(), 0);
     let third_token = third_lines.next().trim().to_owned();
-    tmux.until("the release is noticed", |screen| screen.contains("! it is not there any more")).await;
+    tmux.until("the release is noticed", |screen| screen.contains("! it has left the queue")).await;
     tmux.type_text("break");
     tmux.press(&["Enter"]);
     let is_refused = |screen: &str| {
@@ -130,10 +130,10 @@ async fn queue_is_shown_and_cleared_on_screen() {
     tmux.until("the question is shown", |screen| screen.contains(&format!("token  {third_token}"))).await;
     tmux.type_text("break");
     tmux.press(&["Enter"]);
-    tmux.until("the lock is broken", |screen| screen.contains(&format!("taken away from {third_token}")))
+    tmux.until("the lock is broken", |screen| screen.contains(&format!("removed {third_token} from the queue")))
         .await;
     assert_eq!(third.code(), 70);
-    tmux.until("the lock is free", |screen| screen.contains("free, and nobody waits")).await;
+    tmux.until("the lock is free", |screen| screen.contains("free, no waiters")).await;
 
     // Keys work while the server is down. The list stays on the screen, and is updated after the restart.
     tmux.press(&["Escape"]);

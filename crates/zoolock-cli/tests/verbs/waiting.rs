@@ -45,7 +45,7 @@ fn quiet_busy_lock_prints_nothing_with_exit_zero() {
 }
 
 #[test]
-fn a_signal_while_waiting_leaves_no_contender() {
+fn signal_while_waiting_leaves_no_contender() {
     let sandbox = Sandbox::new();
     let mut holder = sandbox.converse(&["hold", "x"]);
     sandbox.wait_for_contenders("x", 1);

@@ -101,7 +101,7 @@ struct Core<H> {
 
 /// Work for the driver.
 enum Action {
-    Dial { id: ConnectionId, elsewhere: bool, same_first: bool },
+    Dial { id: ConnectionId, avoid_current: bool, same_first: bool },
     AbortDial(ConnectionId),
     Challenge(ConnectionId, Option<Bytes>),
 }
@@ -278,8 +278,8 @@ impl<H: Handler> Core<H> {
     fn dispatch(&mut self) {
         while let Some(output) = self.session.next_output() {
             match output {
-                Output::Dial { id, elsewhere, same_first } => {
-                    self.actions.push(Action::Dial { id, elsewhere, same_first });
+                Output::Dial { id, avoid_current, same_first } => {
+                    self.actions.push(Action::Dial { id, avoid_current, same_first });
                 }
                 Output::AbortDial(id) => self.actions.push(Action::AbortDial(id)),
                 Output::Close(id) => drop(self.link.take_if(|link| link.id == id)),
@@ -419,9 +419,9 @@ impl<H: Handler> Driver<H> {
         self.sasl.take_if(|(id, _)| Some(*id) != connected);
         for action in std::mem::take(&mut core.actions) {
             match action {
-                Action::Dial { id, elsewhere, same_first } => {
+                Action::Dial { id, avoid_current, same_first } => {
                     let head_start = (core.session.timeout() / 60).min(MAX_HEAD_START);
-                    self.dial = Some((id, self.start_dial(elsewhere, same_first, head_start)));
+                    self.dial = Some((id, self.start_dial(avoid_current, same_first, head_start)));
                 }
                 Action::Challenge(id, challenge) => {
                     if connected == Some(id) {
@@ -514,8 +514,8 @@ impl<H: Handler> Driver<H> {
 }
 
 impl<H: Handler> Driver<H> {
-    fn start_dial(&mut self, elsewhere: bool, same_first: bool, head_start: Duration) -> DialFuture {
-        let (round, platform) = (self.hosts.round(elsewhere, same_first), self.shared.platform.clone());
+    fn start_dial(&mut self, avoid_current: bool, same_first: bool, head_start: Duration) -> DialFuture {
+        let (round, platform) = (self.hosts.round(avoid_current, same_first), self.shared.platform.clone());
         let security = Security::new(self.mechanism.clone());
         #[cfg(feature = "tls")]
         let tls = self.tls.clone();

@@ -203,7 +203,7 @@ mod tests {
 
     fn step(exchange: &mut DigestExchange, challenge: Option<&str>) -> SaslStep {
         let challenge = challenge.map(|text| Bytes::copy_from_slice(text.as_bytes()));
-        exchange.step(challenge).now_or_never().expect("it does not wait")
+        exchange.step(challenge).now_or_never().expect("exchange does not wait")
     }
 
     /// The example of RFC 2831, section 4.
@@ -213,8 +213,8 @@ mod tests {
             b"realm=\"elwood.innosoft.com\",nonce=\"OA6MG9tEQGm2hh\",qop=\"auth\",algorithm=md5-sess,charset=utf-8",
         );
         let (answer, expected) = exchange("chris", "secret")
-            .answer(&challenge.expect("directives"), "imap/elwood.innosoft.com", "OA6MHXh6VqTrRk")
-            .expect("an answer");
+            .answer(&challenge.expect("challenge is parsed"), "imap/elwood.innosoft.com", "OA6MHXh6VqTrRk")
+            .expect("challenge is answered");
         assert_eq!(
             answer,
             "charset=utf-8,username=\"chris\",realm=\"elwood.innosoft.com\",nonce=\"OA6MG9tEQGm2hh\",nc=00000001,\
@@ -236,7 +236,7 @@ mod tests {
         let mut exchange = exchange("u", "p");
         step(&mut exchange, None);
         step(&mut exchange, Some(CHALLENGE));
-        let Stage::Answered { expected } = &exchange.stage else { panic!("it has answered") };
+        let Stage::Answered { expected } = &exchange.stage else { panic!("exchange has not answered") };
         let proof = format!("rspauth={expected}");
         assert_eq!(step(&mut exchange, Some(&proof)), SaslStep::Done);
     }
@@ -263,7 +263,7 @@ mod tests {
     #[test]
     fn directives_are_read_as_rfc_2831_writes_them() {
         let read = |text: &str| parse_directives(text.as_bytes());
-        let directives = read("a=1, b=\"x,\\\"y\\\\\" ,,C=\"\",a=2").expect("directives");
+        let directives = read("a=1, b=\"x,\\\"y\\\\\" ,,C=\"\",a=2").expect("directives are parsed");
         assert_eq!(directives["a"], "1");
         assert_eq!(directives["b"], "x,\"y\\");
         assert_eq!(directives["c"], "");
@@ -273,7 +273,7 @@ mod tests {
     }
 
     #[test]
-    fn text_is_hashed_in_latin1_if_that_has_its_characters() {
+    fn latin1_text_is_hashed_in_latin1() {
         assert_eq!(**latin1_or_utf8("ü"), [0xfc]);
         assert_eq!(**latin1_or_utf8("ü€"), *"ü€".as_bytes());
     }

@@ -62,7 +62,7 @@ struct Queued {
 }
 
 /// The requests of a connection that is lost.
-pub(super) struct Lost {
+pub(super) struct LostRequests {
     pub(super) written: Vec<(RequestId, Instant)>,
     pub(super) unwritten: Vec<RequestId>,
 }
@@ -151,13 +151,13 @@ impl Connection {
         since.until(now)
     }
 
-    pub(super) fn into_lost(self) -> Lost {
+    pub(super) fn into_lost_requests(self) -> LostRequests {
         let written = self.in_flight.into_iter().filter_map(|entry| match entry.purpose {
             Purpose::Caller { request, .. } => Some((request, entry.sent)),
             _ => None,
         });
         let unwritten = self.queue.into_iter().map(|queued| queued.request);
-        Lost { written: written.collect(), unwritten: unwritten.collect() }
+        LostRequests { written: written.collect(), unwritten: unwritten.collect() }
     }
 
     // ---- bytes in ----

@@ -25,7 +25,7 @@ use bytes::Bytes;
 use zoolock_wire::{Code, Hidden, MAX_FRAME, Reply, Request, WatchEvent};
 
 use crate::Instant;
-use connection::{Connection, Lost, Stage};
+use connection::{Connection, LostRequests, Stage};
 use pace::Pace;
 
 /// The settings of a session.
@@ -75,7 +75,7 @@ pub enum Output {
         /// The number of the dial.
         id: ConnectionId,
         /// Set if the connected server is silent for a short time only: another one is wanted.
-        elsewhere: bool,
+        avoid_current: bool,
         /// Set if the connected server works, and only a new connection is wanted.
         same_first: bool,
     },
@@ -149,16 +149,16 @@ pub enum Loss {
     #[error("the connection was closed")]
     Closed,
     /// The server did not answer in time, and another server was found.
-    #[error("the server did not answer for {0:?}")]
+    #[error("no reply from the server for {0:?}")]
     Silent(Duration),
     /// The lease ends soon, so another server is tried ([`Session::reattach`]).
-    #[error("the lease ends soon, and another server was found")]
-    GivenUp,
+    #[error("the session changed its connection because the lease ends soon")]
+    LeaseEndsSoon,
     /// The server sent bytes that are no reply.
-    #[error("the server sent bytes that are no reply: {0}")]
+    #[error("the server sent an invalid reply: {0}")]
     Protocol(String),
     /// The session is attached to another connection.
-    #[error("the server says that the session moved to another connection")]
+    #[error("the session was attached on another connection")]
     Moved,
     /// The server is read-only: it has lost its quorum.
     #[error("the server is read-only")]
@@ -184,18 +184,18 @@ pub enum End {
     /// No server attached the session for seven quarters of its timeout. A server that hangs up without an answer may have
     /// gone back to an older state, in which the session does not exist.
     #[error("no server attached the session for longer than its timeout")]
-    GivenUp,
+    NotAttached,
     /// The server answered with another session.
     #[error("the server replaced the session with another one")]
     Replaced,
     /// The server's transactions went back to an older state, such as a restored backup.
-    #[error("the server went back to an older state")]
+    #[error("the server has an older state than before, such as a restored backup")]
     WentBack,
     /// The server refused the credentials.
     #[error("the server refused the credentials")]
     AuthFailed,
     /// The runtime that drives the session has stopped.
-    #[error("nothing drives the session any more")]
+    #[error("the runtime that drives the session has stopped")]
     Abandoned,
 }
 
@@ -494,11 +494,12 @@ impl Session {
         let follows_outage = std::mem::take(&mut self.follows_outage);
         if follows_outage && self.id == 0 {
             // Holders attach meanwhile.
-            self.dial = Dial::Waiting { until: now.after(self.pace.give_way(random)) };
+            self.dial = Dial::Waiting { until: now.after(self.pace.newcomer_delay(random)) };
             return false;
         }
         if let Some(old) = &self.connection {
-            let loss = if self.must_move(now) { Loss::GivenUp } else { Loss::Silent(old.silent_for(now)) };
+            let loss =
+                if self.must_move(now) { Loss::LeaseEndsSoon } else { Loss::Silent(old.silent_for(now)) };
             self.last_move = Some(now);
             self.drop_connection(loss);
         }
@@ -590,7 +591,7 @@ impl Session {
             return self.finish(End::Closed);
         }
         if self.give_up_time().is_some_and(|at| at <= now) {
-            return self.finish(End::GivenUp);
+            return self.finish(End::NotAttached);
         }
         match self.dial {
             Dial::Waiting { until } if until <= now => self.start_dial(now),
@@ -698,9 +699,9 @@ impl Session {
         let attached = self.connection.as_ref().filter(|connection| connection.is_attached());
         // After a third of the timeout, the silent connection may be half open, and its server may work.
         let is_fresh = attached.is_some_and(|connection| connection.silent_for(now) < self.pace.timeout / 3);
-        let elsewhere = is_fresh && !self.must_move(now);
+        let avoid_current = is_fresh && !self.must_move(now);
         let same_first = self.same_first && self.must_move(now);
-        self.outputs.push_back(Output::Dial { id, elsewhere, same_first });
+        self.outputs.push_back(Output::Dial { id, avoid_current, same_first });
     }
 
     fn retry_dial(&mut self, now: Instant, random: u64) {
@@ -752,14 +753,18 @@ impl Session {
         self.must_move_until = None;
         let was_attached = connection.is_attached();
         let id = connection.id;
-        self.fail_requests(connection.into_lost(), RequestError::ConnectionLoss, RequestError::NotSent);
+        self.fail_requests(
+            connection.into_lost_requests(),
+            RequestError::ConnectionLoss,
+            RequestError::NotSent,
+        );
         self.outputs.push_back(Output::Close(id));
         if was_attached {
             self.outputs.push_back(Output::State(State::Disconnected(loss)));
         }
     }
 
-    fn fail_requests(&mut self, lost: Lost, written: RequestError, unwritten: RequestError) {
+    fn fail_requests(&mut self, lost: LostRequests, written: RequestError, unwritten: RequestError) {
         for (request, sent) in lost.written {
             self.outputs.push_back(Output::Reply { request, sent, result: Err(written) });
         }
@@ -787,7 +792,7 @@ impl Session {
         self.dial = Dial::Idle;
         if let Some(connection) = self.connection.take() {
             let id = connection.id;
-            self.fail_requests(connection.into_lost(), end.of_requests(), end.of_requests());
+            self.fail_requests(connection.into_lost_requests(), end.of_requests(), end.of_requests());
             self.outputs.push_back(Output::Close(id));
         }
         self.outputs.push_back(Output::State(State::Over(end)));

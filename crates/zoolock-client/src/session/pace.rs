@@ -10,7 +10,7 @@ use super::connection::Connection;
 const HOLDER_RETRY: Duration = Duration::from_millis(500);
 
 /// The least pause of a new session that lets holders attach first, for the shortest and for the longest timeout.
-const GIVE_WAY: RangeInclusive<Duration> = Duration::from_secs(1)..=Duration::from_secs(4);
+const NEWCOMER_DELAY: RangeInclusive<Duration> = Duration::from_secs(1)..=Duration::from_secs(4);
 
 /// The shortest time for a dial, and for an attach without haste: a server may grant a timeout in which nothing can succeed.
 const SHORTEST_HANDSHAKE: Duration = Duration::from_millis(500);
@@ -117,8 +117,8 @@ impl Pace {
     ///
     /// The holders attach first. This is longer than the pause between two dials of any holder. For holders with the same
     /// timeout, it is also longer than their wait for an answer to a connect request that the server forgets.
-    pub(super) fn give_way(&self, random: u64) -> Duration {
-        let least = (self.timeout / 12).clamp(*GIVE_WAY.start(), *GIVE_WAY.end());
+    pub(super) fn newcomer_delay(&self, random: u64) -> Duration {
+        let least = (self.timeout / 12).clamp(*NEWCOMER_DELAY.start(), *NEWCOMER_DELAY.end());
         between(least, least * 3 / 2, random)
     }
 
@@ -170,7 +170,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn holders_wait_longer_for_an_attach_once_in_two_rounds() {
+    fn attach_deadline_is_longer_every_second_round() {
         let pace = Pace::new(Duration::from_secs(24));
         let wait = |longer, slow| {
             let now = Instant::default();
@@ -189,12 +189,12 @@ mod tests {
             assert!(longest(1) <= longest(2) && longest(2) <= longest(9));
             for random in [0, 1023] {
                 assert!(pace.hang_up_delay(1, random) >= HOLDER_RETRY);
-                assert!(pace.give_way(random) >= HOLDER_RETRY * 2);
+                assert!(pace.newcomer_delay(random) >= HOLDER_RETRY * 2);
             }
         }
-        let ways =
-            [1, 12, 24, 48, 480].map(|secs| Pace::new(Duration::from_secs(secs)).give_way(0).as_secs());
-        assert_eq!(ways, [1, 1, 2, 4, 4]);
+        let delays =
+            [1, 12, 24, 48, 480].map(|secs| Pace::new(Duration::from_secs(secs)).newcomer_delay(0).as_secs());
+        assert_eq!(delays, [1, 1, 2, 4, 4]);
         let pace = Pace::new(Duration::from_secs(30));
         let waits = [1, 2, 3, 4, 1000].map(|rounds| pace.hang_up_delay(rounds, 0).as_millis());
         assert_eq!(waits, [500, 1000, 2000, 3000, 3000]);

@@ -43,7 +43,7 @@ impl HeadProof {
             HeadProof::OnlyTwoChildren => true,
             HeadProof::ReleasedBefore(second_predecessor) => {
                 let marker = directory.record.marker_of(directory.czxid);
-                marker.is_some_and(|marker| marker.left.hands_over() && marker.sequence == second_predecessor)
+                marker.is_some_and(|marker| marker.left.is_release() && marker.sequence == second_predecessor)
             }
         }
     }
@@ -220,7 +220,7 @@ impl Contender {
         if !usual || directory.czxid >= me.czxid {
             return None;
         }
-        if self.hands_to(&directory, me) {
+        if self.is_released_to(&directory, me) {
             return Some((directory, self.previous(&directory, me, &[])));
         }
         // A predecessor that was missing may have queued again under another name.
@@ -300,7 +300,7 @@ impl Contender {
             if let Phase::Waiting { watch, .. } = self.phase {
                 context.actions.push(Action::Unwatch(watch));
             }
-            self.vanished(context);
+            self.fail_broken(context);
         } else if own {
             self.disarm(context);
         }

@@ -21,7 +21,7 @@ impl Node {
 impl Contender {
     /// Continues at the head of the queue. `directory` was read after our znode had become the head, and `others` are the
     /// znodes that still existed then.
-    pub(super) fn first(
+    pub(super) fn reached_head(
         &mut self,
         me: Node,
         directory: Option<Directory>,
@@ -46,7 +46,7 @@ impl Contender {
         }
     }
 
-    pub(super) fn waited_out(&mut self, context: &mut StepContext) {
+    pub(super) fn delay_ended(&mut self, context: &mut StepContext) {
         if let Phase::Delaying { me } = self.phase {
             self.delayed = true;
             self.look(me, context);
@@ -62,7 +62,7 @@ impl Contender {
         others: &[String],
         context: &mut StepContext,
     ) {
-        self.unrecorded = None;
+        self.unrecorded_undo = None;
         let alone = me.prefix.is_exclusive();
         let marker = directory.and_then(|directory| directory.record.marker_of(directory.czxid));
         let tracked = marker.is_some_and(|marker| marker.tracked);
@@ -76,7 +76,7 @@ impl Contender {
             return self.fail(Reason::ForeignRecord, context);
         };
         let beginning = me.beginning_in(directory.czxid);
-        self.before = Some(previous);
+        self.previous = Some(previous);
         // Giving up restores the marker, so that the crash of an earlier holder stays known. But a holder whose znode still
         // exists has not crashed. Its znode will be missing when the next waiter looks, so its marker becomes `Broken`.
         let marker = match marker {
@@ -88,7 +88,7 @@ impl Contender {
         };
         let undo = Undo { marker, version: directory.version };
         if self.begins_with_others && self.on(Rule::BeginTogether) {
-            self.unrecorded = Some(undo);
+            self.unrecorded_undo = Some(undo);
             return self.hold(me, Some(directory), previous, context);
         }
         self.undo = Some(undo);
@@ -136,7 +136,7 @@ impl Contender {
     /// Returns the beginning that is still to be recorded. From now on the record may contain it.
     pub(crate) fn record_beginning(&mut self, place: usize) -> Option<Beginning> {
         let Phase::Held { me, directory: Some(directory), .. } = self.phase else { return None };
-        self.undo = Some(self.unrecorded?);
+        self.undo = Some(self.unrecorded_undo?);
         let marker = me.beginning_in(directory.czxid);
         Some(Beginning { place, node: me, marker, version: directory.version })
     }
@@ -144,7 +144,7 @@ impl Contender {
     /// Handles a recorded beginning.
     pub(crate) fn beginning_recorded(&mut self) {
         if let Phase::Held { me, directory: Some(directory), .. } = &mut self.phase
-            && self.unrecorded.take().is_some()
+            && self.unrecorded_undo.take().is_some()
         {
             directory.record = Record::Marker(me.beginning_in(directory.czxid));
             directory.version = directory.version.wrapping_add(1);
@@ -155,14 +155,14 @@ impl Contender {
     /// it for good. Returns whether it read again: then the grant is not valid any more.
     pub(super) fn beginning_failed(&mut self, failure: Failure, context: &mut StepContext) -> bool {
         let Phase::Held { me, watch, .. } = self.phase else { return false };
-        if self.unrecorded.take().is_none() {
+        if self.unrecorded_undo.take().is_none() {
             return false;
         }
         match failure {
             Failure::Unknown => self.perhaps_marked = true,
             _ => self.not_marked(),
         }
-        if !failure.is_passing() {
+        if !failure.is_transient() {
             return false;
         }
         context.actions.extend(watch.map(Action::Unwatch));
@@ -195,9 +195,9 @@ impl Contender {
     }
 
     /// Returns whether the marker was left by the holder directly before `me`.
-    pub(super) fn hands_to(&self, directory: &Directory, me: Node) -> bool {
+    pub(super) fn is_released_to(&self, directory: &Directory, me: Node) -> bool {
         let marker = self.marker_in(directory);
-        marker.is_some_and(|marker| marker.left.hands_over() && self.is_right_before(marker.sequence, me))
+        marker.is_some_and(|marker| marker.left.is_release() && self.is_right_before(marker.sequence, me))
     }
 
     fn marker_in(&self, directory: &Directory) -> Option<Marker> {
@@ -210,14 +210,14 @@ impl Contender {
     /// Returns whether no contender that we must wait for can be between sequence number `theirs` and ours.
     fn is_right_before(&self, theirs: Sequence, me: Node) -> bool {
         let reads = me.prefix.reads();
-        me.sequence.before() == Some(theirs) || (reads && self.behind == Some(theirs))
+        me.sequence.before() == Some(theirs) || (reads && self.exclusive_predecessor == Some(theirs))
     }
 
     pub(super) fn previous(&self, directory: &Directory, me: Node, others: &[String]) -> Previous {
         let Some(marker) = self.marker_in(directory) else { return Previous::Unknown };
         if marker.left == Left::Held && marker.sequence == me.sequence {
             // Our own marker: we were interrupted after it was written.
-            return self.before.unwrap_or(Previous::Unknown);
+            return self.previous.unwrap_or(Previous::Unknown);
         }
         if is_of_present_contender(&marker, others) {
             return Previous::Unknown;

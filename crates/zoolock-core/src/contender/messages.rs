@@ -227,7 +227,7 @@ impl Failure {
     }
 
     /// Returns whether the beginning of a holder may be recorded after a new look at the queue.
-    pub(crate) fn is_passing(self) -> bool {
+    pub(crate) fn is_transient(self) -> bool {
         matches!(self, Failure::Unknown | Failure::Throttled | Failure::BadVersion | Failure::NoNode)
     }
 

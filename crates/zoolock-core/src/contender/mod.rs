@@ -37,7 +37,7 @@ mod tests;
 use crate::ids::{ContenderId, Sequence, SessionId, Zxid};
 pub use crate::names::{Kind, Node};
 use crate::names::{Names, Prefix};
-use crate::queue::Asker;
+use crate::queue::Claim;
 use crate::record::{Left, Marker, Record};
 use crate::rules::{Rule, Rules};
 
@@ -92,11 +92,11 @@ impl Config {
 }
 
 impl Kind {
-    fn asker(self, size: u32) -> Asker {
+    fn claim(self, size: u32) -> Claim {
         match self {
-            Kind::Permits { .. } => Asker::Permits { size },
-            Kind::Upgrade { from } => Asker::Upgrade { prefix: from.prefix, sequence: from.sequence },
-            Kind::Mutex | Kind::Write | Kind::Read | Kind::Upgradable => Asker::Lock,
+            Kind::Permits { .. } => Claim::Permits { size },
+            Kind::Upgrade { from } => Claim::Upgrade { prefix: from.prefix, sequence: from.sequence },
+            Kind::Mutex | Kind::Write | Kind::Read | Kind::Upgradable => Claim::Lock,
         }
     }
 }
@@ -134,12 +134,12 @@ pub struct Contender {
     /// Number of failures in a row.
     tries: u8,
     /// The directory as last read, for rules that the model breaks.
-    seen: Option<Directory>,
+    last_directory: Option<Directory>,
     /// Sequence number of a reader's predecessor, if that is exclusive: its marker grants every reader
     /// directly behind it.
-    behind: Option<Sequence>,
+    exclusive_predecessor: Option<Sequence>,
     /// The way in which the previous holder left. Kept because our marker may have overwritten that record.
-    before: Option<Previous>,
+    previous: Option<Previous>,
     /// The state to restore if we give up. Set when our beginning may have been written.
     undo: Option<Undo>,
     /// Set if the reply that tells whether the marker was written is lost.
@@ -147,7 +147,7 @@ pub struct Contender {
     /// Set for a lock of a multi-lock: its beginning is recorded together with the others.
     begins_with_others: bool,
     /// The state to restore, while our beginning is not recorded yet, or not confirmed.
-    unrecorded: Option<Undo>,
+    unrecorded_undo: Option<Undo>,
     /// Set if the delay after a crash has passed.
     delayed: bool,
     /// Set if the holder was told that it should release the lock.
@@ -195,7 +195,7 @@ enum Phase {
         watch: Option<WatchId>,
     },
     /// Writing the size of the semaphore.
-    Agreeing {
+    WritingSize {
         me: Node,
     },
     /// Setting a watch on the predecessor.
@@ -271,13 +271,13 @@ enum Purpose {
     ListWatched(WatchId),
     ListDirectory,
     ListOwn,
-    Agree,
+    WriteSize,
     WatchBefore(WatchId),
     ArmRecord,
     ArmOwn(WatchId),
     PauseRecord,
     ReadRecord,
-    WaitOwn,
+    CheckOwn,
     Delay,
     Mark,
     SayGranted,
@@ -324,13 +324,13 @@ impl Contender {
             offline: false,
             unread: false,
             tries: 0,
-            seen: None,
-            behind: None,
-            before: None,
+            last_directory: None,
+            exclusive_predecessor: None,
+            previous: None,
             undo: None,
             perhaps_marked: false,
             begins_with_others: false,
-            unrecorded: None,
+            unrecorded_undo: None,
             delayed: false,
             revoked: false,
             ahead: LookAhead::Off,
@@ -377,7 +377,7 @@ impl Contender {
             | Phase::Looking { me, .. }
             | Phase::Spreading { me }
             | Phase::Listing { me, .. }
-            | Phase::Agreeing { me }
+            | Phase::WritingSize { me }
             | Phase::Watching { me, .. }
             | Phase::Waiting { me, .. }
             | Phase::AwaitingLease { me }
@@ -453,8 +453,8 @@ impl Contender {
             Purpose::ListChildren | Purpose::ListWatched(_) => self.listed(outcome, context),
             Purpose::ListDirectory => self.listed_directory(outcome, context),
             Purpose::ListOwn => self.listed_own(outcome, context),
-            Purpose::Agree => self.agreed(outcome, context),
-            Purpose::Delay => self.waited_out(context),
+            Purpose::WriteSize => self.size_written(outcome, context),
+            Purpose::Delay => self.delay_ended(context),
             Purpose::Mark => self.marked(outcome, context),
             Purpose::SayGranted => self.said_granted(outcome, context),
             Purpose::Downgrade => self.downgraded(outcome, context),
@@ -467,7 +467,7 @@ impl Contender {
             Purpose::ArmOwn(_) => self.armed_own(&outcome, context),
             Purpose::PauseRecord => self.read_record(context),
             Purpose::ReadRecord => self.record_read(&outcome, context),
-            Purpose::WaitOwn => self.waited_on(&outcome, context),
+            Purpose::CheckOwn => self.checked_own(&outcome, context),
             Purpose::WatchOwn(watch) => self.watched_own(watch, outcome, context),
             Purpose::PauseOwn => self.paused_own(context),
             Purpose::RetirePause => self.retire_read(context),
@@ -532,7 +532,7 @@ impl Contender {
             // A deadline limits only the waiting.
             _ if reason.is_some() && self.has_been_granted() => return,
             // The record may contain our beginning.
-            Phase::Held { .. } if self.unrecorded.is_some() && self.undo.is_some() => {}
+            Phase::Held { .. } if self.unrecorded_undo.is_some() && self.undo.is_some() => {}
             Phase::Held { me, directory, .. } => {
                 return self.take_back(me, directory.map(|directory| directory.version), context);
             }
@@ -632,7 +632,7 @@ impl Contender {
 
     /// Returns the marker that a contender which gives up must not write. The model uses it to break a rule.
     fn forged_marker(&self, me: Node) -> Option<(Marker, Option<i32>)> {
-        let directory = self.seen?;
+        let directory = self.last_directory?;
         let (left, sequence) = (Left::Released, me.sequence);
         Some((Marker { directory: directory.czxid, left, sequence, tracked: false }, None))
     }
@@ -704,7 +704,7 @@ impl Contender {
     }
 
     /// Returns whether this is our znode, and not a later one of the same name.
-    fn is_mine(&self, me: Node, czxid: Zxid, owner: SessionId) -> bool {
+    pub(crate) fn is_mine(&self, me: Node, czxid: Zxid, owner: SessionId) -> bool {
         !self.on(Rule::IdentityByCzxid) || (czxid == me.czxid && owner == self.config.session)
     }
 }

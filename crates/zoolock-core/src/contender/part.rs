@@ -13,10 +13,6 @@ impl Contender {
         self.near_the_end(node)
     }
 
-    pub(crate) fn knows(&self, me: Node, czxid: Zxid, owner: SessionId) -> bool {
-        self.is_mine(me, czxid, owner)
-    }
-
     /// Returns whether it holds, and its own create was the last change of the children when it was granted.
     /// Then it was the head at once.
     pub(crate) fn is_untouched(&self) -> bool {
@@ -25,7 +21,7 @@ impl Contender {
 
     /// Sends the reads that go out with the create.
     pub(crate) fn send_first_look(&mut self) -> Vec<Action> {
-        self.on_its_own(|part, context| {
+        self.with_context(|part, context| {
             part.phase = Phase::Joining;
             part.first_look(context);
         })
@@ -38,23 +34,23 @@ impl Contender {
     }
 
     /// Handles a successful create.
-    pub(crate) fn placed(&mut self, me: Node) -> Vec<Action> {
-        self.on_its_own(|part, _| part.phase = Phase::FirstLook { me, children: None })
+    pub(crate) fn create_succeeded(&mut self, me: Node) -> Vec<Action> {
+        self.with_context(|part, _| part.phase = Phase::FirstLook { me, children: None })
     }
 
     /// Continues with the znode of an earlier create.
-    pub(crate) fn found(&mut self, me: Node) -> Vec<Action> {
-        self.on_its_own(|part, context| part.look(me, context))
+    pub(crate) fn resume_with(&mut self, me: Node) -> Vec<Action> {
+        self.with_context(|part, context| part.look(me, context))
     }
 
     /// Deletes a znode that it does not use.
     pub(crate) fn discard(&mut self, node: Node) -> Vec<Action> {
-        self.on_its_own(|part, context| part.depart(node, None, false, context))
+        self.with_context(|part, context| part.depart(node, None, false, context))
     }
 
     /// Ends the contender. Deletes in progress continue.
     pub(crate) fn finish(&mut self) -> Vec<Action> {
-        self.on_its_own(|part, _| {
+        self.with_context(|part, _| {
             part.void_pending();
             part.wanted = false;
             part.phase = Phase::Leaving;
@@ -65,7 +61,7 @@ impl Contender {
     /// under the lock. So the record must not say that the last holder released it. `waited`: set if it has
     /// waited for another lock since it read its znode.
     pub(crate) fn withdraw(&mut self, waited: bool) -> Vec<Action> {
-        self.on_its_own(|part, context| {
+        self.with_context(|part, context| {
             part.unread |= waited;
             part.abandon(None, context);
         })
@@ -74,7 +70,7 @@ impl Contender {
     /// Handles a failed record of its beginning. Returns whether it waits for the grant again.
     pub(crate) fn begin_again(&mut self, failure: Failure) -> (bool, Vec<Action>) {
         let mut again = false;
-        let actions = self.on_its_own(|part, context| again = part.beginning_failed(failure, context));
+        let actions = self.with_context(|part, context| again = part.beginning_failed(failure, context));
         (again, actions)
     }
 
@@ -87,8 +83,8 @@ impl Contender {
 
     /// Releases by itself after a failed transaction: one znode was missing, or a record had changed. The
     /// missing znode may be its own, and the name another contender's now, so it checks first.
-    pub(crate) fn leaves_alone(&mut self, left: Left) -> Vec<Action> {
-        self.on_its_own(|part, context| {
+    pub(crate) fn release_alone(&mut self, left: Left) -> Vec<Action> {
+        self.with_context(|part, context| {
             let Some(Parting { node, marker }) = part.parting(left) else {
                 return part.release(left, context);
             };
@@ -99,8 +95,8 @@ impl Contender {
     }
 
     /// Releases after a transaction that may have succeeded.
-    pub(crate) fn departed_perhaps(&mut self, left: Left) -> Vec<Action> {
-        self.on_its_own(|part, context| {
+    pub(crate) fn release_again(&mut self, left: Left) -> Vec<Action> {
+        self.with_context(|part, context| {
             if part.phase == Phase::Lost(Loss::Broken) {
                 // The deletion was reported after the release was sent, which may have caused it.
                 context.actions.push(Action::Released(Departed::Clean));
@@ -116,9 +112,9 @@ impl Contender {
         })
     }
 
-    fn on_its_own(&mut self, what: impl FnOnce(&mut Contender, &mut StepContext)) -> Vec<Action> {
+    fn with_context(&mut self, step: impl FnOnce(&mut Contender, &mut StepContext)) -> Vec<Action> {
         let mut context = StepContext { actions: Vec::new(), lease_valid: true };
-        what(self, &mut context);
+        step(self, &mut context);
         self.conclude(&mut context);
         context.actions
     }

@@ -11,7 +11,7 @@ use crate::record::Size;
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
 pub(super) struct State {
     /// Set if the size was compared with ours, once.
-    pub(super) agreed: bool,
+    pub(super) size_checked: bool,
     /// The predecessor whose znode says that it was granted. If its permits do not fit, the semaphore was
     /// made smaller.
     pub(super) granted_before: Option<String>,
@@ -20,7 +20,7 @@ pub(super) struct State {
 }
 
 /// The size according to the record.
-pub(super) enum Agreement {
+pub(super) enum SizeCheck {
     Size(u32),
     /// The record has no size, and this one must be written.
     Missing(u32),
@@ -30,32 +30,32 @@ pub(super) enum Agreement {
 impl Contender {
     /// Returns the size of the semaphore from the record. It must equal ours when we queue; later it may
     /// change.
-    pub(super) fn agreement(&self, directory: Option<Directory>) -> Agreement {
-        let Some(ours) = self.config.kind.size() else { return Agreement::Size(0) };
-        let Some(directory) = directory else { return Agreement::Refused(Reason::ForeignRecord) };
+    pub(super) fn check_size(&self, directory: Option<Directory>) -> SizeCheck {
+        let Some(ours) = self.config.kind.size() else { return SizeCheck::Size(0) };
+        let Some(directory) = directory else { return SizeCheck::Refused(Reason::ForeignRecord) };
         match directory.record {
             Record::Semaphore(size) if size.is_of(directory.czxid) => {
-                if !self.permits.agreed && size.permits != ours {
-                    return Agreement::Refused(Reason::OtherSize(size.permits));
+                if !self.permits.size_checked && size.permits != ours {
+                    return SizeCheck::Refused(Reason::OtherSize(size.permits));
                 }
-                Agreement::Size(size.permits)
+                SizeCheck::Size(size.permits)
             }
-            Record::Empty | Record::Semaphore(_) => Agreement::Missing(ours),
-            Record::Marker(marker) if marker.directory != directory.czxid => Agreement::Missing(ours),
-            Record::Marker(_) => Agreement::Refused(Reason::OtherKind),
-            Record::Foreign | Record::Leases(_) => Agreement::Refused(Reason::ForeignRecord),
+            Record::Empty | Record::Semaphore(_) => SizeCheck::Missing(ours),
+            Record::Marker(marker) if marker.directory != directory.czxid => SizeCheck::Missing(ours),
+            Record::Marker(_) => SizeCheck::Refused(Reason::OtherKind),
+            Record::Foreign | Record::Leases(_) => SizeCheck::Refused(Reason::ForeignRecord),
         }
     }
 
-    pub(super) fn agree(&mut self, me: Node, directory: Option<Directory>, context: &mut StepContext) {
+    pub(super) fn write_size(&mut self, me: Node, directory: Option<Directory>, context: &mut StepContext) {
         let (Some(size), Some(directory)) = (self.config.kind.size(), directory) else { return };
-        self.phase = Phase::Agreeing { me };
+        self.phase = Phase::WritingSize { me };
         let size = Size { directory: directory.czxid, permits: size };
-        self.send(Purpose::Agree, Request::WriteSize { size, version: directory.version }, context);
+        self.send(Purpose::WriteSize, Request::WriteSize { size, version: directory.version }, context);
     }
 
-    pub(super) fn agreed(&mut self, outcome: Result<Reply, Failure>, context: &mut StepContext) {
-        let Phase::Agreeing { me } = self.phase else { return };
+    pub(super) fn size_written(&mut self, outcome: Result<Reply, Failure>, context: &mut StepContext) {
+        let Phase::WritingSize { me } = self.phase else { return };
         match outcome {
             // The record has a size now, even if another contender wrote it.
             Ok(_) | Err(Failure::BadVersion | Failure::NoNode) => self.look(me, context),

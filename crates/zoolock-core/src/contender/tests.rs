@@ -8,8 +8,8 @@ mod edges;
 mod far;
 mod joining;
 mod kinds;
-mod letting_go;
 mod permits;
+mod releasing;
 mod waiting;
 
 const SESSION: SessionId = SessionId(7);

@@ -1,6 +1,6 @@
 //! Reading the queue, and waiting.
 
-use super::permits::Agreement;
+use super::permits::SizeCheck;
 use super::*;
 use crate::layout::Layout;
 use crate::names::{Name, Role};
@@ -43,9 +43,9 @@ impl Contender {
             Err(_) => return self.look(me, context),
         };
         if !self.on(Rule::MarkerByHolderOnly) {
-            self.seen = Some(directory);
+            self.last_directory = Some(directory);
         }
-        if let Some(reason) = self.is_of_other_kind(&directory) {
+        if let Some(reason) = self.refusal_by_record(&directory) {
             return self.fail(reason, context);
         }
         if let Some(children) = children {
@@ -55,7 +55,7 @@ impl Contender {
             let of_that_moment = children.pzxid == directory.pzxid || !self.on(Rule::SizeOfThatMoment);
             let fits = self.config.kind.size().is_none() || of_that_moment;
             return match directory.czxid < me.czxid && fits {
-                true => self.judge(me, Some(directory), &children, None, context),
+                true => self.apply_listing(me, Some(directory), &children, None, context),
                 false => self.look(me, context),
             };
         }
@@ -65,7 +65,7 @@ impl Contender {
         // The last change of the children is our own create, and there is one child: there are no others.
         let untouched = directory.pzxid == me.czxid || !self.on(Rule::AloneByPzxid);
         if directory.children == 1 && untouched {
-            return self.first(me, Some(directory), &[], context);
+            return self.reached_head(me, Some(directory), &[], context);
         }
         match me.sequence.before() {
             Some(before) if self.config.mode == Mode::Wait => {
@@ -76,7 +76,7 @@ impl Contender {
     }
 
     /// Returns the reason to fail that the record alone gives.
-    fn is_of_other_kind(&self, directory: &Directory) -> Option<Reason> {
+    fn refusal_by_record(&self, directory: &Directory) -> Option<Reason> {
         let permits = self.config.kind.is_permits();
         match directory.record {
             Record::Semaphore(size) if size.is_of(directory.czxid) && !permits => Some(Reason::OtherKind),
@@ -105,7 +105,7 @@ impl Contender {
         match outcome {
             Ok(Reply::Directory(seen)) => {
                 *directory = Some(seen);
-                if let Some(reason) = self.is_of_other_kind(&seen) {
+                if let Some(reason) = self.refusal_by_record(&seen) {
                     return self.fail(reason, context);
                 }
             }
@@ -129,7 +129,7 @@ impl Contender {
                 self.unread = false;
                 self.check_marker(context);
             }
-            Some(false) => self.vanished(context),
+            Some(false) => self.fail_broken(context),
             None => self.pause(After::Look(me), context),
         }
     }
@@ -138,7 +138,9 @@ impl Contender {
     fn check_marker(&mut self, context: &mut StepContext) {
         let Phase::Looking { me, directory } = self.phase else { return };
         match directory {
-            Some(directory) if self.hands_to(&directory, me) => self.first(me, Some(directory), &[], context),
+            Some(directory) if self.is_released_to(&directory, me) => {
+                self.reached_head(me, Some(directory), &[], context)
+            }
             Some(Directory { children, .. }) if children >= SPREAD_FROM && self.config.mode == Mode::Wait => {
                 self.phase = Phase::Spreading { me };
                 let range = (children / 4).min(SPREAD_MAX);
@@ -230,7 +232,7 @@ impl Contender {
                 self.unread = false;
                 self.decide(context);
             }
-            Some(false) => self.vanished(context),
+            Some(false) => self.fail_broken(context),
             None => self.look_again(me, context),
         }
     }
@@ -239,12 +241,12 @@ impl Contender {
         let Phase::Listing { me, children, directory, watch } = &mut self.phase else { return };
         let Some(children) = children.take() else { return };
         let (me, directory, watch) = (*me, *directory, *watch);
-        self.judge(me, directory, &children, watch, context);
+        self.apply_listing(me, directory, &children, watch, context);
     }
 
     /// Decides by the names of the children. `watch`: a watch on the children, set by the same request that
     /// listed them.
-    fn judge(
+    fn apply_listing(
         &mut self,
         me: Node,
         directory: Option<Directory>,
@@ -260,38 +262,38 @@ impl Contender {
             return self.reader_vanished(me, context);
         }
         let decide = |size| {
-            let asker = self.config.kind.asker(size);
-            match decide(&children.names, me.prefix, me.sequence, asker, self.config.names) {
+            let claim = self.config.kind.claim(size);
+            match decide(&children.names, me.prefix, me.sequence, claim, self.config.names) {
                 Decision::WaitFor(before) if self.permits.granted_before.as_ref() == Some(&before) => {
-                    Decision::Next
+                    Decision::WatchChildren
                 }
                 // After a resize the predecessor may hold without having waited, and then it never writes its
                 // grant.
                 Decision::WaitFor(_)
                     if self.config.kind.is_permits() && directory.is_some_and(|d| d.version > 1) =>
                 {
-                    Decision::Next
+                    Decision::WatchChildren
                 }
                 decision => decision,
             }
         };
         let record = directory.map_or(Record::Empty, |directory| directory.record);
-        let agreement = match Layout::proven_by(&children.names, record) {
-            Some(layout) => Agreement::Refused(Reason::OtherLayout(layout)),
-            None => self.agreement(directory),
+        let size_check = match Layout::proven_by(&children.names, record) {
+            Some(layout) => SizeCheck::Refused(Reason::OtherLayout(layout)),
+            None => self.check_size(directory),
         };
-        let decision = match agreement {
-            Agreement::Size(size) => Ok(decide(size)),
+        let decision = match size_check {
+            SizeCheck::Size(size) => Ok(decide(size)),
             // The directory must not become a semaphore while a contender holds it as another kind of lock.
-            Agreement::Missing(size) if decide(size) == Decision::OtherKind => Ok(Decision::OtherKind),
-            Agreement::Missing(_) => Err(None),
-            Agreement::Refused(reason) => Err(Some(reason)),
+            SizeCheck::Missing(size) if decide(size) == Decision::OtherKind => Ok(Decision::OtherKind),
+            SizeCheck::Missing(_) => Err(None),
+            SizeCheck::Refused(reason) => Err(Some(reason)),
         };
-        if let Ok(Decision::Held | Decision::Next | Decision::WaitFor(_)) = decision {
-            self.permits.agreed = true;
+        if let Ok(Decision::Held | Decision::WatchChildren | Decision::WaitFor(_)) = decision {
+            self.permits.size_checked = true;
         }
         if let Some(watch) = watch
-            && (decision != Ok(Decision::Next) || self.config.mode == Mode::Try)
+            && (decision != Ok(Decision::WatchChildren) || self.config.mode == Mode::Try)
         {
             context.actions.push(Action::Unwatch(watch));
             self.forget_list_watch();
@@ -299,21 +301,21 @@ impl Contender {
         // A contender that listed after our create may have seen us wait.
         self.permits.seen_waiting |= children.pzxid != me.czxid;
         match decision {
-            Err(None) => self.agree(me, directory, context),
+            Err(None) => self.write_size(me, directory, context),
             Err(Some(reason)) => self.fail(reason, context),
-            Ok(Decision::Held) => self.first(me, directory, &children.names, context),
-            Ok(Decision::WaitFor(_) | Decision::Next) if self.config.mode == Mode::Try => {
+            Ok(Decision::Held) => self.reached_head(me, directory, &children.names, context),
+            Ok(Decision::WaitFor(_) | Decision::WatchChildren) if self.config.mode == Mode::Try => {
                 self.fail(Reason::Busy, context);
             }
             Ok(Decision::WaitFor(before)) => self.watch(me, before, context),
-            Ok(Decision::Next) => match watch {
+            Ok(Decision::WatchChildren) => match watch {
                 Some(watch) => self.phase = Phase::Waiting { me, before: None, watch },
                 None => self.list(me, true, context),
             },
-            Ok(Decision::Gone) if matches!(self.config.kind, Kind::Upgrade { .. }) => {
+            Ok(Decision::NotQueued) if matches!(self.config.kind, Kind::Upgrade { .. }) => {
                 self.reader_vanished(me, context);
             }
-            Ok(Decision::Gone) => self.vanished(context),
+            Ok(Decision::NotQueued) => self.fail_broken(context),
             Ok(Decision::Outranked) => self.fail(Reason::Outranked, context),
             Ok(Decision::OtherKind) => self.fail(Reason::OtherKind, context),
             Ok(Decision::Clash(clash)) => self.fail(Reason::Clash(clash), context),
@@ -327,7 +329,7 @@ impl Contender {
     }
 
     pub(super) fn watch(&mut self, me: Node, before: String, context: &mut StepContext) {
-        self.behind =
+        self.exclusive_predecessor =
             Name::parse(&before).filter(|name| name.role == Role::Exclusive).map(|name| name.sequence);
         let watch = self.new_watch();
         self.phase = Phase::Watching { me, before: before.clone() };
@@ -359,12 +361,12 @@ impl Contender {
                 } else {
                     self.disarm(context);
                     if self.on(Rule::WaitForOlder) {
-                        self.send(Purpose::WaitOwn, Request::Exists(me), context);
+                        self.send(Purpose::CheckOwn, Request::Exists(me), context);
                     }
                 }
             }
             Err(Failure::NoNode) if self.on(Rule::LookWhenGone) => {
-                self.before_is_gone(me, &before, false, context)
+                self.predecessor_deleted(me, &before, false, context)
             }
             Err(Failure::NoNode) => self.phase = Phase::Waiting { me, before: Some(before), watch },
             Err(failure @ Failure::Refused(_)) => self.fail(Reason::Refused(failure), context),
@@ -377,7 +379,7 @@ impl Contender {
 
     /// Handles a read of our own znode after the watch was set. If the znode exists, the directory is still
     /// that of our create.
-    pub(super) fn waited_on(&mut self, outcome: &Result<Reply, Failure>, context: &mut StepContext) {
+    pub(super) fn checked_own(&mut self, outcome: &Result<Reply, Failure>, context: &mut StepContext) {
         let Some(me) = self.node() else { return };
         let mine = self.still_mine(me, outcome);
         if let (Phase::Waiting { watch, .. }, None | Some(false)) = (&self.phase, mine) {
@@ -385,7 +387,7 @@ impl Contender {
         }
         match (&self.phase, mine) {
             // In every phase: the znode with our name is not ours to delete.
-            (_, Some(false)) => self.vanished(context),
+            (_, Some(false)) => self.fail_broken(context),
             (Phase::Waiting { .. }, None) => {
                 self.disarm(context);
                 self.pause(After::Look(me), context);
@@ -404,8 +406,10 @@ impl Contender {
                 self.unread = true;
                 match before.take() {
                     None => self.list(me, true, context),
-                    Some(_) if deleted && !self.on(Rule::LookAfterWait) => self.first(me, None, &[], context),
-                    Some(before) if deleted => self.before_is_gone(me, &before, true, context),
+                    Some(_) if deleted && !self.on(Rule::LookAfterWait) => {
+                        self.reached_head(me, None, &[], context)
+                    }
+                    Some(before) if deleted => self.predecessor_deleted(me, &before, true, context),
                     Some(before) => {
                         self.disarm(context);
                         self.watch(me, before, context);
@@ -425,7 +429,7 @@ impl Contender {
         }
     }
 
-    fn before_is_gone(&mut self, me: Node, before: &str, since: bool, context: &mut StepContext) {
+    fn predecessor_deleted(&mut self, me: Node, before: &str, since: bool, context: &mut StepContext) {
         if !self.grant_by_deletion(me, since, context) && !self.arm_behind_predecessor(me, before, context) {
             self.look(me, context);
         }
@@ -462,7 +466,7 @@ impl Contender {
     }
 
     /// Fails because another client deleted our znode in the queue.
-    pub(super) fn vanished(&mut self, context: &mut StepContext) {
+    pub(super) fn fail_broken(&mut self, context: &mut StepContext) {
         self.void_pending();
         self.phase = Phase::Leaving;
         self.fail(Reason::Broken, context);
@@ -472,7 +476,7 @@ impl Contender {
     /// deleted, ours still exists and keeps all others out.
     fn reader_vanished(&mut self, me: Node, context: &mut StepContext) {
         let undo = self.undo.take();
-        self.vanished(context);
+        self.fail_broken(context);
         match undo {
             Some(undo) => self.depart_undone(me, undo, context),
             None => self.depart_if_there(me, context),

@@ -26,7 +26,7 @@ fn holding(permits: u64, asked: &[Asked]) -> Vec<bool> {
         spelling: Spelling::Lock,
         role,
         weight,
-        sequence: Sequence(i32::try_from(at).expect("a short queue")),
+        sequence: Sequence(i32::try_from(at).expect("position fits in i32")),
     };
     let names: Vec<Name> = asked.iter().enumerate().map(name).collect();
     holders(&names, |_| false, u32::try_from(permits).ok())
@@ -42,13 +42,13 @@ fn owners(graph: &Graph) -> Vec<Vec<usize>> {
 }
 
 /// Returns the owners of each cycle. Each one waits for the next.
-fn circles(graph: &Graph) -> Vec<Vec<usize>> {
+fn cycles(graph: &Graph) -> Vec<Vec<usize>> {
     let circle = |knot: Knot| knot.circle.iter().map(|step| step.owner).collect();
     graph.knots().into_iter().map(circle).collect()
 }
 
 #[test]
-fn three_owners_over_three_nested_locks_are_a_deadlock() {
+fn three_nested_locks_deadlock() {
     let nested = graph(&[
         (0, &[(0, X, 1), (2, X, 1)]),
         (0, &[(1, X, 1), (0, X, 1)]),
@@ -56,14 +56,18 @@ fn three_owners_over_three_nested_locks_are_a_deadlock() {
     ]);
     assert_eq!(nested.stuck(), [0, 1, 2, 3]);
     let knots = nested.knots();
-    assert_eq!(circles(&nested), [[0, 1, 2]]);
-    assert_eq!((&knots[0].owners, knots[0].behind), (&vec![0, 1, 2], 1), "one waits behind it");
+    assert_eq!(cycles(&nested), [[0, 1, 2]]);
+    assert_eq!(
+        (&knots[0].owners, knots[0].behind),
+        (&vec![0, 1, 2], 1),
+        "one owner waits behind the deadlock"
+    );
     let steps: Vec<_> = knots[0].circle.iter().map(|step| (step.queue, step.place, step.behind)).collect();
     assert_eq!(steps, [(1, 1, 0), (2, 1, 0), (0, 1, 0)]);
 }
 
 #[test]
-fn one_waits_for_those_before_it_that_keep_it_out() {
+fn contender_waits_for_excluding_predecessors() {
     let all = [(0, R, 1), (1, U, 1), (2, X, 1), (3, R, 1), (4, U, 1), (5, X, 1)];
     let all = graph(&[(0, &all)]);
     let waits = |place| all.waits_for(0, place).collect::<Vec<_>>();
@@ -72,7 +76,7 @@ fn one_waits_for_those_before_it_that_keep_it_out() {
 }
 
 #[test]
-fn a_chain_is_none() {
+fn chain_is_no_deadlock() {
     let chain =
         graph(&[(0, &[(0, X, 1), (1, X, 1)]), (0, &[(1, X, 1), (2, X, 1)]), (0, &[(2, X, 1), (3, X, 1)])]);
     assert_eq!(chain.stuck(), Vec::<usize>::new());
@@ -80,17 +84,17 @@ fn a_chain_is_none() {
 }
 
 #[test]
-fn a_circle_through_readers_holds_only_while_all_of_them_are_on_it() {
+fn reader_outside_the_cycle_is_no_member() {
     // 0 and 1 read. 2 waits for both of them, and holds the lock for which 0 waits.
     let all = graph(&[(0, &[(0, R, 1), (1, R, 1), (2, X, 1)]), (0, &[(2, X, 1), (0, X, 1)])]);
     assert_eq!(owners(&all), [[0, 2]]);
     // A reader behind a waiting writer waits for that writer.
     let behind = graph(&[(0, &[(0, R, 1), (1, X, 1), (2, R, 1)]), (0, &[(2, X, 1), (0, X, 1)])]);
-    assert_eq!(circles(&behind), [[0, 2, 1]]);
+    assert_eq!(cycles(&behind), [[0, 2, 1]]);
 }
 
 #[test]
-fn a_circle_through_permits_is_none_while_another_holder_can_let_go() {
+fn free_permit_holder_prevents_deadlock() {
     // 0 waits for the lock of 1, and 1 waits for a permit. But 2 has the other permit, and does not wait.
     let open = graph(&[(0, &[(1, X, 1), (0, X, 1)]), (2, &[(0, P, 1), (2, P, 1), (1, P, 1)])]);
     assert_eq!(open.knots(), []);
@@ -99,7 +103,7 @@ fn a_circle_through_permits_is_none_while_another_holder_can_let_go() {
 }
 
 #[test]
-fn a_circle_that_ends_with_another_deadlock_is_none_of_its_own() {
+fn cycle_behind_a_deadlock_is_not_reported() {
     // 2 is in a deadlock with 3. Otherwise 1 would get the permit of 2, and then 0 the lock of 1.
     let both = graph(&[
         (0, &[(1, X, 1), (0, X, 1)]),
@@ -113,7 +117,7 @@ fn a_circle_that_ends_with_another_deadlock_is_none_of_its_own() {
 }
 
 #[test]
-fn what_is_left_of_a_circle_without_another_deadlock_is_looked_at_alone_again() {
+fn split_component_is_reduced_again() {
     // 4 closes a cycle of five owners, and would go on if 5 and 6 did. Then 0 and 1 would be in no deadlock without 2 and 3.
     let three = graph(&[
         (0, &[(1, X, 1), (0, X, 1)]),
@@ -130,7 +134,7 @@ fn what_is_left_of_a_circle_without_another_deadlock_is_looked_at_alone_again() 
 }
 
 #[test]
-fn two_deadlocks_are_two() {
+fn separate_deadlocks_are_reported_separately() {
     let two = graph(&[
         (0, &[(0, X, 1), (1, X, 1)]),
         (0, &[(1, X, 1), (0, X, 1)]),
@@ -141,24 +145,24 @@ fn two_deadlocks_are_two() {
 }
 
 #[test]
-fn whoever_waits_for_itself_is_a_circle_of_one() {
+fn owner_can_deadlock_with_itself() {
     for twice in [&[(0, X, 1), (0, X, 1)][..], &[(0, R, 1), (0, X, 1)], &[(0, U, 1), (0, U, 1)]] {
         let alone = graph(&[(0, twice)]);
-        assert_eq!(circles(&alone), [[0]]);
+        assert_eq!(cycles(&alone), [[0]]);
     }
     assert_eq!(graph(&[(0, &[(0, R, 1), (0, R, 1)])]).stuck(), Vec::<usize>::new());
     assert_eq!(graph(&[(2, &[(0, P, 1), (0, P, 1)])]).stuck(), Vec::<usize>::new());
-    assert_eq!(circles(&graph(&[(2, &[(0, P, 1), (0, P, 2)])])), [[0]]);
+    assert_eq!(cycles(&graph(&[(2, &[(0, P, 1), (0, P, 2)])])), [[0]]);
 }
 
 #[test]
-fn whoever_asks_for_more_than_there_is_waits_for_nobody() {
+fn oversized_permit_request_is_stuck_without_deadlock() {
     let alone = graph(&[(2, &[(0, P, 3), (1, P, 1)])]);
     assert_eq!((alone.stuck(), alone.knots()), (vec![0, 1], vec![]));
 }
 
 #[test]
-fn a_reader_that_wants_to_write_waits_for_the_other_readers_alone() {
+fn upgrade_waits_only_for_other_readers() {
     // 0 and 1 read, and 2 waits to write. 0 upgrades, and goes before 2.
     let upgrading = |of_one: &[Asked]| {
         let mut queue = queue(0, &[(0, R, 1), (1, R, 1), (2, X, 1), (0, X, 1)]);
@@ -171,11 +175,11 @@ fn a_reader_that_wants_to_write_waits_for_the_other_readers_alone() {
     // 1 waits for a lock that 0 holds.
     let mut stuck = upgrading(&[(1, X, 1)]).queues().to_vec();
     stuck[1].places[0].owner = 0;
-    assert_eq!(circles(&Graph::of(stuck)), [[0, 1]]);
+    assert_eq!(cycles(&Graph::of(stuck)), [[0, 1]]);
 }
 
 #[test]
-fn a_writer_between_readers_that_want_to_write_waits_behind_their_deadlock() {
+fn writer_waits_behind_deadlocked_upgrades() {
     let place = |owner, role, holds, upgrades| Place { owner, role, weight: 1, holds, upgrades };
     let places = vec![
         place(0, R, true, None),
@@ -189,7 +193,7 @@ fn a_writer_between_readers_that_want_to_write_waits_behind_their_deadlock() {
 }
 
 #[test]
-fn those_who_came_last_into_a_long_queue_are_found_with_a_short_circle() {
+fn long_queue_yields_short_cycle() {
     // The holder waits for the lock of an owner that is behind all ten thousand others.
     let mut long: Vec<(usize, Role, u32)> = (0..10_000).map(|owner| (owner, X, 1)).collect();
     long.push((10_000, X, 1));
@@ -200,7 +204,7 @@ fn those_who_came_last_into_a_long_queue_are_found_with_a_short_circle() {
 }
 
 #[test]
-fn whoever_waits_for_one_of_nobody_knows_how_many_permits_is_not_known_to_be_stuck() {
+fn unknown_semaphore_size_proves_no_deadlock() {
     let queues = |permits| {
         let semaphore = Queue { permits, ..queue(1, &[(0, P, 1), (1, P, 1)]) };
         Graph::of(vec![semaphore, queue(0, &[(1, X, 1), (0, X, 1)])])
@@ -221,7 +225,7 @@ fn lock(owners: usize) -> impl Strategy<Value = Lock> {
     let role = prop_oneof![3 => Just(X), 2 => Just(R), 1 => Just(U)];
     let plain = prop::collection::vec((0..owners, role, Just(1)), 0..5).prop_map(|asked| (0, asked));
     let semaphore = (1..4u64).prop_flat_map(move |permits| {
-        let weight = 1..=u32::try_from(permits).expect("few");
+        let weight = 1..=u32::try_from(permits).expect("permit count fits in u32");
         (Just(permits), prop::collection::vec((0..owners, Just(P), weight), 0..5))
     });
     prop_oneof![2 => plain, 1 => semaphore]
@@ -229,9 +233,9 @@ fn lock(owners: usize) -> impl Strategy<Value = Lock> {
 
 /// Returns the owners that never go on, by a search of all orders. At each step any owner that holds all that it asks for
 /// may leave.
-fn left(locks: &[Lock], members: &BTreeSet<usize>) -> BTreeSet<usize> {
-    let standing = |gone: &BTreeSet<usize>| {
-        let stays = |asked: &&Asked| members.contains(&asked.0) && !gone.contains(&asked.0);
+fn stuck_in_any_order(locks: &[Lock], members: &BTreeSet<usize>) -> BTreeSet<usize> {
+    let queued = |removed: &BTreeSet<usize>| {
+        let stays = |asked: &&Asked| members.contains(&asked.0) && !removed.contains(&asked.0);
         let queue = |(permits, asked): &Lock| {
             let asked: Vec<_> = asked.iter().filter(stays).copied().collect();
             let holds = holding(*permits, &asked);
@@ -241,24 +245,27 @@ fn left(locks: &[Lock], members: &BTreeSet<usize>) -> BTreeSet<usize> {
     };
     let mut ends = BTreeSet::new();
     let (mut seen, mut next) = (BTreeSet::new(), vec![BTreeSet::new()]);
-    while let Some(gone) = next.pop() {
-        if !seen.insert(gone.clone()) {
+    while let Some(removed) = next.pop() {
+        if !seen.insert(removed.clone()) {
             continue;
         }
         let waits: BTreeSet<usize> =
-            standing(&gone).into_iter().filter(|(_, holds)| !holds).map(|((owner, ..), _)| owner).collect();
-        let can_go: Vec<usize> =
-            members.iter().copied().filter(|owner| !gone.contains(owner) && !waits.contains(owner)).collect();
-        if can_go.is_empty() {
-            ends.insert(members.difference(&gone).copied().collect::<BTreeSet<_>>());
+            queued(&removed).into_iter().filter(|(_, holds)| !holds).map(|((owner, ..), _)| owner).collect();
+        let unblocked: Vec<usize> = members
+            .iter()
+            .copied()
+            .filter(|owner| !removed.contains(owner) && !waits.contains(owner))
+            .collect();
+        if unblocked.is_empty() {
+            ends.insert(members.difference(&removed).copied().collect::<BTreeSet<_>>());
         }
-        for owner in can_go {
-            let mut gone = gone.clone();
-            gone.insert(owner);
-            next.push(gone);
+        for owner in unblocked {
+            let mut removed = removed.clone();
+            removed.insert(owner);
+            next.push(removed);
         }
     }
-    assert_eq!(ends.len(), 1, "it does not matter who goes first");
+    assert_eq!(ends.len(), 1, "the order of removal does not matter");
     ends.pop_first().unwrap_or_default()
 }
 
@@ -266,20 +273,20 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(2_000))]
 
     #[test]
-    fn those_are_stuck_who_never_go_on_in_whatever_order(locks in prop::collection::vec(lock(5), 1..5)) {
+    fn stuck_owners_match_exhaustive_search(locks in prop::collection::vec(lock(5), 1..5)) {
         let queues = locks.iter().map(|(permits, asked)| queue(*permits, asked)).collect();
         let graph = Graph::of(queues);
-        let everybody: BTreeSet<usize> = (0..5).collect();
+        let all_owners: BTreeSet<usize> = (0..5).collect();
         let stuck: BTreeSet<usize> = graph.stuck().into_iter().collect();
-        prop_assert_eq!(&stuck, &left(&locks, &everybody));
+        prop_assert_eq!(&stuck, &stuck_in_any_order(&locks, &all_owners));
 
         let knots = graph.knots();
-        let tied: BTreeSet<usize> = knots.iter().flat_map(|knot| knot.owners.iter().copied()).collect();
-        prop_assert_eq!(tied.len(), knots.iter().map(|knot| knot.owners.len()).sum::<usize>());
-        prop_assert!(tied.is_subset(&stuck));
+        let deadlocked: BTreeSet<usize> = knots.iter().flat_map(|knot| knot.owners.iter().copied()).collect();
+        prop_assert_eq!(deadlocked.len(), knots.iter().map(|knot| knot.owners.len()).sum::<usize>());
+        prop_assert!(deadlocked.is_subset(&stuck));
         for knot in &knots {
             let members = knot.owners.iter().copied().collect();
-            prop_assert_eq!(left(&locks, &members), members.clone(), "stuck by themselves");
+            prop_assert_eq!(stuck_in_any_order(&locks, &members), members.clone(), "stuck by themselves");
             prop_assert!(knot.behind <= stuck.len() - knot.owners.len());
             for (at, step) in knot.circle.iter().enumerate() {
                 let next = knot.circle[(at + 1) % knot.circle.len()];
@@ -291,13 +298,13 @@ proptest! {
             prop_assert!(!knot.circle.is_empty());
         }
         // The owners outside the deadlocks are not stuck by themselves.
-        let others = everybody.difference(&tied).copied().collect();
-        prop_assert_eq!(left(&locks, &others), BTreeSet::new());
+        let others = all_owners.difference(&deadlocked).copied().collect();
+        prop_assert_eq!(stuck_in_any_order(&locks, &others), BTreeSet::new());
     }
 }
 
 #[test]
-fn a_place_waits_for_those_before_it_that_exclude_it() {
+fn readers_wait_only_for_earlier_writers() {
     let one = graph(&[(0, &[(0, X, 1), (1, R, 1), (2, R, 1), (3, X, 1)])]);
     let waits = |place| one.waits_for(0, place).collect::<Vec<_>>();
     assert_eq!([waits(0), waits(1), waits(2), waits(3)], [vec![], vec![0], vec![0], vec![0, 1, 2]]);

@@ -310,7 +310,7 @@ mod tests {
         assert_eq!(CuratorRead(id).to_string(), "_c_3f2504e0-4f89-11d3-9a0c-0305e82c3301-__READ__");
         for prefix in ours.into_iter().chain(theirs) {
             for number in [0, 7, i32::MAX, -5, i32::MIN] {
-                let name = Name::parse(&prefix.name(Sequence(number))).expect("ours");
+                let name = Name::parse(&prefix.name(Sequence(number))).expect("own name is parsed");
                 assert_eq!(prefix.parsed(Sequence(number)), name);
                 assert_eq!(name.sequence, Sequence(number));
                 assert_eq!(name.weight, if let Permit(weight) = prefix { weight } else { 1 });
@@ -347,7 +347,7 @@ mod tests {
 
     #[test]
     fn writer_sorts_before_reader_of_same_number() {
-        let order = |name: &str| Name::parse(name).expect("a contender").order();
+        let order = |name: &str| Name::parse(name).expect("name is a contender").order();
         let sorted = ["lock-0000000001", "__WRIT__0000000002", "__READ__0000000002", "upgr-0000000003"];
         let sorted = sorted.map(order);
         assert!(sorted.is_sorted_by(|a, b| a < b), "{sorted:?}");
@@ -438,7 +438,7 @@ mod tests {
 
     #[test]
     fn unknown_number_counts_only_if_the_directory_gave_it() {
-        let counts = |name: &str, limit| Name::parse(name).expect("a contender").counts_below(limit);
+        let counts = |name: &str, limit| Name::parse(name).expect("name is a contender").counts_below(limit);
         assert!(counts("job-0000000007", 8) && !counts("job-0000000007", 7));
         assert!(!counts("backup-2024010101", 1000) && counts("lock-2024010101", 1000));
         assert!(!counts("job--2147483648", u32::MAX >> 1));

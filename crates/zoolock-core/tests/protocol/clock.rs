@@ -32,7 +32,7 @@ const RATES: [u32; 3] = [UNITS - 1, UNITS, UNITS + 1];
 
 /// The rule by which a holder decides whether it still holds the lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) enum Belief {
+pub(crate) enum LeaseRule {
     /// The lease of the library.
     Lease,
     /// Every answer of its server renews: pings, reads.
@@ -62,26 +62,26 @@ pub(crate) enum Belief {
     ReadsProve,
 }
 
-impl Belief {
-    pub(crate) const WRONG: [Belief; 12] = [
-        Belief::RenewedByPings,
-        Belief::FromTheAnswer,
-        Belief::WholeTimeout,
-        Belief::AskedTimeout,
-        Belief::FirstTimeout,
-        Belief::UntilExpired,
-        Belief::Monotonic,
-        Belief::WallClock,
-        Belief::SyncConfirms,
-        Belief::ByOneConfirmation,
-        Belief::ByTwoConfirmations,
-        Belief::ReadsProve,
+impl LeaseRule {
+    pub(crate) const BROKEN: [LeaseRule; 12] = [
+        LeaseRule::RenewedByPings,
+        LeaseRule::FromTheAnswer,
+        LeaseRule::WholeTimeout,
+        LeaseRule::AskedTimeout,
+        LeaseRule::FirstTimeout,
+        LeaseRule::UntilExpired,
+        LeaseRule::Monotonic,
+        LeaseRule::WallClock,
+        LeaseRule::SyncConfirms,
+        LeaseRule::ByOneConfirmation,
+        LeaseRule::ByTwoConfirmations,
+        LeaseRule::ReadsProve,
     ];
 
     /// Returns whether the rule relies on two confirmations. If pings never wait, two are enough, so the
     /// search finds the rule's other bug.
     fn needs_two(self) -> bool {
-        use Belief::{ByTwoConfirmations, FromTheAnswer, SyncConfirms};
+        use LeaseRule::{ByTwoConfirmations, FromTheAnswer, SyncConfirms};
         matches!(self, ByTwoConfirmations | FromTheAnswer | SyncConfirms)
     }
 }
@@ -106,7 +106,7 @@ struct Faults {
 
 #[derive(Clone, Debug)]
 struct LeaseModel {
-    belief: Belief,
+    rule: LeaseRule,
     faults: Faults,
     /// Set if the holder knows the tick of the servers.
     knows_tick: bool,
@@ -216,12 +216,12 @@ fn duration(steps: u32) -> Duration {
 
 impl LeaseModel {
     fn relies_on_lock(&self, world: &World) -> bool {
-        match self.belief {
-            Belief::UntilExpired => (world.own - world.heard) * 5 < TIMEOUT * UNITS * 7,
-            Belief::ByOneConfirmation => world
+        match self.rule {
+            LeaseRule::UntilExpired => (world.own - world.heard) * 5 < TIMEOUT * UNITS * 7,
+            LeaseRule::ByOneConfirmation => world
                 .confirmed
                 .is_some_and(|sent| instant(world.own) < instant(sent).after(duration(TIMEOUT) * 11 / 12)),
-            _ if self.belief.needs_two() => world.with_two.0.is_some_and(|end| instant(world.own) < end),
+            _ if self.rule.needs_two() => world.with_two.0.is_some_and(|end| instant(world.own) < end),
             _ => world.lease.is_valid(instant(world.own)),
         }
     }
@@ -246,7 +246,7 @@ impl LeaseModel {
         }
         match world.deposed_at {
             None => !world.follower_cut,
-            Some(since) => self.belief == Belief::SyncConfirms && world.now <= since + SYNC_LIMIT * TICK,
+            Some(since) => self.rule == LeaseRule::SyncConfirms && world.now <= since + SYNC_LIMIT * TICK,
         }
     }
 
@@ -285,9 +285,9 @@ impl Model for LeaseModel {
     type Action = Step;
 
     fn init_states(&self) -> Vec<World> {
-        let timeout = match self.belief {
-            Belief::WholeTimeout => duration(TIMEOUT) * 3 / 2,
-            Belief::AskedTimeout => duration(TIMEOUT) * 2,
+        let timeout = match self.rule {
+            LeaseRule::WholeTimeout => duration(TIMEOUT) * 3 / 2,
+            LeaseRule::AskedTimeout => duration(TIMEOUT) * 2,
             _ => duration(TIMEOUT),
         };
         let world = |rate| World {
@@ -352,9 +352,9 @@ impl Model for LeaseModel {
                 match sent.place {
                     Place::ToServer => {
                         world.noted = true;
-                        let by_itself = match self.belief {
-                            Belief::RenewedByPings => true,
-                            Belief::ReadsProve => !sent.is_write,
+                        let by_itself = match self.rule {
+                            LeaseRule::RenewedByPings => true,
+                            LeaseRule::ReadsProve => !sent.is_write,
                             _ => false,
                         };
                         if self.connection && !world.follower_cut && !by_itself {
@@ -368,16 +368,16 @@ impl Model for LeaseModel {
                         world.renewal = Some(sent);
                     }
                     Place::Back => {
-                        let late = self.belief == Belief::FromTheAnswer;
+                        let late = self.rule == LeaseRule::FromTheAnswer;
                         let is_write = sent.is_write;
                         let sent = if late { world.own } else { sent.at };
                         match is_write {
                             true => world.lease.confirm(instant(sent), instant(world.own)),
                             false => world.lease.hear(instant(sent), instant(world.own)),
                         };
-                        match self.belief {
-                            Belief::ByOneConfirmation => world.confirmed = Some(sent),
-                            _ if self.belief.needs_two() => LeaseModel::confirm_with_two(&mut world, sent),
+                        match self.rule {
+                            LeaseRule::ByOneConfirmation => world.confirmed = Some(sent),
+                            _ if self.rule.needs_two() => LeaseModel::confirm_with_two(&mut world, sent),
                             _ => {}
                         }
                         world.heard = world.own;
@@ -421,7 +421,7 @@ impl Model for LeaseModel {
                         }
                     }
                     // A leader that was cut off also confirms the session.
-                    if self.belief != Belief::FirstTimeout {
+                    if self.rule != LeaseRule::FirstTimeout {
                         world.lease.attach(instant(world.own), timeout);
                     }
                 }
@@ -432,11 +432,11 @@ impl Model for LeaseModel {
             }
             Step::Sleep => {
                 world.faults.sleeps = false;
-                (0..self.nap).for_each(|_| self.pass(&mut world, self.belief != Belief::Monotonic));
+                (0..self.nap).for_each(|_| self.pass(&mut world, self.rule != LeaseRule::Monotonic));
             }
             Step::SetBack => {
                 world.faults.set_back = false;
-                if self.belief == Belief::WallClock {
+                if self.rule == LeaseRule::WallClock {
                     world.own -= TIMEOUT * UNITS;
                 }
             }
@@ -470,10 +470,10 @@ const NO_FAULTS: Faults = Faults {
     set_back: false,
 };
 
-fn with(belief: Belief, faults: Faults) -> LeaseModel {
+fn with(rule: LeaseRule, faults: Faults) -> LeaseModel {
     let end = if long() { 2 * TIMEOUT } else { TIMEOUT + TIMEOUT / 2 };
     LeaseModel {
-        belief,
+        rule,
         faults,
         knows_tick: true,
         alternates: false,
@@ -486,25 +486,28 @@ fn with(belief: Belief, faults: Faults) -> LeaseModel {
 
 /// The machine sleeps for most of a session timeout. Messages from the server to the leader arrive late, or
 /// never: a message that takes too long equals a lost one.
-fn with_a_connection(belief: Belief) -> LeaseModel {
-    let model = with(belief, Faults { sleeps: true, ..NO_FAULTS });
+fn with_a_connection(rule: LeaseRule) -> LeaseModel {
+    let model = with(rule, Faults { sleeps: true, ..NO_FAULTS });
     let end = if long() { TIMEOUT + TIMEOUT / 4 } else { TIMEOUT + 2 };
     LeaseModel { connection: true, nap: TIMEOUT * 2 / 3, delay: 0, end, ..model }
 }
 
 fn is_safe(model: LeaseModel) {
-    search::finds_nothing(&format!("{model:?}"), model);
+    search::expect_no_violation(&format!("{model:?}"), model);
 }
 
 fn is_caught(model: LeaseModel) {
-    let switch = format!("{:?}", model.belief);
-    search::finds(&switch, &format!("{model:?}"), OVERLAP, &model);
-    is_safe(LeaseModel { belief: Belief::Lease, ..model });
+    let switch = format!("{:?}", model.rule);
+    search::expect_violation(&switch, &format!("{model:?}"), OVERLAP, &model);
+    is_safe(LeaseModel { rule: LeaseRule::Lease, ..model });
 }
 
 #[test]
 fn lease_ends_before_rival_holds_after_two_cuts() {
-    is_safe(with(Belief::Lease, Faults { follower_cut: true, holder_cut: true, heals: true, ..NO_FAULTS }));
+    is_safe(with(
+        LeaseRule::Lease,
+        Faults { follower_cut: true, holder_cut: true, heals: true, ..NO_FAULTS },
+    ));
 }
 
 #[test]
@@ -517,8 +520,8 @@ fn lease_ends_before_rival_holds() {
         Faults { sleeps: true, ..NO_FAULTS },
     ];
     for faults in faults {
-        is_safe(with(Belief::Lease, faults));
-        is_safe(LeaseModel { knows_tick: false, ..with(Belief::Lease, faults) });
+        is_safe(with(LeaseRule::Lease, faults));
+        is_safe(LeaseModel { knows_tick: false, ..with(LeaseRule::Lease, faults) });
     }
 }
 
@@ -529,64 +532,67 @@ mod bugs {
 
     #[test]
     fn renewed_by_pings_and_reads() {
-        is_caught(with(Belief::RenewedByPings, CUT));
+        is_caught(with(LeaseRule::RenewedByPings, CUT));
     }
 
     #[test]
     fn counted_from_the_answer() {
-        is_caught(LeaseModel { delay: 3, end: TIMEOUT + TIMEOUT / 4, ..with(Belief::FromTheAnswer, CUT) });
+        is_caught(LeaseModel { delay: 3, end: TIMEOUT + TIMEOUT / 4, ..with(LeaseRule::FromTheAnswer, CUT) });
     }
 
     #[test]
     fn lease_of_the_whole_timeout() {
-        is_caught(with(Belief::WholeTimeout, CUT));
+        is_caught(with(LeaseRule::WholeTimeout, CUT));
     }
 
     #[test]
     fn lease_of_the_requested_timeout() {
-        is_caught(with(Belief::AskedTimeout, CUT));
+        is_caught(with(LeaseRule::AskedTimeout, CUT));
     }
 
     #[test]
     fn lease_of_the_first_timeout() {
         let faults =
             Faults { holder_cut: true, heals: true, shortens: true, follower_cut: true, ..NO_FAULTS };
-        is_caught(with(Belief::FirstTimeout, faults));
+        is_caught(with(LeaseRule::FirstTimeout, faults));
     }
 
     #[test]
     fn lease_until_reported_expiry() {
-        is_caught(with(Belief::UntilExpired, Faults { holder_cut: true, ..NO_FAULTS }));
+        is_caught(with(LeaseRule::UntilExpired, Faults { holder_cut: true, ..NO_FAULTS }));
     }
 
     #[test]
     fn clock_that_stops_during_sleep() {
-        is_caught(with(Belief::Monotonic, Faults { sleeps: true, ..NO_FAULTS }));
+        is_caught(with(LeaseRule::Monotonic, Faults { sleeps: true, ..NO_FAULTS }));
     }
 
     #[test]
     fn clock_that_is_set_back() {
-        is_caught(with(Belief::WallClock, Faults { holder_cut: true, set_back: true, ..NO_FAULTS }));
+        is_caught(with(LeaseRule::WallClock, Faults { holder_cut: true, set_back: true, ..NO_FAULTS }));
     }
 
     #[test]
     fn two_confirmations_with_delayed_pings() {
-        is_caught(with_a_connection(Belief::ByTwoConfirmations));
+        is_caught(with_a_connection(LeaseRule::ByTwoConfirmations));
     }
 
     #[test]
     fn reads_prove_reports() {
-        is_caught(LeaseModel { alternates: true, ..with_a_connection(Belief::ReadsProve) });
+        is_caught(LeaseModel { alternates: true, ..with_a_connection(LeaseRule::ReadsProve) });
     }
 
     #[test]
     fn one_confirmation_after_a_pause() {
-        is_caught(with(Belief::ByOneConfirmation, Faults { follower_cut: true, sleeps: true, ..NO_FAULTS }));
+        is_caught(with(
+            LeaseRule::ByOneConfirmation,
+            Faults { follower_cut: true, sleeps: true, ..NO_FAULTS },
+        ));
     }
 
     #[test]
     fn sync_answered_by_a_deposed_leader() {
-        is_caught(with(Belief::SyncConfirms, Faults { deposed: true, ..NO_FAULTS }));
+        is_caught(with(LeaseRule::SyncConfirms, Faults { deposed: true, ..NO_FAULTS }));
     }
 }
 
@@ -595,22 +601,22 @@ mod bugs {
 mod after_a_pause_or_a_stall {
     use super::*;
 
-    fn worlds(belief: Belief) -> [LeaseModel; 2] {
-        let stalls = with(belief, Faults { follower_cut: true, ..NO_FAULTS });
-        let sleeps = with(belief, Faults { follower_cut: true, sleeps: true, ..NO_FAULTS });
+    fn worlds(rule: LeaseRule) -> [LeaseModel; 2] {
+        let stalls = with(rule, Faults { follower_cut: true, ..NO_FAULTS });
+        let sleeps = with(rule, Faults { follower_cut: true, sleeps: true, ..NO_FAULTS });
         let end = if long() { TIMEOUT + TIMEOUT / 4 } else { TIMEOUT + TIMEOUT / 8 };
         [sleeps, LeaseModel { delay: 4, end, ..stalls }]
     }
 
     #[test]
     fn lease_is_safe_after_pauses_and_stalls() {
-        worlds(Belief::Lease).into_iter().for_each(is_safe);
+        worlds(LeaseRule::Lease).into_iter().for_each(is_safe);
     }
 
     #[test]
     fn lease_is_safe_with_delayed_pings() {
         for nap in [TIMEOUT / 2, TIMEOUT * 5 / 6] {
-            is_safe(LeaseModel { nap, ..with_a_connection(Belief::Lease) });
+            is_safe(LeaseModel { nap, ..with_a_connection(LeaseRule::Lease) });
         }
     }
 }

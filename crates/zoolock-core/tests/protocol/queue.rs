@@ -4,7 +4,7 @@
 use zoolock_core::Sequence;
 use zoolock_core::names::Names;
 use zoolock_core::names::Prefix::{self, Lock, Permit, Read, Upgradable, Write};
-use zoolock_core::queue::{Asker, Decision, decide};
+use zoolock_core::queue::{Claim, Decision, decide};
 
 /// A contender in the queue.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -45,15 +45,15 @@ fn ask(queue: &[Queued], me: &Queued, size: u32) -> Decision {
     let by = me.number as usize % names.len().max(1);
     names.rotate_left(by);
     names.push("config".to_owned());
-    let asker = match (me.prefix, me.from) {
+    let claim = match (me.prefix, me.from) {
         (_, Some(from)) => {
             let reader = queue.iter().find(|one| one.number == from).map_or(Read, |one| one.prefix);
-            Asker::Upgrade { prefix: reader, sequence: Sequence(from) }
+            Claim::Upgrade { prefix: reader, sequence: Sequence(from) }
         }
-        (Permit(_), None) => Asker::Permits { size },
-        _ => Asker::Lock,
+        (Permit(_), None) => Claim::Permits { size },
+        _ => Claim::Lock,
     };
-    decide(&names, me.prefix, Sequence(me.number), asker, Names::default())
+    decide(&names, me.prefix, Sequence(me.number), claim, Names::default())
 }
 
 fn exclude_each_other(one: Prefix, other: Prefix) -> bool {
@@ -104,7 +104,7 @@ fn one_permit_waiter_watches_the_children() {
                 let place = queue.iter().position(|one| one == me).expect("contender is in its queue");
                 let expected = match is_free(&queue, me, size) {
                     true => Decision::Held,
-                    false if Some(me) == first => Decision::Next,
+                    false if Some(me) == first => Decision::WatchChildren,
                     false => Decision::WaitFor(queue[place - 1].name()),
                 };
                 // A contender that fits is not granted before an earlier one that does not fit.
@@ -156,7 +156,7 @@ impl Watches {
         let before = |name: &str| self.queue.iter().find(|other| other.name() == name);
         let state = match (self.decide)(&self.queue, &one, self.size) {
             Decision::Held => State::Held,
-            Decision::Next => State::WatchesChildren,
+            Decision::WatchChildren => State::WatchesChildren,
             Decision::WaitFor(name) => {
                 let before = before(&name).expect("predecessor is queued");
                 // The predecessor's data is read with the watch.
@@ -352,7 +352,7 @@ mod bugs {
             let fits = |one: &&Queued| is_free(queue, one, size);
             let held: u32 = queue.iter().filter(|one| one != &me).filter(fits).map(weight).sum();
             match ask(queue, me, size) {
-                Decision::WaitFor(_) | Decision::Next if held + weight(me) <= size => Decision::Held,
+                Decision::WaitFor(_) | Decision::WatchChildren if held + weight(me) <= size => Decision::Held,
                 decision => decision,
             }
         };

@@ -13,7 +13,7 @@ use crate::table;
 ///
 /// # Panics
 /// If a property is violated, or if the search does not reach what it must reach.
-pub(crate) fn finds_nothing<M>(name: &str, model: M) -> usize
+pub(crate) fn expect_no_violation<M>(name: &str, model: M) -> usize
 where
     M: Model<State: Clone + Debug + Hash + PartialEq + Send + Sync> + Send + Sync + 'static,
     M: Model<Action: Clone + Debug + PartialEq + Send + Sync>,
@@ -26,8 +26,8 @@ where
 /// Searches all states in depth, which takes less memory. Returns their number.
 ///
 /// # Panics
-/// As [`finds_nothing`].
-pub(crate) fn finds_nothing_in_depth<M>(name: &str, model: M) -> usize
+/// As [`expect_no_violation`].
+pub(crate) fn expect_no_violation_in_depth<M>(name: &str, model: M) -> usize
 where
     M: Model<State: Clone + Debug + Hash + PartialEq + Send + Sync> + Send + Sync + 'static,
     M: Model<Action: Clone + Debug + PartialEq + Send + Sync>,
@@ -61,7 +61,7 @@ where
 ///
 /// # Panics
 /// If nothing violates the property.
-pub(crate) fn finds<M>(switch: &str, name: &str, property: &str, model: &M)
+pub(crate) fn expect_violation<M>(switch: &str, name: &str, property: &str, model: &M)
 where
     M: Model<State: Hash, Action: Clone + Debug>,
 {
@@ -81,19 +81,19 @@ where
     let property = model.properties().into_iter().find(|known| known.name == property)?;
     let mut seen = HashSet::new();
     // The preceding state, and the step from there.
-    let mut ways: Vec<(usize, Option<M::Action>)> = Vec::new();
+    let mut previous: Vec<(usize, Option<M::Action>)> = Vec::new();
     let mut queue = VecDeque::new();
     let mut actions = Vec::new();
     for state in model.init_states() {
         seen.insert(digest(&state));
-        ways.push((0, None));
-        queue.push_back((state, ways.len() - 1));
+        previous.push((0, None));
+        queue.push_back((state, previous.len() - 1));
     }
-    while let Some((state, way)) = queue.pop_front() {
+    while let Some((state, index)) = queue.pop_front() {
         if !(property.condition)(model, &state) {
             let mut steps = Vec::new();
-            let mut at = way;
-            while let (from, Some(step)) = &ways[at] {
+            let mut at = index;
+            while let (from, Some(step)) = &previous[at] {
                 steps.push(step.clone());
                 at = *from;
             }
@@ -104,8 +104,8 @@ where
         for action in actions.drain(..) {
             let Some(next) = model.next_state(&state, action.clone()) else { continue };
             if seen.insert(digest(&next)) {
-                ways.push((way, Some(action)));
-                queue.push_back((next, ways.len() - 1));
+                previous.push((index, Some(action)));
+                queue.push_back((next, previous.len() - 1));
             }
         }
     }

@@ -5,7 +5,7 @@ use std::process::Command;
 
 use zoolock_core::Rule;
 
-use crate::clock::Belief;
+use crate::clock::LeaseRule;
 use crate::model::bugs::Bug;
 
 const TABLE: &str = include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/BUGS.md"));
@@ -22,7 +22,7 @@ fn rows() -> impl Iterator<Item = Row> {
         let (_, test) = line
             .strip_prefix("| ")?
             .split_once("`cargo nextest run -p zoolock-core --test protocol -E 'test(=")?;
-        let (test, _) = test.split_once(")'` |").expect("a filter for one test");
+        let (test, _) = test.split_once(")'` |").expect("row ends with a filter for one test");
         let cells: Vec<&str> = line.split(" | ").collect();
         assert_eq!(cells.len(), 6, "{line}");
         let switches = cells[3].split('`').skip(1).step_by(2).collect();
@@ -42,18 +42,18 @@ pub(crate) fn check_steps(switch: &str, steps: usize) {
 fn lists_every_switch() {
     let rules = Rule::ALL.iter().map(|rule| format!("{rule:?}"));
     let bugs = Bug::ALL.iter().map(|bug| format!("{bug:?}"));
-    let beliefs = Belief::WRONG.iter().map(|belief| format!("{belief:?}"));
+    let lease_rules = LeaseRule::BROKEN.iter().map(|rule| format!("{rule:?}"));
     let listed: BTreeSet<&str> = rows().flat_map(|row| row.switches).collect();
     let missing: Vec<_> =
-        rules.chain(bugs).chain(beliefs).filter(|switch| !listed.contains(switch.as_str())).collect();
+        rules.chain(bugs).chain(lease_rules).filter(|switch| !listed.contains(switch.as_str())).collect();
     assert!(missing.is_empty(), "docs/BUGS.md does not list {missing:?}");
 }
 
 #[test]
 fn lists_tests_that_exist_and_every_bug() {
-    let this = std::env::current_exe().expect("this test is an executable");
-    let output = Command::new(this).args(["--list", "--format", "terse"]).output().expect("it can be run");
-    let output = String::from_utf8(output.stdout).expect("names are text");
+    let this = std::env::current_exe().expect("path of the test binary is known");
+    let output = Command::new(this).args(["--list", "--format", "terse"]).output().expect("test binary runs");
+    let output = String::from_utf8(output.stdout).expect("test names are UTF-8");
     let tests: BTreeSet<&str> = output.lines().filter_map(|line| line.strip_suffix(": test")).collect();
     let listed: BTreeSet<&str> = rows().map(|row| row.test).collect();
     assert!(!listed.is_empty(), "docs/BUGS.md lists nothing");

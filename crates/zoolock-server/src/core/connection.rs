@@ -58,7 +58,7 @@ pub struct Latency {
 
 impl Counts {
     /// Records a request. It is answered now, or never.
-    pub(super) fn note(&mut self, frame: &[u8], now_ms: u64) {
+    pub(super) fn record_request(&mut self, frame: &[u8], now_ms: u64) {
         if let Some((xid, rest)) = frame.split_first_chunk()
             && let Some(op) = rest.first_chunk()
         {
@@ -92,19 +92,19 @@ pub(super) enum Phase {
         session: SessionId,
         timeout_ms: u32,
         /// Set if this connection began the session, or took it from such a connection before it was admitted.
-        fresh: bool,
+        began_session: bool,
         /// Set if the connection has authenticated as required.
         admitted: bool,
     },
 }
 
 impl Conn {
-    pub(super) fn new(peer: IpAddr, who: Option<Identity>) -> Self {
+    pub(super) fn new(peer: IpAddr, identity: Option<Identity>) -> Self {
         Conn {
             phase: Phase::New,
             peer: peer.to_canonical(),
             // Every connection has an identity of the scheme `ip`.
-            identities: std::iter::once(Identity::new("ip", peer.to_string())).chain(who).collect(),
+            identities: std::iter::once(Identity::new("ip", peer.to_string())).chain(identity).collect(),
             output: BytesMut::new(),
             unwritten: 0,
             counts: Counts::default(),

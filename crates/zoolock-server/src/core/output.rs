@@ -16,7 +16,11 @@ impl Core {
         if let Some(state) = self.conns.get_mut(&conn)
             && state.output.len() > self.config.max_output
         {
-            tracing::warn!(%conn, waiting = state.output.len(), "peer does not read its events, closing");
+            tracing::warn!(
+                %conn,
+                waiting = state.output.len(),
+                "client does not read its events; closing the connection"
+            );
             self.cut_off(conn);
         }
         self.wake(conn);
@@ -24,7 +28,7 @@ impl Core {
 
     /// Closes a connection at once, and drops its queued output.
     pub(super) fn cut_off(&mut self, conn: ConnId) {
-        self.cut_off += 1;
+        self.connections_cut_off += 1;
         if let Some(state) = self.conns.get_mut(&conn) {
             self.queued -= state.output.len();
             state.output = BytesMut::new();
@@ -64,7 +68,12 @@ impl Core {
         let waiting = |state: &Conn| state.output.len() + state.unwritten;
         let open = self.conns.iter().filter(|(_, state)| !state.closing);
         if let Some((&conn, state)) = open.max_by_key(|(_, state)| waiting(state)) {
-            tracing::warn!(%conn, waiting = waiting(state), all = self.queued, "too much waits to be read, closing");
+            tracing::warn!(
+                %conn,
+                waiting = waiting(state),
+                total = self.queued,
+                "output queues exceed the limit; closing the connection with the largest one"
+            );
             self.cut_off(conn);
         }
     }

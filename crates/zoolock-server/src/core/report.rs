@@ -7,7 +7,7 @@ use super::connection::{Counts, Phase};
 use super::{Core, Stats};
 use crate::ids::ConnId;
 use crate::ids::SessionId;
-pub use crate::watches::OnData;
+pub use crate::watches::DataWatchCounts;
 
 /// A connection, as `cons` shows it.
 #[derive(Debug, Clone)]
@@ -38,14 +38,14 @@ impl Core {
             znodes: self.state.tree.len(),
             ephemerals: self.state.tree.ephemerals_count(),
             watches: self.watches.len(),
-            watch_sides: self.watches.sides(),
+            watch_sides: self.watches.zookeeper_count(),
             zxid: self.state.zxid.get(),
             bytes_received: self.bytes_received,
             bytes_sent: self.bytes_sent,
             queued: self.queued,
             auth_failures: self.auth_failures,
             expired: self.expired,
-            cut_off: self.cut_off,
+            cut_off: self.connections_cut_off,
         }
     }
 
@@ -61,7 +61,7 @@ impl Core {
     }
 
     /// Records the time that some requests of a connection took.
-    pub fn took(&mut self, conn: ConnId, requests: u64, ms: u64) {
+    pub fn record_latency(&mut self, conn: ConnId, requests: u64, ms: u64) {
         if let Some(state) = self.conns.get_mut(&conn) {
             state.counts.latency.add(requests, ms);
         }
@@ -97,14 +97,14 @@ impl Core {
     }
 
     /// Returns the counts of watches on data.
-    pub fn count_on_data(&self) -> OnData {
-        self.watches.count_on_data()
+    pub fn data_watch_counts(&self) -> DataWatchCounts {
+        self.watches.data_watch_counts()
     }
 
     /// Returns the sessions that watch data, by path.
     pub fn watch_report(&self) -> WatchReport {
         let mut report = WatchReport::default();
-        for (path, conns) in self.watches.on_data() {
+        for (path, conns) in self.watches.data_watches() {
             let sessions = conns.filter_map(|conn| match self.conns.get(&conn)?.phase {
                 Phase::New => None,
                 Phase::Attached { session, .. } => Some(session),

@@ -10,7 +10,7 @@ use crate::ids::SessionId;
 use crate::prepare::{Asker, prepare};
 use crate::query::query;
 use crate::txn::{Change, Refusal};
-use crate::watches::Kinds;
+use crate::watches::WatchKinds;
 
 /// Maximum number of identities of a connection.
 const MAX_IDENTITIES: usize = 64;
@@ -23,14 +23,14 @@ impl Core {
         let header = match RequestHeader::decode(&mut reader) {
             Ok(header) => header,
             Err(error) => {
-                tracing::debug!(%conn, %error, "not a request, closing");
+                tracing::debug!(%conn, %error, "not a request; closing the connection");
                 return self.close(conn);
             }
         };
-        if !self.admits(conn, header.op) {
-            tracing::info!(%conn, "request before authentication, closing");
+        if !self.may_request(conn, header.op) {
+            tracing::info!(%conn, "request before authentication; closing the connection");
             self.reply(conn, header.xid, Err(Code::SessionClosedRequireAuth));
-            return self.turn_away(conn, now);
+            return self.reject_unauthenticated(conn, now);
         }
         let request = match Request::decode(header.op, &mut reader) {
             Ok(request) => request,
@@ -86,7 +86,7 @@ impl Core {
                 self.reply(conn, header.xid, Ok(Reply::Empty));
             }
             Request::AddWatch { path, mode } => {
-                let result = match Kinds::from_add_mode(mode) {
+                let result = match WatchKinds::from_add_mode(mode) {
                     Some(kinds) => {
                         self.add_watch(&path, conn, kinds);
                         Ok(Reply::Number(0))
@@ -96,16 +96,16 @@ impl Core {
                 self.reply(conn, header.xid, result);
             }
             Request::CheckWatches { path, kind } => {
-                let result = Self::watcher_type(kind, |kinds| self.watches.contains(&path, conn, kinds));
+                let result = Self::watcher_result(kind, |kinds| self.watches.contains(&path, conn, kinds));
                 self.reply(conn, header.xid, result);
             }
             Request::RemoveWatches { path, kind } => {
-                let result = Self::watcher_type(kind, |kinds| self.watches.remove(&path, conn, kinds));
+                let result = Self::watcher_result(kind, |kinds| self.watches.remove(&path, conn, kinds));
                 self.reply(conn, header.xid, result);
             }
             request => {
                 let result = query(&request, &self.state, self.asker(conn, session));
-                self.watch(conn, &request, &result);
+                self.set_requested_watch(conn, &request, &result);
                 self.reply(conn, header.xid, result);
             }
         }
@@ -127,14 +127,14 @@ impl Core {
         Asker { session, identities: self.identities(conn), extended_types }
     }
 
-    fn admits(&self, conn: ConnId, op: i32) -> bool {
+    fn may_request(&self, conn: ConnId, op: i32) -> bool {
         matches!(op, op::PING | op::AUTH | op::CLOSE_SESSION) || self.admitted(conn)
     }
 
     /// Closes a connection that has not authenticated, and ends its session if it was never admitted. An admitted
     /// session may own ephemerals that its holder still relies on. Such a session expires after its timeout, as in
     /// ZooKeeper.
-    fn turn_away(&mut self, conn: ConnId, now: Now) {
+    fn reject_unauthenticated(&mut self, conn: ConnId, now: Now) {
         self.end_if_never_admitted(conn, now);
         self.close(conn);
     }
@@ -143,52 +143,53 @@ impl Core {
         let Some(state) = self.conns.get_mut(&conn) else { return };
         let access = &self.config.access;
         let too_much = state.identities.len() >= MAX_IDENTITIES || credentials.len() > MAX_CREDENTIALS;
-        let gained = match scheme {
+        let proven = match scheme {
             _ if too_much => None,
             // The secret proves a digest identity, like any credentials on a server without accounts.
             "digest" if access.is_secret(credentials) => Some(vec![acl::digest(credentials)]),
-            "digest" => access.prove(credentials),
+            "digest" => access.verify_digest(credentials),
             "ip" => Some(Vec::new()),
             // The handshake has checked the certificate. A client without one cannot prove an identity in this way.
-            "x509" => state.identities.iter().any(|who| who.scheme == "x509").then(Vec::new),
+            "x509" => state.identities.iter().any(|identity| identity.scheme == "x509").then(Vec::new),
             _ => None,
         };
-        for who in gained.iter().flatten() {
-            if !state.identities.contains(who) {
-                state.identities.push(who.clone());
+        for identity in proven.iter().flatten() {
+            if !state.identities.contains(identity) {
+                state.identities.push(identity.clone());
             }
         }
-        let let_in = access.lets_in(&state.identities) || scheme == "digest" && access.is_secret(credentials);
+        let is_admitted =
+            access.admits(&state.identities) || scheme == "digest" && access.is_secret(credentials);
         let admitted = match &mut state.phase {
             Phase::Attached { admitted, .. } => {
-                *admitted |= let_in;
+                *admitted |= is_admitted;
                 *admitted
             }
             Phase::New => true,
         };
-        if gained.is_none() || !admitted {
+        if proven.is_none() || !admitted {
             self.auth_failures += 1;
-            tracing::info!(%conn, scheme, "authentication failed, closing");
+            tracing::info!(%conn, scheme, "authentication failed; closing the connection");
             let err = Code::AuthFailed.number();
             self.send(conn, |writer| ReplyHeader { xid, zxid: 0, err }.encode(writer));
-            return self.turn_away(conn, now);
+            return self.reject_unauthenticated(conn, now);
         }
         // ZooKeeper answers with zxid 0 in all cases.
         self.send(conn, |writer| ReplyHeader { xid, zxid: 0, err: 0 }.encode(writer));
     }
 
     /// Sets the watch that a read requested, if ZooKeeper would. The reads of a multi set none.
-    fn watch(&mut self, conn: ConnId, request: &Request, result: &Result<Reply, Code>) {
+    fn set_requested_watch(&mut self, conn: ConnId, request: &Request, result: &Result<Reply, Code>) {
         match (request, result) {
             (Request::Exists { path, watch: true }, Ok(_) | Err(Code::NoNode)) => {
-                self.add_watch(path, conn, Kinds::DATA);
+                self.add_watch(path, conn, WatchKinds::DATA);
             }
-            (Request::GetData { path, watch: true }, Ok(_)) => self.add_watch(path, conn, Kinds::DATA),
+            (Request::GetData { path, watch: true }, Ok(_)) => self.add_watch(path, conn, WatchKinds::DATA),
             (
                 Request::GetChildren { path, watch: true } | Request::GetChildren2 { path, watch: true },
                 Ok(_),
             ) => {
-                self.add_watch(path, conn, Kinds::CHILD);
+                self.add_watch(path, conn, WatchKinds::CHILD);
             }
             _ => {}
         }
@@ -203,13 +204,13 @@ impl Core {
                 Some(node) if node.mzxid().get() > since => {
                     self.send_event(conn, EventKind::DataChanged, path)
                 }
-                Some(_) => self.add_watch(path, conn, Kinds::DATA),
+                Some(_) => self.add_watch(path, conn, WatchKinds::DATA),
             }
         }
         for path in &set.exist {
             match self.state.tree.get(path) {
                 Some(_) => self.send_event(conn, EventKind::Created, path),
-                None => self.add_watch(path, conn, Kinds::DATA),
+                None => self.add_watch(path, conn, WatchKinds::DATA),
             }
         }
         for path in &set.child {
@@ -218,19 +219,19 @@ impl Core {
                 Some(node) if node.pzxid().get() > since => {
                     self.send_event(conn, EventKind::ChildrenChanged, path);
                 }
-                Some(_) => self.add_watch(path, conn, Kinds::CHILD),
+                Some(_) => self.add_watch(path, conn, WatchKinds::CHILD),
             }
         }
         for path in set.persistent.iter().flatten() {
-            self.add_watch(path, conn, Kinds::PERSISTENT);
+            self.add_watch(path, conn, WatchKinds::PERSISTENT);
         }
         for path in set.recursive.iter().flatten() {
-            self.add_watch(path, conn, Kinds::RECURSIVE);
+            self.add_watch(path, conn, WatchKinds::RECURSIVE);
         }
     }
 
-    fn watcher_type(number: i32, found: impl FnOnce(Kinds) -> bool) -> Result<Reply, Code> {
-        let kinds = Kinds::from_watcher_type(number).ok_or(Code::MarshallingError)?;
+    fn watcher_result(number: i32, found: impl FnOnce(WatchKinds) -> bool) -> Result<Reply, Code> {
+        let kinds = WatchKinds::from_watcher_type(number).ok_or(Code::MarshallingError)?;
         if found(kinds) { Ok(Reply::Empty) } else { Err(Code::NoWatcher) }
     }
 }

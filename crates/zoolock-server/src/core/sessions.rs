@@ -5,33 +5,47 @@ use std::net::IpAddr;
 use zoolock_wire::{ConnectRequest, ConnectResponse, Hidden, op};
 
 use super::connection::Phase;
-use super::{Core, Fresh, Now};
+use super::{Core, Now, SessionSeed};
 use crate::ids::ConnId;
 use crate::ids::SessionId;
 use crate::prepare::close_session;
 use crate::txn::{Change, Password};
 
 impl Core {
-    pub(super) fn connect(&mut self, conn: ConnId, frame: &[u8], now: Now, fresh: impl FnOnce() -> Fresh) {
+    pub(super) fn connect(
+        &mut self,
+        conn: ConnId,
+        frame: &[u8],
+        now: Now,
+        seed: impl FnOnce() -> SessionSeed,
+    ) {
         let request = match ConnectRequest::decode(frame) {
             Ok(request) => request,
             Err(error) => {
-                tracing::debug!(%conn, %error, "not a connect request, closing");
+                tracing::debug!(%conn, %error, "not a connect request; closing the connection");
                 return self.close(conn);
             }
         };
         if request.last_zxid_seen > self.state.zxid.get() {
-            tracing::info!(%conn, seen = request.last_zxid_seen, ours = %self.state.zxid, "client is ahead, closing");
+            tracing::info!(
+                %conn,
+                seen = request.last_zxid_seen,
+                zxid = %self.state.zxid,
+                "client has seen a later zxid than this server; closing the connection"
+            );
             return self.close(conn);
         }
         if request.session == 0 && self.is_full_of_holders(conn) {
-            tracing::info!(%conn, "the free connections are for holders that reconnect, closing");
+            tracing::info!(
+                %conn,
+                "connections are reserved for sessions with ephemeral znodes; refusing a new session"
+            );
             return self.close(conn);
         }
         let (min, max) = (self.config.min_timeout_ms, self.config.max_timeout_ms);
         let timeout_ms = u32::try_from(request.timeout_ms).unwrap_or(0).max(min).min(max);
         let granted = if request.session == 0 {
-            self.begin_session(timeout_ms, now, fresh())
+            self.begin_session(timeout_ms, now, seed())
         } else {
             self.find_session(&request)
         };
@@ -52,7 +66,11 @@ impl Core {
         }
         self.send(conn, |writer| response.encode(writer));
         if refused {
-            tracing::info!(%conn, session = format_args!("{:#x}", request.session), "no such session, refusing");
+            tracing::info!(
+                %conn,
+                session = format_args!("{:#x}", request.session),
+                "unknown session or wrong password; refusing"
+            );
             self.close(conn);
         }
     }
@@ -83,13 +101,13 @@ impl Core {
         &mut self,
         timeout_ms: u32,
         now: Now,
-        fresh: Fresh,
+        seed: SessionSeed,
     ) -> Option<(SessionId, Password)> {
-        let mut session = SessionId::from_random(fresh.id);
+        let mut session = SessionId::from_random(seed.id);
         while self.state.sessions.contains_key(&session) {
             session = session.next();
         }
-        let password = fresh.password;
+        let password = seed.password;
         let change = Change::CreateSession { timeout_ms, password: password.clone() };
         self.execute(session, change, now).ok()?;
         Some((session, password))
@@ -108,40 +126,41 @@ impl Core {
         conn: ConnId,
         session: SessionId,
         timeout_ms: u32,
-        mut fresh: bool,
+        mut began_session: bool,
         now: Now,
     ) {
         if let Some(old) = self.attached.insert(session, conn) {
             // A session that was not admitted on the old connection ends with this one, unless it is admitted here.
             let old_phase = self.conns.get(&old).map(|old| old.phase);
-            fresh |= matches!(old_phase, Some(Phase::Attached { fresh: true, admitted: false, .. }));
+            began_session |=
+                matches!(old_phase, Some(Phase::Attached { began_session: true, admitted: false, .. }));
             tracing::info!(%session, "session moves to a new connection");
             self.watches.forget(old);
             self.close(old);
         }
         self.last_addresses.remove(&session);
-        self.longest_ms = self.longest_ms.max(timeout_ms);
+        self.longest_timeout_ms = self.longest_timeout_ms.max(timeout_ms);
         self.expiry.touch(session, timeout_ms, now.mono_ms);
         if let Some(state) = self.conns.get_mut(&conn) {
-            let admitted = self.config.access.lets_in(&state.identities);
-            state.phase = Phase::Attached { session, timeout_ms, fresh, admitted };
+            let admitted = self.config.access.admits(&state.identities);
+            state.phase = Phase::Attached { session, timeout_ms, began_session, admitted };
             state.counts.last_op = op::CREATE_SESSION;
             state.counts.last_answer_ms = now.mono_ms;
         }
     }
 
-    /// Returns the time in milliseconds for which clients may rely on their sessions without a server. It is the
-    /// longest timeout, or zero without sessions.
-    pub fn owed_ms(&mut self) -> u32 {
+    /// Updates and returns the time in milliseconds for which clients may rely on their sessions without a server. It
+    /// is the longest timeout, or zero without sessions.
+    pub fn update_longest_timeout_ms(&mut self) -> u32 {
         if self.state.sessions.is_empty() {
-            self.longest_ms = 0;
+            self.longest_timeout_ms = 0;
         }
-        self.longest_ms
+        self.longest_timeout_ms
     }
 
     /// Returns the time in milliseconds for which a connection's client may rely on its session without a server. It is
     /// zero without a session.
-    pub fn granted_ms(&self, conn: ConnId) -> u32 {
+    pub fn session_timeout_ms(&self, conn: ConnId) -> u32 {
         match self.conns.get(&conn).map(|conn| conn.phase) {
             Some(Phase::Attached { timeout_ms, .. }) => timeout_ms,
             Some(Phase::New) | None => 0,
@@ -149,7 +168,7 @@ impl Core {
     }
 
     pub(super) fn end_if_never_admitted(&mut self, conn: ConnId, now: Now) {
-        if let Some(Phase::Attached { session, fresh: true, admitted: false, .. }) =
+        if let Some(Phase::Attached { session, began_session: true, admitted: false, .. }) =
             self.conns.get(&conn).map(|conn| conn.phase)
             // The session may have moved to another connection, and be admitted there.
             && self.attached.get(&session) == Some(&conn)

@@ -28,8 +28,8 @@ const CREATE_SESSION: i32 = 7;
 const CLOSE_SESSION: i32 = 8;
 
 /// The access list that gives every client all permissions. Almost every znode has it.
-const OPEN: i32 = 0;
-const LISTED: i32 = 1;
+const OPEN_ACL: i32 = 0;
+const LISTED_ACL: i32 = 1;
 
 /// Appends a transaction.
 ///
@@ -116,9 +116,9 @@ fn encode_change(change: &Change, in_multi: bool, out: &mut BytesMut) -> Result<
             writer.int(*version);
         }
         Change::Check => writer.int(CHECK),
-        Change::Multi(_) => return Err("there is a multi in a multi".to_owned()),
+        Change::Multi(_) => return Err("nested multi".to_owned()),
         Change::CreateSession { .. } | Change::CloseSession { .. } if in_multi => {
-            return Err("a session begins or ends in a multi".to_owned());
+            return Err("session change inside a multi".to_owned());
         }
         Change::CreateSession { timeout_ms, password: Password(password) } => {
             writer.int(CREATE_SESSION);
@@ -127,7 +127,7 @@ fn encode_change(change: &Change, in_multi: bool, out: &mut BytesMut) -> Result<
         }
         // The ephemerals follow from the state. There may be many, with long paths.
         Change::CloseSession { ephemerals: _ } => writer.int(CLOSE_SESSION),
-        Change::Refused(_) => return Err("it changes nothing".to_owned()),
+        Change::Refused(_) => return Err("a refused write is never logged".to_owned()),
     }
     Ok(())
 }
@@ -235,9 +235,9 @@ pub fn decode_node(lists: &[AclList], reader: &mut Reader<'_>) -> Result<NodeRec
 /// Appends an access list.
 pub fn encode_acl(list: &AclList, writer: &mut Writer<'_>) {
     if *list == acl::open() {
-        writer.int(OPEN);
+        writer.int(OPEN_ACL);
     } else {
-        writer.int(LISTED);
+        writer.int(LISTED_ACL);
         Acl::encode_list(list, writer);
     }
 }
@@ -248,8 +248,8 @@ pub fn encode_acl(list: &AclList, writer: &mut Writer<'_>) {
 /// If the bytes are no access list.
 pub fn decode_acl(reader: &mut Reader<'_>) -> Result<AclList, WireError> {
     match reader.int("acl")? {
-        OPEN => Ok(acl::open()),
-        LISTED => Ok(Acl::decode_list(reader)?.into()),
+        OPEN_ACL => Ok(acl::open()),
+        LISTED_ACL => Ok(Acl::decode_list(reader)?.into()),
         value => Err(WireError::Invalid { field: "acl", value }),
     }
 }

@@ -21,8 +21,8 @@ pub enum LogError {
     },
     /// A file is damaged.
     #[error(
-        "{file} is damaged at byte {offset}: {what}; restore the data directory from a copy, or choose an empty one, \
-         without the znodes and sessions"
+        "{file} is damaged at byte {offset}: {what}; restore the data directory from a copy, or start with an \
+         empty one, which loses all znodes and sessions"
     )]
     Damaged {
         /// The file.
@@ -34,8 +34,8 @@ pub enum LogError {
     },
     /// A file is missing.
     #[error(
-        "{file} is missing: {what}; restore the data directory from a copy, or choose an empty one, without the \
-         znodes and sessions"
+        "{file} is missing: {what}; restore the data directory from a copy, or start with an empty one, \
+         which loses all znodes and sessions"
     )]
     Missing {
         /// The file.
@@ -53,7 +53,7 @@ pub enum LogError {
     },
     /// A snapshot is newer than the synced part of the log.
     #[error(
-        "the snapshot of {snapshot} cannot be kept, the log is synced up to {synced} only; sync the log first"
+        "cannot complete the snapshot of {snapshot}: the log is synced only up to {synced}; sync the log first"
     )]
     NotDurable {
         /// The last transaction in the snapshot.
@@ -73,6 +73,6 @@ fn hint(error: &io::Error) -> &'static str {
     match error.kind() {
         io::ErrorKind::FileTooLarge => "raise the limit on the size of files (ulimit -f)",
         io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => "free space on the disk",
-        _ => "see to the disk and the rights of the directory",
+        _ => "check the disk and the permissions of the directory",
     }
 }

@@ -37,19 +37,19 @@ use bytes::{BufMut as _, BytesMut};
 pub use self::disk::{Disk, DiskFile, Nonce, RealDisk};
 pub use self::error::LogError;
 use self::names::{SEGMENT_TMP, SNAPSHOT_TMP, damaged_name, numbered, segment_name, snapshot_name};
-pub use self::recover::Torn;
-use self::recover::{Recovery, Tail, recover};
+pub use self::recover::DroppedEnd;
+use self::recover::{OpenSegment, Recovery, recover};
 pub use self::replay::replay;
 use self::segment::{BatchHeader, SegmentHeader};
-pub use self::snapshot::{Mark, Snapshot, SnapshotWriter};
+pub use self::snapshot::{Snapshot, SnapshotWriter, SyncedPosition};
 use crate::ids::Zxid;
 use crate::state::State;
 use crate::txn::{Change, Txn};
 
 /// Size in bytes at which a batch is full.
-const BATCH: usize = 1 << 20;
+const BATCH_BYTES: usize = 1 << 20;
 /// Number of snapshots kept: the older one is used if the newer one is damaged.
-const SNAPSHOTS: usize = 2;
+const KEPT_SNAPSHOTS: usize = 2;
 
 /// Options of a log.
 #[derive(Debug, Clone)]
@@ -80,11 +80,11 @@ pub struct Recovered {
     /// Number of transactions replayed after the snapshot.
     pub replayed: usize,
     /// The dropped end of the log.
-    pub dropped: Option<Torn>,
+    pub dropped_end: Option<DroppedEnd>,
     /// The last segment, which was empty and was removed. No transaction in it was acknowledged.
-    pub removed: Option<String>,
+    pub removed_segment: Option<String>,
     /// Errors of snapshots that could not be used, and are not needed.
-    pub passed_over: Vec<LogError>,
+    pub unused_snapshot_errors: Vec<LogError>,
 }
 
 /// The log, open at its end.
@@ -92,7 +92,7 @@ pub struct Recovered {
 pub struct Log {
     disk: Arc<dyn Disk>,
     options: Options,
-    segment: Tail,
+    segment: OpenSegment,
     /// Offset up to which the segment is synced.
     synced: u64,
     synced_zxid: Zxid,
@@ -130,32 +130,52 @@ impl Log {
             None => Recovery {
                 state: State::new(0),
                 snapshot: None,
-                damaged: Vec::new(),
+                unreadable: Vec::new(),
                 replayed: 0,
                 replayed_bytes: 0,
-                tail: create_segment(&*disk, Zxid::start_of(0), 0, options.allocate)?,
-                torn: None,
+                last_segment: create_segment(&*disk, Zxid::start_of(0), 0, options.allocate)?,
+                dropped_end: None,
                 empty: None,
             },
         };
-        let Recovery { state, snapshot, damaged, replayed, replayed_bytes, tail, torn, empty } = recovery;
+        let Recovery {
+            state,
+            snapshot,
+            unreadable,
+            replayed,
+            replayed_bytes,
+            last_segment,
+            dropped_end,
+            empty,
+        } = recovery;
         let log = Log {
             disk,
             options,
-            synced: tail.end,
-            synced_zxid: tail.last,
-            written_zxid: tail.last,
-            appended_zxid: tail.last,
-            segment: tail,
+            synced: last_segment.end,
+            synced_zxid: last_segment.last,
+            written_zxid: last_segment.last,
+            appended_zxid: last_segment.last,
+            segment: last_segment,
             pending: Pending::default(),
             failed: None,
             since_snapshot: replayed_bytes,
             snapshot_at: None,
             last_snapshot_bytes: snapshot.map_or(0, |snapshot| snapshot.bytes),
         };
-        let passed_over = damaged.into_iter().map(|(_, error)| error).collect();
-        let removed = empty.map(|after| log.disk.describe(&segment_name(after)));
-        Ok((log, Recovered { state, fresh, snapshot, replayed, dropped: torn, removed, passed_over }))
+        let unused_snapshot_errors = unreadable.into_iter().map(|(_, error)| error).collect();
+        let removed_segment = empty.map(|after| log.disk.describe(&segment_name(after)));
+        Ok((
+            log,
+            Recovered {
+                state,
+                fresh,
+                snapshot,
+                replayed,
+                dropped_end,
+                removed_segment,
+                unused_snapshot_errors,
+            },
+        ))
     }
 
     /// Adds a transaction to the next write. Refused writes are not logged.
@@ -163,7 +183,7 @@ impl Log {
     /// # Errors
     /// If the log has failed, now or before.
     pub fn append(&mut self, txn: &Txn) -> Result<(), LogError> {
-        self.check()?;
+        self.check_not_failed()?;
         if matches!(txn.change, Change::Refused(_)) {
             return Ok(());
         }
@@ -172,7 +192,7 @@ impl Log {
             return self.fail(unloggable(format!("it comes after {}", self.appended_zxid)));
         }
         let Pending { bytes, batches } = &mut self.pending;
-        if batches.last().is_none_or(|&(start, _)| bytes.len() - start >= BATCH) {
+        if batches.last().is_none_or(|&(start, _)| bytes.len() - start >= BATCH_BYTES) {
             batches.push((bytes.len(), 0));
             bytes.put_bytes(0, BatchHeader::LEN);
         }
@@ -196,12 +216,12 @@ impl Log {
     /// # Errors
     /// If the log has failed, now or before.
     pub fn write(&mut self) -> Result<(), LogError> {
-        self.check()?;
+        self.check_not_failed()?;
         if self.pending.batches.is_empty() {
             return Ok(());
         }
         if self.segment.end >= self.options.segment_size && self.written_zxid > self.segment.header.after {
-            self.roll()?;
+            self.start_segment()?;
         }
         self.write_pending()?;
         self.segment.sealed = false;
@@ -214,10 +234,10 @@ impl Log {
     /// # Errors
     /// If the log has failed, now or before.
     pub fn sync(&mut self) -> Result<(), LogError> {
-        self.check()?;
+        self.check_not_failed()?;
         if self.synced < self.segment.end {
             let result = self.segment.file.sync_data();
-            self.or_fail("sync", result)?;
+            self.record_failure("sync", result)?;
             self.synced = self.segment.end;
             self.synced_zxid = self.written_zxid;
         }
@@ -251,8 +271,8 @@ impl Log {
     }
 
     /// Returns the position up to which the log is synced.
-    pub fn synced(&self) -> Mark {
-        Mark { zxid: self.synced_zxid, segment: self.segment.header.after, offset: self.synced }
+    pub fn synced(&self) -> SyncedPosition {
+        SyncedPosition { zxid: self.synced_zxid, segment: self.segment.header.after, offset: self.synced }
     }
 
     /// Returns the disk, for a [`SnapshotWriter`] on another thread.
@@ -261,19 +281,19 @@ impl Log {
     }
 
     /// Returns whether a snapshot is due and none is in progress.
-    pub fn wants_snapshot(&self) -> bool {
+    pub fn is_snapshot_due(&self) -> bool {
         self.snapshot_at.is_none()
             && self.since_snapshot >= self.options.snapshot_after.max(self.last_snapshot_bytes)
     }
 
     /// Records the start of a snapshot, which contains all transactions appended so far.
-    pub fn snapshot_begins(&mut self) {
+    pub fn record_snapshot_start(&mut self) {
         self.snapshot_at = Some(self.since_snapshot);
     }
 
     /// Records the end of the snapshot, or its failure. After a failure the next one is due when a quarter of the usual
     /// number of bytes has been logged.
-    pub fn snapshot_done(&mut self, snapshot: Option<Snapshot>) {
+    pub fn record_snapshot_end(&mut self, snapshot: Option<Snapshot>) {
         let at = self.snapshot_at.take().unwrap_or_default();
         match snapshot {
             Some(snapshot) => {
@@ -295,7 +315,7 @@ impl Log {
         let failed = |what, name: &str| LogError::io(what, self.disk.describe(name));
         let names = self.disk.list().map_err(failed("list the directory of", "log.*"))?;
         let snapshots = numbered(&names, snapshot_name);
-        let Some(oldest) = snapshots.len().checked_sub(SNAPSHOTS) else { return Ok(()) };
+        let Some(oldest) = snapshots.len().checked_sub(KEPT_SNAPSHOTS) else { return Ok(()) };
         let remove = |name: String| self.disk.remove(&name).map_err(failed("remove", &name));
         snapshots[..oldest].iter().try_for_each(|&zxid| remove(snapshot_name(zxid)))?;
         let segments = numbered(&names, segment_name);
@@ -307,9 +327,9 @@ impl Log {
     }
 
     /// Begins the next segment. Its existence proves that this one is complete.
-    fn roll(&mut self) -> Result<(), LogError> {
+    fn start_segment(&mut self) -> Result<(), LogError> {
         let trimmed = self.segment.file.set_len(self.segment.end).and_then(|()| self.segment.file.sync_all());
-        self.or_fail("complete", trimmed)?;
+        self.record_failure("complete", trimmed)?;
         self.synced = self.segment.end;
         self.synced_zxid = self.written_zxid;
         let next = create_segment(&*self.disk, self.written_zxid, self.segment.chain, self.options.allocate);
@@ -317,9 +337,9 @@ impl Log {
             Ok(next) => next,
             Err(error) => return self.fail(error),
         };
-        let Tail { file, header, end, chain, .. } = &mut self.segment;
-        let noted = BatchHeader::note_successor(&mut **file, &header.nonce, *end, *chain);
-        self.or_fail("note the successor in", noted)?;
+        let OpenSegment { file, header, end, chain, .. } = &mut self.segment;
+        let recorded = BatchHeader::note_successor(&mut **file, &header.nonce, *end, *chain);
+        self.record_failure("note the successor in", recorded)?;
         self.segment = next;
         self.synced = self.segment.end;
         Ok(())
@@ -342,17 +362,17 @@ impl Log {
             stop = end;
         }
         let end = self.segment.end + stop as u64;
-        let made = self.make_room(end);
-        self.or_fail("make room in", made)?;
+        let allocated = self.make_room(end);
+        self.record_failure("make room in", allocated)?;
         let written = self.segment.file.write_at(&bytes, self.segment.end);
-        self.or_fail("write", written)?;
+        self.record_failure("write", written)?;
         self.segment.end = end;
         self.segment.size = self.segment.size.max(end);
         self.segment.chain = chain;
         bytes.clear();
         batches.clear();
         // The buffer of a large batch is not kept.
-        if bytes.capacity() <= 2 * BATCH {
+        if bytes.capacity() <= 2 * BATCH_BYTES {
             self.pending = Pending { bytes, batches };
         }
         Ok(())
@@ -370,7 +390,7 @@ impl Log {
         Ok(())
     }
 
-    fn check(&self) -> Result<(), LogError> {
+    fn check_not_failed(&self) -> Result<(), LogError> {
         self.failed.clone().map_or(Ok(()), Err)
     }
 
@@ -379,7 +399,7 @@ impl Log {
         Err(error)
     }
 
-    fn or_fail(&mut self, what: &'static str, result: io::Result<()>) -> Result<(), LogError> {
+    fn record_failure(&mut self, what: &'static str, result: io::Result<()>) -> Result<(), LogError> {
         let name = segment_name(self.segment.header.after);
         result.or_else(|error| self.fail(LogError::io(what, self.disk.describe(&name))(error)))
     }
@@ -405,7 +425,7 @@ fn allocate(file: &mut dyn DiskFile, offset: u64, len: u64) -> io::Result<bool> 
 }
 
 /// Creates a segment. Its contents are synced before it gets its name, and its name before anything is appended.
-fn create_segment(disk: &dyn Disk, after: Zxid, chain: u64, room: u64) -> Result<Tail, LogError> {
+fn create_segment(disk: &dyn Disk, after: Zxid, chain: u64, room: u64) -> Result<OpenSegment, LogError> {
     let name = segment_name(after);
     let failed = |what| LogError::io(what, disk.describe(&name));
     let header =
@@ -420,7 +440,7 @@ fn create_segment(disk: &dyn Disk, after: Zxid, chain: u64, room: u64) -> Result
     file.sync_all().map_err(failed("sync"))?;
     disk.rename(SEGMENT_TMP, &name).map_err(failed("rename to"))?;
     disk.sync_dir().map_err(failed("sync the directory of"))?;
-    Ok(Tail::empty(file, header, size))
+    Ok(OpenSegment::empty(file, header, size))
 }
 
 fn remove_leftovers(disk: &dyn Disk, recovery: Option<&Recovery>) -> Result<(), LogError> {
@@ -433,7 +453,7 @@ fn remove_leftovers(disk: &dyn Disk, recovery: Option<&Recovery>) -> Result<(), 
         let name = segment_name(after);
         disk.remove(&name).map_err(failed("remove", &name))?;
     }
-    for (zxid, error) in recovery.iter().flat_map(|recovery| &recovery.damaged) {
+    for (zxid, error) in recovery.iter().flat_map(|recovery| &recovery.unreadable) {
         // A damaged snapshot is kept for inspection, but under another name, so that recovery does not use it.
         if matches!(error, LogError::Damaged { .. }) {
             let name = snapshot_name(*zxid);

@@ -12,13 +12,13 @@ use super::error::LogError;
 use super::names::{numbered, segment_name, snapshot_name};
 use super::replay::replay;
 use super::segment::{BatchHeader, Next, Scanner, SegmentHeader};
-use super::snapshot::{self, Mark, Snapshot};
+use super::snapshot::{self, Snapshot, SyncedPosition};
 use crate::ids::Zxid;
 use crate::state::State;
 
 /// The dropped end of the log: a write that a crash interrupted.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Torn {
+pub struct DroppedEnd {
     /// The file.
     pub file: String,
     /// The offset of the first dropped byte.
@@ -31,18 +31,18 @@ pub(super) struct Recovery {
     pub(super) state: State,
     pub(super) snapshot: Option<Snapshot>,
     /// Snapshots that could not be read, newest first, with the errors.
-    pub(super) damaged: Vec<(Zxid, LogError)>,
+    pub(super) unreadable: Vec<(Zxid, LogError)>,
     pub(super) replayed: usize,
     pub(super) replayed_bytes: u64,
-    pub(super) tail: Tail,
-    pub(super) torn: Option<Torn>,
+    pub(super) last_segment: OpenSegment,
+    pub(super) dropped_end: Option<DroppedEnd>,
     /// The last segment, if it is empty and must be removed.
     pub(super) empty: Option<Zxid>,
 }
 
 /// A segment that was read to its end. The log continues in the last one.
 #[derive(Debug)]
-pub(super) struct Tail {
+pub(super) struct OpenSegment {
     pub(super) file: Box<dyn DiskFile>,
     pub(super) header: SegmentHeader,
     pub(super) chain: u64,
@@ -54,13 +54,13 @@ pub(super) struct Tail {
     /// The reason why the end is not sound, if it is not.
     unsound: Option<&'static str>,
     /// Set if the segment notes that another one follows.
-    succeeded: bool,
+    has_successor: bool,
 }
 
-impl Tail {
+impl OpenSegment {
     /// Returns a segment without transactions.
     pub(super) fn empty(file: Box<dyn DiskFile>, header: SegmentHeader, size: u64) -> Self {
-        Tail {
+        OpenSegment {
             file,
             chain: header.first_link(),
             end: SegmentHeader::LEN as u64,
@@ -69,7 +69,7 @@ impl Tail {
             last: header.after,
             header,
             unsound: None,
-            succeeded: false,
+            has_successor: false,
         }
     }
 }
@@ -82,27 +82,27 @@ pub(super) fn recover(disk: &dyn Disk) -> Result<Option<Recovery>, LogError> {
     if segments.is_empty() && snapshots.is_empty() {
         return Ok(None);
     }
-    let mut damaged = Vec::new();
+    let mut unreadable = Vec::new();
     let mut base = None;
     for &zxid in snapshots.iter().rev() {
         match snapshot::read(disk, zxid) {
-            Ok((state, mark)) => {
-                base = Some((state, mark));
+            Ok((state, position)) => {
+                base = Some((state, position));
                 break;
             }
-            Err(error) => damaged.push((zxid, error)),
+            Err(error) => unreadable.push((zxid, error)),
         }
     }
     let snapshot = match &base {
         Some((state, _)) => Some(Snapshot { zxid: state.zxid, bytes: size_of(disk, state.zxid)? }),
         None => None,
     };
-    let (state, mark) = match base {
-        Some((state, mark)) => (state, Some(mark)),
+    let (state, position) = match base {
+        Some((state, position)) => (state, Some(position)),
         None => (State::new(0), None),
     };
     let Some(first) = segments.iter().rposition(|&after| after <= state.zxid) else {
-        return Err(match damaged.into_iter().next() {
+        return Err(match unreadable.into_iter().next() {
             Some((_, error)) => error,
             None => LogError::Missing {
                 file: disk.describe(&segment_name(state.zxid)),
@@ -112,41 +112,52 @@ pub(super) fn recover(disk: &dyn Disk) -> Result<Option<Recovery>, LogError> {
     };
     let segments = &segments[first..];
     // A segment that ends at the snapshot or before it is not needed, and may be removed.
-    let gone = |mark: &Mark| mark.segment > segments[0] && !segments.contains(&mark.segment);
-    if let Some(mark) = mark.filter(gone) {
+    let is_missing =
+        |position: &SyncedPosition| position.segment > segments[0] && !segments.contains(&position.segment);
+    if let Some(position) = position.filter(is_missing) {
         return Err(LogError::Missing {
-            file: disk.describe(&segment_name(mark.segment)),
-            what: format!("{} was made when it was there", snapshot_name(state.zxid)),
+            file: disk.describe(&segment_name(position.segment)),
+            what: format!("{} was written after it", snapshot_name(state.zxid)),
         });
     }
     // A snapshot gets its name after the log is synced up to it. So even a damaged snapshot shows how far the log was
     // synced.
-    let reach = damaged.iter().map(|(zxid, _)| *zxid).chain(mark.map(|mark| mark.zxid)).max();
+    let synced_at_least =
+        unreadable.iter().map(|(zxid, _)| *zxid).chain(position.map(|position| position.zxid)).max();
     let empty = empty_last(disk, segments)?;
     let segments = &segments[..segments.len() - usize::from(empty.is_some())];
-    let mut reading = Reading { disk, state, mark, replayed: 0, replayed_bytes: 0, torn: None };
+    let mut replayer = Replayer { disk, state, position, replayed: 0, replayed_bytes: 0, dropped_end: None };
     let mut before = None;
     for (i, &after) in segments.iter().enumerate() {
-        before = Some(reading.segment(after, before, i + 1 == segments.len())?);
+        before = Some(replayer.segment(after, before, i + 1 == segments.len())?);
     }
-    let tail = before.expect("there is a first segment");
-    if let Some(next) = empty.filter(|&next| tail.last != next) {
+    let last_segment = before.expect("there is a first segment");
+    if let Some(next) = empty.filter(|&next| last_segment.last != next) {
         return Err(LogError::Damaged {
             file: disk.describe(&segment_name(next)),
             offset: 0,
-            what: format!("it is empty, and the segment before it ends with {}", tail.last),
+            what: format!("it is empty, and the segment before it ends with {}", last_segment.last),
         });
     }
-    if let Some(reach) = reach.filter(|&reach| tail.last < reach) {
-        let what = format!("the log ends with {}, but {reach} had been synced", tail.last);
+    if let Some(synced) = synced_at_least.filter(|&synced| last_segment.last < synced) {
+        let what = format!("the log ends with {}, but {synced} had been synced", last_segment.last);
         return Err(LogError::Damaged {
-            file: disk.describe(&segment_name(tail.header.after)),
-            offset: tail.end,
+            file: disk.describe(&segment_name(last_segment.header.after)),
+            offset: last_segment.end,
             what,
         });
     }
-    let Reading { state, replayed, replayed_bytes, torn, .. } = reading;
-    Ok(Some(Recovery { state, snapshot, damaged, replayed, replayed_bytes, tail, torn, empty }))
+    let Replayer { state, replayed, replayed_bytes, dropped_end, .. } = replayer;
+    Ok(Some(Recovery {
+        state,
+        snapshot,
+        unreadable,
+        replayed,
+        replayed_bytes,
+        last_segment,
+        dropped_end,
+        empty,
+    }))
 }
 
 /// Returns the last segment if it is empty and no transaction in it was acknowledged. That is proven if the previous
@@ -165,7 +176,7 @@ fn empty_last(disk: &dyn Disk, segments: &[Zxid]) -> Result<Option<Zxid>, LogErr
         match scanner.next().map_err(failed)? {
             Next::Batch { .. } => {}
             Next::Clean => return Ok(Some(*last)),
-            Next::Succeeded | Next::Unsound(_) => return Ok(None),
+            Next::HasSuccessor | Next::Unsound(_) => return Ok(None),
         }
     }
 }
@@ -176,18 +187,23 @@ fn size_of(disk: &dyn Disk, zxid: Zxid) -> Result<u64, LogError> {
     size.map_err(LogError::io("read", disk.describe(&name)))
 }
 
-struct Reading<'d> {
+struct Replayer<'d> {
     disk: &'d dyn Disk,
     state: State,
-    mark: Option<Mark>,
+    position: Option<SyncedPosition>,
     replayed: usize,
     replayed_bytes: u64,
-    torn: Option<Torn>,
+    dropped_end: Option<DroppedEnd>,
 }
 
-impl Reading<'_> {
+impl Replayer<'_> {
     /// Reads one segment, which must begin where the previous one ended. Repairs the end of the last segment.
-    fn segment(&mut self, after: Zxid, before: Option<Tail>, is_last: bool) -> Result<Tail, LogError> {
+    fn segment(
+        &mut self,
+        after: Zxid,
+        before: Option<OpenSegment>,
+        is_last: bool,
+    ) -> Result<OpenSegment, LogError> {
         let name = self.disk.describe(&segment_name(after));
         let failed = |what| LogError::io(what, name.clone());
         let damaged = |offset, what: String| LogError::Damaged { file: name.clone(), offset, what };
@@ -195,20 +211,20 @@ impl Reading<'_> {
         let opened = Scanner::new(&*file).map_err(failed("read"))?;
         let (header, mut scanner) = opened.map_err(|what| damaged(0, what))?;
         if header.after != after {
-            return Err(damaged(0, format!("it says that it begins after {}", header.after)));
+            return Err(damaged(0, format!("its header names transaction {} as its start", header.after)));
         }
         if let Some(before) = before {
-            self.succession(before, &header)?;
+            self.check_successor(before, &header)?;
         }
         let mut last = after;
-        let mut succeeded = false;
+        let mut has_successor = false;
         let unsound = loop {
             match scanner.next().map_err(failed("read"))? {
                 Next::Batch { at, records, payload } => {
                     last = self.batch(last, records, payload).map_err(|what| damaged(at, what))?;
                 }
-                Next::Succeeded => {
-                    succeeded = true;
+                Next::HasSuccessor => {
+                    has_successor = true;
                     break None;
                 }
                 Next::Clean => break None,
@@ -216,23 +232,27 @@ impl Reading<'_> {
             }
         };
         let end = scanner.at;
-        if let Some(mark) = self.mark.filter(|mark| mark.segment == after && mark.offset > end) {
+        if let Some(position) =
+            self.position.filter(|position| position.segment == after && position.offset > end)
+        {
             return Err(damaged(
                 end,
-                format!("it had been synced up to byte {}, a snapshot says", mark.offset),
+                format!("a snapshot records that it was synced up to byte {}", position.offset),
             ));
         }
-        if is_last && succeeded {
-            let what = format!("{name} says that it follows");
+        if is_last && has_successor {
+            let what = format!("{name} records that this segment follows");
             return Err(LogError::Missing { file: self.disk.describe(&segment_name(last)), what });
         }
         if let Some(what) = unsound.filter(|_| is_last) {
             if let Some((at, synced_to)) = scanner.proof_of_loss().map_err(failed("read"))? {
-                let says =
-                    format!("{what}, and the batch at byte {at} says that all before {synced_to} was synced");
-                return Err(damaged(end, says));
+                let message = format!(
+                    "{what}, and the batch at byte {at} records that everything before byte {synced_to} was synced"
+                );
+                return Err(damaged(end, message));
             }
-            self.torn = Some(Torn { file: name.clone(), offset: end, bytes: scanner.size() - end });
+            self.dropped_end =
+                Some(DroppedEnd { file: name.clone(), offset: end, bytes: scanner.size() - end });
         }
         let (chain, sealed) = (scanner.chain, scanner.sealed);
         let size = if unsound.is_some() { end } else { scanner.size() };
@@ -244,12 +264,12 @@ impl Reading<'_> {
             let repaired = repair(&mut *file, unsound.is_some().then_some(end), proven..end);
             repaired.map_err(failed("repair"))?;
         }
-        Ok(Tail { file, header, chain, end, size, sealed, last, unsound, succeeded })
+        Ok(OpenSegment { file, header, chain, end, size, sealed, last, unsound, has_successor })
     }
 
     /// Checks that a segment continues the previous one. If so, the previous one is complete, even if a crash cut off
     /// its note of the successor. In this case the note is written again.
-    fn succession(&self, mut before: Tail, header: &SegmentHeader) -> Result<(), LogError> {
+    fn check_successor(&self, mut before: OpenSegment, header: &SegmentHeader) -> Result<(), LogError> {
         let (file, next) = (segment_name(before.header.after), segment_name(header.after));
         let file = self.disk.describe(&file);
         if (before.last, before.chain) != (header.after, header.chain) {
@@ -257,12 +277,12 @@ impl Reading<'_> {
             let what = format!("it ends with {}, and {next} does not continue it: {why}", before.last);
             return Err(LogError::Damaged { file, offset: before.end, what });
         }
-        if before.succeeded {
+        if before.has_successor {
             return Ok(());
         }
-        let noted =
+        let recorded =
             BatchHeader::note_successor(&mut *before.file, &before.header.nonce, before.end, before.chain);
-        noted.map_err(LogError::io("note the successor in", file))
+        recorded.map_err(LogError::io("note the successor in", file))
     }
 
     /// Replays a batch. Returns its last transaction, or a description of the damage.
@@ -272,9 +292,9 @@ impl Reading<'_> {
         let before = self.replayed;
         while let Some((len, rest)) = payload.split_first_chunk() {
             let (record, rest) =
-                rest.split_at_checked(u32::from_be_bytes(*len) as usize).ok_or("a record is cut")?;
+                rest.split_at_checked(u32::from_be_bytes(*len) as usize).ok_or("a record is truncated")?;
             payload = rest;
-            left = left.checked_sub(1).ok_or("a batch has more records than it says")?;
+            left = left.checked_sub(1).ok_or("a batch has more records than its header says")?;
             let txn =
                 codec::decode_txn(record).map_err(|error| format!("a record cannot be read: {error}"))?;
             if txn.zxid <= last {
@@ -287,7 +307,7 @@ impl Reading<'_> {
             }
         }
         if left > 0 || !payload.is_empty() {
-            return Err("a batch has fewer records than it says".to_owned());
+            return Err("a batch has fewer records than its header says".to_owned());
         }
         if self.replayed > before {
             self.replayed_bytes += whole;

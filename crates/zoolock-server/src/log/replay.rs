@@ -20,48 +20,48 @@ pub fn replay(txn: Txn, state: &mut State) -> Result<(), String> {
     if zxid <= state.zxid {
         return Err(format!("transaction {zxid} comes after {}", state.zxid));
     }
-    let mut one = |change| {
+    let mut replay_change = |change| {
         let change = match change {
             // The log omits the ephemerals, because the state has them.
             Change::CloseSession { .. } => close_session(state, session),
             change => change,
         };
         let txn = Txn { zxid, session, time, change };
-        fits(&txn, state).map_err(|what| format!("transaction {zxid} does not fit: {what}"))?;
+        check_fits(&txn, state).map_err(|what| format!("transaction {zxid} does not fit: {what}"))?;
         commit(&txn, state);
         Ok(())
     };
     match change {
         // One at a time: each change is checked against the result of the previous ones.
         Change::Multi(changes) => {
-            changes.into_iter().try_for_each(&mut one)?;
+            changes.into_iter().try_for_each(&mut replay_change)?;
             state.zxid = zxid;
             Ok(())
         }
-        change => one(change),
+        change => replay_change(change),
     }
 }
 
 /// Returns whether an owner is valid if these are the sessions.
 pub(super) fn owner_fits(owner: i64, sessions: &BTreeMap<SessionId, Session>) -> bool {
     match Owner::of(owner) {
-        Owner::Nobody | Owner::Container => true,
+        Owner::None | Owner::Container => true,
         Owner::Ttl(ms) => ms > 0,
-        Owner::Session(session) => is_session(owner) && sessions.contains_key(&session),
+        Owner::Session(session) => is_session_id(owner) && sessions.contains_key(&session),
     }
 }
 
-pub(super) fn is_session(owner: i64) -> bool {
+pub(super) fn is_session_id(owner: i64) -> bool {
     owner > 0
 }
 
-fn fits(txn: &Txn, state: &State) -> Result<(), String> {
-    let begins = matches!(txn.change, Change::CreateSession { .. });
-    if txn.session != SessionId::SERVER && begins == state.sessions.contains_key(&txn.session) {
+fn check_fits(txn: &Txn, state: &State) -> Result<(), String> {
+    let creates_session = matches!(txn.change, Change::CreateSession { .. });
+    if txn.session != SessionId::SERVER && creates_session == state.sessions.contains_key(&txn.session) {
         return Err(format!(
             "session {} {}",
             txn.session,
-            if begins { "began before" } else { "is unknown" }
+            if creates_session { "began before" } else { "is unknown" }
         ));
     }
     match &txn.change {
@@ -69,15 +69,19 @@ fn fits(txn: &Txn, state: &State) -> Result<(), String> {
             if path::validate(path).is_err() || &**path == "/" {
                 return Err(format!("{path:?} cannot be created"));
             }
-            if !owner_fits(*owner, &state.sessions) || is_session(*owner) && *owner != txn.session.get() {
-                return Err(format!("{path:?} would belong to {owner:#x}"));
+            if !owner_fits(*owner, &state.sessions) || is_session_id(*owner) && *owner != txn.session.get() {
+                return Err(format!("{path:?} has the invalid owner {owner:#x}"));
             }
             if state.tree.get(path).is_some() {
                 return Err(format!("{path:?} exists"));
             }
             let parent = state.tree.get(path::split(path).0);
             let parent = parent.ok_or_else(|| format!("{path:?} has no parent"))?;
-            if is_session(parent.owner()) { Err(format!("{path:?} is below an ephemeral")) } else { Ok(()) }
+            if is_session_id(parent.owner()) {
+                Err(format!("{path:?} is below an ephemeral"))
+            } else {
+                Ok(())
+            }
         }
         Change::Delete { path } => deletable(path, state).map(|_| ()),
         Change::SetData { path, data: _, version: _ } | Change::SetAcl { path, acl: _, version: _ } => {
@@ -88,17 +92,17 @@ fn fits(txn: &Txn, state: &State) -> Result<(), String> {
         }
         Change::Check => Ok(()),
         Change::CreateSession { timeout_ms: _, password: _ } => {
-            if is_session(txn.session.get()) {
+            if is_session_id(txn.session.get()) {
                 Ok(())
             } else {
-                Err("no session has this number".to_owned())
+                Err("invalid session id".to_owned())
             }
         }
         // The paths were taken from this state.
         Change::CloseSession { ephemerals } => {
             ephemerals.iter().try_for_each(|path| deletable(path, state).map(|_| ()))
         }
-        Change::Multi(_) | Change::Refused(_) => Err("it has no place in a log".to_owned()),
+        Change::Multi(_) | Change::Refused(_) => Err("this kind of change is never logged".to_owned()),
     }
 }
 

@@ -86,7 +86,7 @@ impl SegmentHeader {
     pub(super) fn decode(bytes: &[u8; Self::LEN]) -> Result<Self, String> {
         let mut fields = Fields(bytes);
         if fields.take() != SEGMENT_MAGIC {
-            return Err("this is no log".to_owned());
+            return Err("not a log segment of zoolock".to_owned());
         }
         let (version, _) = (fields.u32(), fields.u32());
         let header = SegmentHeader { nonce: fields.take(), after: fields.zxid(), chain: fields.u64() };
@@ -94,7 +94,7 @@ impl SegmentHeader {
             return Err("the header does not match its checksum".to_owned());
         }
         if version != VERSION {
-            return Err(format!("the format {version} is unknown, use the version of zoolock that wrote it"));
+            return Err(format!("unknown format version {version}; use the zoolock version that wrote it"));
         }
         Ok(header)
     }
@@ -114,12 +114,12 @@ pub(super) struct BatchHeader {
     pub(super) synced_to: u64,
     /// The number of payload bytes.
     pub(super) len: u32,
-    /// The number of transactions in the payload, or [`SUCCEEDED`].
+    /// The number of transactions in the payload, or [`HAS_SUCCESSOR`].
     pub(super) records: u32,
 }
 
 /// The value of `records` that says that another segment follows.
-pub(super) const SUCCEEDED: u32 = u32::MAX;
+pub(super) const HAS_SUCCESSOR: u32 = u32::MAX;
 
 impl BatchHeader {
     pub(super) const LEN: usize = 48;
@@ -157,7 +157,7 @@ impl BatchHeader {
         end: u64,
         chain: u64,
     ) -> io::Result<()> {
-        let header = BatchHeader { at: end, synced_to: end, len: 0, records: SUCCEEDED };
+        let header = BatchHeader { at: end, synced_to: end, len: 0, records: HAS_SUCCESSOR };
         let mut batch = [0; Self::LEN];
         header.seal_into(nonce, chain, &mut batch);
         file.set_len(end)?;
@@ -198,16 +198,16 @@ impl<'f> Chunks<'f> {
     }
 
     /// Returns the number of bytes from `at` to the end of the file.
-    pub(super) fn left(&self, at: u64) -> u64 {
+    pub(super) fn bytes_left(&self, at: u64) -> u64 {
         self.size.saturating_sub(at)
     }
 
     /// Returns at least `len` bytes from `at`, or fewer at the end of the file.
-    pub(super) fn get(&mut self, at: u64, len: usize) -> io::Result<&[u8]> {
-        let len = self.left(at).min(len as u64) as usize;
+    pub(super) fn read_at_least(&mut self, at: u64, len: usize) -> io::Result<&[u8]> {
+        let len = self.bytes_left(at).min(len as u64) as usize;
         let held = self.start + self.buffer.len() as u64;
         if at < self.start || at + len as u64 > held {
-            let wanted = self.left(at).min(len.max(CHUNK) as u64) as usize;
+            let wanted = self.bytes_left(at).min(len.max(CHUNK) as u64) as usize;
             // The buffer is replaced, so that a large batch does not leave a large buffer behind.
             self.buffer = vec![0; wanted];
             self.file.read_at(&mut self.buffer, at)?;
@@ -217,8 +217,8 @@ impl<'f> Chunks<'f> {
     }
 
     /// Returns exactly `N` bytes from `at`, or `None` if the file has fewer.
-    pub(super) fn array<const N: usize>(&mut self, at: u64) -> io::Result<Option<[u8; N]>> {
-        Ok(self.get(at, N)?.first_chunk().copied())
+    pub(super) fn read_array<const N: usize>(&mut self, at: u64) -> io::Result<Option<[u8; N]>> {
+        Ok(self.read_at_least(at, N)?.first_chunk().copied())
     }
 }
 
@@ -227,7 +227,7 @@ pub(super) enum Next<'s> {
     /// A sound batch.
     Batch { at: u64, records: u32, payload: &'s [u8] },
     /// The note that another segment follows.
-    Succeeded,
+    HasSuccessor,
     /// The end of the segment: only zeros, or nothing.
     Clean,
     /// Bytes that are no sound batch, and the reason.
@@ -252,7 +252,7 @@ impl<'f> Scanner<'f> {
     /// Starts at the first batch. The inner error describes an unsound header.
     pub(super) fn new(file: &'f dyn DiskFile) -> io::Result<Result<(SegmentHeader, Self), String>> {
         let mut chunks = Chunks::new(file)?;
-        let Some(bytes) = chunks.array::<{ SegmentHeader::LEN }>(0)? else {
+        let Some(bytes) = chunks.read_array::<{ SegmentHeader::LEN }>(0)? else {
             return Ok(Err("the file ends in its header".to_owned()));
         };
         Ok(SegmentHeader::decode(&bytes).map(|header| {
@@ -265,23 +265,23 @@ impl<'f> Scanner<'f> {
     /// Reads the next part.
     pub(super) fn next(&mut self) -> io::Result<Next<'_>> {
         let at = self.at;
-        let Some(bytes) = self.chunks.array::<{ BatchHeader::LEN }>(at)? else {
-            return self.end("the file ends in the header of a batch");
+        let Some(bytes) = self.chunks.read_array::<{ BatchHeader::LEN }>(at)? else {
+            return self.clean_or_unsound("the file ends in the header of a batch");
         };
         let Some((header, chain)) = BatchHeader::decode(&bytes, at, &self.nonce) else {
-            return self.end("there is no sound batch");
+            return self.clean_or_unsound("there is no sound batch");
         };
         let start = at + BatchHeader::LEN as u64;
-        if self.chunks.left(start) < u64::from(header.len) {
+        if self.chunks.bytes_left(start) < u64::from(header.len) {
             return Ok(Next::Unsound("the file ends in a batch"));
         }
         let len = header.len as usize;
-        let payload = &self.chunks.get(start, len)?[..len];
+        let payload = &self.chunks.read_at_least(start, len)?[..len];
         if header.link(&self.nonce, self.chain, payload) != chain {
             return Ok(Next::Unsound("a batch does not match its checksum"));
         }
-        if header.records == SUCCEEDED {
-            return Ok(Next::Succeeded);
+        if header.records == HAS_SUCCESSOR {
+            return Ok(Next::HasSuccessor);
         }
         self.at = start + u64::from(header.len);
         self.chain = chain;
@@ -290,10 +290,10 @@ impl<'f> Scanner<'f> {
         Ok(Next::Batch { at, records: header.records, payload })
     }
 
-    fn end(&mut self, otherwise: &'static str) -> io::Result<Next<'_>> {
+    fn clean_or_unsound(&mut self, otherwise: &'static str) -> io::Result<Next<'_>> {
         let mut at = self.at;
-        while self.chunks.left(at) > 0 {
-            let bytes = self.chunks.get(at, 1)?;
+        while self.chunks.bytes_left(at) > 0 {
+            let bytes = self.chunks.read_at_least(at, 1)?;
             if bytes.iter().any(|&byte| byte != 0) {
                 return Ok(Next::Unsound(otherwise));
             }
@@ -307,9 +307,9 @@ impl<'f> Scanner<'f> {
     pub(super) fn proof_of_loss(&mut self) -> io::Result<Option<(u64, u64)>> {
         let end = self.at;
         let mut at = end + 1;
-        while self.chunks.left(at) >= BatchHeader::LEN as u64 {
+        while self.chunks.bytes_left(at) >= BatchHeader::LEN as u64 {
             let nonce = self.nonce;
-            let bytes = self.chunks.get(at, BatchHeader::LEN)?;
+            let bytes = self.chunks.read_at_least(at, BatchHeader::LEN)?;
             for (i, window) in bytes.windows(BatchHeader::LEN).enumerate() {
                 if window[0] == BATCH_MAGIC[0]
                     && let Some(bytes) = window.first_chunk()

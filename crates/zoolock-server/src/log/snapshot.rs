@@ -20,7 +20,7 @@ use super::codec;
 use super::disk::{Disk, DiskFile, Nonce};
 use super::error::LogError;
 use super::names::{SNAPSHOT_TMP, snapshot_name};
-use super::replay::{is_session, owner_fits};
+use super::replay::{is_session_id, owner_fits};
 use super::segment::{Chunks, Fields, VERSION, sum};
 use crate::acl::AclList;
 use crate::ids::{SessionId, Zxid};
@@ -35,13 +35,13 @@ const NODES: u32 = 2;
 const LAST: u32 = 3;
 
 /// Number of bytes at which a block is written.
-const BLOCK: usize = 1 << 20;
+const BLOCK_BYTES: usize = 1 << 20;
 /// Number of bytes between two syncs. The log would have to wait for a single sync of the whole file.
 const SYNC_EVERY: u64 = 16 << 20;
 
 /// The position up to which the log is synced.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Mark {
+pub struct SyncedPosition {
     /// The last synced transaction.
     pub zxid: Zxid,
     /// The newest segment, named by the last transaction before it.
@@ -71,7 +71,7 @@ pub struct SnapshotWriter {
     chain: u64,
     end: u64,
     synced: u64,
-    lists: HashMap<ByContent, u32>,
+    lists: HashMap<AclKey, u32>,
     new_lists: BytesMut,
     new_list_count: usize,
     nodes: BytesMut,
@@ -81,9 +81,9 @@ pub struct SnapshotWriter {
 }
 
 #[derive(Debug, PartialEq, Eq)]
-struct ByContent(AclList);
+struct AclKey(AclList);
 
-impl Hash for ByContent {
+impl Hash for AclKey {
     fn hash<H: Hasher>(&self, state: &mut H) {
         for acl in self.0.iter() {
             (acl.perms, &acl.who).hash(state);
@@ -132,7 +132,7 @@ impl SnapshotWriter {
         for (&id, session) in sessions {
             codec::encode_session(id, session, &mut block);
             writer.all_sessions += 1;
-            if block.len() >= BLOCK {
+            if block.len() >= BLOCK_BYTES {
                 writer.block(SESSIONS, &[&block])?;
                 block.clear();
             }
@@ -148,37 +148,37 @@ impl SnapshotWriter {
     pub fn add(&mut self, records: impl IntoIterator<Item = NodeRecord>) -> Result<(), LogError> {
         for record in records {
             let next = self.lists.len() as u32;
-            let list = *self.lists.entry(ByContent(Arc::clone(&record.acl))).or_insert(next);
+            let list = *self.lists.entry(AclKey(Arc::clone(&record.acl))).or_insert(next);
             if list == next {
                 codec::encode_acl(&record.acl, &mut Writer::new(&mut self.new_lists));
                 self.new_list_count += 1;
             }
             codec::encode_node(&record, list, &mut self.nodes);
             self.node_count += 1;
-            if self.nodes.len() + self.new_lists.len() >= BLOCK {
+            if self.nodes.len() + self.new_lists.len() >= BLOCK_BYTES {
                 self.flush()?;
             }
         }
         Ok(())
     }
 
-    /// Completes the snapshot and gives it its name. `mark` is the position up to which the log is synced now. It must
-    /// not be before the snapshot: otherwise the snapshot could restore transactions that a crash has undone.
+    /// Completes the snapshot and gives it its name. `position` is the position up to which the log is synced now. It
+    /// must not be before the snapshot: otherwise the snapshot could restore transactions that a crash has undone.
     ///
     /// # Errors
-    /// If the disk fails, or `mark` is before the snapshot.
-    pub fn finish(mut self, mark: Mark) -> Result<Snapshot, LogError> {
-        if mark.zxid < self.zxid {
-            return Err(LogError::NotDurable { snapshot: self.zxid, synced: mark.zxid });
+    /// If the disk fails, or `position` is before the snapshot.
+    pub fn finish(mut self, position: SyncedPosition) -> Result<Snapshot, LogError> {
+        if position.zxid < self.zxid {
+            return Err(LogError::NotDurable { snapshot: self.zxid, synced: position.zxid });
         }
         self.flush()?;
         let mut last = BytesMut::new();
         let mut writer = Writer::new(&mut last);
         writer.long(self.all_sessions as i64);
         writer.long(self.all_nodes as i64);
-        writer.long(mark.zxid.get());
-        writer.long(mark.segment.get());
-        writer.long(mark.offset as i64);
+        writer.long(position.zxid.get());
+        writer.long(position.segment.get());
+        writer.long(position.offset as i64);
         self.block(LAST, &[&last])?;
         let name = snapshot_name(self.zxid);
         let failed = |what| LogError::io(what, self.disk.describe(&name));
@@ -241,7 +241,7 @@ pub(super) fn header(nonce: &Nonce, zxid: Zxid) -> (Vec<u8>, u64) {
 }
 
 /// Reads a snapshot, and checks that it is a consistent state.
-pub(super) fn read(disk: &dyn Disk, zxid: Zxid) -> Result<(State, Mark), LogError> {
+pub(super) fn read(disk: &dyn Disk, zxid: Zxid) -> Result<(State, SyncedPosition), LogError> {
     let name = snapshot_name(zxid);
     let failed = |what| LogError::io(what, disk.describe(&name));
     let file = disk.open(&name).map_err(failed("open"))?;
@@ -277,7 +277,7 @@ impl From<&str> for Problem {
     }
 }
 
-fn read_state(blocks: &mut Blocks<'_>, zxid: Zxid) -> Result<(State, Mark), Problem> {
+fn read_state(blocks: &mut Blocks<'_>, zxid: Zxid) -> Result<(State, SyncedPosition), Problem> {
     blocks.header(zxid)?;
     let mut state = State::new(0);
     state.zxid = zxid;
@@ -299,8 +299,8 @@ fn read_state(blocks: &mut Blocks<'_>, zxid: Zxid) -> Result<(State, Mark), Prob
                         let mut reader = Reader::new(payload);
                         while !reader.is_empty() {
                             let (id, session) = codec::decode_session(&mut reader)?;
-                            if !is_session(id.get()) || sessions.insert(id, session).is_some() {
-                                return Err("a session comes twice, or has no number".into());
+                            if !is_session_id(id.get()) || sessions.insert(id, session).is_some() {
+                                return Err("a session id is duplicate or invalid".into());
                             }
                         }
                         Ok(Some(Vec::new()))
@@ -308,7 +308,7 @@ fn read_state(blocks: &mut Blocks<'_>, zxid: Zxid) -> Result<(State, Mark), Prob
                     (NODES, payload) => {
                         nodes_begun = true;
                         let records = decode_nodes(payload, &mut lists)?;
-                        records.iter().try_for_each(|record| check(record, zxid, sessions))?;
+                        records.iter().try_for_each(|record| check_record(record, zxid, sessions))?;
                         count += records.len() as u64;
                         Ok(Some(records))
                     }
@@ -316,7 +316,7 @@ fn read_state(blocks: &mut Blocks<'_>, zxid: Zxid) -> Result<(State, Mark), Prob
                         last = Some(decode_last(payload)?);
                         Ok(None)
                     }
-                    _ => Err("a block has a kind that means nothing here".into()),
+                    _ => Err("unexpected kind of block".into()),
                 }
             };
             match advance() {
@@ -334,17 +334,17 @@ fn read_state(blocks: &mut Blocks<'_>, zxid: Zxid) -> Result<(State, Mark), Prob
         return Err(problem);
     }
     state.tree = tree.map_err(Problem::Damage)?;
-    let (last_sessions, last_nodes, mark) = last.ok_or("there is no last block")?;
+    let (last_sessions, last_nodes, position) = last.ok_or("there is no last block")?;
     if (last_sessions, last_nodes) != (state.sessions.len() as u64, count) {
-        return Err("there are not as many sessions and znodes as it says".into());
+        return Err("the numbers of sessions and znodes differ from the last block".into());
     }
-    if blocks.chunks.left(blocks.at) > 0 {
+    if blocks.chunks.bytes_left(blocks.at) > 0 {
         return Err("bytes follow the last block".into());
     }
-    if mark.zxid < zxid {
-        return Err("it is ahead of the log it was made of".into());
+    if position.zxid < zxid {
+        return Err("it is newer than the log that it was made from".into());
     }
-    Ok((state, mark))
+    Ok((state, position))
 }
 
 fn decode_nodes(payload: &[u8], lists: &mut Vec<AclList>) -> Result<Vec<NodeRecord>, Problem> {
@@ -361,24 +361,28 @@ fn decode_nodes(payload: &[u8], lists: &mut Vec<AclList>) -> Result<Vec<NodeReco
     Ok(records)
 }
 
-fn decode_last(payload: &[u8]) -> Result<(u64, u64, Mark), Problem> {
+fn decode_last(payload: &[u8]) -> Result<(u64, u64, SyncedPosition), Problem> {
     let mut reader = Reader::new(payload);
     let mut long = |field| reader.long(field);
     let counts = (long("sessions")? as u64, long("znodes")? as u64);
-    let mark = Mark {
+    let position = SyncedPosition {
         zxid: Zxid::from_wire(long("zxid")?),
         segment: Zxid::from_wire(long("segment")?),
         offset: long("offset")? as u64,
     };
     reader.end()?;
-    Ok((counts.0, counts.1, mark))
+    Ok((counts.0, counts.1, position))
 }
 
-fn check(record: &NodeRecord, zxid: Zxid, sessions: &BTreeMap<SessionId, Session>) -> Result<(), Problem> {
+fn check_record(
+    record: &NodeRecord,
+    zxid: Zxid,
+    sessions: &BTreeMap<SessionId, Session>,
+) -> Result<(), Problem> {
     let what = if record.czxid.max(record.mzxid).max(record.pzxid) > zxid {
         "is newer than the snapshot"
     } else if !owner_fits(record.owner, sessions) {
-        "belongs to a session that is not there"
+        "belongs to a session that does not exist"
     } else {
         return Ok(());
     };
@@ -394,39 +398,40 @@ struct Blocks<'f> {
 
 impl Blocks<'_> {
     fn header(&mut self, zxid: Zxid) -> Result<(), Problem> {
-        let bytes = self.chunks.array::<HEADER>(0)?.ok_or("the file ends in its header")?;
+        let bytes = self.chunks.read_array::<HEADER>(0)?.ok_or("the file ends in its header")?;
         let mut fields = Fields(&bytes);
         if fields.take() != MAGIC {
-            return Err("this is no snapshot".into());
+            return Err("not a snapshot of zoolock".into());
         }
         let (version, _) = (fields.u32(), fields.u32());
         self.nonce = fields.take();
-        let says = fields.zxid();
+        let recorded = fields.zxid();
         self.chain = fields.u64();
         if self.chain != sum(&self.nonce, &[&bytes[..HEADER - 8]]) {
             return Err("the header does not match its checksum".into());
         }
         if version != VERSION {
             return Err(Problem::Damage(format!(
-                "the format {version} is unknown, use the version of zoolock that wrote it"
+                "unknown format version {version}; use the zoolock version that wrote it"
             )));
         }
-        if says != zxid {
-            return Err(Problem::Damage(format!("it says that it is the snapshot of {says}")));
+        if recorded != zxid {
+            return Err(Problem::Damage(format!("its header names transaction {recorded}")));
         }
         self.at = HEADER as u64;
         Ok(())
     }
 
     fn next(&mut self) -> Result<(u32, &[u8]), Problem> {
-        let header = self.chunks.array::<BLOCK_HEADER>(self.at)?.ok_or("the file ends between blocks")?;
+        let header =
+            self.chunks.read_array::<BLOCK_HEADER>(self.at)?.ok_or("the file ends between blocks")?;
         let mut fields = Fields(&header);
         let (kind, len, chain) = (fields.u32(), fields.u32() as usize, fields.u64());
         let start = self.at + BLOCK_HEADER as u64;
-        if self.chunks.left(start) < len as u64 {
+        if self.chunks.bytes_left(start) < len as u64 {
             return Err("the file ends in a block".into());
         }
-        let payload = &self.chunks.get(start, len)?[..len];
+        let payload = &self.chunks.read_at_least(start, len)?[..len];
         if chain != sum(&self.nonce, &[&self.chain.to_be_bytes(), &header[..8], payload]) {
             return Err("a block does not match its checksum".into());
         }

@@ -10,7 +10,7 @@ use tokio::sync::{Notify, watch};
 use tokio::time::{Instant, sleep_until, timeout};
 use zoolock_wire::Identity;
 
-use super::{Fed, HIGH_WATER, MAX_GREETING, Outbox, Shared, door, stopped, words};
+use super::{HIGH_WATER, InputStatus, MAX_GREETING, Outbox, Shared, listener, stopped, words};
 use crate::core::ConnId;
 
 /// Maximum time that a peer may leave its replies unread.
@@ -23,7 +23,7 @@ const LINGER: Duration = Duration::from_millis(500);
 const SHORT_LINGER: Duration = Duration::from_millis(100);
 
 /// Maximum time for a peer to read the replies that are pending when the server stops.
-const FAREWELL: Duration = Duration::from_secs(2);
+const DRAIN_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Maximum number of bytes to read at once. The number adapts to the client.
 const READ_SIZE: usize = 16 << 10;
@@ -33,7 +33,7 @@ const SMALL_READ: usize = 512;
 
 /// Size of an incomplete request above which its connection is closed, if the total of all connections exceeds its limit.
 /// Requests of lock clients are smaller.
-const MUCH: usize = 64 << 10;
+const LARGE_PARTIAL_REQUEST: usize = 64 << 10;
 
 /// A byte stream of a connection: a socket, or TLS over a socket.
 pub(super) trait Stream: AsyncRead + AsyncWrite + Unpin {}
@@ -45,22 +45,22 @@ pub(super) async fn run<S: Stream>(
     shared: Arc<Shared>,
     mut socket: S,
     peer: SocketAddr,
-    who: Option<Identity>,
+    identity: Option<Identity>,
     mut stop: watch::Receiver<bool>,
 ) {
     let waker = Arc::new(Notify::new());
-    let conn = shared.open(peer, who, Arc::clone(&waker));
-    let open = Open { shared: &shared, conn };
-    let (result, patience) = {
+    let conn = shared.open(peer, identity, Arc::clone(&waker));
+    let guard = CloseGuard { shared: &shared, conn };
+    let (result, linger_timeout) = {
         let mut serving = std::pin::pin!(serve(&shared, conn, &mut socket, &waker));
         tokio::select! {
             result = serving.as_mut() => (result, LINGER),
             () = stopped(&mut stop) => {
-                if !shared.finish(conn) {
+                if !shared.stop_input(conn) {
                     return;
                 }
                 // Pending replies are still written.
-                match timeout(FAREWELL, serving).await {
+                match timeout(DRAIN_TIMEOUT, serving).await {
                     Ok(result) => (result, SHORT_LINGER),
                     Err(_) => return,
                 }
@@ -70,19 +70,19 @@ pub(super) async fn run<S: Stream>(
     if let Err(error) = result {
         tracing::debug!(%conn, %peer, %error, "connection ended");
     }
-    drop(open);
-    let _ = timeout(patience, linger(&mut socket)).await;
+    drop(guard);
+    let _ = timeout(linger_timeout, linger(&mut socket)).await;
 }
 
 /// A guard that reports the end of the connection to the core, even if the task panics.
-struct Open<'a> {
+struct CloseGuard<'a> {
     shared: &'a Shared,
     conn: ConnId,
 }
 
-impl Drop for Open<'_> {
+impl Drop for CloseGuard<'_> {
     fn drop(&mut self) {
-        self.shared.closed(self.conn);
+        self.shared.remove_connection(self.conn);
     }
 }
 
@@ -93,7 +93,7 @@ async fn serve<S: Stream>(
     waker: &Arc<Notify>,
 ) -> io::Result<()> {
     let mut input = BytesMut::with_capacity(SMALL_READ);
-    let first_by = Instant::now() + shared.timing.connect_timeout;
+    let admit_deadline = Instant::now() + shared.timing.connect_timeout;
     let first = async {
         while input.len() < 4 {
             if socket.read_buf(&mut input).await? == 0 {
@@ -102,113 +102,118 @@ async fn serve<S: Stream>(
         }
         Ok(())
     };
-    match tokio::time::timeout_at(first_by, first).await {
+    match tokio::time::timeout_at(admit_deadline, first).await {
         Ok(result) => result?,
-        Err(_) => return Err(io::Error::new(io::ErrorKind::TimedOut, "nothing came")),
+        Err(_) => return Err(io::Error::new(io::ErrorKind::TimedOut, "no data in time")),
     }
-    if let Some(what) = door::other_protocol(&input) {
-        tracing::info!(%conn, what, "not a ZooKeeper client, closing");
+    if let Some(what) = listener::other_protocol(&input) {
+        tracing::info!(%conn, what, "not a ZooKeeper client; closing the connection");
         return Ok(());
     }
     if let Some(answer) = words::answer(shared, conn, &input) {
-        let written = tokio::time::timeout_at(first_by, async {
+        let written = tokio::time::timeout_at(admit_deadline, async {
             socket.write_all(answer.as_bytes()).await?;
             socket.flush().await
         });
-        let late = |_| Err(io::Error::new(io::ErrorKind::TimedOut, "the peer does not read its answer"));
+        let late = |_| Err(io::Error::new(io::ErrorKind::TimedOut, "the client does not read its output"));
         return written.await.unwrap_or_else(late);
     }
     // A client that is not admitted must not make the server buffer a large frame.
     if input.first_chunk().is_some_and(|len| u32::from_be_bytes(*len) as usize > MAX_GREETING) {
-        tracing::debug!(%conn, "no greeting is that long, closing");
+        tracing::debug!(%conn, "first frame too long; closing the connection");
         return Ok(());
     }
-    converse(shared, conn, socket, waker, input, first_by).await
+    serve_session(shared, conn, socket, waker, input, admit_deadline).await
 }
 
 /// The number of unhandled input bytes of a connection, and the total of all connections.
-struct HalfSent<'a> {
-    all: &'a AtomicUsize,
-    mine: usize,
+struct UnhandledInput<'a> {
+    total: &'a AtomicUsize,
+    own: usize,
 }
 
-impl HalfSent<'_> {
+impl UnhandledInput<'_> {
     /// Sets the number of this connection. Returns the total.
     fn set(&mut self, bytes: usize) -> usize {
         // Most frames arrive complete, so the number is usually unchanged.
-        if bytes == self.mine {
-            return self.all.load(Ordering::Relaxed);
+        if bytes == self.own {
+            return self.total.load(Ordering::Relaxed);
         }
-        let before = self.all.fetch_add(bytes.wrapping_sub(self.mine), Ordering::Relaxed);
-        let now = before.wrapping_add(bytes).wrapping_sub(self.mine);
-        self.mine = bytes;
+        let before = self.total.fetch_add(bytes.wrapping_sub(self.own), Ordering::Relaxed);
+        let now = before.wrapping_add(bytes).wrapping_sub(self.own);
+        self.own = bytes;
         now
     }
 }
 
-impl Drop for HalfSent<'_> {
+impl Drop for UnhandledInput<'_> {
     fn drop(&mut self) {
         self.set(0);
     }
 }
 
-async fn converse<S: Stream>(
+async fn serve_session<S: Stream>(
     shared: &Shared,
     conn: ConnId,
     socket: &mut S,
     waker: &Arc<Notify>,
     mut input: BytesMut,
-    first_by: Instant,
+    admit_deadline: Instant,
 ) -> io::Result<()> {
     let (mut reader, mut writer) = tokio::io::split(socket);
     let mut unflushed = false;
     let mut output = Outbox::default();
-    let mut fed = Fed { closing: false, more: false, admitted: false };
-    let mut read_by = first_by;
-    let mut room = SMALL_READ;
-    let mut half_sent = HalfSent { all: &shared.half_sent, mine: 0 };
+    let mut status = InputStatus { closing: false, more: false, admitted: false };
+    let mut write_deadline = admit_deadline;
+    let mut read_size = SMALL_READ;
+    let mut unhandled = UnhandledInput { total: &shared.unhandled_bytes, own: 0 };
     loop {
-        if !fed.admitted && !fed.closing && Instant::now() >= first_by {
+        if !status.admitted && !status.closing && Instant::now() >= admit_deadline {
             // Checked here too: while the connection is busy, the timer below is not polled.
             return Err(io::Error::new(io::ErrorKind::TimedOut, "no session in time"));
         }
         // Nothing is read while the output or the journal's queue is full. Meanwhile the core keeps the output of this
         // connection.
-        let mut ready = output.len() < HIGH_WATER && !fed.closing && !shared.is_full(waker);
+        let mut ready = output.len() < HIGH_WATER && !status.closing && !shared.is_full(waker);
         let was_writable = output.is_writable() || unflushed;
         if ready {
-            fed = shared.feed(conn, &mut input, &mut output);
-            ready = output.len() < HIGH_WATER && !fed.closing;
+            status = shared.handle_input(conn, &mut input, &mut output);
+            ready = output.len() < HIGH_WATER && !status.closing;
         }
-        output.release(shared.journal.as_ref(), waker);
+        output.release_synced(shared.journal.as_ref(), waker);
         if !was_writable {
-            read_by = Instant::now() + WRITE_TIMEOUT;
+            write_deadline = Instant::now() + WRITE_TIMEOUT;
         }
         // Output that waits for a failed log is never sent.
-        let is_over = output.is_empty() || !output.is_writable() && shared.keeps_nothing();
-        if fed.closing && is_over && !unflushed {
+        let is_over = output.is_empty() || !output.is_writable() && shared.log_has_failed();
+        if status.closing && is_over && !unflushed {
             return Ok(());
         }
-        give_back(&mut input, 4 * room);
-        output.give_back(4 * room);
-        if !ready && !fed.closing && shared.lock().core.is_cut_off(conn) {
-            return Err(io::Error::new(io::ErrorKind::TimedOut, "the peer does not read what waits for it"));
+        shrink_if_empty(&mut input, 4 * read_size);
+        output.shrink_if_empty(4 * read_size);
+        if !ready && !status.closing && shared.lock().core.is_cut_off(conn) {
+            return Err(io::Error::new(io::ErrorKind::TimedOut, "the client does not read its output"));
         }
-        let (all, most) = (half_sent.set(input.len()), shared.timing.max_queued);
-        if most != 0 && all > most && input.len() > MUCH {
-            tracing::warn!(%conn, waiting = input.len(), all, "too much is half sent, closing");
-            return Err(io::Error::new(io::ErrorKind::OutOfMemory, "too much is half sent by all"));
+        let (total, limit) = (unhandled.set(input.len()), shared.timing.max_queued);
+        if limit != 0 && total > limit && input.len() > LARGE_PARTIAL_REQUEST {
+            tracing::warn!(
+                %conn,
+                waiting = input.len(),
+                total,
+                "incomplete requests exceed the limit; closing the connection"
+            );
+            return Err(io::Error::new(io::ErrorKind::OutOfMemory, "incomplete requests exceed the limit"));
         }
         if ready {
-            input.reserve(room);
+            input.reserve(read_size);
         }
         tokio::select! {
             biased;
             written = write(&mut writer, &mut output, &mut unflushed), if output.is_writable() || unflushed => {
                 written?;
-                read_by = Instant::now() + WRITE_TIMEOUT;
+                write_deadline = Instant::now() + WRITE_TIMEOUT;
             }
-            _ = std::future::ready(()), if ready && fed.more => tokio::task::yield_now().await,
+            _ = std::future::ready(()), if ready && status.more => tokio::task::yield_now().await,
             () = waker.notified() => {}
             read = reader.read_buf(&mut input), if ready => {
                 let read = read?;
@@ -216,16 +221,16 @@ async fn converse<S: Stream>(
                     return Ok(());
                 }
                 if input.len() == input.capacity() {
-                    room = (2 * room).min(READ_SIZE);
-                } else if read < room / 4 {
-                    room = (room / 2).max(SMALL_READ);
+                    read_size = (2 * read_size).min(READ_SIZE);
+                } else if read < read_size / 4 {
+                    read_size = (read_size / 2).max(SMALL_READ);
                 }
             }
-            () = sleep_until(first_by), if !fed.admitted && !fed.closing => {
+            () = sleep_until(admit_deadline), if !status.admitted && !status.closing => {
                 return Err(io::Error::new(io::ErrorKind::TimedOut, "no session in time"));
             }
-            () = sleep_until(read_by), if output.is_writable() || unflushed => {
-                return Err(io::Error::new(io::ErrorKind::TimedOut, "the peer does not read its replies"));
+            () = sleep_until(write_deadline), if output.is_writable() || unflushed => {
+                return Err(io::Error::new(io::ErrorKind::TimedOut, "the client does not read its output"));
             }
         }
     }
@@ -253,7 +258,7 @@ async fn write(
 }
 
 /// Frees an empty buffer whose capacity is above `keep`. Otherwise one large request would cost memory forever.
-pub(super) fn give_back(buffer: &mut BytesMut, keep: usize) {
+pub(super) fn shrink_if_empty(buffer: &mut BytesMut, keep: usize) {
     // `capacity` excludes the space of consumed bytes. `try_reclaim` includes it.
     if buffer.is_empty() && buffer.try_reclaim(keep + 1) {
         *buffer = BytesMut::new();

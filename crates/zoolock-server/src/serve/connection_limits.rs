@@ -10,51 +10,51 @@ pub(crate) struct ConnectionLimits {
     /// 0: no limit.
     total: usize,
     per_address: usize,
-    present: Mutex<Present>,
+    counts: Mutex<Counts>,
 }
 
 #[derive(Debug, Default)]
-struct Present {
+struct Counts {
     total: usize,
     addresses: HashMap<IpAddr, usize>,
 }
 
 /// A counted connection. Dropping it makes room for another one.
 #[derive(Debug)]
-pub(crate) struct Place {
+pub(crate) struct ConnectionPermit {
     limits: Arc<ConnectionLimits>,
     address: IpAddr,
 }
 
 impl ConnectionLimits {
     pub(crate) fn new(total: usize, per_address: usize) -> Self {
-        ConnectionLimits { total, per_address, present: Mutex::default() }
+        ConnectionLimits { total, per_address, counts: Mutex::default() }
     }
 
     /// Counts a new connection. Returns `None` if a limit is reached.
-    pub(crate) fn enter(self: &Arc<Self>, address: IpAddr) -> Option<Place> {
+    pub(crate) fn try_acquire(self: &Arc<Self>, address: IpAddr) -> Option<ConnectionPermit> {
         // IPv4 and its IPv6 form count as the same address.
         let address = address.to_canonical();
-        let mut present = self.present.lock().unwrap_or_else(PoisonError::into_inner);
-        let here = present.addresses.get(&address).copied().unwrap_or(0);
+        let mut counts = self.counts.lock().unwrap_or_else(PoisonError::into_inner);
+        let here = counts.addresses.get(&address).copied().unwrap_or(0);
         let full = |limit, count| limit != 0 && count >= limit;
-        if full(self.total, present.total) || full(self.per_address, here) {
+        if full(self.total, counts.total) || full(self.per_address, here) {
             return None;
         }
-        present.total += 1;
-        present.addresses.insert(address, here + 1);
-        Some(Place { limits: Arc::clone(self), address })
+        counts.total += 1;
+        counts.addresses.insert(address, here + 1);
+        Some(ConnectionPermit { limits: Arc::clone(self), address })
     }
 }
 
-impl Drop for Place {
+impl Drop for ConnectionPermit {
     fn drop(&mut self) {
-        let mut present = self.limits.present.lock().unwrap_or_else(PoisonError::into_inner);
-        present.total -= 1;
-        match present.addresses.get_mut(&self.address) {
+        let mut counts = self.limits.counts.lock().unwrap_or_else(PoisonError::into_inner);
+        counts.total -= 1;
+        match counts.addresses.get_mut(&self.address) {
             Some(count) if *count > 1 => *count -= 1,
             _ => {
-                present.addresses.remove(&self.address);
+                counts.addresses.remove(&self.address);
             }
         }
     }
@@ -65,16 +65,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn places_are_counted_and_come_back() {
+    fn dropped_connections_free_their_slots() {
         let limits = Arc::new(ConnectionLimits::new(3, 2));
         let at = |last| IpAddr::from([127, 0, 0, last]);
-        let (a, b) = (limits.enter(at(1)), limits.enter(at(1)));
-        assert!(a.is_some() && b.is_some() && limits.enter(at(1)).is_none());
-        let c = limits.enter(at(2));
-        assert!(c.is_some() && limits.enter(at(3)).is_none());
+        let (a, b) = (limits.try_acquire(at(1)), limits.try_acquire(at(1)));
+        assert!(a.is_some() && b.is_some() && limits.try_acquire(at(1)).is_none());
+        let c = limits.try_acquire(at(2));
+        assert!(c.is_some() && limits.try_acquire(at(3)).is_none());
         drop(a);
-        assert!(limits.enter(at(3)).is_some());
+        assert!(limits.try_acquire(at(3)).is_some());
         drop((b, c));
-        assert!(limits.present.lock().expect("nobody panicked").addresses.is_empty());
+        assert!(limits.counts.lock().expect("nobody panicked").addresses.is_empty());
     }
 }

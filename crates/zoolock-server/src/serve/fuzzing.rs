@@ -19,12 +19,12 @@ const PEER: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOS
 
 /// A server without listeners, which answers all four-letter words.
 #[derive(Debug)]
-pub struct Doorstep {
+pub struct FuzzServer {
     shared: Arc<Shared>,
     stop: watch::Sender<bool>,
 }
 
-impl Doorstep {
+impl FuzzServer {
     /// Starts an empty server. Must be called within a runtime.
     ///
     /// # Errors
@@ -50,7 +50,7 @@ impl Doorstep {
             conf,
         };
         let shared = Arc::new(Shared::new(Core::new(core, 1), timing, None, None)?);
-        Ok(Doorstep { shared, stop: watch::channel(false).0 })
+        Ok(FuzzServer { shared, stop: watch::channel(false).0 })
     }
 
     /// Serves a connection to its end.
@@ -59,8 +59,11 @@ impl Doorstep {
     }
 
     /// Answers HTTP on a connection.
-    pub fn answer(&self, stream: DuplexStream) -> impl Future<Output = Result<(), String>> + Send + use<> {
-        http::Site::new(Arc::clone(&self.shared), self.stop.subscribe()).answer(stream)
+    pub fn answer_http(
+        &self,
+        stream: DuplexStream,
+    ) -> impl Future<Output = Result<(), String>> + Send + use<> {
+        http::HttpService::new(Arc::clone(&self.shared), self.stop.subscribe()).answer_request(stream)
     }
 
     /// Returns the counts of the server.

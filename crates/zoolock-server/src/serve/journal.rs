@@ -48,7 +48,7 @@ struct Shared {
     wake: Condvar,
     /// Approximate number of queued bytes.
     bytes: AtomicUsize,
-    kept: AtomicI64,
+    synced: AtomicI64,
     failure: OnceLock<String>,
     failed: watch::Sender<bool>,
 }
@@ -61,13 +61,13 @@ struct Queue {
 }
 
 impl Journal {
-    /// Starts the thread. Everything up to `kept` is on disk already.
-    pub(crate) fn start(sink: impl Sink, kept: Zxid) -> std::io::Result<Self> {
+    /// Starts the thread. Everything up to `synced` is on disk already.
+    pub(crate) fn start(sink: impl Sink, synced: Zxid) -> std::io::Result<Self> {
         let shared = Arc::new(Shared {
             queue: Mutex::default(),
             wake: Condvar::new(),
             bytes: AtomicUsize::new(0),
-            kept: AtomicI64::new(kept.get()),
+            synced: AtomicI64::new(synced.get()),
             failure: OnceLock::new(),
             failed: watch::channel(false).0,
         });
@@ -84,7 +84,7 @@ impl Journal {
             return;
         }
         let mut queue = self.shared.lock();
-        let bytes = txns.iter().map(|txn| weight(&txn.change)).sum();
+        let bytes = txns.iter().map(|txn| approximate_bytes(&txn.change)).sum();
         self.shared.bytes.fetch_add(bytes, Ordering::Relaxed);
         queue.txns.append(txns);
         drop(queue);
@@ -92,18 +92,18 @@ impl Journal {
     }
 
     /// Returns whether this transaction is on disk, so that answers that depend on it may be sent.
-    pub(crate) fn has_kept(&self, zxid: Zxid) -> bool {
-        self.shared.kept() >= zxid
+    pub(crate) fn is_synced(&self, zxid: Zxid) -> bool {
+        self.shared.synced() >= zxid
     }
 
-    /// Registers `waker` for the time when [`Journal::has_kept`] becomes true. Returns false if it is true already.
+    /// Registers `waker` for the time when [`Journal::is_synced`] becomes true. Returns false if it is true already.
     pub(crate) fn wake_at(&self, zxid: Zxid, waker: &Arc<Notify>) -> bool {
-        if self.has_kept(zxid) {
+        if self.is_synced(zxid) {
             return false;
         }
         let mut queue = self.shared.lock();
-        // Checked again under the lock: the thread raises `kept` before it locks the queue to wake waiters.
-        let waits = self.shared.kept() < zxid;
+        // Checked again under the lock: the thread raises `synced` before it locks the queue to wake waiters.
+        let waits = self.shared.synced() < zxid;
         if waits {
             queue.waiting.push((zxid, Arc::clone(waker)));
         }
@@ -160,20 +160,23 @@ impl Shared {
         self.queue.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
     }
 
-    fn kept(&self) -> Zxid {
-        Zxid::from_wire(self.kept.load(Ordering::Acquire))
+    fn synced(&self) -> Zxid {
+        Zxid::from_wire(self.synced.load(Ordering::Acquire))
     }
 
     fn run<S: Sink>(&self, mut sink: S) {
         // Reports a failure on every way out, also on a panic, so that no task waits forever.
         let _end = End(self);
-        if let Err(error) = self.keep(&mut sink) {
-            tracing::error!(%error, "the log cannot be kept; stopping, lest anything be promised that is not kept");
+        if let Err(error) = self.write_batches(&mut sink) {
+            tracing::error!(
+                %error,
+                "cannot write the log; stopping the server, because further writes would not be durable"
+            );
             let _ = self.failure.set(error.to_string());
         }
     }
 
-    fn keep<S: Sink>(&self, sink: &mut S) -> Result<(), S::Error> {
+    fn write_batches<S: Sink>(&self, sink: &mut S) -> Result<(), S::Error> {
         let mut batch = Vec::new();
         let mut sealed = true;
         loop {
@@ -182,7 +185,7 @@ impl Shared {
                 batch.drain(..).try_for_each(|txn| sink.append(&txn))?;
                 sink.write()?;
                 sink.sync()?;
-                self.record_kept(last);
+                self.record_synced(last);
                 sealed = false;
             } else {
                 if !sealed {
@@ -219,13 +222,13 @@ impl Shared {
         queue.stop
     }
 
-    /// Records that everything up to `kept` is on disk, and wakes the tasks that waited for it.
-    fn record_kept(&self, kept: Zxid) {
-        self.kept.store(kept.get(), Ordering::Release);
+    /// Records that everything up to `synced` is on disk, and wakes the tasks that waited for it.
+    fn record_synced(&self, synced: Zxid) {
+        self.synced.store(synced.get(), Ordering::Release);
         let mut queue = self.lock();
         let mut due = Vec::new();
         queue.waiting.retain(|(zxid, waker)| {
-            let waits = *zxid > kept;
+            let waits = *zxid > synced;
             if !waits {
                 due.push(Arc::clone(waker));
             }
@@ -251,7 +254,7 @@ impl Drop for End<'_> {
 }
 
 /// Estimates the memory of a queued change in bytes.
-fn weight(change: &Change) -> usize {
+fn approximate_bytes(change: &Change) -> usize {
     const SMALL: usize = 128;
     SMALL
         + match change {
@@ -260,7 +263,7 @@ fn weight(change: &Change) -> usize {
             }
             Change::SetData { path, data, .. } => path.len() + data.as_ref().map_or(0, bytes::Bytes::len),
             Change::SetAcl { path, acl, .. } => path.len() + stored_bytes(acl),
-            Change::Multi(changes) => changes.iter().map(weight).sum(),
+            Change::Multi(changes) => changes.iter().map(approximate_bytes).sum(),
             Change::CloseSession { ephemerals } => ephemerals.iter().map(|path| 16 + path.len()).sum(),
             _ => 0,
         }
@@ -319,7 +322,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn whoever_waits_is_woken_by_the_sync_and_not_before() {
+    async fn waiters_wake_only_after_sync() {
         let (journal, written, say) = slow();
         let (first, second) = (Arc::new(Notify::new()), Arc::new(Notify::new()));
         journal.append(&mut txns(1..=2));
@@ -328,19 +331,19 @@ mod tests {
         journal.append(&mut txns(3..=3));
         journal.append(&mut txns(4..=5));
         assert!(journal.wake_at(zxid(2), &first) && journal.wake_at(zxid(5), &second));
-        assert!(!journal.has_kept(zxid(1)));
+        assert!(!journal.is_synced(zxid(1)));
         say.send(Ok(())).expect("it listens");
         first.notified().await;
-        assert!(journal.has_kept(zxid(2)) && !journal.has_kept(zxid(3)));
+        assert!(journal.is_synced(zxid(2)) && !journal.is_synced(zxid(3)));
         assert!(!journal.wake_at(zxid(2), &first));
         assert_eq!(written.recv().expect("one batch of all that had gathered"), [3, 4, 5]);
         say.send(Ok(())).expect("it listens");
         second.notified().await;
-        assert_eq!(journal.shared.kept(), zxid(5));
+        assert_eq!(journal.shared.synced(), zxid(5));
     }
 
     #[tokio::test]
-    async fn a_failed_sync_is_the_end_and_nothing_counts_as_kept() {
+    async fn failed_sync_ends_the_journal() {
         let (journal, written, say) = slow();
         journal.append(&mut txns(1..=1));
         written.recv().expect("a batch");
@@ -350,22 +353,22 @@ mod tests {
         journal.append(&mut txns(2..=2));
         journal.stop();
         assert!(written.try_recv().is_err(), "it was tried again");
-        assert!(!journal.has_kept(zxid(1)));
+        assert!(!journal.is_synced(zxid(1)));
     }
 
     #[test]
-    fn stopping_keeps_what_was_handed_over() {
+    fn stop_writes_queued_transactions() {
         let (journal, written, say) = slow();
         journal.append(&mut txns(1..=1));
         assert_eq!(written.recv().expect("a batch"), [1]);
-        assert_eq!(journal.shared.kept(), zxid(0));
+        assert_eq!(journal.shared.synced(), zxid(0));
         drop(say);
         journal.stop();
-        assert_eq!(journal.shared.kept(), zxid(1));
+        assert_eq!(journal.shared.synced(), zxid(1));
     }
 
     #[tokio::test]
-    async fn too_much_that_waits_is_full_until_it_is_taken() {
+    async fn queue_is_full_until_batch_is_taken() {
         let (journal, written, say) = slow();
         let waker = Arc::new(Notify::new());
         journal.append(&mut txns(1..=1));
@@ -384,7 +387,7 @@ mod tests {
     }
 
     #[test]
-    fn access_lists_weigh_too() {
+    fn access_lists_count_as_queued_bytes() {
         let list: crate::acl::AclList = [zoolock_wire::Acl {
             perms: 31,
             who: zoolock_wire::Identity::new("digest", "u".repeat(100_000)),
@@ -401,7 +404,7 @@ mod tests {
         let set = Change::SetAcl { path: "/a".into(), acl: list, version: 1 };
         let close = Change::CloseSession { ephemerals: vec!["/a".repeat(50_000).into()] };
         for change in [create, set, close] {
-            assert!(weight(&change) > 100_000, "{}", weight(&change));
+            assert!(approximate_bytes(&change) > 100_000, "{}", approximate_bytes(&change));
         }
     }
 }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use bytes::{Buf as _, BytesMut};
 use tokio::sync::Notify;
 
-use super::connection::give_back;
+use super::connection::shrink_if_empty;
 use super::journal::Journal;
 use crate::ids::Zxid;
 
@@ -13,11 +13,11 @@ use crate::ids::Zxid;
 pub(super) struct Outbox {
     bytes: BytesMut,
     /// Number of bytes at the front that may be written.
-    free: usize,
+    writable_len: usize,
     /// The bytes that follow: their number, and the transaction that must be on disk before they are written.
-    held: VecDeque<(usize, Zxid)>,
+    unsynced: VecDeque<(usize, Zxid)>,
     /// The transaction for which the journal will wake this task.
-    asked: Option<Zxid>,
+    registered_zxid: Option<Zxid>,
 }
 
 impl Outbox {
@@ -26,29 +26,29 @@ impl Outbox {
         let before = self.bytes.len();
         let result = take(&mut self.bytes);
         let added = self.bytes.len() - before;
-        match self.held.back_mut() {
+        match self.unsynced.back_mut() {
             _ if added == 0 => {}
             Some((bytes, zxid)) if *zxid == last_change => *bytes += added,
-            _ => self.held.push_back((added, last_change)),
+            _ => self.unsynced.push_back((added, last_change)),
         }
         result
     }
 
     /// Makes bytes writable whose transactions are on disk. Registers `waker` for the next transaction.
-    pub(super) fn release(&mut self, journal: Option<&Journal>, waker: &Arc<Notify>) {
-        while let Some(&(bytes, zxid)) = self.held.front() {
+    pub(super) fn release_synced(&mut self, journal: Option<&Journal>, waker: &Arc<Notify>) {
+        while let Some(&(bytes, zxid)) = self.unsynced.front() {
             // `wake_at` returns false if the transaction is on disk by now.
             if let Some(journal) = journal
-                && !journal.has_kept(zxid)
-                && (self.asked == Some(zxid) || journal.wake_at(zxid, waker))
+                && !journal.is_synced(zxid)
+                && (self.registered_zxid == Some(zxid) || journal.wake_at(zxid, waker))
             {
-                self.asked = Some(zxid);
+                self.registered_zxid = Some(zxid);
                 return;
             }
-            self.free += bytes;
-            self.held.pop_front();
+            self.writable_len += bytes;
+            self.unsynced.pop_front();
         }
-        self.asked = None;
+        self.registered_zxid = None;
     }
 
     /// Returns the number of bytes, writable or not.
@@ -63,22 +63,22 @@ impl Outbox {
 
     /// Returns whether bytes may be written now.
     pub(super) fn is_writable(&self) -> bool {
-        self.free > 0
+        self.writable_len > 0
     }
 
     /// Returns the bytes that may be written.
     pub(super) fn writable(&self) -> &[u8] {
-        &self.bytes[..self.free]
+        &self.bytes[..self.writable_len]
     }
 
     /// Removes written bytes.
     pub(super) fn advance(&mut self, written: usize) {
         self.bytes.advance(written);
-        self.free -= written;
+        self.writable_len -= written;
     }
 
     /// Frees the buffer if it is empty and its capacity is above `keep`.
-    pub(super) fn give_back(&mut self, keep: usize) {
-        give_back(&mut self.bytes, keep);
+    pub(super) fn shrink_if_empty(&mut self, keep: usize) {
+        shrink_if_empty(&mut self.bytes, keep);
     }
 }

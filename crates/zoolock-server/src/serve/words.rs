@@ -8,7 +8,7 @@ use std::net::SocketAddr;
 use std::path::Path;
 
 use self::date::java_date;
-use super::figures::{Value, figures, java_float};
+use super::metrics::{Value, collect_metrics, java_float};
 use super::{Inner, Shared};
 use crate::core::{ConnId, Latency};
 use crate::word::Word;
@@ -18,14 +18,14 @@ pub(super) const VERSION: &str =
     concat!("3.8.0-zoolock-", env!("CARGO_PKG_VERSION"), ", built on 1970-01-01 00:00 UTC");
 
 /// Words of ZooKeeper that this server does not support.
-const FOREIGN: [&[u8; 4]; 3] = [b"gtmk", b"hash", b"stmk"];
+const UNSUPPORTED: [&[u8; 4]; 3] = [b"gtmk", b"hash", b"stmk"];
 
 /// Returns the answer to a word, or `None` if the bytes are the start of a frame. (As the length of a frame, each word is
 /// too large.)
 pub(super) fn answer(shared: &Shared, conn: ConnId, input: &[u8]) -> Option<String> {
     let typed: &[u8; 4] = input.first_chunk()?;
     let word = Word::ALL.into_iter().find(|word| word.name().as_bytes() == typed);
-    if word.is_none() && !FOREIGN.contains(&typed) {
+    if word.is_none() && !UNSUPPORTED.contains(&typed) {
         return None;
     }
     shared.lock().core.count_word(conn, false);
@@ -90,10 +90,10 @@ fn server(inner: &Inner) -> String {
 
 fn mntr(shared: &Shared) -> String {
     let mut text = format!("zk_version\t{VERSION}\nzk_server_state\tstandalone\n");
-    for figure in figures(shared) {
-        let _ = match figure.value {
-            Value::Whole(value) => writeln!(text, "zk_{}\t{value}", figure.name),
-            Value::Fraction(value) => writeln!(text, "zk_{}\t{}", figure.name, java_float(value)),
+    for metric in collect_metrics(shared) {
+        let _ = match metric.value {
+            Value::Whole(value) => writeln!(text, "zk_{}\t{value}", metric.name),
+            Value::Fraction(value) => writeln!(text, "zk_{}\t{}", metric.name, java_float(value)),
         };
     }
     text

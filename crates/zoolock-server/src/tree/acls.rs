@@ -24,7 +24,7 @@ struct Shared {
 
 impl Acls {
     /// Adds a user of a list. Returns the number of the list.
-    pub(super) fn take(&mut self, list: &AclList) -> u32 {
+    pub(super) fn add_user(&mut self, list: &AclList) -> u32 {
         let Acls { lists, index, hasher } = self;
         let hash = hasher.hash_one(&**list);
         let same = |id: &u32| lists[*id as usize].list == *list;
@@ -44,7 +44,7 @@ impl Acls {
     }
 
     /// Removes a user of a list. Drops the list with its last user.
-    pub(super) fn give_back(&mut self, id: u32) {
+    pub(super) fn remove_user(&mut self, id: u32) {
         let shared = &mut self.lists[id as usize];
         shared.users -= 1;
         if shared.users == 0 {

@@ -32,7 +32,7 @@ pub(super) struct Meta {
     pub(super) aversion: i32,
     pub(super) owner: i64,
     /// The newest snapshot that does not lack this znode: it has a copy, or began before the znode was created.
-    pub(super) mark: u32,
+    pub(super) snapshot_number: u32,
 }
 
 #[derive(Debug, Clone)]
@@ -64,7 +64,7 @@ impl Node {
         self.has_data.then(|| &self.text[self.name_len as usize..])
     }
 
-    pub(super) fn children(&self) -> u32 {
+    pub(super) fn child_count(&self) -> u32 {
         self.children
     }
 
@@ -72,7 +72,7 @@ impl Node {
         let (name, old) = self.text.split_at_mut(self.name_len as usize);
         match data {
             Some(data) if data.len() == old.len() => old.copy_from_slice(data),
-            _ => self.text = join(name, data),
+            _ => self.text = concat_text(name, data),
         }
         self.has_data = data.is_some();
     }
@@ -101,7 +101,7 @@ impl Arena {
     pub(super) fn new(root: Meta) -> Self {
         let (index, hasher) = (HashTable::new(), RandomState::new());
         let mut arena = Arena { nodes: Slab::new(), index, hasher, end: ROOT + 1 };
-        arena.nodes.insert(node(NONE, "", None, root));
+        arena.nodes.insert(new_node(NONE, "", None, root));
         arena
     }
 
@@ -130,12 +130,12 @@ impl Arena {
     }
 
     pub(super) fn parent(&self, id: u32) -> Option<u32> {
-        some(self.node(id).parent)
+        to_option(self.node(id).parent)
     }
 
     /// Returns the children, oldest first.
     pub(super) fn children(&self, id: u32) -> impl Iterator<Item = &Node> {
-        let node = |id: u32| some(id).map(|id| self.node(id));
+        let node = |id: u32| to_option(id).map(|id| self.node(id));
         successors(node(self.node(id).first), move |child| node(child.next))
     }
 
@@ -148,14 +148,14 @@ impl Arena {
 
     pub(super) fn child(&self, parent: u32, name: &str) -> Option<u32> {
         let hash = self.hash(parent, name.as_bytes());
-        self.index.find(spread(hash), is(&self.nodes, hash, parent, name)).map(|found| found.id)
+        self.index.find(spread(hash), matches_entry(&self.nodes, hash, parent, name)).map(|found| found.id)
     }
 
     pub(super) fn path(&self, id: u32) -> String {
         if id == ROOT {
             return "/".to_owned();
         }
-        let upwards = || successors(some(id), |id| self.parent(*id)).filter(|id| *id != ROOT);
+        let upwards = || successors(to_option(id), |id| self.parent(*id)).filter(|id| *id != ROOT);
         let len = upwards().map(|id| self.node(id).name_len as usize + 1).sum();
         let mut names: Vec<&str> = upwards().map(|id| self.node(id).name()).collect();
         names.reverse();
@@ -175,7 +175,7 @@ impl Arena {
         let (mut count, mut at) = (0, top);
         loop {
             let node = self.node(at);
-            if let Some(first) = some(node.first) {
+            if let Some(first) = to_option(node.first) {
                 at = first;
             } else {
                 while self.node(at).next == NONE || at == top {
@@ -193,14 +193,14 @@ impl Arena {
     /// Adds a child at the end. Returns `None` if there is a child with this name.
     pub(super) fn insert(&mut self, parent: u32, name: &str, data: Option<&[u8]>, meta: Meta) -> Option<u32> {
         let hash = self.hash(parent, name.as_bytes());
-        let id = u32::try_from(self.nodes.vacant_key()).ok().and_then(some);
+        let id = u32::try_from(self.nodes.vacant_key()).ok().and_then(to_option);
         let id = id.expect("four thousand million znodes would fill a terabyte");
-        let is_it = is(&self.nodes, hash, parent, name);
-        match self.index.entry(spread(hash), is_it, |known| spread(known.hash)) {
+        let matches = matches_entry(&self.nodes, hash, parent, name);
+        match self.index.entry(spread(hash), matches, |known| spread(known.hash)) {
             Entry::Occupied(_) => return None,
             Entry::Vacant(free) => free.insert(Name { hash, id }),
         };
-        self.nodes.insert(node(parent, name, data, meta));
+        self.nodes.insert(new_node(parent, name, data, meta));
         self.end = self.end.max(id + 1);
         self.link(parent, id);
         Some(id)
@@ -233,10 +233,10 @@ impl Arena {
 
     fn unlink(&mut self, id: u32) {
         let &Node { parent, next, prev, .. } = self.node(id);
-        let above = self.node_mut(parent);
-        above.children -= 1;
-        if above.first == id {
-            above.first = next;
+        let parent_node = self.node_mut(parent);
+        parent_node.children -= 1;
+        if parent_node.first == id {
+            parent_node.first = next;
         } else {
             self.node_mut(prev).next = next;
         }
@@ -255,26 +255,26 @@ impl Arena {
     }
 }
 
-fn node(parent: u32, name: &str, data: Option<&[u8]>, meta: Meta) -> Node {
+fn new_node(parent: u32, name: &str, data: Option<&[u8]>, meta: Meta) -> Node {
     let name_len = u32::try_from(name.len()).expect("a name comes in a frame, and frames are shorter");
-    let text = join(name.as_bytes(), data);
+    let text = concat_text(name.as_bytes(), data);
     let links = NONE;
     let has_data = data.is_some();
     Node { meta, text, name_len, has_data, parent, children: 0, first: links, next: links, prev: links }
 }
 
-fn is(nodes: &Slab<Node>, hash: u32, parent: u32, name: &str) -> impl Fn(&Name) -> bool {
+fn matches_entry(nodes: &Slab<Node>, hash: u32, parent: u32, name: &str) -> impl Fn(&Name) -> bool {
     move |known| {
         let node = &nodes[known.id as usize];
         known.hash == hash && node.parent == parent && node.name_bytes() == name.as_bytes()
     }
 }
 
-fn join(name: &[u8], data: Option<&[u8]>) -> Box<[u8]> {
+fn concat_text(name: &[u8], data: Option<&[u8]>) -> Box<[u8]> {
     [name, data.unwrap_or_default()].concat().into()
 }
 
-fn some(id: u32) -> Option<u32> {
+fn to_option(id: u32) -> Option<u32> {
     (id != NONE).then_some(id)
 }
 

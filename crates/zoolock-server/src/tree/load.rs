@@ -7,7 +7,7 @@ use super::owner::Owner;
 use super::{NodeRecord, Tree, size};
 use crate::ids::Zxid;
 
-/// The mark of a znode that was created for its children, and whose own record was not loaded yet.
+/// The snapshot number of a znode that was created for its children, and whose own record was not loaded yet.
 const MISSING: u32 = u32::MAX;
 const LOADED: u32 = 0;
 
@@ -23,16 +23,16 @@ impl Tree {
             tree.load(&record)?;
         }
         for (id, node) in tree.arena.iter() {
-            let fault = match (node.meta.mark, Owner::of(node.meta.owner)) {
+            let fault = match (node.meta.snapshot_number, Owner::of(node.meta.owner)) {
                 (MISSING, _) if id == ROOT => "there is no root".to_owned(),
-                (MISSING, _) => format!("{:?} has children and is missing", tree.arena.path(id)),
-                (_, Owner::Nobody) => continue,
+                (MISSING, _) => format!("{:?} is missing but has children", tree.arena.path(id)),
+                (_, Owner::None) => continue,
                 _ if id == ROOT => format!("the root has the owner {:#x}", node.meta.owner),
-                (_, Owner::Session(_)) if node.children() > 0 => {
+                (_, Owner::Session(_)) if node.child_count() > 0 => {
                     format!("{:?} is an ephemeral and has children", tree.arena.path(id))
                 }
                 _ => {
-                    tree.owned.add(id, node);
+                    tree.owner_index.add(id, node);
                     continue;
                 }
             };
@@ -43,7 +43,7 @@ impl Tree {
 
     fn load(&mut self, record: &NodeRecord) -> Result<(), String> {
         let path = record.path.as_str();
-        path::validate(path).map_err(|_| format!("{path:?} is no path"))?;
+        path::validate(path).map_err(|_| format!("{path:?} is not a valid path"))?;
         let names = path.split('/').filter(|name| !name.is_empty());
         let mut id = ROOT;
         for name in names {
@@ -52,10 +52,10 @@ impl Tree {
                 None => self.arena.insert(id, name, None, missing()).expect("there is no such child yet"),
             };
         }
-        let acl = self.acls.take(&record.acl);
+        let acl = self.acls.add_user(&record.acl);
         let node = self.arena.node_mut(id);
-        if node.meta.mark != MISSING {
-            return Err(format!("{path:?} comes twice"));
+        if node.meta.snapshot_number != MISSING {
+            return Err(format!("{path:?} occurs twice"));
         }
         node.set_data(record.data.as_deref());
         node.meta = Meta {
@@ -69,7 +69,7 @@ impl Tree {
             created: record.created,
             aversion: record.aversion,
             owner: record.owner,
-            mark: LOADED,
+            snapshot_number: LOADED,
         };
         self.size += size(path, record.data.as_deref());
         Ok(())
@@ -89,6 +89,6 @@ fn missing() -> Meta {
         created: 0,
         aversion: 0,
         owner: 0,
-        mark: MISSING,
+        snapshot_number: MISSING,
     }
 }

@@ -15,7 +15,7 @@ const TTL: i64 = 0xff_i64 << 56;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Owner {
     /// No owner.
-    Nobody,
+    None,
     /// No owner. The znode is deleted after its last child.
     Container,
     /// No owner. The znode is deleted if it has no children and was not written for this number of milliseconds.
@@ -28,7 +28,7 @@ impl Owner {
     /// Decodes the number.
     pub fn of(number: i64) -> Self {
         match number {
-            0 => Owner::Nobody,
+            0 => Owner::None,
             CONTAINER => Owner::Container,
             _ if number & !MAX_TTL_MS == TTL => Owner::Ttl(number & MAX_TTL_MS),
             _ => Owner::Session(SessionId::from_wire(number)),
@@ -46,12 +46,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn numbers_are_those_of_zookeeper() {
+    fn owner_encoding_matches_zookeeper() {
         assert_eq!(ttl_owner(1), Some(0xff00_0000_0000_0001_u64 as i64));
         assert_eq!(ttl_owner(MAX_TTL_MS).map(Owner::of), Some(Owner::Ttl(MAX_TTL_MS)));
         assert_eq!((ttl_owner(0), ttl_owner(-1), ttl_owner(MAX_TTL_MS + 1)), (None, None, None));
         assert_eq!(Owner::of(i64::MIN), Owner::Container);
-        assert_eq!(Owner::of(0), Owner::Nobody);
+        assert_eq!(Owner::of(0), Owner::None);
         for session in [1, i64::MAX, -1] {
             assert_eq!(Owner::of(session), Owner::Session(SessionId::from_wire(session)));
         }

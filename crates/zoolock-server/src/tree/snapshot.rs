@@ -1,13 +1,13 @@
 //! A walk over the slots that shows the tree as it was when the walk began.
 //!
-//! A change of a znode that the walk has not visited yet first puts its record aside, for the next chunk. A znode
-//! carries the number of the snapshot that has it. A znode that is created during a snapshot carries that number from
-//! the start, so the walk skips it in any slot.
+//! A change of a znode that the walk has not visited yet first saves its record, for the next chunk. A znode carries
+//! the number of the snapshot that has it. A znode that is created during a snapshot carries that number from the start,
+//! so the walk skips it in any slot.
 
 use super::NodeRecord;
 
 #[derive(Debug, Clone, Default)]
-pub(super) struct Snapshot {
+pub(super) struct SnapshotWalk {
     walk: Option<Walk>,
     /// The number of the last snapshot. It would wrap around after thousands of years.
     number: u32,
@@ -18,44 +18,44 @@ struct Walk {
     /// The next slot to visit.
     at: u32,
     end: u32,
-    aside: Vec<NodeRecord>,
+    saved: Vec<NodeRecord>,
 }
 
-impl Snapshot {
+impl SnapshotWalk {
     pub(super) fn begin(&mut self, end: u32) {
         self.number = self.number.wrapping_add(1);
-        self.walk = Some(Walk { at: 0, end, aside: Vec::new() });
+        self.walk = Some(Walk { at: 0, end, saved: Vec::new() });
     }
 
     pub(super) fn abandon(&mut self) {
         self.walk = None;
     }
 
-    /// Returns the mark of a znode that the snapshot has, or must not have.
-    pub(super) fn mark(&self) -> u32 {
+    /// Returns the number that marks a znode that the snapshot has, or must not have.
+    pub(super) fn number(&self) -> u32 {
         self.number
     }
 
     /// Returns whether the walk has not visited this slot yet, and its znode belongs to the snapshot.
-    pub(super) fn lacks(&self, id: u32, mark: u32) -> bool {
-        self.walk.as_ref().is_some_and(|walk| walk.at <= id && mark != self.number)
+    pub(super) fn needs(&self, id: u32, snapshot_number: u32) -> bool {
+        self.walk.as_ref().is_some_and(|walk| walk.at <= id && snapshot_number != self.number)
     }
 
-    pub(super) fn put_aside(&mut self, record: NodeRecord) {
+    pub(super) fn save(&mut self, record: NodeRecord) {
         if let Some(walk) = &mut self.walk {
-            walk.aside.push(record);
+            walk.saved.push(record);
         }
     }
 
-    /// Takes at most `max` of the records that were put aside. Returns `None` if nothing is left to do.
-    pub(super) fn take_aside(&mut self, max: usize) -> Option<Vec<NodeRecord>> {
+    /// Takes at most `max` of the saved records. Returns `None` if nothing is left to do.
+    pub(super) fn take_saved(&mut self, max: usize) -> Option<Vec<NodeRecord>> {
         let walk = self.walk.as_mut()?;
-        // The walk goes on only after all records put aside were taken, so none is left at its end.
+        // The walk goes on only after all saved records were taken, so none is left at its end.
         if walk.at == walk.end {
             self.walk = None;
             return None;
         }
-        Some(walk.aside.split_off(walk.aside.len().saturating_sub(max)))
+        Some(walk.saved.split_off(walk.saved.len().saturating_sub(max)))
     }
 
     /// Advances the walk, and returns the slot to visit.

@@ -22,12 +22,12 @@ impl Model {
         names.filter(|(parent, _)| *parent == path).map(|(_, name)| name).collect()
     }
 
-    fn below(&self, path: &str) -> usize {
+    fn descendants(&self, path: &str) -> usize {
         let prefix = if path == "/" { "/".to_owned() } else { format!("{path}/") };
         self.0.keys().filter(|other| other.starts_with(&prefix) && other.as_str() != "/").count()
     }
 
-    fn where_(&self, is: impl Fn(&NodeRecord) -> bool) -> Vec<Arc<str>> {
+    fn paths_where(&self, is: impl Fn(&NodeRecord) -> bool) -> Vec<Arc<str>> {
         self.0.values().filter(|record| is(record)).map(|record| record.path.as_str().into()).collect()
     }
 
@@ -107,20 +107,20 @@ fn step() -> impl Strategy<Value = Step> {
 }
 
 /// A tree, its model, and the expected and actual records of a snapshot.
-struct Both {
+struct TreeAndModel {
     tree: Tree,
     model: Model,
     snapshot: Option<(Model, Vec<NodeRecord>)>,
     now: i64,
 }
 
-impl Both {
+impl TreeAndModel {
     fn new() -> Self {
         let tree = Tree::new();
-        Both { model: Model::of(&tree), tree, snapshot: None, now: 0 }
+        TreeAndModel { model: Model::of(&tree), tree, snapshot: None, now: 0 }
     }
 
-    fn pick(&self, at: Index) -> String {
+    fn pick_path(&self, at: Index) -> String {
         self.model.0.keys().nth(at.index(self.model.0.len())).cloned().unwrap_or_default()
     }
 
@@ -130,8 +130,8 @@ impl Both {
         let (now, zxid) = (self.now, Zxid::from_wire(self.now));
         match step {
             Step::Create { path, data, acl, owner, parent_created } => {
-                let (above, _) = path::split(&path);
-                let Some(parent) = self.model.0.get_mut(above) else { return Ok(()) };
+                let (parent_path, _) = path::split(&path);
+                let Some(parent) = self.model.0.get_mut(parent_path) else { return Ok(()) };
                 if self.tree.get(&path).is_some() || parent.owner > 0 {
                     return Ok(());
                 }
@@ -160,8 +160,8 @@ impl Both {
                 prop_assert_eq!(self.tree.create(new), self.model.stat(&path));
             }
             Step::Delete(at) => {
-                let path = self.pick(at);
-                if path.starts_with("/zookeeper") || path == "/" || self.model.below(&path) > 0 {
+                let path = self.pick_path(at);
+                if path.starts_with("/zookeeper") || path == "/" || self.model.descendants(&path) > 0 {
                     return Ok(());
                 }
                 self.tree.delete(&path, zxid);
@@ -170,23 +170,23 @@ impl Both {
                 parent.pzxid = zxid;
             }
             Step::SetData(at, data) => {
-                let path = self.pick(at);
+                let path = self.pick_path(at);
                 let stat = self.tree.set_data(&path, data.as_deref(), 7, zxid, now);
-                let record = self.model.0.get_mut(&path).expect("it was picked");
+                let record = self.model.0.get_mut(&path).expect("znode exists in the model");
                 (record.data, record.version, record.mzxid, record.mtime) = (data, 7, zxid, now);
                 prop_assert_eq!(stat, self.model.stat(&path));
             }
             Step::SetAcl(at, acl) => {
-                let path = self.pick(at);
+                let path = self.pick_path(at);
                 let stat = self.tree.set_acl(&path, &acl, 8);
-                let record = self.model.0.get_mut(&path).expect("it was picked");
+                let record = self.model.0.get_mut(&path).expect("znode exists in the model");
                 (record.acl, record.aversion) = (acl, 8);
                 prop_assert_eq!(stat, self.model.stat(&path));
             }
             Step::SetCreated(at, count) => {
-                let path = self.pick(at);
+                let path = self.pick_path(at);
                 prop_assert!(self.tree.set_created(&path, count));
-                self.model.0.get_mut(&path).expect("it was picked").created = count;
+                self.model.0.get_mut(&path).expect("znode exists in the model").created = count;
             }
             Step::Reload(order) => {
                 let mut records: Vec<NodeRecord> = self.tree.records().collect();
@@ -231,7 +231,7 @@ impl Both {
     }
 
     fn compare(&self) -> Result<(), TestCaseError> {
-        let Both { tree, model, now, .. } = self;
+        let TreeAndModel { tree, model, now, .. } = self;
         prop_assert_eq!(&Model::of(tree).0, &model.0);
         prop_assert_eq!(tree.len(), model.0.len());
         for (path, record) in &model.0 {
@@ -240,7 +240,7 @@ impl Both {
             prop_assert_eq!((node.data(), node.acl()), (record.data.as_deref(), &record.acl));
             prop_assert_eq!(node.children().count(), node.child_count());
             prop_assert_eq!(node.children().collect::<BTreeSet<_>>(), model.children(path));
-            prop_assert_eq!(tree.descendants(path), Some(model.below(path)));
+            prop_assert_eq!(tree.descendants(path), Some(model.descendants(path)));
             for no_path in [format!("{path}/c"), format!("{path}/"), format!("/{path}"), path[1..].to_owned()]
             {
                 prop_assert!(tree.get(&no_path).is_none() || no_path.is_empty() || path == "/");
@@ -250,13 +250,13 @@ impl Both {
             model.0.values().filter(|r| r.owner > 0).map(|r| SessionId::from_wire(r.owner)).collect();
         prop_assert_eq!(tree.owners().collect::<BTreeSet<_>>(), sessions);
         for session in 1..3 {
-            let mine = model.where_(|record| record.owner == session);
+            let mine = model.paths_where(|record| record.owner == session);
             prop_assert_eq!(tree.ephemerals(SessionId::from_wire(session)), mine);
         }
-        prop_assert_eq!(tree.ephemerals_count(), model.where_(|record| record.owner > 0).len());
-        prop_assert_eq!(tree.emptied_containers(), model.where_(|record| model.emptied(record)));
+        prop_assert_eq!(tree.ephemerals_count(), model.paths_where(|record| record.owner > 0).len());
+        prop_assert_eq!(tree.emptied_containers(), model.paths_where(|record| model.emptied(record)));
         for now in [0, *now, now + 7, now + 1000] {
-            prop_assert_eq!(tree.expired(now), model.where_(|record| model.expired(record, now)));
+            prop_assert_eq!(tree.expired(now), model.paths_where(|record| model.expired(record, now)));
         }
         let size = |r: &NodeRecord| r.path.encode_utf16().count() + r.data.as_ref().map_or(0, Bytes::len);
         prop_assert_eq!(tree.approximate_data_size(), model.0.values().map(size).sum::<usize>());
@@ -269,8 +269,8 @@ impl Both {
 
 proptest! {
     #[test]
-    fn the_tree_does_what_the_model_does(steps in vec(step(), 0..120)) {
-        let mut both = Both::new();
+    fn tree_matches_model(steps in vec(step(), 0..120)) {
+        let mut both = TreeAndModel::new();
         for step in steps {
             both.step(step)?;
             both.compare()?;
@@ -283,11 +283,11 @@ proptest! {
     }
 
     #[test]
-    fn a_snapshot_shows_the_moment_it_began_whatever_happens_meanwhile(
+    fn snapshot_is_unaffected_by_later_changes(
         before in vec(step(), 0..60),
         during in vec((step(), proptest::option::of(0..4_usize)), 0..80),
     ) {
-        let mut both = Both::new();
+        let mut both = TreeAndModel::new();
         for step in before {
             both.step(step)?;
         }
@@ -307,8 +307,8 @@ proptest! {
     }
 
     #[test]
-    fn records_make_a_tree_exactly_where_each_has_its_parent(steps in vec(step(), 0..40), missing in vec(any::<Index>(), 0..2)) {
-        let mut both = Both::new();
+    fn records_load_if_all_parents_exist(steps in vec(step(), 0..40), missing in vec(any::<Index>(), 0..2)) {
+        let mut both = TreeAndModel::new();
         for step in steps {
             both.step(step)?;
         }
@@ -336,23 +336,23 @@ fn damaged_records_are_refused() {
     let refused = |records: &[(&str, i64)]| load(records).err().unwrap_or_default();
     assert_eq!(refused(&[]), "there is no root");
     assert_eq!(refused(&[("/a", 0)]), "there is no root");
-    assert_eq!(refused(&[("/", 0), ("/a", 0), ("/a", 0)]), "\"/a\" comes twice");
-    assert_eq!(refused(&[("/", 0), ("/", 0)]), "\"/\" comes twice");
-    assert_eq!(refused(&[("/a/b/c", 0), ("/", 0)]), "\"/a\" has children and is missing");
-    assert_eq!(refused(&[("/", 0), ("/a/", 0)]), "\"/a/\" is no path");
-    assert_eq!(refused(&[("/", 0), ("", 0)]), "\"\" is no path");
+    assert_eq!(refused(&[("/", 0), ("/a", 0), ("/a", 0)]), "\"/a\" occurs twice");
+    assert_eq!(refused(&[("/", 0), ("/", 0)]), "\"/\" occurs twice");
+    assert_eq!(refused(&[("/a/b/c", 0), ("/", 0)]), "\"/a\" is missing but has children");
+    assert_eq!(refused(&[("/", 0), ("/a/", 0)]), "\"/a/\" is not a valid path");
+    assert_eq!(refused(&[("/", 0), ("", 0)]), "\"\" is not a valid path");
     assert_eq!(refused(&[("/", 0), ("/a/b", 0), ("/a", 1)]), "\"/a\" is an ephemeral and has children");
     assert_eq!(refused(&[("/", 7)]), "the root has the owner 0x7");
     assert!(load(&[("/a/b", 1), ("/a", CONTAINER), ("/", 0)]).is_ok());
 }
 
 #[test]
-fn depth_takes_no_stack() {
+fn deep_tree_does_not_recurse() {
     let deep = "/a".repeat(200_000);
     assert!(load(&[("/", 0), (&deep, 0)]).is_err());
     let mut arena = load(&[("/", 0)]).expect("a root").arena;
     let meta = arena.node(0).meta.clone();
-    let add = |above, _| arena.insert(above, "a", None, meta.clone()).expect("there is none");
+    let add = |parent, _| arena.insert(parent, "a", None, meta.clone()).expect("there is none");
     let last = (0..200_000).fold(0, add);
     assert_eq!(arena.path(last), deep);
     assert_eq!(arena.find(&deep), Some(last));
@@ -360,7 +360,7 @@ fn depth_takes_no_stack() {
 }
 
 #[test]
-fn a_chunk_looks_at_no_more_slots_than_it_may() {
+fn chunk_visits_at_most_max_slots() {
     let paths: Vec<String> = (1..100).map(|number| format!("/{number}")).collect();
     let records = paths.iter().map(|path| (path.as_str(), 0)).chain([("/", 0)]);
     let mut tree = load(&records.collect::<Vec<_>>()).expect("a tree");
@@ -371,7 +371,7 @@ fn a_chunk_looks_at_no_more_slots_than_it_may() {
 }
 
 #[test]
-fn a_chunk_has_not_much_more_data_than_it_may() {
+fn chunk_data_is_bounded() {
     let paths: Vec<String> = (1..20).map(|number| format!("/{number}")).collect();
     let records = paths.iter().map(|path| (path.as_str(), 0)).chain([("/", 0)]);
     let mut tree = load(&records.collect::<Vec<_>>()).expect("a tree");
@@ -390,12 +390,12 @@ fn a_chunk_has_not_much_more_data_than_it_may() {
 }
 
 #[test]
-fn a_fresh_tree_is_as_large_as_zookeepers() {
+fn fresh_tree_has_zookeepers_data_size() {
     assert_eq!(Tree::new().approximate_data_size(), 44);
 }
 
 #[test]
-fn children_are_listed_in_the_order_in_which_they_came() {
+fn children_are_listed_oldest_first() {
     let mut tree = load(&[("/", 0)]).expect("a root");
     for name in ["/c", "/a", "/d", "/b"] {
         let (zxid, path) = (Zxid::from_wire(1), name.into());

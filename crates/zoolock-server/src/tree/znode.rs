@@ -66,7 +66,7 @@ impl<'a> Znode<'a> {
 
     /// Returns the number of children.
     pub fn child_count(self) -> usize {
-        self.node.children() as usize
+        self.node.child_count() as usize
     }
 
     /// Returns the names of the children, oldest first. After a restart, they are in the order in which they were

@@ -9,7 +9,7 @@ async fn client(addr: std::net::SocketAddr) -> Client {
 }
 
 #[tokio::test]
-async fn the_usual_life_of_znodes_and_watches() {
+async fn znodes_and_watches_work_with_foreign_client() {
     let server = builder().start().await.expect("a free port");
     let client = client(server.local_addr()).await;
     let persistent = CreateMode::Persistent.with_acls(Acls::anyone_all());
@@ -39,7 +39,7 @@ async fn the_usual_life_of_znodes_and_watches() {
 }
 
 #[tokio::test]
-async fn ephemerals_go_with_the_session() {
+async fn expiry_deletes_ephemerals() {
     let server = builder().start().await.expect("a free port");
     let (first, second) = (client(server.local_addr()).await, client(server.local_addr()).await);
     let ephemeral = CreateMode::Ephemeral.with_acls(Acls::anyone_all());

@@ -59,14 +59,14 @@ impl<S: AsyncRead + Unpin> Frames<S> {
     }
 }
 
-pub(crate) struct Raw {
+pub(crate) struct RawClient {
     frames: Frames<Box<dyn Stream>>,
     next_xid: i32,
     pub(crate) granted: ConnectResponse,
 }
 
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) enum Heard {
+pub(crate) enum Received {
     Event(WatchEvent),
     Reply(ReplyHeader, Reply),
     Closed,
@@ -84,20 +84,20 @@ pub(crate) fn connect_request() -> ConnectRequest {
     }
 }
 
-impl Raw {
-    pub(crate) async fn connect(addr: SocketAddr) -> Raw {
-        Raw::connect_with(addr, &connect_request()).await.expect("a session")
+impl RawClient {
+    pub(crate) async fn connect(addr: SocketAddr) -> RawClient {
+        RawClient::connect_with(addr, &connect_request()).await.expect("a session")
     }
 
     /// Connects, and opens a session. Returns `None` if the server closes the connection instead of answering.
-    pub(crate) async fn connect_with(addr: SocketAddr, request: &ConnectRequest) -> Option<Raw> {
+    pub(crate) async fn connect_with(addr: SocketAddr, request: &ConnectRequest) -> Option<RawClient> {
         let socket = TcpStream::connect(addr).await.expect("the server listens");
         socket.set_nodelay(true).expect("a socket");
-        Raw::over(socket, request).await
+        RawClient::over(socket, request).await
     }
 
     /// Opens a session over an open stream. Returns `None` if the server closes it instead of answering.
-    pub(crate) async fn over(socket: impl Stream + 'static, request: &ConnectRequest) -> Option<Raw> {
+    pub(crate) async fn over(socket: impl Stream + 'static, request: &ConnectRequest) -> Option<RawClient> {
         let granted = ConnectResponse {
             protocol: 0,
             timeout_ms: 0,
@@ -105,7 +105,7 @@ impl Raw {
             password: Hidden::default(),
             read_only: None,
         };
-        let mut raw = Raw { frames: Frames::new(Box::new(socket)), next_xid: 1, granted };
+        let mut raw = RawClient { frames: Frames::new(Box::new(socket)), next_xid: 1, granted };
         let mut out = BytesMut::new();
         Writer::frame(&mut out, |writer| request.encode(writer));
         raw.write(&out).await;
@@ -148,13 +148,13 @@ impl Raw {
         let xid = self.send(&request).await;
         let mut events = Vec::new();
         loop {
-            match self.hear(request.op()).await {
-                Heard::Event(event) => events.push(event),
-                Heard::Reply(header, reply) => {
+            match self.receive(request.op()).await {
+                Received::Event(event) => events.push(event),
+                Received::Reply(header, reply) => {
                     assert_eq!(header.xid, xid, "replies come in the order of the requests");
                     return (header, reply, events);
                 }
-                Heard::Closed => panic!("the server closed the connection on {request:?}"),
+                Received::Closed => panic!("the server closed the connection on {request:?}"),
             }
         }
     }
@@ -172,16 +172,16 @@ impl Raw {
     }
 
     /// Reads one frame, a reply to operation `code` or an event.
-    pub(crate) async fn hear(&mut self, code: i32) -> Heard {
-        let Some(frame) = self.frame().await else { return Heard::Closed };
+    pub(crate) async fn receive(&mut self, code: i32) -> Received {
+        let Some(frame) = self.frame().await else { return Received::Closed };
         let mut reader = Reader::new(&frame);
         let header = ReplyHeader::decode(&mut reader).expect("a reply header");
         if header.xid == op::XID_EVENT {
             assert_eq!((header.zxid, header.err), (-1, 0));
-            return Heard::Event(WatchEvent::decode(&mut reader).expect("an event"));
+            return Received::Event(WatchEvent::decode(&mut reader).expect("an event"));
         }
         let reply = if header.err == 0 { Reply::decode(code, &mut reader) } else { Ok(Reply::Empty) };
-        Heard::Reply(header, reply.expect("the reply that the operation has"))
+        Received::Reply(header, reply.expect("the reply that the operation has"))
     }
 
     /// Reads one frame, or `None` at the end of the connection.

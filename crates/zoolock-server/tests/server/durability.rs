@@ -7,23 +7,25 @@ use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use zoolock_server::{Durability, Error, Limits, ServerHandle, log};
 use zoolock_wire::{ConnectRequest, Reply, Request, op};
 
-use crate::common::{Raw, builder, connect_request, create, create_op, delete, exists, get, set, within};
+use crate::common::{
+    RawClient, builder, connect_request, create, create_op, delete, exists, get, set, within,
+};
 
 async fn start(dir: &std::path::Path) -> ServerHandle {
     builder().data_dir(dir).start().await.expect("a free port and a sound directory")
 }
 
-async fn move_to(server: &ServerHandle, of: &Raw) -> Raw {
+async fn move_to(server: &ServerHandle, of: &RawClient) -> RawClient {
     let (session, password) = (of.granted.session, of.granted.password.clone());
     let request = ConnectRequest { session, password, ..connect_request() };
-    Raw::connect_with(server.local_addr(), &request).await.expect("an answer")
+    RawClient::connect_with(server.local_addr(), &request).await.expect("an answer")
 }
 
 #[tokio::test]
 async fn znodes_sessions_and_ephemerals_outlive_the_server() {
     let dir = tempfile::tempdir().expect("a temporary directory");
     let server = start(dir.path()).await;
-    let mut raw = Raw::connect(server.local_addr()).await;
+    let mut raw = RawClient::connect(server.local_addr()).await;
     raw.ok(create("/a", 0)).await;
     raw.ok(set("/a", "much", -1)).await;
     raw.ok(create("/a/e", 1)).await;
@@ -31,7 +33,7 @@ async fn znodes_sessions_and_ephemerals_outlive_the_server() {
     raw.ok(create("/a/s-", 2)).await;
     raw.ok(create("/gone", 0)).await;
     raw.ok(delete("/gone", -1)).await;
-    let mut left = Raw::connect(server.local_addr()).await;
+    let mut left = RawClient::connect(server.local_addr()).await;
     left.ok(create("/a/left", 1)).await;
     left.ok(Request::CloseSession).await;
     let before = raw.ok(get("/a", false)).await;
@@ -42,7 +44,7 @@ async fn znodes_sessions_and_ephemerals_outlive_the_server() {
     let mut stranger = raw.granted.password.clone();
     stranger.0[3] ^= 1;
     let request = ConnectRequest { session: raw.granted.session, password: stranger, ..connect_request() };
-    let refused = Raw::connect_with(server.local_addr(), &request).await.expect("an answer");
+    let refused = RawClient::connect_with(server.local_addr(), &request).await.expect("an answer");
     assert_eq!(refused.granted.session, 0);
     assert!(move_to(&server, &left).await.granted.session == 0, "a closed session came back");
     let mut raw = move_to(&server, &raw).await;
@@ -56,20 +58,20 @@ async fn znodes_sessions_and_ephemerals_outlive_the_server() {
     let Reply::Path(next) = raw.ok(create("/a/s-", 2)).await else { panic!("a path") };
     assert_eq!(next, "/a/s-0000000003", "numbers go on");
     raw.ok(Request::CloseSession).await;
-    let mut other = Raw::connect(server.local_addr()).await;
+    let mut other = RawClient::connect(server.local_addr()).await;
     assert_eq!(other.err(exists("/a/e", false)).await, -101);
     server.shutdown().await;
 }
 
 #[tokio::test]
-async fn a_session_that_nobody_takes_up_again_expires_after_its_timeout() {
+async fn restored_session_expires_after_timeout() {
     let dir = tempfile::tempdir().expect("a temporary directory");
     let server = start(dir.path()).await;
-    let mut raw = Raw::connect(server.local_addr()).await;
+    let mut raw = RawClient::connect(server.local_addr()).await;
     raw.ok(create("/e", 1)).await;
     server.shutdown().await;
     let server = start(dir.path()).await;
-    let mut other = Raw::connect(server.local_addr()).await;
+    let mut other = RawClient::connect(server.local_addr()).await;
     other.ok(exists("/e", true)).await;
     server.advance(Duration::from_secs(9));
     other.ok(exists("/e", true)).await;
@@ -78,14 +80,14 @@ async fn a_session_that_nobody_takes_up_again_expires_after_its_timeout() {
     server.shutdown().await;
     // Neither the znode nor the session returns after another restart.
     let server = start(dir.path()).await;
-    let mut other = Raw::connect(server.local_addr()).await;
+    let mut other = RawClient::connect(server.local_addr()).await;
     assert_eq!(other.err(exists("/e", false)).await, -101);
     assert_eq!(move_to(&server, &raw).await.granted.session, 0);
     server.shutdown().await;
 }
 
 #[tokio::test]
-async fn snapshots_are_taken_while_serving_and_what_they_cover_goes() {
+async fn snapshots_replace_old_segments() {
     let dir = tempfile::tempdir().expect("a temporary directory");
     let log = log::Options { segment_size: 20_000, allocate: 4096, snapshot_after: 50_000 };
     let limits = Limits { log, ..Limits::default() };
@@ -95,7 +97,7 @@ async fn snapshots_are_taken_while_serving_and_what_they_cover_goes() {
         names.map(|entry| entry.file_name().into_string().expect("ours")).collect::<Vec<_>>()
     };
     let mut server = start().await.expect("up");
-    let mut raw = Raw::connect(server.local_addr()).await;
+    let mut raw = RawClient::connect(server.local_addr()).await;
     let mut count = 0;
     for round in 0..4 {
         within(async {
@@ -131,7 +133,7 @@ async fn snapshots_are_taken_while_serving_and_what_they_cover_goes() {
         let segments = names().iter().filter(|name| name.starts_with("log.0")).count();
         assert!(segments < 20, "{:?}", names());
         server = start().await.expect("up");
-        raw = Raw::connect(server.local_addr()).await;
+        raw = RawClient::connect(server.local_addr()).await;
         for (i, before) in before.into_iter().enumerate() {
             assert_eq!(raw.ok(get(&format!("/n{i}"), false)).await, before);
         }
@@ -140,7 +142,7 @@ async fn snapshots_are_taken_while_serving_and_what_they_cover_goes() {
 }
 
 #[tokio::test]
-async fn what_cannot_be_meant_is_refused() {
+async fn contradictory_settings_are_refused() {
     let error = builder().durability(Durability::Sync).start().await.expect_err("nowhere to keep it");
     assert!(
         matches!(error, Error::Invalid { .. }) && error.to_string().contains("data directory"),
@@ -156,14 +158,17 @@ async fn what_cannot_be_meant_is_refused() {
     start(dir.path()).await.shutdown().await;
     let memory = || builder().data_dir(dir.path()).durability(Durability::Memory).start();
     let error = memory().await.expect_err("there is a log");
-    assert!(matches!(error, Error::Invalid { .. }) && error.to_string().contains("log of znodes"), "{error}");
+    assert!(
+        matches!(error, Error::Invalid { .. }) && error.to_string().contains("contains a log"),
+        "{error}"
+    );
 }
 
 #[tokio::test]
 async fn damage_is_an_error_that_names_the_file_and_the_byte() {
     let dir = tempfile::tempdir().expect("a temporary directory");
     let server = start(dir.path()).await;
-    let mut raw = Raw::connect(server.local_addr()).await;
+    let mut raw = RawClient::connect(server.local_addr()).await;
     for i in 0..20 {
         raw.ok(create(&format!("/n{i}"), 0)).await;
     }
@@ -177,7 +182,7 @@ async fn damage_is_an_error_that_names_the_file_and_the_byte() {
     // The epoch file is missing, but the log shows that epochs were used.
     let dir = tempfile::tempdir().expect("a temporary directory");
     let server = start(dir.path()).await;
-    Raw::connect(server.local_addr()).await.ok(create("/a", 0)).await;
+    RawClient::connect(server.local_addr()).await.ok(create("/a", 0)).await;
     server.shutdown().await;
     for name in ["epoch", "lock"] {
         std::fs::remove_file(dir.path().join(name)).expect("there");
@@ -187,7 +192,7 @@ async fn damage_is_an_error_that_names_the_file_and_the_byte() {
 }
 
 #[tokio::test]
-async fn after_a_crash_that_may_have_undone_sessions_nobody_is_served_until_they_are_over() {
+async fn start_waits_for_sessions_lost_in_crash() {
     let dir = tempfile::tempdir().expect("a temporary directory");
     let timeout = Duration::from_millis(600);
     let builder = builder()
@@ -196,7 +201,7 @@ async fn after_a_crash_that_may_have_undone_sessions_nobody_is_served_until_they
         .max_session_timeout(timeout);
     let memory = builder.clone().data_dir(dir.path()).durability(Durability::Memory);
     let server = memory.start().await.expect("up");
-    let mut holder = Raw::connect(server.local_addr()).await;
+    let mut holder = RawClient::connect(server.local_addr()).await;
     assert_eq!(u128::try_from(holder.granted.timeout_ms), Ok(timeout.as_millis()));
     holder.ok(create("/held", 1)).await;
     // A crash leaves the files as they are while the session is alive.
@@ -209,23 +214,23 @@ async fn after_a_crash_that_may_have_undone_sessions_nobody_is_served_until_they
     let before = Instant::now();
     let server = builder.data_dir(crashed.path()).start().await.expect("up");
     assert!(before.elapsed() >= timeout, "{:?}", before.elapsed());
-    Raw::connect(server.local_addr()).await;
+    RawClient::connect(server.local_addr()).await;
     server.shutdown().await;
     assert!(!crashed.path().join("owed").exists());
 }
 
 #[tokio::test]
-async fn nobody_is_given_a_session_that_a_crash_would_make_unknown() {
+async fn session_needs_recorded_timeout() {
     let dir = tempfile::tempdir().expect("a temporary directory");
     let server = builder().data_dir(dir.path()).durability(Durability::Memory).start().await.expect("up");
-    let mut known = Raw::connect(server.local_addr()).await;
+    let mut known = RawClient::connect(server.local_addr()).await;
     // The timeout of the next session cannot be recorded.
     std::fs::create_dir(dir.path().join("owed.tmp")).expect("writable");
     let longer = ConnectRequest { timeout_ms: 20_000, ..connect_request() };
-    assert!(Raw::connect_with(server.local_addr(), &longer).await.is_none());
+    assert!(RawClient::connect_with(server.local_addr(), &longer).await.is_none());
     known.ok(create("/a", 0)).await;
     std::fs::remove_dir(dir.path().join("owed.tmp")).expect("there");
-    assert!(Raw::connect_with(server.local_addr(), &longer).await.is_some());
+    assert!(RawClient::connect_with(server.local_addr(), &longer).await.is_some());
     server.expire_sessions();
     server.shutdown().await;
 }
@@ -245,14 +250,14 @@ async fn data_directory_is_free_when_the_server_has_stopped() {
     for round in 0..20 {
         let server = builder().data_dir(dir.path()).start().await;
         let server = server.unwrap_or_else(|error| panic!("round {round}: {error}"));
-        let mut raw = Raw::connect(server.local_addr()).await;
+        let mut raw = RawClient::connect(server.local_addr()).await;
         raw.ok(create(&format!("/n{round}"), 0)).await;
         server.shutdown().await;
     }
 }
 
 #[tokio::test]
-async fn a_server_that_is_dropped_keeps_what_it_answered_and_gives_the_directory_back() {
+async fn dropped_server_keeps_writes_and_unlocks_directory() {
     let dir = tempfile::tempdir().expect("a temporary directory");
     let again = || async {
         within(async {
@@ -268,7 +273,7 @@ async fn a_server_that_is_dropped_keeps_what_it_answered_and_gives_the_directory
     };
     for round in 0..5 {
         let server = again().await;
-        let mut raw = Raw::connect(server.local_addr()).await;
+        let mut raw = RawClient::connect(server.local_addr()).await;
         for before in 0..round {
             raw.ok(exists(&format!("/n{before}"), false)).await;
         }

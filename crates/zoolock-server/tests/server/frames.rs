@@ -12,8 +12,8 @@ use zoolock_wire::{
 };
 
 use crate::common::{
-    Heard, PATIENCE, Raw, auth, builder, check, children, connect_request, create, create_op, delete, exists,
-    get, server, set, within,
+    PATIENCE, RawClient, Received, auth, builder, check, children, connect_request, create, create_op,
+    delete, exists, get, server, set, within,
 };
 
 fn stat_of(reply: Reply) -> Stat {
@@ -36,20 +36,20 @@ async fn timeouts_are_clamped_to_2_and_20_ticks() {
     let server = builder().tick(Duration::from_millis(100)).start().await.expect("a free port");
     for (asked, granted) in [(-5, 200), (0, 200), (700, 700), (i32::MAX, 2000)] {
         let request = ConnectRequest { timeout_ms: asked, ..connect_request() };
-        let raw = Raw::connect_with(server.local_addr(), &request);
+        let raw = RawClient::connect_with(server.local_addr(), &request);
         assert_eq!(raw.await.expect("a session").granted.timeout_ms, granted);
     }
     server.shutdown().await;
 }
 
 #[tokio::test]
-async fn a_session_that_moves_gets_no_longer_timeout_than_would_outlive_a_restart() {
+async fn moved_session_gets_no_longer_timeout() {
     let server = server().await;
-    let first = Raw::connect(server.local_addr()).await;
+    let first = RawClient::connect(server.local_addr()).await;
     for (asked, granted) in [(20_000, 10_000), (8_000, 8_000), (10_000, 10_000)] {
         let (session, password) = (first.granted.session, first.granted.password.clone());
         let request = ConnectRequest { timeout_ms: asked, session, password, ..connect_request() };
-        let moved = Raw::connect_with(server.local_addr(), &request).await.expect("the session lives");
+        let moved = RawClient::connect_with(server.local_addr(), &request).await.expect("the session lives");
         assert_eq!((moved.granted.session, moved.granted.timeout_ms), (session, granted));
     }
     server.shutdown().await;
@@ -59,7 +59,7 @@ async fn a_session_that_moves_gets_no_longer_timeout_than_would_outlive_a_restar
 async fn a_session_moves_to_a_new_connection_with_its_password_only() {
     let server = server().await;
     let addr = server.local_addr();
-    let mut first = Raw::connect(addr).await;
+    let mut first = RawClient::connect(addr).await;
     first.ok(create("/e", 1)).await;
     let granted = first.granted.clone();
     assert_ne!(granted.password.0, [0; 16]);
@@ -72,7 +72,7 @@ async fn a_session_moves_to_a_new_connection_with_its_password_only() {
         (granted.session ^ 1, granted.password.clone()),
     ] {
         let wrong = ConnectRequest { session, password, ..connect_request() };
-        let mut refused = Raw::connect_with(addr, &wrong).await.expect("an answer");
+        let mut refused = RawClient::connect_with(addr, &wrong).await.expect("an answer");
         assert_eq!((refused.granted.timeout_ms, refused.granted.session), (0, 0));
         assert_eq!(refused.granted.password.0, [0; 16]);
         assert!(refused.closed().await);
@@ -80,7 +80,7 @@ async fn a_session_moves_to_a_new_connection_with_its_password_only() {
         first.ok(Request::Ping).await;
     }
 
-    let mut second = Raw::connect_with(addr, &request).await.expect("the session");
+    let mut second = RawClient::connect_with(addr, &request).await.expect("the session");
     assert_eq!(second.granted.session, granted.session);
     assert!(first.closed().await);
     second.ok(exists("/e", false)).await;
@@ -92,17 +92,17 @@ async fn a_session_moves_to_a_new_connection_with_its_password_only() {
 async fn an_old_client_without_the_read_only_byte_gets_none_back() {
     let server = server().await;
     let old = ConnectRequest { read_only: None, ..connect_request() };
-    let raw = Raw::connect_with(server.local_addr(), &old).await.expect("a session");
+    let raw = RawClient::connect_with(server.local_addr(), &old).await.expect("a session");
     assert_eq!(raw.granted.read_only, None);
-    assert_eq!(Raw::connect(server.local_addr()).await.granted.read_only, Some(false));
+    assert_eq!(RawClient::connect(server.local_addr()).await.granted.read_only, Some(false));
     server.shutdown().await;
 }
 
 #[tokio::test]
-async fn a_client_that_is_ahead_is_turned_away() {
+async fn client_with_newer_zxid_is_refused() {
     let server = server().await;
     let ahead = ConnectRequest { last_zxid_seen: i64::MAX, ..connect_request() };
-    assert!(Raw::connect_with(server.local_addr(), &ahead).await.is_none());
+    assert!(RawClient::connect_with(server.local_addr(), &ahead).await.is_none());
     server.shutdown().await;
 }
 
@@ -110,9 +110,9 @@ async fn a_client_that_is_ahead_is_turned_away() {
 async fn a_silent_session_expires_and_its_ephemerals_go_at_one_zxid() {
     let server = builder().tick(Duration::from_millis(20)).start().await.expect("a free port");
     let addr = server.local_addr();
-    let mut watcher = Raw::connect(addr).await;
+    let mut watcher = RawClient::connect(addr).await;
     let brief = ConnectRequest { timeout_ms: 40, ..connect_request() };
-    let mut dying = Raw::connect_with(addr, &brief).await.expect("a session");
+    let mut dying = RawClient::connect_with(addr, &brief).await.expect("a session");
     for path in ["/e1", "/e2"] {
         dying.ok(create(path, 1)).await;
         watcher.ok(exists(path, true)).await;
@@ -139,7 +139,7 @@ async fn a_silent_session_expires_and_its_ephemerals_go_at_one_zxid() {
 async fn events_come_before_the_reply_that_could_show_their_effect() {
     let server = server().await;
     let addr = server.local_addr();
-    let (mut a, mut b) = (Raw::connect(addr).await, Raw::connect(addr).await);
+    let (mut a, mut b) = (RawClient::connect(addr).await, RawClient::connect(addr).await);
     for round in 0..200 {
         assert_eq!(a.err(exists("/x", true)).await, -101);
         // B's reply proves that the write is done. A asks after that.
@@ -157,7 +157,7 @@ async fn events_come_before_the_reply_that_could_show_their_effect() {
 #[tokio::test]
 async fn pipelined_requests_are_answered_in_order() {
     let server = server().await;
-    let mut raw = Raw::connect(server.local_addr()).await;
+    let mut raw = RawClient::connect(server.local_addr()).await;
     let mut expected = Vec::new();
     for i in 0..5000 {
         let request = if i % 2 == 0 { create("/s-", 2) } else { exists("/none", false) };
@@ -165,7 +165,7 @@ async fn pipelined_requests_are_answered_in_order() {
     }
     let mut last = 0;
     for (xid, code) in expected {
-        let Heard::Reply(header, _) = raw.hear(code).await else { panic!("a reply") };
+        let Received::Reply(header, _) = raw.receive(code).await else { panic!("a reply") };
         assert_eq!(header.xid, xid);
         assert!(header.zxid >= last);
         last = header.zxid;
@@ -176,7 +176,7 @@ async fn pipelined_requests_are_answered_in_order() {
 #[tokio::test]
 async fn numbers_stick_at_the_end_as_in_zookeeper_3_8() {
     let server = server().await;
-    let mut raw = Raw::connect(server.local_addr()).await;
+    let mut raw = RawClient::connect(server.local_addr()).await;
     raw.ok(create("/d", 0)).await;
     assert!(server.set_child_counter("/d", i32::MAX - 1));
     assert_eq!(path_of(raw.ok(create("/d/n-", 2)).await), "/d/n-2147483646");
@@ -201,7 +201,7 @@ async fn numbers_stick_at_the_end_as_in_zookeeper_3_8() {
 #[tokio::test]
 async fn a_container_goes_once_it_was_used_and_is_empty() {
     let server = builder().container_check(Duration::from_millis(20)).start().await.expect("a free port");
-    let mut raw = Raw::connect(server.local_addr()).await;
+    let mut raw = RawClient::connect(server.local_addr()).await;
     raw.ok(create_op(op::CREATE_CONTAINER, "/unused", 4)).await;
     raw.ok(create_op(op::CREATE_CONTAINER, "/used", 4)).await;
     raw.ok(create("/used/x", 0)).await;
@@ -224,8 +224,8 @@ async fn a_container_goes_once_it_was_used_and_is_empty() {
 async fn watches_die_with_the_connection() {
     let server = server().await;
     let addr = server.local_addr();
-    let mut stays = Raw::connect(addr).await;
-    let mut goes = Raw::connect(addr).await;
+    let mut stays = RawClient::connect(addr).await;
+    let mut goes = RawClient::connect(addr).await;
     goes.err(exists("/x", true)).await;
     goes.ok(children("/", true)).await;
     assert_eq!(server.stats().watches, 2);
@@ -242,7 +242,7 @@ async fn watches_die_with_the_connection() {
 #[tokio::test]
 async fn set_watches_fires_what_was_missed() {
     let server = server().await;
-    let mut raw = Raw::connect(server.local_addr()).await;
+    let mut raw = RawClient::connect(server.local_addr()).await;
     raw.ok(create("/a", 0)).await;
     let (header, ..) = raw.call(Request::Ping).await;
     raw.ok(set("/a", "1", -1)).await;
@@ -266,23 +266,23 @@ async fn set_watches_fires_what_was_missed() {
 #[tokio::test]
 async fn unknown_and_malformed_requests_leave_the_connection_open() {
     let server = server().await;
-    let mut raw = Raw::connect(server.local_addr()).await;
+    let mut raw = RawClient::connect(server.local_addr()).await;
     for code in [99, 0, i32::MIN, -1, -10] {
         assert_eq!(raw.err(Request::Unknown { op: code }).await, -6, "operation {code}");
     }
     // A getData with extra bytes, and a truncated one.
     raw.write(&[0, 0, 0, 16, 0, 0, 0, 7, 0, 0, 0, 4, 0, 0, 0, 1, b'/', 0, 0, 0][..20]).await;
-    let Heard::Reply(header, _) = raw.hear(op::GET_DATA).await else { panic!("a reply") };
+    let Received::Reply(header, _) = raw.receive(op::GET_DATA).await else { panic!("a reply") };
     assert_eq!((header.xid, header.err), (7, -5));
     raw.write(&[0, 0, 0, 11, 0, 0, 0, 8, 0, 0, 0, 4, 0, 0, 9]).await;
-    let Heard::Reply(header, _) = raw.hear(op::GET_DATA).await else { panic!("a reply") };
+    let Received::Reply(header, _) = raw.receive(op::GET_DATA).await else { panic!("a reply") };
     assert_eq!((header.xid, header.err), (8, -5));
     raw.ok(Request::Ping).await;
     server.shutdown().await;
 }
 
 #[tokio::test]
-async fn strangers_are_shown_the_door() {
+async fn other_protocols_are_disconnected() {
     let server = builder().connect_timeout(Duration::from_millis(100)).start().await.expect("a free port");
     let addr = server.local_addr();
     let hostile: [&[u8]; 7] = [
@@ -314,7 +314,7 @@ async fn word(addr: std::net::SocketAddr, word: &str) -> String {
 async fn four_letter_words() {
     let server = server().await;
     let addr = server.local_addr();
-    let mut raw = Raw::connect(addr).await;
+    let mut raw = RawClient::connect(addr).await;
     raw.ok(create("/a", 0)).await;
     assert_eq!(word(addr, "ruok").await, "imok");
     assert_eq!(word(addr, "ruok\n").await, "imok");
@@ -329,23 +329,23 @@ async fn four_letter_words() {
 }
 
 #[tokio::test]
-async fn a_secret_keeps_everybody_out_who_does_not_know_it() {
+async fn clients_without_secret_are_refused() {
     let server = builder().secret(Secret::new("s3cret")).start().await.expect("a free port");
     let addr = server.local_addr();
-    let mut early = Raw::connect(addr).await;
+    let mut early = RawClient::connect(addr).await;
     early.ok(Request::Ping).await;
     let (header, ..) = early.call(get("/", false)).await;
     assert_eq!(header.err, -124);
     assert!(early.closed().await);
     for wrong in ["zoolock:wrong", "other:s3cret", "zoolock:s3cret2", ""] {
-        let mut raw = Raw::connect(addr).await;
+        let mut raw = RawClient::connect(addr).await;
         assert_eq!(raw.err(auth("digest", wrong)).await, -115);
         assert!(raw.closed().await);
     }
     assert_eq!(server.sessions(), 0);
     assert_eq!(word(addr, "ruok").await, "imok");
     assert!(word(addr, "srvr").await.contains("not executed"));
-    let mut raw = Raw::connect(addr).await;
+    let mut raw = RawClient::connect(addr).await;
     raw.ok(auth("digest", "zoolock:s3cret")).await;
     raw.ok(get("/", false)).await;
     raw.ok(auth("digest", "me:too")).await;
@@ -353,14 +353,14 @@ async fn a_secret_keeps_everybody_out_who_does_not_know_it() {
 }
 
 #[tokio::test]
-async fn who_never_presents_the_secret_is_not_kept_waiting_for() {
+async fn secret_must_arrive_in_time() {
     let server = builder()
         .secret(Secret::new("s3cret"))
         .connect_timeout(Duration::from_millis(100))
         .start()
         .await
         .expect("a free port");
-    let mut raw = Raw::connect(server.local_addr()).await;
+    let mut raw = RawClient::connect(server.local_addr()).await;
     assert!(raw.closed().await);
     server.shutdown().await;
 }
@@ -368,7 +368,7 @@ async fn who_never_presents_the_secret_is_not_kept_waiting_for() {
 #[tokio::test]
 async fn an_unknown_auth_scheme_ends_the_connection() {
     let server = server().await;
-    let mut raw = Raw::connect(server.local_addr()).await;
+    let mut raw = RawClient::connect(server.local_addr()).await;
     assert_eq!(raw.err(auth("sasl", "x")).await, -115);
     assert!(raw.closed().await);
     server.shutdown().await;
@@ -383,7 +383,7 @@ async fn zxids_never_go_back_over_restarts() {
         assert_eq!(server.epoch(), epoch);
         let second = builder().data_dir(dir.path()).start().await;
         assert!(matches!(second, Err(Error::Locked { .. })), "{second:?}");
-        let mut raw = Raw::connect(server.local_addr()).await;
+        let mut raw = RawClient::connect(server.local_addr()).await;
         let stat = stat_of(raw.ok(create_op(op::CREATE2, &format!("/x{epoch}"), 0)).await);
         assert!(stat.czxid > last && stat.czxid >> 32 == i64::from(epoch));
         last = stat.czxid;
@@ -400,10 +400,10 @@ async fn an_address_in_use_is_an_error_that_names_it() {
 }
 
 #[tokio::test]
-async fn idleness_is_known() {
+async fn idle_time_starts_without_sessions() {
     let server = server().await;
     assert!(server.idle_since().is_some());
-    let mut raw = Raw::connect(server.local_addr()).await;
+    let mut raw = RawClient::connect(server.local_addr()).await;
     assert_eq!((server.sessions(), server.idle_since()), (1, None));
     raw.ok(Request::CloseSession).await;
     assert!(raw.closed().await);
@@ -416,7 +416,7 @@ async fn idleness_is_known() {
 async fn shutdown_ends_connections_and_frees_the_port() {
     let server = server().await;
     let addr = server.local_addr();
-    let mut raw = Raw::connect(addr).await;
+    let mut raw = RawClient::connect(addr).await;
     server.shutdown().await;
     assert!(raw.closed().await);
     let again = builder().listen(addr).start().await.expect("the port is free again");
@@ -427,7 +427,7 @@ async fn shutdown_ends_connections_and_frees_the_port() {
 #[tokio::test]
 async fn a_failed_multi_changes_nothing_but_the_zxid() {
     let server = server().await;
-    let mut raw = Raw::connect(server.local_addr()).await;
+    let mut raw = RawClient::connect(server.local_addr()).await;
     let ops = vec![create("/a", 0), check("/a", 5), create("/b", 0)];
     let (header, reply, _) = raw.call(Request::Multi(ops)).await;
     assert_eq!(header.err, 0);
@@ -441,9 +441,9 @@ async fn a_failed_multi_changes_nothing_but_the_zxid() {
 async fn a_peer_that_does_not_read_is_not_read_from() {
     let server = server().await;
     let addr = server.local_addr();
-    let mut other = Raw::connect(addr).await;
+    let mut other = RawClient::connect(addr).await;
     other.ok(set("/", &"x".repeat(500_000), -1)).await;
-    let mut raw = Raw::connect(addr).await;
+    let mut raw = RawClient::connect(addr).await;
     let xids = {
         let mut xids = Vec::new();
         for _ in 0..400 {
@@ -454,37 +454,37 @@ async fn a_peer_that_does_not_read_is_not_read_from() {
     // 200 MB of replies are pending. Other clients are served meanwhile.
     other.ok(create("/y", 0)).await;
     for xid in xids {
-        let Heard::Reply(header, _) = raw.hear(op::GET_DATA).await else { panic!("a reply") };
+        let Received::Reply(header, _) = raw.receive(op::GET_DATA).await else { panic!("a reply") };
         assert_eq!(header.xid, xid);
     }
     server.shutdown().await;
 }
 
 #[tokio::test]
-async fn a_session_that_was_let_in_outlives_a_refused_authentication() {
+async fn admitted_session_survives_refused_authentication() {
     let server = server().await;
-    let mut holder = Raw::connect(server.local_addr()).await;
+    let mut holder = RawClient::connect(server.local_addr()).await;
     holder.ok(create("/held", 1)).await;
     assert_eq!(holder.err(auth("no-such-scheme", "x")).await, -115);
     assert!(holder.closed().await);
     // The session keeps its znode until it expires, because its client relies on the lock until then.
-    let mut other = Raw::connect(server.local_addr()).await;
+    let mut other = RawClient::connect(server.local_addr()).await;
     other.ok(exists("/held", false)).await;
     let again = ConnectRequest {
         session: holder.granted.session,
         password: holder.granted.password.clone(),
         ..connect_request()
     };
-    let again = Raw::connect_with(server.local_addr(), &again).await.expect("an answer");
+    let again = RawClient::connect_with(server.local_addr(), &again).await.expect("an answer");
     assert_eq!(again.granted.session, holder.granted.session);
     server.shutdown().await;
 }
 
 #[tokio::test]
-async fn strangers_who_hang_up_leave_no_session() {
+async fn disconnect_before_admission_ends_session() {
     let server = builder().secret(Secret::new("s3cret")).start().await.expect("a free port");
     for _ in 0..20 {
-        drop(Raw::connect(server.local_addr()).await);
+        drop(RawClient::connect(server.local_addr()).await);
     }
     within(async {
         while server.sessions() > 0 {
@@ -496,12 +496,12 @@ async fn strangers_who_hang_up_leave_no_session() {
 }
 
 #[tokio::test]
-async fn a_session_that_moved_before_it_was_let_in_outlives_its_first_connection() {
+async fn session_moved_before_admission_survives() {
     let server = builder().secret(Secret::new("s3cret")).start().await.expect("a free port");
-    let first = Raw::connect(server.local_addr()).await;
+    let first = RawClient::connect(server.local_addr()).await;
     let (session, password) = (first.granted.session, first.granted.password.clone());
     let again = ConnectRequest { session, password, ..connect_request() };
-    let mut raw = Raw::connect_with(server.local_addr(), &again).await.expect("an answer");
+    let mut raw = RawClient::connect_with(server.local_addr(), &again).await.expect("an answer");
     assert_eq!(raw.granted.session, session);
     raw.ok(auth("digest", "zoolock:s3cret")).await;
     raw.ok(create("/held", 1)).await;
@@ -514,10 +514,10 @@ async fn a_session_that_moved_before_it_was_let_in_outlives_its_first_connection
     .await;
     raw.ok(exists("/held", false)).await;
     // A session that is not admitted on its second connection either ends with that connection.
-    let first = Raw::connect(server.local_addr()).await;
+    let first = RawClient::connect(server.local_addr()).await;
     let (session, password) = (first.granted.session, first.granted.password.clone());
     let again = ConnectRequest { session, password, ..connect_request() };
-    drop(Raw::connect_with(server.local_addr(), &again).await.expect("an answer"));
+    drop(RawClient::connect_with(server.local_addr(), &again).await.expect("an answer"));
     within(async {
         while server.sessions() > 1 {
             tokio::task::yield_now().await;
@@ -528,12 +528,12 @@ async fn a_session_that_moved_before_it_was_let_in_outlives_its_first_connection
 }
 
 #[tokio::test]
-async fn much_is_not_made_of_little() {
+async fn auth_expansion_has_limits() {
     let server = server().await;
-    let mut raw = Raw::connect(server.local_addr()).await;
+    let mut raw = RawClient::connect(server.local_addr()).await;
     // Long credentials, which every access list with `auth` would repeat.
     assert_eq!(raw.err(auth("digest", &format!("{}:x", "u".repeat(5000)))).await, -115);
-    let mut raw = Raw::connect(server.local_addr()).await;
+    let mut raw = RawClient::connect(server.local_addr()).await;
     for identity in 0..60 {
         raw.ok(auth("digest", &format!("{}{identity}:x", "u".repeat(4000)))).await;
     }

@@ -10,7 +10,7 @@ use zoolock_server::Limits;
 use zoolock_server::log::{Disk, DiskFile, Nonce, RealDisk};
 use zoolock_wire::{EventKind, Reply, Request, op};
 
-use crate::common::{Heard, Raw, builder, connect_request, create, get, set, within};
+use crate::common::{RawClient, Received, builder, connect_request, create, get, set, within};
 
 /// Time in which a server sends replies that wait for no sync.
 const PAUSE: Duration = Duration::from_millis(300);
@@ -133,17 +133,17 @@ impl DiskFile for GatedFile {
 }
 
 #[tokio::test]
-async fn nothing_is_told_before_it_is_synced() {
-    told_after(Syncs::Succeed).await;
+async fn nothing_is_sent_before_sync() {
+    check_sent_after(Syncs::Succeed).await;
 }
 
 #[tokio::test]
-async fn what_could_not_be_synced_is_told_to_nobody() {
-    told_after(Syncs::Fail).await;
+async fn nothing_is_sent_after_failed_sync() {
+    check_sent_after(Syncs::Fail).await;
 }
 
 /// Sends requests while a sync waits. Clients must receive replies only after it succeeds, and none if it fails.
-async fn told_after(result: Syncs) {
+async fn check_sent_after(result: Syncs) {
     let dir = tempfile::tempdir().expect("a temporary directory");
     let gate = Arc::new(Gate { state: Mutex::new((Syncs::Succeed, false)), changed: Condvar::new() });
     let disk = GatedDisk { disk: RealDisk::new(dir.path()), gate: Arc::clone(&gate) };
@@ -152,10 +152,10 @@ async fn told_after(result: Syncs) {
     // Dropped before the server.
     let _open = OpenAtEnd(Arc::clone(&gate));
     let addr = server.local_addr();
-    let mut writer = Raw::connect(addr).await;
+    let mut writer = RawClient::connect(addr).await;
     writer.ok(create("/a", 0)).await;
-    let (mut reader, mut watcher) = (Raw::connect(addr).await, Raw::connect(addr).await);
-    let (mut creator, mut leaver) = (Raw::connect(addr).await, Raw::connect(addr).await);
+    let (mut reader, mut watcher) = (RawClient::connect(addr).await, RawClient::connect(addr).await);
+    let (mut creator, mut leaver) = (RawClient::connect(addr).await, RawClient::connect(addr).await);
     watcher.ok(get("/a", true)).await;
 
     gate.set(Syncs::Wait);
@@ -170,7 +170,7 @@ async fn told_after(result: Syncs) {
     reader.send(&get("/a", false)).await;
     creator.send(&Request::Multi(vec![create("/b", 0), create("/c", 1)])).await;
     leaver.send(&Request::CloseSession).await;
-    let newcomer = tokio::spawn(async move { Raw::connect_with(addr, &connect_request()).await });
+    let newcomer = tokio::spawn(async move { RawClient::connect_with(addr, &connect_request()).await });
     within(async {
         while server.stats().received < received + 5 {
             sleep(Duration::from_millis(5)).await
@@ -180,7 +180,7 @@ async fn told_after(result: Syncs) {
     sleep(PAUSE).await;
     for raw in [&mut writer, &mut reader, &mut watcher, &mut creator, &mut leaver] {
         let early = timeout(Duration::from_millis(10), raw.frame()).await;
-        assert!(early.is_err(), "told before the sync: {early:?}");
+        assert!(early.is_err(), "sent before the sync: {early:?}");
     }
     assert!(!newcomer.is_finished(), "a session was granted before the sync");
 
@@ -189,19 +189,21 @@ async fn told_after(result: Syncs) {
         let why = within(server.failed()).await;
         assert!(why.contains("the disk is gone"), "{why}");
         for mut raw in [writer, reader, watcher, creator, leaver] {
-            assert!(raw.closed().await, "told without a sync");
+            assert!(raw.closed().await, "sent without a sync");
         }
         assert!(newcomer.await.expect("no panic").is_none(), "a session was granted without a sync");
         server.shutdown().await;
         return;
     }
-    assert!(matches!(writer.hear(op::SET_DATA).await, Heard::Reply(header, _) if header.err == 0));
-    let Heard::Reply(_, Reply::Data { data, .. }) = reader.hear(op::GET_DATA).await else { panic!("data") };
+    assert!(matches!(writer.receive(op::SET_DATA).await, Received::Reply(header, _) if header.err == 0));
+    let Received::Reply(_, Reply::Data { data, .. }) = reader.receive(op::GET_DATA).await else {
+        panic!("data")
+    };
     assert_eq!(data, Some(Bytes::from_static(b"new")));
-    let Heard::Event(event) = watcher.hear(op::PING).await else { panic!("an event") };
+    let Received::Event(event) = watcher.receive(op::PING).await else { panic!("an event") };
     assert_eq!((event.kind, event.path.as_str()), (EventKind::DataChanged, "/a"));
-    assert!(matches!(creator.hear(op::MULTI).await, Heard::Reply(header, _) if header.err == 0));
-    assert!(matches!(leaver.hear(op::CLOSE_SESSION).await, Heard::Reply(header, _) if header.err == 0));
+    assert!(matches!(creator.receive(op::MULTI).await, Received::Reply(header, _) if header.err == 0));
+    assert!(matches!(leaver.receive(op::CLOSE_SESSION).await, Received::Reply(header, _) if header.err == 0));
     let newcomer = newcomer.await.expect("no panic").expect("an answer");
     assert_ne!(newcomer.granted.session, 0);
     server.shutdown().await;

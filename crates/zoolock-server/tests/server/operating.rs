@@ -9,10 +9,10 @@ use zoolock_server::{Limits, ServerHandle, Users};
 use zoolock_wire::{ConnectRequest, Request, op};
 
 use crate::common::{
-    Heard, PATIENCE, Raw, auth, builder, children, connect_request, create, exists, get, set, within,
+    PATIENCE, RawClient, Received, auth, builder, children, connect_request, create, exists, get, set, within,
 };
 
-async fn ask(addr: SocketAddr, path: &str) -> (u16, String) {
+async fn http_get(addr: SocketAddr, path: &str) -> (u16, String) {
     let mut socket = TcpStream::connect(addr).await.expect("it listens");
     let request = format!("GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n");
     socket.write_all(request.as_bytes()).await.expect("it reads");
@@ -24,29 +24,33 @@ async fn ask(addr: SocketAddr, path: &str) -> (u16, String) {
 }
 
 /// Opens a session that does not expire while a test waits.
-async fn long_session(server: &ServerHandle) -> Raw {
+async fn long_session(server: &ServerHandle) -> RawClient {
     let request = ConnectRequest { timeout_ms: 40_000, ..connect_request() };
-    Raw::connect_with(server.local_addr(), &request).await.expect("a session")
+    RawClient::connect_with(server.local_addr(), &request).await.expect("a session")
 }
 
-async fn until(server: &ServerHandle, what: &str, condition: impl Fn(&zoolock_server::core::Stats) -> bool) {
+async fn wait_for_stats(
+    server: &ServerHandle,
+    what: &str,
+    condition: impl Fn(&zoolock_server::core::Stats) -> bool,
+) {
     let met = async {
         while !condition(&server.stats()) {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
     };
     let Err(_) = tokio::time::timeout(PATIENCE, met).await else { return };
-    panic!("it was never so: {what}; {:?}", server.stats());
+    panic!("not reached in time: {what}; {:?}", server.stats());
 }
 
 #[tokio::test]
 async fn metrics_have_the_names_of_zookeeper() {
     let server = builder().metrics(([127, 0, 0, 1], 0).into()).start().await.expect("it starts");
     let addr = server.metrics_addr().expect("it was asked for");
-    let mut raw = Raw::connect(server.local_addr()).await;
+    let mut raw = RawClient::connect(server.local_addr()).await;
     raw.ok(create("/e", 1)).await;
     raw.ok(get("/e", true)).await;
-    let (status, text) = ask(addr, "/metrics").await;
+    let (status, text) = http_get(addr, "/metrics").await;
     assert_eq!(status, 200);
     for line in [
         "# TYPE znode_count gauge",
@@ -71,41 +75,41 @@ async fn metrics_have_the_names_of_zookeeper() {
             .collect()
     };
     assert_eq!(names(&mntr, "zk_", '\t'), names(&text, "# TYPE ", ' '));
-    assert_eq!(ask(addr, "/live").await, (200, "live\n".to_owned()));
-    assert_eq!(ask(addr, "/ready").await, (200, "ready\n".to_owned()));
-    assert_eq!(ask(addr, "/nothing").await.0, 404);
+    assert_eq!(http_get(addr, "/live").await, (200, "live\n".to_owned()));
+    assert_eq!(http_get(addr, "/ready").await, (200, "ready\n".to_owned()));
+    assert_eq!(http_get(addr, "/nothing").await.0, 404);
     server.shutdown().await;
     assert!(TcpStream::connect(addr).await.is_err());
 }
 
 #[tokio::test]
-async fn one_that_stops_is_alive_but_not_ready() {
+async fn stopping_server_is_alive_but_not_ready() {
     let server = builder().metrics(([127, 0, 0, 1], 0).into()).start().await.expect("it starts");
     let addr = server.metrics_addr().expect("it was asked for");
     // The server waits for a client that does not read its replies.
-    let mut raw = Raw::connect(server.local_addr()).await;
+    let mut raw = RawClient::connect(server.local_addr()).await;
     raw.ok(create("/big", 0)).await;
     raw.ok(set("/big", &"x".repeat(1_000_000), -1)).await;
     for _ in 0..40 {
         raw.send(&get("/big", false)).await;
     }
-    until(&server, "much waits", |stats| stats.queued > 500_000).await;
+    wait_for_stats(&server, "replies queued", |stats| stats.queued > 500_000).await;
     let stopping = tokio::spawn(server.shutdown());
     within(async {
-        while ask(addr, "/ready").await != (503, "stopping\n".to_owned()) {
+        while http_get(addr, "/ready").await != (503, "stopping\n".to_owned()) {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
     })
     .await;
-    assert_eq!(ask(addr, "/live").await.0, 200);
+    assert_eq!(http_get(addr, "/live").await.0, 200);
     drop(raw);
     within(stopping).await.expect("it does not panic");
 }
 
 #[tokio::test]
-async fn what_was_answered_arrives_before_the_end() {
+async fn pending_replies_are_sent_before_shutdown() {
     let server = builder().start().await.expect("it starts");
-    let mut raw = Raw::connect(server.local_addr()).await;
+    let mut raw = RawClient::connect(server.local_addr()).await;
     raw.ok(create("/big", 0)).await;
     let data = "x".repeat(900_000);
     raw.ok(set("/big", &data, -1)).await;
@@ -114,11 +118,11 @@ async fn what_was_answered_arrives_before_the_end() {
     for _ in 0..6 {
         raw.send(&get("/big", false)).await;
     }
-    until(&server, "some are answered", |stats| stats.received > received).await;
+    wait_for_stats(&server, "requests received", |stats| stats.received > received).await;
     let sent = server.stats().sent;
     let stopping = tokio::spawn(server.shutdown());
     let mut answers = 0;
-    while let Heard::Reply(header, _) = raw.hear(op::GET_DATA).await {
+    while let Received::Reply(header, _) = raw.receive(op::GET_DATA).await {
         assert_eq!(header.err, 0);
         answers += 1;
     }
@@ -127,58 +131,58 @@ async fn what_was_answered_arrives_before_the_end() {
 }
 
 #[tokio::test]
-async fn those_who_do_not_read_share_a_budget() {
+async fn unread_replies_have_a_total_limit() {
     let server = builder()
         .limits(Limits { max_queued: 8 << 20, ..Limits::default() })
         .start()
         .await
         .expect("it starts");
-    let mut writer = Raw::connect(server.local_addr()).await;
+    let mut writer = RawClient::connect(server.local_addr()).await;
     writer.ok(create("/big", 0)).await;
     writer.ok(set("/big", &"x".repeat(1_000_000), -1)).await;
-    let mut greedy = Vec::new();
+    let mut slow_clients = Vec::new();
     for _ in 0..20 {
-        let mut raw = Raw::connect(server.local_addr()).await;
+        let mut raw = RawClient::connect(server.local_addr()).await;
         for _ in 0..20 {
             raw.send(&get("/big", false)).await;
         }
-        greedy.push(raw);
+        slow_clients.push(raw);
     }
-    until(&server, "some are cut off", |stats| stats.cut_off > 0).await;
-    until(&server, "the budget is kept", |stats| stats.queued <= 8 << 20).await;
+    wait_for_stats(&server, "connections cut off", |stats| stats.cut_off > 0).await;
+    wait_for_stats(&server, "queued bytes within the limit", |stats| stats.queued <= 8 << 20).await;
     // A client that reads its replies is served.
     for _ in 0..5 {
         writer.ok(get("/big", false)).await;
     }
-    drop(greedy);
-    until(&server, "all is given back", |stats| stats.connections == 1 && stats.queued == 0).await;
+    drop(slow_clients);
+    wait_for_stats(&server, "nothing queued", |stats| stats.connections == 1 && stats.queued == 0).await;
     server.shutdown().await;
 }
 
 #[tokio::test]
-async fn those_who_do_not_finish_what_they_send_share_a_budget() {
+async fn incomplete_requests_have_a_total_limit() {
     let server = builder()
         .limits(Limits { max_queued: 8 << 20, ..Limits::default() })
         .start()
         .await
         .expect("it starts");
     let mut other = long_session(&server).await;
-    let mut greedy = Vec::new();
+    let mut slow_clients = Vec::new();
     for _ in 0..20 {
         let mut raw = long_session(&server).await;
         let mut frame = 1_000_000_u32.to_be_bytes().to_vec();
         frame.resize(900_000, 0);
-        greedy.push(tokio::spawn(async move {
+        slow_clients.push(tokio::spawn(async move {
             let _ = raw.try_write(&frame).await;
             raw
         }));
     }
-    until(&server, "some are closed", |stats| stats.connections <= 10).await;
+    wait_for_stats(&server, "connections closed", |stats| stats.connections <= 10).await;
     assert!(server.stats().connections > 5, "no more than needed");
     // A client that sends small requests is served.
     other.ok(create("/a", 0)).await;
-    drop(greedy);
-    until(&server, "the others end", |stats| stats.connections == 1).await;
+    drop(slow_clients);
+    wait_for_stats(&server, "other connections ended", |stats| stats.connections == 1).await;
     other.ok(set("/a", &"x".repeat(1_000_000), -1)).await;
     server.shutdown().await;
 }
@@ -187,7 +191,7 @@ async fn those_who_do_not_finish_what_they_send_share_a_budget() {
 async fn watches_have_a_limit() {
     let server =
         builder().limits(Limits { max_watches: 10, ..Limits::default() }).start().await.expect("it starts");
-    let mut raw = Raw::connect(server.local_addr()).await;
+    let mut raw = RawClient::connect(server.local_addr()).await;
     for i in 0..10 {
         assert_eq!(raw.err(exists(&format!("/{i}"), true)).await, -101);
     }
@@ -196,24 +200,24 @@ async fn watches_have_a_limit() {
     raw.ok(Request::AddWatch { path: "/3".into(), mode: 1 }).await;
     raw.send(&children("/", true)).await;
     assert!(raw.closed().await);
-    until(&server, "nothing is left of it", |stats| stats.watches == 0 && stats.watch_sides == 0).await;
+    wait_for_stats(&server, "no watches left", |stats| stats.watches == 0 && stats.watch_sides == 0).await;
     server.shutdown().await;
 }
 
 #[tokio::test]
-async fn there_are_only_so_many_connections() {
+async fn connections_have_a_limit() {
     let server =
         builder().max_connections(3).metrics(([127, 0, 0, 1], 0).into()).start().await.expect("it starts");
     let addr = server.local_addr();
     let mut in_time = Vec::new();
     for _ in 0..3 {
-        in_time.push(Raw::connect(addr).await);
+        in_time.push(RawClient::connect(addr).await);
     }
     let mut socket = TcpStream::connect(addr).await.expect("it listens");
     let mut rest = Vec::new();
     let _ = within(socket.read_to_end(&mut rest)).await;
     assert_eq!(rest, b"");
-    let (_, text) = ask(server.metrics_addr().expect("it was asked for"), "/metrics").await;
+    let (_, text) = http_get(server.metrics_addr().expect("it was asked for"), "/metrics").await;
     assert!(text.contains("connection_rejected 1\n"), "{text}");
     for raw in &mut in_time {
         raw.ok(Request::Ping).await;
@@ -235,7 +239,7 @@ async fn there_are_only_so_many_connections() {
 }
 
 #[tokio::test]
-async fn a_stranger_cannot_make_us_keep_a_large_frame() {
+async fn large_first_frame_is_refused() {
     let server = builder().connect_timeout(Duration::from_secs(3600)).start().await.expect("it starts");
     let mut socket = TcpStream::connect(server.local_addr()).await.expect("it listens");
     socket.write_all(&100_000_u32.to_be_bytes()).await.expect("it reads");
@@ -246,7 +250,7 @@ async fn a_stranger_cannot_make_us_keep_a_large_frame() {
 }
 
 #[tokio::test]
-async fn who_has_not_authenticated_cannot_make_us_keep_a_large_frame() {
+async fn large_frame_before_authentication_is_refused() {
     let users = Users::parse("me:xlpJGzVhaayvpHfFn/RwowgwqI4=\n").expect("an account");
     let long = Duration::from_secs(3600);
     let server =
@@ -257,19 +261,19 @@ async fn who_has_not_authenticated_cannot_make_us_keep_a_large_frame() {
     server.shutdown().await;
     // A large frame may follow the secret without waiting for a reply.
     let server = builder().secret(zoolock_server::Secret::new("s")).start().await.expect("it starts");
-    let mut raw = Raw::connect(server.local_addr()).await;
+    let mut raw = RawClient::connect(server.local_addr()).await;
     raw.send(&auth("digest", "zoolock:s")).await;
     raw.send(&create("/big", 0)).await;
     raw.send(&set("/big", &"x".repeat(100_000), -1)).await;
     for code in [op::AUTH, op::CREATE, op::SET_DATA] {
-        let Heard::Reply(header, _) = raw.hear(code).await else { panic!("a reply") };
+        let Received::Reply(header, _) = raw.receive(code).await else { panic!("a reply") };
         assert_eq!(header.err, 0);
     }
     server.shutdown().await;
 }
 
 #[tokio::test]
-async fn who_asks_over_http_and_says_nothing_does_not_stay() {
+async fn silent_http_client_is_disconnected() {
     let quick = Duration::from_millis(300);
     let server = builder().metrics(([127, 0, 0, 1], 0).into()).connect_timeout(quick);
     let server = server.start().await.expect("it starts");
@@ -283,12 +287,12 @@ async fn who_asks_over_http_and_says_nothing_does_not_stay() {
     for socket in &mut slow {
         let _ = within(socket.read_to_end(&mut Vec::new())).await;
     }
-    assert_eq!(ask(addr, "/live").await.0, 200);
+    assert_eq!(http_get(addr, "/live").await.0, 200);
     server.shutdown().await;
 }
 
 #[tokio::test]
-async fn only_so_many_ask_over_http_at_once() {
+async fn http_connections_have_a_limit() {
     let server = builder().metrics(([127, 0, 0, 1], 0).into()).connect_timeout(Duration::from_secs(3600));
     let server = server.start().await.expect("it starts");
     let addr = server.metrics_addr().expect("it was asked for");
@@ -315,7 +319,7 @@ async fn only_so_many_ask_over_http_at_once() {
 }
 
 #[tokio::test]
-async fn who_does_not_read_the_answer_to_a_word_does_not_stay() {
+async fn client_that_reads_no_word_answer_is_disconnected() {
     let server = builder().words([zoolock_server::Word::Wchp]).connect_timeout(Duration::from_millis(500));
     let server = server.start().await.expect("it starts");
     let mut raw = long_session(&server).await;
@@ -326,20 +330,20 @@ async fn who_does_not_read_the_answer_to_a_word_does_not_stay() {
     }
     let mut socket = TcpStream::connect(server.local_addr()).await.expect("it listens");
     socket.write_all(b"wchp").await.expect("it reads");
-    until(&server, "it is there", |stats| stats.connections == 2).await;
-    until(&server, "it is gone", |stats| stats.connections == 1).await;
+    wait_for_stats(&server, "connection open", |stats| stats.connections == 2).await;
+    wait_for_stats(&server, "connection closed", |stats| stats.connections == 1).await;
     server.shutdown().await;
 }
 
 #[tokio::test]
-async fn an_account_is_needed_where_there_are_accounts() {
+async fn unknown_account_is_refused() {
     let users = Users::parse("me:xlpJGzVhaayvpHfFn/RwowgwqI4=\n").expect("an account");
     let server = builder().users(users).start().await.expect("it starts");
-    let mut raw = Raw::connect(server.local_addr()).await;
+    let mut raw = RawClient::connect(server.local_addr()).await;
     // A client without an account has the permissions of `world`.
     raw.ok(create("/open", 0)).await;
     assert_eq!(raw.err(auth("digest", "you:pw")).await, -115);
     assert!(raw.closed().await);
-    assert!(Raw::connect_with(server.local_addr(), &connect_request()).await.is_some());
+    assert!(RawClient::connect_with(server.local_addr(), &connect_request()).await.is_some());
     server.shutdown().await;
 }

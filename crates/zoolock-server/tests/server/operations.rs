@@ -6,7 +6,8 @@ use zoolock_server::Limits;
 use zoolock_wire::{Acl, EventKind, Identity, OpResult, Reply, Request, op, perms};
 
 use crate::common::{
-    Raw, auth, builder, children, create, create_op, create_with, delete, exists, get, server, set, within,
+    RawClient, auth, builder, children, create, create_op, create_with, delete, exists, get, server, set,
+    within,
 };
 
 fn create_ttl(path: &str, ttl: i64) -> Request {
@@ -14,10 +15,10 @@ fn create_ttl(path: &str, ttl: i64) -> Request {
 }
 
 #[tokio::test]
-async fn who_may_not_read_a_znode_hears_nothing_of_it() {
+async fn unreadable_znode_sends_no_events() {
     let server = server().await;
-    let mut owner = Raw::connect(server.local_addr()).await;
-    let mut other = Raw::connect(server.local_addr()).await;
+    let mut owner = RawClient::connect(server.local_addr()).await;
+    let mut other = RawClient::connect(server.local_addr()).await;
     owner.ok(auth("digest", "me:pw")).await;
     owner.ok(create("/open", 0)).await;
     other.ok(Request::AddWatch { path: "/open".into(), mode: 1 }).await;
@@ -40,7 +41,7 @@ async fn who_may_not_read_a_znode_hears_nothing_of_it() {
 #[tokio::test]
 async fn a_znode_outlives_its_time_while_it_has_children() {
     let server = builder().container_check(Duration::from_millis(10)).start().await.expect("a free port");
-    let mut raw = Raw::connect(server.local_addr()).await;
+    let mut raw = RawClient::connect(server.local_addr()).await;
     raw.ok(Request::Multi(vec![create_ttl("/parent", 1), create("/parent/child", 0)])).await;
     raw.ok(create_ttl("/long", 3_600_000)).await;
     let Reply::Stat(stat) = raw.ok(exists("/long", false)).await else { panic!("a stat") };
@@ -57,7 +58,7 @@ async fn a_znode_outlives_its_time_while_it_has_children() {
 #[tokio::test]
 async fn times_to_live_are_checked_and_can_be_off() {
     let server = server().await;
-    let mut raw = Raw::connect(server.local_addr()).await;
+    let mut raw = RawClient::connect(server.local_addr()).await;
     for ttl in [0, -1, 0x100_0000_0000] {
         assert_eq!(raw.err(create_ttl("/x", ttl)).await, -8, "{ttl}");
     }
@@ -68,7 +69,7 @@ async fn times_to_live_are_checked_and_can_be_off() {
         .start()
         .await
         .expect("a free port");
-    let mut raw = Raw::connect(server.local_addr()).await;
+    let mut raw = RawClient::connect(server.local_addr()).await;
     assert_eq!(raw.err(create_ttl("/x", 1)).await, -6);
     server.shutdown().await;
 }
@@ -76,7 +77,7 @@ async fn times_to_live_are_checked_and_can_be_off() {
 #[tokio::test]
 async fn writes_below_the_quota_node_are_refused() {
     let server = server().await;
-    let mut raw = Raw::connect(server.local_addr()).await;
+    let mut raw = RawClient::connect(server.local_addr()).await;
     // The first two writes of `setquota -n 3 /a` in zkCli.
     for request in [
         create("/zookeeper/quota/a", 0),
@@ -104,7 +105,7 @@ async fn writes_below_the_quota_node_are_refused() {
 #[tokio::test]
 async fn in_a_multi_the_flags_say_what_is_created() {
     let server = server().await;
-    let mut raw = Raw::connect(server.local_addr()).await;
+    let mut raw = RawClient::connect(server.local_addr()).await;
     let ops = vec![
         create("/container", 4),
         create_op(op::CREATE2, "/plain", 0),
@@ -129,7 +130,7 @@ async fn in_a_multi_the_flags_say_what_is_created() {
 #[tokio::test]
 async fn reads_of_a_multi_set_no_watches_and_a_malformed_write_takes_a_number() {
     let server = server().await;
-    let mut raw = Raw::connect(server.local_addr()).await;
+    let mut raw = RawClient::connect(server.local_addr()).await;
     raw.ok(create("/a", 0)).await;
     raw.ok(Request::MultiRead(vec![get("/a", true)])).await;
     let (header, _, events) = raw.call(set("/a", "y", -1)).await;

@@ -19,7 +19,7 @@ use zoolock_tests::Authority;
 use zoolock_tests::authority::Signed;
 use zoolock_wire::{Acl, CreateRequest, Identity, Reply, Request, op, perms};
 
-use crate::common::{Raw, auth, builder, connect_request, create, get, set, within};
+use crate::common::{RawClient, auth, builder, connect_request, create, get, set, within};
 
 fn config(authority: &Authority) -> TlsConfig {
     let server = authority.server();
@@ -56,10 +56,10 @@ async fn connect(
 }
 
 /// Opens a session over TLS. Returns `None` if the server closes the connection instead.
-async fn session(authority: &Authority, addr: SocketAddr, client: Option<&Signed>) -> Option<Raw> {
+async fn session(authority: &Authority, addr: SocketAddr, client: Option<&Signed>) -> Option<RawClient> {
     // With TLS 1.3 the client learns of a refused certificate only at the first read.
     let stream = connect(authority, addr, client).await.ok()?;
-    Raw::over(stream, &connect_request()).await
+    RawClient::over(stream, &connect_request()).await
 }
 
 fn create_for(path: &str, scheme: &str, id: &str) -> Request {
@@ -73,7 +73,7 @@ async fn both_ports_serve_the_same_tree() {
     let server = builder().tls(([127, 0, 0, 1], 0).into(), config(&authority)).start().await.expect("starts");
     let tls = server.tls_addr().expect("TLS was asked for");
     let mut a = session(&authority, tls, None).await.expect("a session");
-    let mut b = Raw::connect(server.local_addr()).await;
+    let mut b = RawClient::connect(server.local_addr()).await;
     a.ok(create("/over-tls", 0)).await;
     b.ok(get("/over-tls", true)).await;
     // The data is much larger than a TLS record, in both directions.
@@ -115,7 +115,7 @@ async fn a_certificate_names_its_owner() {
 }
 
 #[tokio::test]
-async fn a_certificate_is_required_or_must_at_least_be_ours() {
+async fn client_certificate_must_be_signed() {
     let authority = Authority::new();
     let other = Authority::new();
     let stranger = other.client_of("Locks, Inc.", "me");
@@ -133,7 +133,7 @@ async fn a_certificate_is_required_or_must_at_least_be_ours() {
 }
 
 #[tokio::test]
-async fn who_must_authenticate_can_do_so_by_certificate_or_as_a_user() {
+async fn certificate_or_account_satisfies_required_auth() {
     let authority = Authority::new();
     let me = authority.client_of("Locks, Inc.", "me");
     let account = acl::digest(b"me:pw").id;
@@ -147,17 +147,17 @@ async fn who_must_authenticate_can_do_so_by_certificate_or_as_a_user() {
     let server = with(None).start().await.expect("starts");
     let tls = server.tls_addr().expect("TLS was asked for");
     session(&authority, tls, Some(&me)).await.expect("a session").ok(create("/a", 0)).await;
-    let mut raw = Raw::connect(server.local_addr()).await;
+    let mut raw = RawClient::connect(server.local_addr()).await;
     assert_eq!(raw.err(get("/a", false)).await, -124);
     assert!(raw.closed().await);
     // Without accounts a password proves nothing.
-    let mut raw = Raw::connect(server.local_addr()).await;
+    let mut raw = RawClient::connect(server.local_addr()).await;
     assert_eq!(raw.err(auth("digest", "me:pw")).await, -115);
     assert!(raw.closed().await);
     server.shutdown().await;
 
     let server = with(Some(&account)).start().await.expect("starts");
-    let mut raw = Raw::connect(server.local_addr()).await;
+    let mut raw = RawClient::connect(server.local_addr()).await;
     raw.ok(auth("digest", "me:pw")).await;
     raw.ok(create("/a", 0)).await;
     assert_eq!(raw.err(auth("digest", "me:wp")).await, -115);
@@ -166,7 +166,7 @@ async fn who_must_authenticate_can_do_so_by_certificate_or_as_a_user() {
 }
 
 #[tokio::test]
-async fn nobody_can_be_shut_out_by_mistake() {
+async fn settings_without_usable_clients_are_refused() {
     let error = builder().require_auth().start().await.expect_err("nobody could authenticate");
     assert!(error.to_string().contains("give accounts"), "{error}");
     let error = builder().tls_only().start().await.expect_err("nobody could connect");
@@ -184,7 +184,7 @@ async fn nobody_can_be_shut_out_by_mistake() {
     for (certificate, key, names) in [
         (&missing, &key, of(&missing)),
         (&certificate, &missing, of(&missing)),
-        (&certificate, &certificate, "not a private key".to_owned()),
+        (&certificate, &certificate, "no private key".to_owned()),
         (&empty, &key, "no certificate".to_owned()),
         (&certificate, &other, of(&other)),
     ] {
@@ -238,7 +238,7 @@ async fn a_handshake_has_a_deadline() {
 }
 
 #[tokio::test]
-async fn an_address_has_so_many_connections_those_without_a_handshake_included() {
+async fn address_limit_counts_unfinished_handshakes() {
     let authority = Authority::new();
     let config = config(&authority).handshake_timeout(Duration::from_secs(3600));
     let server = builder()
@@ -249,7 +249,7 @@ async fn an_address_has_so_many_connections_those_without_a_handshake_included()
         .expect("starts");
     let (plain, tls) = (server.local_addr(), server.tls_addr().expect("TLS was asked for"));
     let silent = TcpStream::connect(tls).await.expect("it listens");
-    let mut raw = Raw::connect(plain).await;
+    let mut raw = RawClient::connect(plain).await;
     assert_eq!(answer(tls, b"").await, b"");
     assert_eq!(answer(plain, b"").await, b"");
     raw.ok(create("/still-served", 0)).await;

@@ -8,7 +8,7 @@ use zoolock_tests::four_letter::four_letter;
 use zoolock_tests::{Apache, ServerOptions, apache};
 use zoolock_wire::Request;
 
-use crate::common::{Raw, builder, children, create, exists, get};
+use crate::common::{RawClient, builder, children, create, exists, get};
 
 /// Replaces numbers, session ids and dates, which differ between two servers.
 fn normal(line: &str) -> String {
@@ -56,8 +56,8 @@ fn keys(text: &str) -> Vec<&str> {
 }
 
 /// Opens two sessions with ephemerals and watches of all kinds.
-async fn play(addr: SocketAddr) -> (Raw, Raw) {
-    let (mut a, mut b) = (Raw::connect(addr).await, Raw::connect(addr).await);
+async fn play(addr: SocketAddr) -> (RawClient, RawClient) {
+    let (mut a, mut b) = (RawClient::connect(addr).await, RawClient::connect(addr).await);
     for (path, flags) in [("/e", 1), ("/e2", 1), ("/p", 0)] {
         a.ok(create(path, flags)).await;
     }

@@ -70,7 +70,7 @@ struct Inner {
     random: Random,
     steps: u64,
     fault: Option<(u64, Fault)>,
-    off: bool,
+    is_off: bool,
 }
 
 #[derive(Clone, Default)]
@@ -133,7 +133,7 @@ impl NameChange {
 
 /// The unsynced changes that survive a crash.
 #[derive(Debug, Clone, Copy)]
-enum Keeps {
+enum Survivors {
     Nothing,
     All,
     /// This number of first changes. Sectors of the next change may survive, too.
@@ -145,14 +145,14 @@ enum Keeps {
     Later(usize),
 }
 
-impl Keeps {
+impl Survivors {
     fn choose(random: &mut Random, changes: usize) -> Self {
         match random.below(6) {
-            0 => Keeps::Nothing,
-            1 => Keeps::All,
-            2 => Keeps::First(random.below(changes + 1)),
-            3 => Keeps::Later(random.below(64)),
-            _ => Keeps::Any,
+            0 => Survivors::Nothing,
+            1 => Survivors::All,
+            2 => Survivors::First(random.below(changes + 1)),
+            3 => Survivors::Later(random.below(64)),
+            _ => Survivors::Any,
         }
     }
 }
@@ -192,7 +192,7 @@ impl Inode {
 
     /// Returns contents that the disk may have after a crash.
     fn survivor(&self, random: &mut Random) -> Vec<u8> {
-        let keeps = Keeps::choose(random, self.pending.len());
+        let survivors = Survivors::choose(random, self.pending.len());
         let mut contents = self.synced.clone();
         let mut lengths = vec![contents.len()];
         let mut versions: BTreeMap<usize, Vec<(usize, Vec<u8>)>> = BTreeMap::new();
@@ -205,25 +205,25 @@ impl Inode {
             }
         }
         let longest = lengths.iter().copied().max().unwrap_or_default();
-        let len = match keeps {
-            Keeps::Nothing => self.synced.len(),
-            Keeps::All => contents.len(),
-            Keeps::First(n) => lengths[n],
-            Keeps::Any | Keeps::Later(_) => lengths[random.below(lengths.len())],
+        let len = match survivors {
+            Survivors::Nothing => self.synced.len(),
+            Survivors::All => contents.len(),
+            Survivors::First(n) => lengths[n],
+            Survivors::Any | Survivors::Later(_) => lengths[random.below(lengths.len())],
         };
         let mut kept = self.synced.clone();
         kept.resize(longest.next_multiple_of(SECTOR), 0);
         let first = versions.keys().next().copied().unwrap_or_default();
         for (index, versions) in versions {
-            let version = match keeps {
-                Keeps::Nothing => None,
-                Keeps::All => versions.last(),
-                Keeps::First(n) => {
+            let version = match survivors {
+                Survivors::Nothing => None,
+                Survivors::All => versions.last(),
+                Survivors::First(n) => {
                     versions.iter().rev().find(|(i, _)| *i < n || (*i == n && random.one_in(2)))
                 }
-                Keeps::Later(n) if index < first + n => None,
-                Keeps::Later(_) => versions.last(),
-                Keeps::Any => match random.below(versions.len() + 1) {
+                Survivors::Later(n) if index < first + n => None,
+                Survivors::Later(_) => versions.last(),
+                Survivors::Any => match random.below(versions.len() + 1) {
                     0 => None,
                     n => versions.get(n - 1),
                 },
@@ -240,21 +240,21 @@ impl Inode {
 impl Inner {
     /// Counts a step. Returns its fault, if it has one.
     fn step(&mut self) -> io::Result<Option<Fault>> {
-        self.alive()?;
+        self.check_power()?;
         let now = self.steps;
         self.steps += 1;
         match self.fault {
             Some((at, Fault::PowerCut)) if at == now => {
-                self.off = true;
-                self.alive().map(|()| None)
+                self.is_off = true;
+                self.check_power().map(|()| None)
             }
             Some((at, fault)) if at == now => Ok(Some(fault)),
             _ => Ok(None),
         }
     }
 
-    fn alive(&self) -> io::Result<()> {
-        if self.off { Err(io::Error::other("the power is off")) } else { Ok(()) }
+    fn check_power(&self) -> io::Result<()> {
+        if self.is_off { Err(io::Error::other("the power is off")) } else { Ok(()) }
     }
 
     fn rename_step(&mut self, change: NameChange) -> io::Result<()> {
@@ -272,15 +272,15 @@ impl Inner {
 
     fn surviving_names(&mut self) -> BTreeMap<String, usize> {
         let changes = std::mem::take(&mut self.pending_names);
-        let keeps = Keeps::choose(&mut self.random, changes.len());
+        let survivors = Survivors::choose(&mut self.random, changes.len());
         let mut names = self.synced_names.clone();
         for (i, change) in changes.iter().enumerate() {
-            let kept = match keeps {
-                Keeps::Nothing => false,
-                Keeps::All => true,
-                Keeps::First(n) => i < n,
-                Keeps::Later(n) => i >= n,
-                Keeps::Any => self.random.one_in(2),
+            let kept = match survivors {
+                Survivors::Nothing => false,
+                Survivors::All => true,
+                Survivors::First(n) => i < n,
+                Survivors::Later(n) => i >= n,
+                Survivors::Any => self.random.one_in(2),
             };
             if kept {
                 change.apply(&mut names);
@@ -311,13 +311,13 @@ impl SimDisk {
             random: Random(seed),
             steps: 0,
             fault: None,
-            off: false,
+            is_off: false,
         };
         SimDisk { inner: Arc::new(Mutex::new(inner)) }
     }
 
     /// Returns the disk as the interface that the log uses.
-    pub fn port(&self) -> Arc<dyn Disk> {
+    pub fn dyn_disk(&self) -> Arc<dyn Disk> {
         Arc::new(self.clone())
     }
 
@@ -341,7 +341,7 @@ impl SimDisk {
             let kept = file.survivor(&mut inner.random);
             *file = Inode { cache: kept.clone(), synced: kept, pending: Vec::new() };
         }
-        (inner.steps, inner.fault, inner.off) = (0, None, false);
+        (inner.steps, inner.fault, inner.is_off) = (0, None, false);
         SimDisk { inner: Arc::new(Mutex::new(inner)) }
     }
 
@@ -353,7 +353,7 @@ impl SimDisk {
         for file in &mut inner.files {
             *file = Inode { cache: file.cache.clone(), synced: file.cache.clone(), pending: Vec::new() };
         }
-        (inner.steps, inner.fault, inner.off) = (0, None, false);
+        (inner.steps, inner.fault, inner.is_off) = (0, None, false);
         SimDisk { inner: Arc::new(Mutex::new(inner)) }
     }
 
@@ -384,13 +384,13 @@ impl SimDisk {
 
 impl Disk for SimDisk {
     fn list(&self) -> io::Result<Vec<String>> {
-        self.lock().alive()?;
+        self.lock().check_power()?;
         Ok(self.names())
     }
 
     fn open(&self, name: &str) -> io::Result<Box<dyn DiskFile>> {
         let inner = self.lock();
-        inner.alive()?;
+        inner.check_power()?;
         Ok(Box::new(SimFile { disk: self.clone(), file: inner.lookup(name)? }))
     }
 
@@ -451,13 +451,13 @@ struct SimFile {
 impl DiskFile for SimFile {
     fn size(&self) -> io::Result<u64> {
         let inner = self.disk.lock();
-        inner.alive()?;
+        inner.check_power()?;
         Ok(inner.files[self.file].cache.len() as u64)
     }
 
     fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<()> {
         let inner = self.disk.lock();
-        inner.alive()?;
+        inner.check_power()?;
         let from = offset as usize;
         let bytes = inner.files[self.file].cache.get(from..from + buffer.len());
         buffer.copy_from_slice(bytes.ok_or(io::ErrorKind::UnexpectedEof)?);

@@ -3,7 +3,7 @@
 use std::net::{IpAddr, Ipv4Addr};
 
 use bytes::BytesMut;
-use zoolock_server::core::{ConnId, Core, CoreConfig, Fresh, Now};
+use zoolock_server::core::{ConnId, Core, CoreConfig, Now, SessionSeed};
 use zoolock_server::txn;
 use zoolock_wire::{ConnectRequest, Hidden, Request, RequestHeader, Writer};
 
@@ -38,12 +38,12 @@ pub(crate) fn connect_from(core: &mut Core, address: IpAddr, id: u64, now: Now) 
     };
     let mut bytes = BytesMut::new();
     request.encode(&mut Writer::new(&mut bytes));
-    core.receive(conn, &bytes, now, || Fresh { id, password: txn::Password([9; 16]) });
+    core.receive(conn, &bytes, now, || SessionSeed { id, password: txn::Password([9; 16]) });
     conn
 }
 
 /// Sends a request on a connection that has a session.
-pub(crate) fn ask(core: &mut Core, conn: ConnId, request: &Request, now: Now) {
+pub(crate) fn send_request(core: &mut Core, conn: ConnId, request: &Request, now: Now) {
     core.receive(conn, &frame(request), now, || unreachable!("the session exists"));
 }
 

@@ -6,35 +6,35 @@ use bytes::BytesMut;
 use zoolock_server::core::{ConnId, Core, CoreConfig, Now};
 use zoolock_wire::{Acl, CreateRequest, Request, op, perms};
 
-use crate::core_client::{LOCALHOST, ask, config, connect, connect_from};
+use crate::core_client::{LOCALHOST, config, connect, connect_from, send_request};
 
 const NOW: Now = Now { mono_ms: 0, wall_ms: 1 };
 
 #[test]
-fn who_is_cut_off_is_woken_though_he_was_woken_before() {
+fn cut_off_connection_is_woken_again() {
     let mut core = Core::new(CoreConfig { max_output: 1000, ..config() }, 1);
     let (watcher, writer) = (connect(&mut core, 1, NOW), connect(&mut core, 2, NOW));
-    ask(&mut core, watcher, &Request::AddWatch { path: "/".to_owned(), mode: 1 }, NOW);
+    send_request(&mut core, watcher, &Request::AddWatch { path: "/".to_owned(), mode: 1 }, NOW);
     core.take_output(watcher, &mut BytesMut::new());
     let set = Request::SetData { path: "/zookeeper".to_owned(), data: None, version: -1 };
-    ask(&mut core, writer, &set, NOW);
+    send_request(&mut core, writer, &set, NOW);
     assert_eq!(core.take_woken(), [watcher]);
     // The watcher's task takes no output meanwhile: it has enough to write, and its peer does not read.
     while !core.is_cut_off(watcher) {
         assert_eq!(core.take_woken(), []);
-        ask(&mut core, writer, &set, NOW);
+        send_request(&mut core, writer, &set, NOW);
     }
     assert_eq!(core.take_woken(), [watcher]);
 }
 
 #[test]
-fn what_is_thrown_away_with_its_connection_waits_no_more() {
+fn disconnect_clears_queued_bytes() {
     let mut core = Core::new(config(), 1);
     let conn = connect(&mut core, 1, NOW);
     assert!(core.stats().queued > 0);
     core.disconnect_all();
     assert_eq!(core.stats().queued, 0);
-    core.closed(conn, NOW);
+    core.remove_connection(conn, NOW);
     assert_eq!(core.stats().queued, 0);
 }
 
@@ -48,7 +48,7 @@ fn hold_from(core: &mut Core, address: IpAddr, id: u64) -> ConnId {
     let conn = connect_from(core, address, id, NOW);
     let (path, acl) = (format!("/held{id}"), vec![Acl::anyone(perms::ALL)]);
     let create = CreateRequest { op: op::CREATE, path, data: None, acl, flags: 1, ttl: 0 };
-    ask(core, conn, &Request::Create(create), NOW);
+    send_request(core, conn, &Request::Create(create), NOW);
     conn
 }
 
@@ -62,7 +62,7 @@ fn new_session_gets_no_place_of_a_holder() {
         let mut core = Core::new(config, 1);
         let holders = [hold(&mut core, 1), hold(&mut core, 2)];
         for holder in holders {
-            core.closed(holder, NOW);
+            core.remove_connection(holder, NOW);
         }
         // The third connection is free.
         let first = connect(&mut core, 3, NOW);
@@ -70,7 +70,7 @@ fn new_session_gets_no_place_of_a_holder() {
         let second = connect(&mut core, 4, NOW);
         assert!(!core.admitted(second));
         assert!(core.take_output(second, &mut BytesMut::new()), "the connection is closed");
-        core.closed(second, NOW);
+        core.remove_connection(second, NOW);
         // The sessions of the holders have expired.
         core.tick(Now { mono_ms: 60_000, ..NOW });
         let third = connect(&mut core, 5, Now { mono_ms: 60_000, ..NOW });
@@ -84,7 +84,7 @@ fn detached_holder_of_another_address_takes_no_place() {
     let mut core = Core::new(CoreConfig { max_connections_per_address: 2, ..config() }, 1);
     for id in 1..=2 {
         let holder = hold_from(&mut core, other, id);
-        core.closed(holder, NOW);
+        core.remove_connection(holder, NOW);
     }
     for id in 3..=4 {
         let ours = connect(&mut core, id, NOW);

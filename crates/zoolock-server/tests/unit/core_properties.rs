@@ -3,7 +3,7 @@
 use bytes::{Bytes, BytesMut};
 use proptest::collection::vec;
 use proptest::prelude::*;
-use zoolock_server::core::{ConnId, Core, CoreConfig, Fresh, Now};
+use zoolock_server::core::{ConnId, Core, CoreConfig, Now, SessionSeed};
 use zoolock_server::log::{codec, replay};
 use zoolock_server::tree::Owner;
 use zoolock_server::{State, txn};
@@ -11,8 +11,8 @@ use zoolock_wire::{
     Acl, CreateRequest, Hidden, Identity, Reader, ReplyHeader, Request, SetWatches, op, perms,
 };
 
-use crate::core_client::{LOCALHOST, ask, config, connect, frame};
-use crate::log::server::image;
+use crate::core_client::{LOCALHOST, config, connect, frame, send_request};
+use crate::log::server::visible_state;
 
 const START: Now = Now { mono_ms: 0, wall_ms: 1_000_000 };
 
@@ -113,14 +113,14 @@ fn next_connection(core: &mut Core, now: Now, seed: &mut u64) -> ConnId {
     *seed += 1;
     let conn = connect(core, *seed, now);
     let credentials = Hidden(b"me:pw".to_vec());
-    ask(core, conn, &Request::Auth { kind: 0, scheme: "digest".into(), credentials }, now);
+    send_request(core, conn, &Request::Auth { kind: 0, scheme: "digest".into(), credentials }, now);
     core.take_output(conn, &mut BytesMut::new());
     conn
 }
 
 /// Replays the decided transactions as a log does and compares the result with the state of the core.
 fn check_replay(core: &mut Core, replayed: &mut State) -> Result<(), TestCaseError> {
-    for txn in std::mem::take(core.decided()) {
+    for txn in std::mem::take(core.decided_mut()) {
         let mut bytes = BytesMut::new();
         codec::encode_txn(&txn, &mut bytes).expect("a decided transaction can be logged");
         let decoded = codec::decode_txn(&bytes).expect("a logged transaction can be read");
@@ -129,7 +129,7 @@ fn check_replay(core: &mut Core, replayed: &mut State) -> Result<(), TestCaseErr
     let mut expected = core.state().clone();
     // A refused request takes a zxid and changes nothing else.
     expected.zxid = core.last_change();
-    prop_assert_eq!(image(replayed), image(&expected));
+    prop_assert_eq!(visible_state(replayed), visible_state(&expected));
     Ok(())
 }
 
@@ -168,10 +168,10 @@ proptest! {
         for step in steps {
             match step {
                 Step::Ask(client, request) => {
-                    ask(&mut core, conns[client], &request, now);
+                    send_request(&mut core, conns[client], &request, now);
                 }
                 Step::Reconnect(client) => {
-                    core.closed(conns[client], now);
+                    core.remove_connection(conns[client], now);
                     conns[client] = next_connection(&mut core, now, &mut seed);
                 }
                 Step::Pass { mono_ms, wall_ms } => {
@@ -204,7 +204,7 @@ proptest! {
         }
         // After every session has expired, the server holds no session, watch or connection.
         for conn in conns {
-            core.closed(conn, now);
+            core.remove_connection(conn, now);
         }
         now.mono_ms += 60_000;
         core.tick(now);
@@ -222,7 +222,7 @@ proptest! {
         let mut core = Core::new(config(), 1);
         let (now, mut seed) = (START, 0);
         let unconnected = core.open(LOCALHOST);
-        core.receive(unconnected, &hello, now, || Fresh { id: 99, password: txn::Password([0; 16]) });
+        core.receive(unconnected, &hello, now, || SessionSeed { id: 99, password: txn::Password([0; 16]) });
         let mut conn = next_connection(&mut core, now, &mut seed);
         for (request, damage, cut) in requests {
             let mut bytes = frame(&request);
@@ -236,7 +236,7 @@ proptest! {
             }
             core.receive(conn, &bytes, now, || unreachable!("the session exists"));
             if core.take_output(conn, &mut BytesMut::new()) {
-                core.closed(conn, now);
+                core.remove_connection(conn, now);
                 conn = next_connection(&mut core, now, &mut seed);
             }
             check_tree(core.state())?;

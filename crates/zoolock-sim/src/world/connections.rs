@@ -115,7 +115,7 @@ impl World {
         if is_attached {
             self.trace.note(self.now, "loses", &[id], "");
         }
-        self.send_up(id, Up::Bye);
+        self.send_up(id, Up::Close);
     }
 
     fn send_up(&mut self, id: u64, message: Up) {
@@ -163,7 +163,7 @@ impl World {
                     }
                 }
             }
-            Down::Bye => {
+            Down::Close => {
                 conn.has_ended = true;
                 if conn.dial == Dial::Waiting {
                     conn.dial = Dial::Refused;
@@ -204,8 +204,8 @@ impl World {
     }
 
     /// Ends a connection from the side of the server.
-    pub(super) fn hang_up(&mut self, id: u64) {
-        self.send_down(id, Down::Bye);
+    pub(super) fn close_from_server(&mut self, id: u64) {
+        self.send_down(id, Down::Close);
         let Some(conn) = self.conns.get_mut(&id) else { return };
         conn.server_open = false;
         let server = conn.server;
@@ -229,7 +229,7 @@ impl World {
             return;
         }
         if now < server.down_until || (now < server.refuses_until && !is_dial) {
-            return self.hang_up(id);
+            return self.close_from_server(id);
         }
         match message {
             Up::Dial => self.send_down(id, Down::Accepted),
@@ -237,7 +237,7 @@ impl World {
                 conn.input.extend_from_slice(&bytes);
                 self.handle_frames(id, sent);
             }
-            Up::Bye => {
+            Up::Close => {
                 conn.server_open = false;
                 server.forget(id);
             }
@@ -274,20 +274,20 @@ impl World {
         conn.timeout = timeout;
         // The client would see time go back.
         if request.last_zxid_seen > server.state.zxid.get() {
-            return self.hang_up(id);
+            return self.close_from_server(id);
         }
         let session = request.session;
         if server.deposed && server.is_cut(self.now) {
             let is_known = server.state.sessions.keys().any(|id| id.get() == session);
             return match (is_known, session) {
-                (true, _) => self.welcome(id, session),
+                (true, _) => self.accept_session(id, session),
                 // A new session needs the leader.
                 (false, 0) => {}
                 (false, _) => self.refuse_session(id, session),
             };
         }
         let (at, life, latency) = (conn.server, server.life, self.latency());
-        self.after(latency, Event::ToLeader(at, life, Ask::Session { conn: id, session, timeout }));
+        self.after(latency, Event::ToLeader(at, life, LeaderRequest::Session { conn: id, session, timeout }));
     }
 
     /// Carries out the requests of a connection, until one needs the leader.
@@ -301,10 +301,10 @@ impl World {
             let xid = *xid;
             let known = &mut self.servers[server];
             let ask = match request {
-                request if is_write(request) => Some(Ask::Write { conn: id }),
+                request if is_write(request) => Some(LeaderRequest::Write { conn: id }),
                 // A deposed leader answers a sync by itself.
                 Request::Sync { .. } if !(known.deposed && known.is_cut(self.now)) => {
-                    Some(Ask::Sync { conn: id, xid })
+                    Some(LeaderRequest::Sync { conn: id, xid })
                 }
                 _ => None,
             };
@@ -341,11 +341,11 @@ impl World {
     }
 
     /// Sends a watch event.
-    pub(super) fn tell(&mut self, id: u64, told: &Told) {
-        self.trace.note(self.now, "told", &[id, told.kind.code() as u64], &told.path);
+    pub(super) fn send_event(&mut self, id: u64, event: &FiredWatch) {
+        self.trace.note(self.now, "told", &[id, event.kind.code() as u64], &event.path);
         self.send_frame(id, Content::Event, |writer| {
             ReplyHeader { xid: op::XID_EVENT, zxid: -1, err: 0 }.encode(writer);
-            WatchEvent { kind: told.kind, path: told.path.clone() }.encode(writer);
+            WatchEvent { kind: event.kind, path: event.path.clone() }.encode(writer);
         });
     }
 
@@ -370,7 +370,7 @@ impl World {
     }
 
     /// Tells a client that its session is attached.
-    pub(super) fn welcome(&mut self, id: u64, session: i64) {
+    pub(super) fn accept_session(&mut self, id: u64, session: i64) {
         let Some(conn) = self.conns.get_mut(&id) else { return };
         conn.session = session;
         let timeout = conn.timeout;
@@ -397,14 +397,14 @@ impl World {
         }
         let session = conn.requested.unwrap_or(0);
         if is_alive {
-            return self.welcome(id, session);
+            return self.accept_session(id, session);
         }
         self.trace.note(self.now, "unknown", &[id, session as u64 & 0xffff], "");
-        if self.plan.replaces {
+        if self.plan.replaces_unknown_session {
             // As ClickHouse Keeper does: the answer is a new session.
             let (life, timeout) = (self.servers[server].life, conn.timeout);
             self.session_ended(session);
-            let ask = Ask::Session { conn: id, session: 0, timeout };
+            let ask = LeaderRequest::Session { conn: id, session: 0, timeout };
             return self.after(1, Event::ToLeader(server, life, ask));
         }
         self.refuse_session(id, session);
@@ -412,7 +412,7 @@ impl World {
 
     fn refuse_session(&mut self, id: u64, session: i64) {
         self.send_connect_response(id, 0, 0, Content::Unknown(session));
-        self.hang_up(id);
+        self.close_from_server(id);
     }
 
     /// Returns the open connections of a session at a server.

@@ -3,7 +3,7 @@
 use super::*;
 
 impl World {
-    pub(super) fn strike(&mut self, nth: usize) {
+    pub(super) fn inject(&mut self, nth: usize) {
         let now = self.now;
         let fault = self.plan.faults[nth].1.clone();
         self.trace.note(now, "fault", &[nth as u64], &format!("{fault:?}"));
@@ -40,18 +40,18 @@ impl World {
                     self.cut_off(server, until, true);
                     for other in 0..self.servers.len() {
                         if other != server {
-                            self.begin_anew(other, now + election);
+                            self.restart_server(other, now + election);
                         }
                     }
                     self.leader.elected_at = now + election;
                     self.leader.elect(now + election);
                 } else {
-                    self.begin_anew(server, now + election);
+                    self.restart_server(server, now + election);
                     self.leader.elect(now + election);
                 }
             }
             Fault::Restart { server, until } => {
-                self.begin_anew(server, until);
+                self.restart_server(server, until);
                 if self.servers.len() == 1 {
                     self.leader.elected_at = until;
                     self.leader.elect(until);
@@ -59,7 +59,7 @@ impl World {
             }
             Fault::Reconfigure { longest_timeout, until } => {
                 for server in 0..self.servers.len() {
-                    self.begin_anew(server, until);
+                    self.restart_server(server, until);
                     self.servers[server].longest_timeout = longest_timeout;
                 }
                 self.leader.elected_at = until;
@@ -84,7 +84,7 @@ impl World {
                 (server.slow_until, server.slow_by) = (until, by);
             }
             Fault::Expire(host) => {
-                self.acts.iter_mut().for_each(|acts| *acts += 1);
+                self.operator_actions.iter_mut().for_each(|count| *count += 1);
                 let before = self.leader.log.len();
                 let sessions: Vec<i64> = self
                     .sessions
@@ -96,13 +96,13 @@ impl World {
                     self.leader.end(session, now);
                     self.session_ended(session);
                 }
-                (before..self.leader.log.len()).for_each(|_| self.spread());
+                (before..self.leader.log.len()).for_each(|_| self.send_to_servers());
             }
             Fault::Remove(lock) => {
-                self.acts[lock] += 1;
+                self.operator_actions[lock] += 1;
                 let before = self.leader.log.len();
                 self.leader.remove_all(&directory(lock), now);
-                (before..self.leader.log.len()).for_each(|_| self.spread());
+                (before..self.leader.log.len()).for_each(|_| self.send_to_servers());
             }
         }
     }
@@ -122,7 +122,7 @@ impl World {
     }
 
     /// Restarts a server: it ends all connections, and loses the messages under way.
-    pub(super) fn begin_anew(&mut self, server: usize, until: u64) {
+    pub(super) fn restart_server(&mut self, server: usize, until: u64) {
         let known = &mut self.servers[server];
         known.life += 1;
         known.deposed = false;
@@ -135,7 +135,7 @@ impl World {
             .map(|(id, _)| *id)
             .collect();
         for id in conns {
-            self.hang_up(id);
+            self.close_from_server(id);
             // The request on its way to the leader may have arrived. The others are lost.
             if let Some(conn) = self.conns.get_mut(&id) {
                 conn.work.truncate(usize::from(conn.busy));
@@ -147,7 +147,7 @@ impl World {
     /// that an operator breaks.
     fn restore(&mut self, then: u64, until: u64) {
         for server in 0..self.servers.len() {
-            self.begin_anew(server, until);
+            self.restart_server(server, until);
         }
         // Requests that are under way to the former servers are lost.
         self.conns.values_mut().for_each(|conn| conn.work.clear());
@@ -156,7 +156,7 @@ impl World {
             server.restore(&self.leader);
         }
         self.restored_at = Some(self.now);
-        self.acts.iter_mut().for_each(|acts| *acts += 1);
+        self.operator_actions.iter_mut().for_each(|count| *count += 1);
         let alive: BTreeSet<i64> = self.leader.sessions.keys().copied().collect();
         let now = self.now;
         for (_, session) in self.sessions.iter_mut().filter(|(id, _)| !alive.contains(id)) {

@@ -3,11 +3,11 @@
 use super::*;
 
 impl World {
-    pub(super) fn ask_leader(&mut self, server: usize, life: u64, ask: Ask) {
+    pub(super) fn handle_leader_request(&mut self, server: usize, life: u64, ask: LeaderRequest) {
         let known = &self.servers[server];
         if known.life != life {
             // The message was under way when the server restarted. A write may have arrived before.
-            if !matches!(ask, Ask::Write { .. }) || self.rng.bool() {
+            if !matches!(ask, LeaderRequest::Write { .. }) || self.rng.bool() {
                 return;
             }
         } else if known.is_cut(self.now) {
@@ -23,12 +23,12 @@ impl World {
         }
         let latency = self.latency();
         match ask {
-            Ask::Session { conn, session: 0, timeout } => {
+            LeaderRequest::Session { conn, session: 0, timeout } => {
                 let id = self.rng.u64(..);
                 let session = self.leader.begin_session(id, timeout, (server, conn, 0), self.now);
                 self.trace.note(self.now, "session", &[session as u64 & 0xffff, conn], "");
                 if let Some(conn) = self.conns.get(&conn) {
-                    let owned = Owned {
+                    let record = SessionRecord {
                         host: conn.host,
                         over_at: None,
                         is_closed: false,
@@ -37,25 +37,25 @@ impl World {
                         shortest: timeout,
                         is_shortened: false,
                     };
-                    self.sessions.insert(session, owned);
+                    self.sessions.insert(session, record);
                 }
-                self.spread();
+                self.send_to_servers();
             }
-            Ask::Session { conn, session, timeout } => {
+            LeaderRequest::Session { conn, session, timeout } => {
                 let is_alive = self.leader.sessions.contains_key(&session);
                 self.leader.touch(session, timeout, self.now);
-                if let Some(owned) =
-                    self.sessions.get_mut(&session).filter(|owned| is_alive && timeout < owned.shortest)
+                if let Some(record) =
+                    self.sessions.get_mut(&session).filter(|record| is_alive && timeout < record.shortest)
                 {
-                    (owned.shortest, owned.is_shortened) = (timeout, true);
+                    (record.shortest, record.is_shortened) = (timeout, true);
                 }
                 self.after(latency, Event::Validated(server, conn, is_alive));
             }
-            Ask::Sync { conn, xid } => {
+            LeaderRequest::Sync { conn, xid } => {
                 let upto = self.leader.log.len();
                 self.after(latency, Event::Synced(server, conn, xid, upto));
             }
-            Ask::Write { conn: id } => {
+            LeaderRequest::Write { conn: id } => {
                 let Some(conn) = self.conns.get(&id) else { return };
                 let Some((xid, request)) = conn.work.front() else { return };
                 let (xid, request, session) = (*xid, request.clone(), conn.session);
@@ -64,9 +64,9 @@ impl World {
                 let what = describe(&request);
                 let closes = request == Request::CloseSession;
                 match self.leader.write(request, session, from, self.now) {
-                    Decided::Logged => {
-                        if let Some(owned) = self.sessions.get_mut(&session).filter(|_| closes) {
-                            owned.is_closed = true;
+                    WriteOutcome::Logged => {
+                        if let Some(record) = self.sessions.get_mut(&session).filter(|_| closes) {
+                            record.is_closed = true;
                         }
                         let refused = matches!(
                             self.leader.log.last().map(|entry| &entry.txn.change),
@@ -76,17 +76,17 @@ impl World {
                         let numbers =
                             [session as u64 & 0xffff, zxid as u64 & 0xffff_ffff, u64::from(refused)];
                         self.trace.note(self.now, "write", &numbers, &what);
-                        self.spread();
+                        self.send_to_servers();
                     }
-                    Decided::Expired => self.after(latency, Event::Refused(server, id, xid, true)),
-                    Decided::Moved => self.after(latency, Event::Refused(server, id, xid, false)),
+                    WriteOutcome::Expired => self.after(latency, Event::Refused(server, id, xid, true)),
+                    WriteOutcome::Moved => self.after(latency, Event::Refused(server, id, xid, false)),
                 }
             }
         }
     }
 
     /// Sends the newest decision to all servers.
-    pub(super) fn spread(&mut self) {
+    pub(super) fn send_to_servers(&mut self) {
         for server in 0..self.servers.len() {
             let mut lag = self.latency();
             if self.now < self.servers[server].slow_until {
@@ -103,7 +103,7 @@ impl World {
             return self.at(until, Event::Apply(server));
         }
         let Some(entry) = self.leader.log.get(known.applied) else { return };
-        let applied = known.apply(entry, self.plan.tells);
+        let applied = known.apply(entry, self.plan.returns_created_stat);
         let (from, greeting, session) = (entry.from, entry.greeting, entry.txn.session);
         let ends = matches!(entry.txn.change, zoolock_server::txn::Change::CloseSession { .. });
         let conns: Vec<u64> = match ends {
@@ -111,17 +111,17 @@ impl World {
             false => Vec::new(),
         };
         // A client whose session has ended gets no events of its own znodes: it would think that another client deleted them.
-        for (conn, told) in applied.told.into_iter().filter(|(conn, _)| !conns.contains(conn)) {
-            self.tell(conn, &told);
+        for (conn, event) in applied.events.into_iter().filter(|(conn, _)| !conns.contains(conn)) {
+            self.send_event(conn, &event);
         }
         if let Some((_, conn, xid)) = from.filter(|(by, ..)| *by == server) {
             if greeting {
-                self.welcome(conn, session.get());
+                self.accept_session(conn, session.get());
             } else {
                 self.answer(conn, xid, &applied.reply);
             }
         }
-        conns.into_iter().for_each(|conn| self.hang_up(conn));
+        conns.into_iter().for_each(|conn| self.close_from_server(conn));
         let known = &mut self.servers[server];
         let done = known.applied;
         let (ready, waiting) =

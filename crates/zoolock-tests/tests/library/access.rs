@@ -137,7 +137,7 @@ on_both_arms!(
 async fn invalid_reader_identities_are_refused_locally() {
     let builders = [
         (settings().reader("world", "anyone"), "credentials"),
-        (ours().reader("", "x"), "nobody"),
+        (ours().reader("", "x"), "not a valid identity"),
         (ours().reader("digest", "ops:x").world_writable(), "world-writable"),
     ];
     for (builder, word) in builders {

@@ -79,7 +79,7 @@ fn modules_form_no_circle() {
 #[test]
 fn imports_are_found() {
     let found = imports_in(
-        "use crate::zk::keeper::{Keeper, Op};\n// crate::api::Zoolock\nlet x = crate::base::clock::now();\n",
+        "use crate::zk::session::{Op, ZkSession};\n// crate::api::Zoolock\nlet x = crate::base::clock::now();\n",
     );
     assert_eq!(found, ["base", "zk"].map(str::to_owned).into());
     let zoolock = imports(&sources("zoolock"));

@@ -2,7 +2,7 @@
 //!
 //! The files under test are included in this crate. So their mutexes let the test choose which thread runs next.
 
-mod tenure;
+mod shared_hold;
 mod toy;
 mod wakes;
 
@@ -49,7 +49,7 @@ mod engine {
 
 mod lock {
     pub(crate) mod acquire {
-        pub(crate) use crate::toy::{Lock, Patience};
+        pub(crate) use crate::toy::{Lock, WaitLimit};
     }
 
     pub(crate) mod held {

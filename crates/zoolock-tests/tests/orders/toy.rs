@@ -1,4 +1,4 @@
-//! A queue in memory in place of the server, and toys in place of the types around a tenure.
+//! A queue in memory in place of the server, and toys in place of the types around a shared hold.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, PoisonError};
@@ -11,7 +11,7 @@ use zoolock_core::record::Left;
 use zoolock_core::tenure::Limits;
 use zoolock_core::{Instant, Kind};
 
-use crate::tenure::{Share, TurnLeft};
+use crate::shared_hold::{Share, TurnLeft};
 
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
@@ -121,8 +121,8 @@ impl Context {
         Process
     }
 
-    pub(crate) fn askers(&self) -> Askers {
-        Askers
+    pub(crate) fn owner_ids(&self) -> OwnerIds {
+        OwnerIds
     }
 
     pub(crate) fn tasks(&self) -> Tasks {
@@ -139,13 +139,13 @@ impl Process {
 }
 
 #[derive(Clone, Default)]
-pub(crate) struct Asker {}
+pub(crate) struct OwnerMode {}
 
-pub(crate) struct Askers;
+pub(crate) struct OwnerIds;
 
-impl Askers {
-    pub(crate) fn new_place(&self) -> Asker {
-        Asker {}
+impl OwnerIds {
+    pub(crate) fn new_shared_position(&self) -> OwnerMode {
+        OwnerMode {}
     }
 }
 
@@ -189,8 +189,8 @@ impl Session {
         watch::Sender::new(Connection::Over).subscribe()
     }
 
-    pub(crate) fn keeper(&self) -> Option<Keeper> {
-        Some(Keeper(self.server.clone()))
+    pub(crate) fn zk(&self) -> Option<ZkSession> {
+        Some(ZkSession(self.server.clone()))
     }
 
     pub(crate) fn reserve_anyway(&self, _: usize) {}
@@ -208,9 +208,9 @@ pub(crate) struct Stat {
     pub(crate) children: usize,
 }
 
-pub(crate) struct Keeper(Arc<Server>);
+pub(crate) struct ZkSession(Arc<Server>);
 
-impl Keeper {
+impl ZkSession {
     pub(crate) async fn exists(&self, _: &str) -> Result<Option<Stat>, Error> {
         Ok(Some(Stat { children: self.0.count() }))
     }
@@ -284,7 +284,7 @@ impl Drop for Place {
 }
 
 #[derive(Clone, Copy)]
-pub(crate) enum Patience {
+pub(crate) enum WaitLimit {
     Try,
     ForEver,
 }
@@ -309,9 +309,9 @@ impl Error {
 #[expect(dead_code, reason = "the files under test set it, and only the library reads it")]
 #[derive(Clone, Default)]
 pub(crate) struct Options {
-    pub(crate) tenure: Option<Limits>,
+    pub(crate) sharing: Option<Limits>,
     pub(crate) listeners: Listeners,
-    pub(crate) ask_as: Asker,
+    pub(crate) owner_mode: OwnerMode,
 }
 
 #[derive(Clone)]
@@ -334,7 +334,7 @@ impl Lock {
     }
 
     /// Queues, and waits until no contender is ahead.
-    pub(crate) async fn acquire_alone(&self, _: Kind, patience: Patience) -> Result<Option<Held>, Error> {
+    pub(crate) async fn acquire_alone(&self, _: Kind, wait_limit: WaitLimit) -> Result<Option<Held>, Error> {
         let Context { server, session } = &self.context;
         if session.end().is_some() {
             return Err(Error::Closed);
@@ -354,7 +354,7 @@ impl Lock {
                     return Ok(Some(Held { acquisition, share: None, options }));
                 }
             }
-            if matches!(patience, Patience::Try) {
+            if matches!(wait_limit, WaitLimit::Try) {
                 return Ok(None);
             }
             let _ = changed.changed().await;
@@ -391,14 +391,14 @@ impl Held {
     }
 
     /// Records that the task knows that it has the lock.
-    pub(crate) fn seen(mut self) -> Held {
+    pub(crate) fn mark_seen(mut self) -> Held {
         if let Some(share) = &mut self.share {
             share.record_seen();
         }
         self
     }
 
-    pub(crate) fn give_back(&self) {
+    pub(crate) fn release_untouched(&self) {
         self.leave(TurnLeft::Untouched);
     }
 

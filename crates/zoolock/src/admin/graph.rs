@@ -156,8 +156,10 @@ impl WaitGraph {
             let holders: Vec<&Entry> = lock.holder.iter().chain(&lock.beside).collect();
             let entries = holders.iter().copied().chain(&lock.waiters);
             let reader_of = |entry: &Entry| {
-                let reader = entry.of.as_ref()?;
-                entries.clone().position(|other| other.id.as_ref() == Some(reader) && other.of.is_none())
+                let reader = entry.reader_id.as_ref()?;
+                entries
+                    .clone()
+                    .position(|other| other.id.as_ref() == Some(reader) && other.reader_id.is_none())
             };
             // Another client library shows only its session: two contenders of one session at one lock are two
             // threads, and no cycle.
@@ -199,10 +201,9 @@ impl WaitGraph {
         let places = |queue: usize| &self.graph.queues()[queue].places;
         // The owners of the chain, and whether each waits for a semaphore of unknown size.
         let (mut queue, mut seen) = (lock, Vec::<(usize, bool)>::new());
-        let mut in_the_way: Vec<usize> =
-            (0..places(lock).len()).filter(|at| places(lock)[*at].holds).collect();
+        let mut blockers: Vec<usize> = (0..places(lock).len()).filter(|at| places(lock)[*at].holds).collect();
         loop {
-            let best = in_the_way.iter().copied().min_by_key(|&at| {
+            let best = blockers.iter().copied().min_by_key(|&at| {
                 let place = &places(queue)[at];
                 let waits = self.waits(place.owner).next().is_some();
                 (!stuck.contains(&place.owner), !place.holds, !waits)
@@ -221,18 +222,18 @@ impl WaitGraph {
             let owner = places(queue)[at].owner;
             let holds = self.place(queue, at);
             // For a stuck owner, prefer a position at which it is stuck.
-            let hopeless = |&(queue, at): &(usize, usize)| {
+            let is_stuck_here = |&(queue, at): &(usize, usize)| {
                 let mut before = self.graph.waits_for(queue, at).peekable();
                 before.peek().is_none() || before.any(|at| stuck.contains(&places(queue)[at].owner))
             };
             let mut waits: Vec<(usize, usize)> = self.waits(owner).collect();
-            waits.sort_by_key(|place| !hopeless(place));
+            waits.sort_by_key(|place| !is_stuck_here(place));
             let waits = waits.first().copied();
             why.chain.push(Link {
                 owner: holds.entry.owner.clone(),
                 owner_kind: holds.entry.owner_kind,
                 holds,
-                beside: in_the_way.len() - 1,
+                beside: blockers.len() - 1,
                 waits_for: waits.map(|(queue, at)| self.place(queue, at)),
             });
             if let Some(first) = seen.iter().position(|(before, _)| *before == owner) {
@@ -250,7 +251,7 @@ impl WaitGraph {
                 why.end = if known { "working" } else { "unknown" };
                 return why;
             };
-            in_the_way = self.graph.waits_for(next, place).collect();
+            blockers = self.graph.waits_for(next, place).collect();
             queue = next;
         }
     }
@@ -296,16 +297,16 @@ impl WaitGraph {
             }
         };
         let edges: Vec<Edge> = circle.iter().enumerate().map(edge).collect();
-        let heeds = |place: &Place| matches!(place.entry.owner_kind, "owner" | "task");
+        let notices_loss = |place: &Place| matches!(place.entry.owner_kind, "owner" | "task");
         let last = edges.iter().map(|edge| &edge.holds).filter(|place| place.entry.token.is_some());
-        let last = last.max_by_key(|place| (heeds(place), place.granted, place.entry.since_ms));
+        let last = last.max_by_key(|place| (notices_loss(place), place.granted, place.entry.since_ms));
         let cut = |place: &Place| Some(Cut { lock: place.lock.clone(), token: place.entry.token.clone()? });
         let to_break = last.and_then(cut);
         Deadlock { edges, owners: knot.owners.len(), behind: knot.behind, to_break }
     }
 
     /// Returns the paths of the locks in whose queues the owners of the deadlocks are.
-    fn suspects(&self) -> HashSet<String> {
+    fn suspect_locks(&self) -> HashSet<String> {
         let knots = self.graph.knots();
         let owners = knots.iter().flat_map(|knot| &knot.owners);
         let queues = owners.flat_map(|&owner| self.graph.places(owner)).map(|&(queue, _)| queue);
@@ -323,28 +324,28 @@ fn role(entry: &Entry) -> Role {
 }
 
 /// Returns the graph of these locks. Reads each lock that seems to be in a cycle once more.
-pub(crate) async fn confirmed(context: &Context, mut locks: Vec<Snapshot>) -> Result<WaitGraph, Error> {
+pub(crate) async fn reread_suspects(context: &Context, mut locks: Vec<Snapshot>) -> Result<WaitGraph, Error> {
     let graph = WaitGraph::of(&locks);
-    let suspects = graph.suspects();
+    let suspects = graph.suspect_locks();
     if suspects.is_empty() {
         return Ok(graph);
     }
-    let keeper = context.keeper().await?;
-    let (reader, view) = (Reader::new(&*keeper), View::of(context));
+    let zk = context.zk().await?;
+    let (reader, view) = (Reader::new(&*zk), View::of(context));
     for lock in locks.iter_mut().filter(|lock| suspects.contains(&lock.path)) {
         let path = LockPath::from_server(format!("{}{}", view.chroot, lock.path));
         let now = snapshot::read(&reader, path, &view).await?;
-        *lock = in_both(lock, now);
+        *lock = present_in_both(lock, now);
     }
     Ok(WaitGraph::of(&locks))
 }
 
 /// Returns the lock as it is now, with only the contenders that were there before. A contender that is in the first read of
 /// its lock and in the second one was there between the two passes. So all these contenders were there at the same time.
-fn in_both(before: &Snapshot, now: Snapshot) -> Snapshot {
-    let everybody = before.holder.iter().chain(&before.beside).chain(&before.waiters);
+fn present_in_both(before: &Snapshot, now: Snapshot) -> Snapshot {
+    let all = before.holder.iter().chain(&before.beside).chain(&before.waiters);
     let there: HashSet<(&str, Option<&str>)> =
-        everybody.map(|entry| (entry.node.as_str(), entry.token.as_deref())).collect();
+        all.map(|entry| (entry.node.as_str(), entry.token.as_deref())).collect();
     let was_there = |entry: &Entry| there.contains(&(entry.node.as_str(), entry.token.as_deref()));
     let mut holders = now.holder.into_iter().chain(now.beside).filter(was_there);
     let holder = holders.next();

@@ -17,7 +17,7 @@ use crate::engine::reader::Reader;
 use crate::lock::acquire::Lock;
 use crate::lock::context::Context;
 use crate::zk::directory;
-use crate::zk::keeper::{Keeper, KeeperError, Op, Stat};
+use crate::zk::session::{Op, Stat, ZkError, ZkSession};
 
 /// Maximum number of attempts if other clients change the same znodes.
 const MAX_ATTEMPTS: usize = 10;
@@ -28,7 +28,7 @@ struct Found {
     data: Vec<u8>,
     stat: Stat,
     /// Set if it is the head of the queue.
-    first: bool,
+    is_head: bool,
     /// The paths of the writers' znodes of an upgraded reader.
     upgrades: Vec<String>,
 }
@@ -47,37 +47,37 @@ enum RevokeRequest {
 
 impl Lock {
     pub(crate) async fn snapshot(&self) -> Result<Snapshot, Error> {
-        let keeper = self.context.keeper().await?;
-        snapshot::read(&Reader::new(&*keeper), self.directory()?, &View::of(&self.context)).await
+        let zk = self.context.zk().await?;
+        snapshot::read(&Reader::new(&*zk), self.directory()?, &View::of(&self.context)).await
     }
 
     pub(crate) async fn revoke(&self, ticket: Ticket) -> Result<(), Error> {
         let directory = self.directory()?;
-        let keeper = self.context.keeper().await?;
+        let zk = self.context.zk().await?;
         for _ in 0..MAX_ATTEMPTS {
-            let found = self.find(&keeper, &directory, ticket).await?;
+            let found = self.find(&zk, &directory, ticket).await?;
             let request = match revoke_request(&found) {
                 RevokeRequest::Write(request) => request,
                 RevokeRequest::AlreadyAsked => return Ok(()),
                 RevokeRequest::Unsupported => {
                     let why = match found.contender.name.family() {
                         Family::Unknown => "zoolock cannot ask to release",
-                        _ => "reads no such request",
+                        _ => "does not read revocation requests",
                     };
                     return Err(self.not_revocable(ticket, &found.contender, why));
                 }
                 RevokeRequest::NotRevocable => {
-                    let why = "reads such a request only where it was made revocable (makeRevocable)";
+                    let why = "reads revocation requests only if it was created as revocable (makeRevocable)";
                     return Err(self.not_revocable(ticket, &found.contender, why));
                 }
             };
             let path = found.contender.path(&directory);
-            match keeper.write(&path, &request, Some(found.stat.version)).await {
+            match zk.write(&path, &request, Some(found.stat.version)).await {
                 Ok(stat) if stat.czxid == found.stat.czxid => return Ok(()),
-                Ok(_) | Err(KeeperError { failure: Failure::NoNode, .. }) => {
+                Ok(_) | Err(ZkError { failure: Failure::NoNode, .. }) => {
                     return Err(self.no_such_holder(ticket));
                 }
-                Err(KeeperError { failure: Failure::BadVersion, .. }) => {}
+                Err(ZkError { failure: Failure::BadVersion, .. }) => {}
                 Err(error) => return Err(self.refusal(error)),
             }
         }
@@ -88,19 +88,19 @@ impl Lock {
     /// transaction then relies on the version that this write made.
     pub(crate) async fn break_lock(&self, ticket: Ticket) -> Result<Entry, Error> {
         let directory = self.directory()?;
-        let keeper = self.context.keeper().await?;
+        let zk = self.context.zk().await?;
         for _ in 0..MAX_ATTEMPTS {
-            let found = self.find(&keeper, &directory, ticket).await?;
+            let found = self.find(&zk, &directory, ticket).await?;
             let path = found.contender.path(&directory);
-            let seen = match keeper.write(&path, &found.data, Some(found.stat.version)).await {
+            let seen = match zk.write(&path, &found.data, Some(found.stat.version)).await {
                 Ok(stat) if stat.czxid == found.stat.czxid => stat,
-                Ok(_) | Err(KeeperError { failure: Failure::NoNode, .. }) => {
+                Ok(_) | Err(ZkError { failure: Failure::NoNode, .. }) => {
                     return Err(self.no_such_holder(ticket));
                 }
-                Err(KeeperError { failure: Failure::BadVersion, .. }) => continue,
+                Err(ZkError { failure: Failure::BadVersion, .. }) => continue,
                 Err(error) => return Err(self.refusal(error)),
             };
-            let (data, stat) = keeper.read(directory.as_str()).await.map_err(|error| self.refusal(error))?;
+            let (data, stat) = zk.read(directory.as_str()).await.map_err(|error| self.refusal(error))?;
             let record = Record::parse(&data);
             let mut ops = vec![Op::DeleteVersion(path, seen.version)];
             ops.extend(found.upgrades.iter().cloned().map(Op::Delete));
@@ -120,25 +120,25 @@ impl Lock {
             }
             let audit = audit_directory(&self.context);
             let line = self.audit_line(ticket, &found);
-            ops.push(Op::Log { prefix: format!("{audit}/broken-"), data: line });
-            match keeper.commit(ops).await {
+            ops.push(Op::CreatePersistentSequential { prefix: format!("{audit}/broken-"), data: line });
+            match zk.commit(ops).await {
                 Ok(_) => {
                     let Found { contender, data, stat, .. } = found;
                     return Ok(entry::of(&contender, Some((data, stat)), self.context.epoch()));
                 }
-                Err(KeeperError { failure: Failure::BadVersion, .. }) => {}
-                Err(KeeperError { failure: Failure::NotEmpty, .. }) => {
+                Err(ZkError { failure: Failure::BadVersion, .. }) => {}
+                Err(ZkError { failure: Failure::NotEmpty, .. }) => {
                     return Err(Error::invalid(
                         format!("lock {}: token {ticket}", self.path()),
-                        "belongs to a directory with children, perhaps another lock; use another name for one of the two",
+                        "belongs to a znode with children, perhaps another lock; rename one of the two",
                     ));
                 }
                 // The znode, or the audit directory, is missing.
-                Err(KeeperError { failure: Failure::NoNode, .. }) => {
-                    let made = directory::make(keeper.clone(), audit, true).await;
+                Err(ZkError { failure: Failure::NoNode, .. }) => {
+                    let made = directory::make(zk.clone(), audit, true).await;
                     made.map_err(|error| self.refusal(error))?;
                 }
-                Err(error @ KeeperError { failure: Failure::Refused(Refusal::Denied), .. }) => {
+                Err(error @ ZkError { failure: Failure::Refused(Refusal::Denied), .. }) => {
                     return Err(self.break_denied(&error, &audit));
                 }
                 Err(error) => return Err(self.refusal(error)),
@@ -147,15 +147,15 @@ impl Lock {
         Err(self.changes_too_fast())
     }
 
-    async fn find(&self, keeper: &Keeper, directory: &LockPath, ticket: Ticket) -> Result<Found, Error> {
+    async fn find(&self, zk: &ZkSession, directory: &LockPath, ticket: Ticket) -> Result<Found, Error> {
         if ticket.epoch() != self.context.epoch() {
             return Err(self.no_such_holder(ticket));
         }
-        let missing = |error: KeeperError| match error.failure {
+        let missing = |error: ZkError| match error.failure {
             Failure::NoNode => self.no_such_holder(ticket),
             _ => self.refusal(error),
         };
-        let reader = Reader::new(keeper);
+        let reader = Reader::new(zk);
         let here = Gathered::at(&reader, directory.clone()).await.map_err(missing)?;
         let here = here.unwrap_or_else(|| Gathered::nothing(directory.clone()));
         let Gathered { contenders, foreign, unread, .. } = here;
@@ -165,34 +165,34 @@ impl Lock {
         for (at, contender) in contenders.into_iter().enumerate() {
             match reader.read(&contender.path(directory)).await {
                 Ok((data, stat)) if Ticket::new(ticket.epoch(), stat.czxid) == ticket => {
-                    found = Some(Found { contender, data, stat, first: at == 0, upgrades: Vec::new() });
+                    found = Some(Found { contender, data, stat, is_head: at == 0, upgrades: Vec::new() });
                 }
                 Ok((data, _)) => {
                     if let Some(found) = &mut found
                         && let (Some(reader), Some(writer)) =
                             (NodeData::parse(&found.data), NodeData::parse(&data))
-                        && writer.of.is_some_and(|of| of == reader.id)
+                        && writer.reader_id.is_some_and(|id| id == reader.id)
                     {
                         found.upgrades.push(contender.path(directory));
                     }
                 }
-                Err(KeeperError { failure: Failure::Refused(Refusal::Denied), .. }) => {
+                Err(ZkError { failure: Failure::Refused(Refusal::Denied), .. }) => {
                     unread.push(directory.child(&entry::without_session(&contender)));
                 }
-                Err(KeeperError { failure: Failure::NoNode | Failure::Refused(_), .. }) => {}
+                Err(ZkError { failure: Failure::NoNode | Failure::Refused(_), .. }) => {}
                 Err(error) => return Err(self.refusal(error)),
             }
         }
         found.ok_or_else(|| match (foreign, unread.first()) {
             (Some(foreign), _) => self.other_layout(foreign.layout),
             (None, None) => self.no_such_holder(ticket),
-            (None, Some(first)) => self.perhaps_unreadable(ticket, directory, first, unread.len() - 1),
+            (None, Some(first)) => self.unreadable_or_missing(ticket, directory, first, unread.len() - 1),
         })
     }
 
     /// Returns the audit line of a broken lock, as JSON.
     fn audit_line(&self, ticket: Ticket, found: &Found) -> Vec<u8> {
-        let owner = self.context.owner();
+        let client = self.context.client_info();
         let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
         let line = serde_json::json!({
             "deed": "broken",
@@ -201,10 +201,10 @@ impl Lock {
             "ticket": ticket.to_string(),
             "at_ms": now.map_or(0, |now| u64::try_from(now.as_millis()).unwrap_or(u64::MAX)),
             "by": {
-                "host": owner.host,
+                "host": client.host,
                 "pid": std::process::id(),
-                "program": owner.program,
-                "note": owner.note,
+                "program": client.program,
+                "note": client.note,
             },
             "was": String::from_utf8_lossy(&found.data),
         });
@@ -216,26 +216,32 @@ impl Lock {
     }
 
     /// Returns the error if the token may belong to a contender that may not be read.
-    fn perhaps_unreadable(&self, ticket: Ticket, directory: &LockPath, first: &str, others: usize) -> Error {
-        let first = snapshot::called(first, directory, self.context.chroot());
+    fn unreadable_or_missing(
+        &self,
+        ticket: Ticket,
+        directory: &LockPath,
+        first: &str,
+        others: usize,
+    ) -> Error {
+        let first = snapshot::display_name(first, directory, self.context.chroot());
         let others = if others == 0 { String::new() } else { format!(" and {others} more") };
         Error::Denied {
             subject: format!("lock {}", self.path()),
             message: format!(
-                "nobody who can be read has the token {ticket}, but {first}{others} cannot be read; give credentials \
-                 that may do that there"
+                "no readable contender has the token {ticket}, but {first}{others} cannot be read; use credentials that \
+                 may read all contenders"
             ),
         }
     }
 
     /// Returns the error if the znode may be written, but another part of the transaction is refused.
-    fn break_denied(&self, error: &KeeperError, audit: &str) -> Error {
-        let audit = self.context.shown(audit);
+    fn break_denied(&self, error: &ZkError, audit: &str) -> Error {
+        let audit = self.context.without_chroot(audit);
         Error::Denied {
             subject: format!("lock {}", self.path()),
             message: format!(
-                "{}; give credentials that may delete in its directory and create in {audit}, which belongs to those who \
-                 first broke a lock of this root (a root for each of several owners keeps them apart)",
+                "{}; use credentials that may delete in its directory and create in {audit}; {audit} belongs to the first \
+                 client that broke a lock below this root, so use a root per owner",
                 error.message
             ),
         }
@@ -253,7 +259,7 @@ impl Lock {
         Error::unavailable(format!("lock {}", self.path()), "other clients change it too fast; try again")
     }
 
-    pub(crate) fn refusal(&self, error: KeeperError) -> Error {
+    pub(crate) fn refusal(&self, error: ZkError) -> Error {
         snapshot::refusal(&self.path(), error)
     }
 }
@@ -262,7 +268,7 @@ impl Found {
     /// Returns the sequence number of a holder whose release the directory's data records.
     fn holds_alone(&self) -> Option<Sequence> {
         let name = self.contender.name;
-        (self.first && name.role == Role::Exclusive).then_some(name.sequence)
+        (self.is_head && name.role == Role::Exclusive).then_some(name.sequence)
     }
 }
 
@@ -273,7 +279,7 @@ fn revoke_request(found: &Found) -> RevokeRequest {
     if let Some(data) = NodeData::parse(&found.data) {
         return RevokeRequest::Write(NodeData { revoked: true, ..data }.encode());
     }
-    if data::says(&found.data).revoked {
+    if data::flags(&found.data).revoked {
         return RevokeRequest::AlreadyAsked;
     }
     let Contender { node, name } = &found.contender;

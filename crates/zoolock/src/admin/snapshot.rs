@@ -2,9 +2,9 @@
 
 pub(crate) mod entry;
 mod glances;
+mod holders;
 #[cfg(test)]
 mod tests;
-mod turns;
 mod walk;
 
 pub use glances::{Glance, Glances};
@@ -25,10 +25,10 @@ use crate::base::error::Error;
 use crate::base::naming;
 use crate::base::path::LockPath;
 use crate::engine::gather::{Foreign, Gathered};
-use crate::engine::reader::{AT_ONCE, Reader};
+use crate::engine::reader::{MAX_IN_FLIGHT, Reader};
 use crate::lock::context::Context;
-use crate::zk::keeper::{KeeperError, Stat};
-use turns::{Reading, Turns};
+use crate::zk::session::{Stat, ZkError};
+use holders::{HoldersAndWaiters, Reading};
 
 /// One lock: its holders and its waiters.
 #[derive(Debug, Clone, Serialize)]
@@ -148,7 +148,7 @@ pub struct Entry {
     pub id: Option<String>,
     /// Identifier of the acquisition of the reader that upgrades with this znode.
     #[serde(skip)]
-    pub(crate) of: Option<String>,
+    pub(crate) reader_id: Option<String>,
 }
 
 /// Options of a snapshot.
@@ -177,13 +177,13 @@ pub(crate) async fn read(reader: &Reader<'_>, path: LockPath, view: &View<'_>) -
 async fn gathered(reader: &Reader<'_>, path: LockPath, view: &View<'_>) -> Result<Gathered, Error> {
     match Gathered::at(reader, path.clone()).await {
         Ok(found) => Ok(found.unwrap_or_else(|| Gathered::nothing(path))),
-        Err(error) => Err(refusal(shown(&path, view.chroot), error)),
+        Err(error) => Err(refusal(without_chroot(&path, view.chroot), error)),
     }
 }
 
 /// The cache of earlier snapshots of the same lock.
 #[derive(Default)]
-struct Known {
+struct SnapshotCache {
     /// The data that was read, by the paths of the znodes; `None` if reading is not permitted.
     read: HashMap<String, Option<(Vec<u8>, Stat)>>,
     /// Paths of the observer's own znodes.
@@ -196,7 +196,7 @@ async fn describe(
     reader: &Reader<'_>,
     here: Gathered,
     view: &View<'_>,
-    mut known: Option<&mut Known>,
+    mut cache: Option<&mut SnapshotCache>,
 ) -> Result<(Snapshot, Option<usize>), Error> {
     let Gathered { path, made, record, foreign, contenders, unread, .. } = here;
     let chroot = view.chroot;
@@ -205,16 +205,16 @@ async fn describe(
         _ => None,
     };
     let mut readings: Vec<Reading> = contenders.into_iter().map(Reading::new).collect();
-    if let Some(known) = &known {
+    if let Some(cache) = &cache {
         for reading in &mut readings {
-            if let Some(read) = known.read.get(&reading.contender.path(&path)) {
-                (reading.read, reading.asked) = (read.clone(), true);
+            if let Some(read) = cache.read.get(&reading.contender.path(&path)) {
+                (reading.read, reading.was_tried) = (read.clone(), true);
             }
         }
     }
     // Repeat if a contender has left meanwhile: then another one may hold.
     loop {
-        let needed = turns::needed(&readings, permits, view.waiters);
+        let needed = holders::needed(&readings, permits, view.waiters);
         if needed.is_empty() {
             break;
         }
@@ -223,7 +223,7 @@ async fn describe(
             let read = reader.read(&node).await;
             (at, node, read)
         });
-        let mut reads = pin!(futures_util::stream::iter(reads).buffer_unordered(AT_ONCE));
+        let mut reads = pin!(futures_util::stream::iter(reads).buffer_unordered(MAX_IN_FLIGHT));
         let mut gone = vec![false; readings.len()];
         while let Some((at, node, read)) = reads.next().await {
             let read = match read {
@@ -233,42 +233,42 @@ async fn describe(
                     continue;
                 }
                 Err(error) if matches!(error.failure, Failure::Refused(_)) => None,
-                Err(error) => return Err(refusal(shown(&path, chroot), error)),
+                Err(error) => return Err(refusal(without_chroot(&path, chroot), error)),
             };
             let reading = &mut readings[at];
-            (reading.read, reading.asked) = (read, true);
+            (reading.read, reading.was_tried) = (read, true);
             // Cache each answer at once, so that a dropped call loses none.
-            if let Some(known) = &mut known {
-                known.read.insert(node, reading.read.clone());
+            if let Some(cache) = &mut cache {
+                cache.read.insert(node, reading.read.clone());
             }
         }
         let mut gone = gone.into_iter();
         readings.retain(|_| gone.next() == Some(false));
     }
     let names = names_in(&readings);
-    let left = known.as_ref().map(|known| left(known, &readings, &path)).unwrap_or_default();
-    let (previous, of) = previous(reader, &path, made, record, !left.is_empty(), &names).await;
-    if let Some(known) = &mut known {
-        left.iter().for_each(|node| drop(known.read.remove(node)));
+    let deleted = cache.as_ref().map(|cache| deleted_nodes(cache, &readings, &path)).unwrap_or_default();
+    let (previous, number) = previous(reader, &path, made, record, !deleted.is_empty(), &names).await;
+    if let Some(cache) = &mut cache {
+        deleted.iter().for_each(|node| drop(cache.read.remove(node)));
     }
     let clash = match (names.first(), &foreign) {
         (Some(first), Some(foreign)) => Some(naming::two_layouts(first, foreign.layout)),
         _ => naming::clash(&names),
     };
-    let Turns { holders, waiters } = turns::of(readings, &names, permits);
+    let HoldersAndWaiters { holders, waiters } = holders::separate(readings, &names, permits);
     let entry = |reading: Reading| entry::of(&reading.contender, reading.read, view.epoch);
     let mut holders = holders.into_iter().map(entry);
-    let place = known.filter(|known| !known.own.is_empty()).and_then(|known| {
-        waiters.iter().position(|reading| known.own.contains(&reading.contender.path(&path)))
+    let position = cache.filter(|cache| !cache.own.is_empty()).and_then(|cache| {
+        waiters.iter().position(|reading| cache.own.contains(&reading.contender.path(&path)))
     });
     let lock = Snapshot {
-        path: shown(&path, chroot).to_owned(),
+        path: without_chroot(&path, chroot).to_owned(),
         holder: holders.next(),
         beside: holders.collect(),
         waiting: waiters.len() + foreign.as_ref().map_or(0, |foreign| foreign.waiters),
         waiters: waiters.into_iter().take(view.waiters).map(entry).collect(),
         previous,
-        previous_number: of.and_then(|sequence| u32::try_from(sequence.0).ok()),
+        previous_number: number.and_then(|sequence| u32::try_from(sequence.0).ok()),
         permits: match (record, &foreign) {
             (Record::Leases(size), Some(Foreign { layout: Layout::Kazoo, .. })) => Some(size),
             _ => permits,
@@ -277,19 +277,19 @@ async fn describe(
         foreign_semaphore: foreign.map(|foreign| ForeignSemaphore {
             library: foreign.layout.library(),
             leases: foreign.leases,
-            lease_directory: shown(&foreign.lease_directory, chroot).to_owned(),
-            queue_directory: shown(&foreign.queue_directory, chroot).to_owned(),
+            lease_directory: without_chroot(&foreign.lease_directory, chroot).to_owned(),
+            queue_directory: without_chroot(&foreign.queue_directory, chroot).to_owned(),
         }),
         clash,
-        unread: unread.iter().map(|part| called(part.as_str(), &path, chroot)).collect(),
+        unread: unread.iter().map(|part| display_name(part.as_str(), &path, chroot)).collect(),
     };
-    Ok((lock, place))
+    Ok((lock, position))
 }
 
 /// Returns the paths of cached znodes that were deleted.
-fn left(known: &Known, readings: &[Reading], path: &LockPath) -> Vec<String> {
+fn deleted_nodes(cache: &SnapshotCache, readings: &[Reading], path: &LockPath) -> Vec<String> {
     let here: HashSet<String> = readings.iter().map(|reading| reading.contender.path(path)).collect();
-    known.read.keys().filter(|node| !here.contains(*node)).cloned().collect()
+    cache.read.keys().filter(|node| !here.contains(*node)).cloned().collect()
 }
 
 /// Returns how the last holder that the record names has left, and its sequence number. `stale`: a contender
@@ -303,7 +303,7 @@ async fn previous(
     names: &[Name],
 ) -> (&'static str, Option<Sequence>) {
     let Some(made) = made else { return ("unknown", None) };
-    let told = |marker: Marker| match marker.left {
+    let outcome_of = |marker: Marker| match marker.left {
         Left::Released | Left::Downgraded => ("clean", Some(marker.sequence)),
         Left::Panicked => ("panicked", Some(marker.sequence)),
         Left::Broken => ("broken", Some(marker.sequence)),
@@ -312,25 +312,25 @@ async fn previous(
     };
     // A marker of another directory describes another holder with the same number.
     let before = record.marker_of(made);
-    let gone = |marker: Marker| {
+    let is_gone = |marker: Marker| {
         marker.left == Left::Held && names.iter().all(|name| name.sequence != marker.sequence)
     };
-    if !stale && !before.is_some_and(gone) {
-        return before.map_or(("unknown", None), told);
+    if !stale && !before.is_some_and(is_gone) {
+        return before.map_or(("unknown", None), outcome_of);
     }
     // The record was read before the queue. A holder that left in between may have written the marker in the
     // transaction that deleted its znode. Only a read after the queue can tell that from a crash.
     let Ok((data, stat)) = reader.read(path.as_str()).await else { return ("unknown", None) };
     match Record::parse(&data).marker_of(made).filter(|_| stat.czxid == made) {
-        Some(now) if Some(now) == before && gone(now) => ("crashed", Some(now.sequence)),
+        Some(now) if Some(now) == before && is_gone(now) => ("crashed", Some(now.sequence)),
         // The writer may have queued after the queue was read.
-        Some(now) => told(now),
+        Some(now) => outcome_of(now),
         None => ("unknown", None),
     }
 }
 
 /// Returns the display name of a znode of the lock at `path`.
-pub(crate) fn called(node: &str, path: &LockPath, chroot: &str) -> String {
+pub(crate) fn display_name(node: &str, path: &LockPath, chroot: &str) -> String {
     match node.strip_prefix(path.as_str()) {
         Some(below) if below.starts_with('/') => below.trim_start_matches('/').to_owned(),
         _ => node.strip_prefix(chroot).unwrap_or(node).to_owned(),
@@ -341,16 +341,16 @@ fn names_in(readings: &[Reading]) -> Vec<Name> {
     readings.iter().map(|reading| reading.contender.name).collect()
 }
 
-fn shown<'a>(path: &'a LockPath, chroot: &str) -> &'a str {
+fn without_chroot<'a>(path: &'a LockPath, chroot: &str) -> &'a str {
     path.as_str().strip_prefix(chroot).unwrap_or(path.as_str())
 }
 
 /// Returns the error of a snapshot that the server refused.
-pub(crate) fn refusal(path: &str, error: KeeperError) -> Error {
+pub(crate) fn refusal(path: &str, error: ZkError) -> Error {
     match error.failure {
         Failure::Refused(_) => Error::Denied {
             subject: format!("lock {path}"),
-            message: format!("{}; give credentials that may do that there", error.message),
+            message: format!("{}; use credentials with that permission", error.message),
         },
         _ => Error::unavailable(format!("lock {path}"), format!("{}; try again", error.message)),
     }

@@ -3,11 +3,11 @@
 /// Implements the methods of a lock handle that acquire one kind of guard.
 macro_rules! acquire {
     (
-        $handle:ident, $guard:ident, $kind:expr, $what:literal,
+        $handle:ident, $guard:ident, $kind:expr, $object:literal,
         $lock:ident, $try_lock:ident, $lock_timeout:ident, $lock_deadline:ident
     ) => {
         impl $handle {
-            #[doc = concat!("Waits until it acquires ", $what, ".")]
+            #[doc = concat!("Waits until it acquires ", $object, ".")]
             ///
             /// If the session expires in an outage, it queues again at the end, and continues to wait.
             ///
@@ -25,7 +25,7 @@ macro_rules! acquire {
                 self.lock.lock($kind).await.map($guard::new)
             }
 
-            #[doc = concat!("Acquires ", $what, " if it is free. Returns `None` if it is busy.")]
+            #[doc = concat!("Acquires ", $object, " if it is free. Returns `None` if it is busy.")]
             ///
             /// # Cancel safety
             #[doc = concat!("As [`Self::", stringify!($lock), "`].")]
@@ -35,11 +35,11 @@ macro_rules! acquire {
             /// [`Builder::answer_timeout`](crate::Builder::answer_timeout); else
             #[doc = concat!("as [`Self::", stringify!($lock), "`].")]
             pub async fn $try_lock(&self) -> Result<Option<$guard>, crate::Error> {
-                let held = self.lock.acquire($kind, crate::lock::acquire::Patience::Try).await?;
+                let held = self.lock.acquire($kind, crate::lock::acquire::WaitLimit::Try).await?;
                 Ok(held.map($guard::new))
             }
 
-            #[doc = concat!("Waits until it acquires ", $what, ", for `timeout` at most. Zero is one attempt.")]
+            #[doc = concat!("Waits until it acquires ", $object, ", for `timeout` at most. Zero is one attempt.")]
             ///
             /// # Cancel safety
             #[doc = concat!("As [`Self::", stringify!($lock), "`].")]
@@ -53,7 +53,7 @@ macro_rules! acquire {
                 self.$lock_deadline(crate::base::clock::deadline_after(timeout)).await
             }
 
-            #[doc = concat!("Waits until it acquires ", $what, ", until `deadline` at most.")]
+            #[doc = concat!("Waits until it acquires ", $object, ", until `deadline` at most.")]
             ///
             /// # Cancel safety
             #[doc = concat!("As [`Self::", stringify!($lock), "`].")]

@@ -8,20 +8,20 @@ use zeroize::Zeroizing;
 use zoolock_client::Host;
 
 use crate::api::zoolock::Zoolock;
-use crate::base::asker::{self, Askers};
 use crate::base::error::Error;
 use crate::base::naming::Naming;
+use crate::base::owner_id::{self, OwnerIds};
 use crate::base::path::{ConnectString, DEFAULT_ROOT, check_root};
 use crate::base::process::Process;
 use crate::base::tasks::Tasks;
-use crate::engine::data::Owner;
-use crate::lock::context::{Context, Inner, Kept, SessionThread};
-use crate::lock::tenure::Tenures;
+use crate::engine::data::ClientInfo;
+use crate::lock::context::{Context, EmbeddedServer, Inner, SessionThread};
+use crate::lock::shared_hold::SharedHolds;
 use crate::session::pool::{Sessions, check_grace, shortest_timeout};
 use crate::zk::connect::explain;
-use crate::zk::keeper::{Access, Opening, open_requests};
 #[cfg(feature = "sasl")]
 use crate::zk::sasl::Mechanism;
+use crate::zk::session::{Access, Opening, open_requests};
 #[cfg(feature = "sasl")]
 use crate::zk::transport::Sasl;
 use crate::zk::transport::Transport;
@@ -43,10 +43,10 @@ pub struct Builder {
     epoch: u32,
     naming: Naming,
     kazoo_pattern: bool,
-    owner: Owner,
+    client_info: ClientInfo,
     owner_id: Option<Arc<str>>,
     tick: Option<Duration>,
-    measures_by_lock: bool,
+    labels_metrics_by_lock: bool,
     #[cfg(feature = "sasl")]
     sasl: Option<(String, Zeroizing<String>)>,
     #[cfg(feature = "sasl")]
@@ -69,10 +69,10 @@ impl Builder {
             epoch: 0,
             naming: Naming::Native,
             kazoo_pattern: false,
-            owner: Owner::this_process(),
+            client_info: ClientInfo::this_process(),
             owner_id: None,
             tick: None,
-            measures_by_lock: false,
+            labels_metrics_by_lock: false,
             #[cfg(feature = "sasl")]
             sasl: None,
             #[cfg(feature = "sasl")]
@@ -216,13 +216,13 @@ impl Builder {
 
     /// Sets a note, a free text that operators see beside the locks of this client.
     pub fn note(mut self, note: &str) -> Self {
-        self.owner.note = Some(note.to_owned());
+        self.client_info.note = Some(note.to_owned());
         self
     }
 
     /// Sets the program name that operators see; the executable's unless set.
     pub fn program(mut self, program: &str) -> Self {
-        self.owner.program = Some(program.to_owned());
+        self.client_info.program = Some(program.to_owned());
         self
     }
 
@@ -235,7 +235,7 @@ impl Builder {
     /// # Errors
     /// [`Error::Invalid`] for any other text.
     pub fn owner_id(mut self, owner: &str) -> Result<Self, Error> {
-        asker::check(owner)?;
+        owner_id::check(owner)?;
         self.owner_id = Some(owner.into());
         Ok(self)
     }
@@ -255,7 +255,7 @@ impl Builder {
     /// then has its own series for as long as the recorder keeps them. Use it only in programs with few locks
     /// whose names do not come from outside.
     pub fn metrics_by_lock(mut self) -> Self {
-        self.measures_by_lock = true;
+        self.labels_metrics_by_lock = true;
         self
     }
 
@@ -287,7 +287,7 @@ impl Builder {
             hosts: connect.hosts().to_vec(),
             timeout: self.session_timeout,
             auth: self.auth,
-            access: Access::Everybody,
+            access: Access::Anyone,
             transport,
             tasks: Tasks::Runtime(tokio::runtime::Handle::current()),
         };
@@ -304,7 +304,7 @@ impl Builder {
     }
 
     /// Connects, and keeps `server` alive as long as there are sessions.
-    pub(crate) async fn open(self, address: &str, server: Option<Kept>) -> Result<Zoolock, Error> {
+    pub(crate) async fn open(self, address: &str, server: Option<EmbeddedServer>) -> Result<Zoolock, Error> {
         self.open_on(address, server, SessionThread::start).await
     }
 
@@ -312,7 +312,7 @@ impl Builder {
     pub(crate) async fn open_on(
         self,
         address: &str,
-        server: Option<Kept>,
+        server: Option<EmbeddedServer>,
         thread: impl FnOnce() -> Result<SessionThread, Error>,
     ) -> Result<Zoolock, Error> {
         let connect = ConnectString::parse(address)?;
@@ -322,10 +322,13 @@ impl Builder {
             return Err(Error::invalid(format!("answer timeout {:?}", self.answer_timeout), message));
         }
         if let Some(tick) = self.tick.filter(|tick| tick.is_zero() || *tick > LONGEST) {
-            return Err(Error::invalid(format!("tick time {tick:?}"), "is no tick time"));
+            return Err(Error::invalid(
+                format!("tick time {tick:?}"),
+                "must be greater than zero and at most 1 h",
+            ));
         }
         if self.session_timeout > LONGEST {
-            let message = format!("is longer than {LONGEST:?}, which no service grants");
+            let message = format!("is longer than {LONGEST:?}, the maximum");
             return Err(Error::invalid(format!("session timeout {:?}", self.session_timeout), message));
         }
         let shortest = shortest_timeout(self.tick);
@@ -364,10 +367,10 @@ impl Builder {
             epoch: self.epoch,
             naming: self.naming,
             kazoo_pattern: self.kazoo_pattern,
-            owner: self.owner,
-            askers: Askers::new(self.owner_id),
-            tenures: Tenures::default(),
-            measures_by_lock: self.measures_by_lock,
+            client_info: self.client_info,
+            owner_ids: OwnerIds::new(self.owner_id),
+            shared_holds: SharedHolds::default(),
+            labels_metrics_by_lock: self.labels_metrics_by_lock,
             server,
             process: Process::current(),
             answer_timeout: self.answer_timeout,
@@ -436,20 +439,19 @@ impl Builder {
     fn access(&self) -> Result<Access, Error> {
         let Some((scheme, id)) = self.readers.first() else {
             let everybody = self.world_writable || !self.has_credentials();
-            return Ok(if everybody { Access::Everybody } else { Access::Ours { readers: Vec::new() } });
+            return Ok(if everybody { Access::Anyone } else { Access::Creator { readers: Vec::new() } });
         };
         let shown = format!("reader {scheme}:{id}");
         if self.world_writable {
             return Err(Error::invalid(
                 shown,
-                "may do everything where all is world-writable; leave one of them out",
+                "has no effect if all znodes are world-writable; remove one of the two",
             ));
         }
         if !self.has_credentials() {
             return Err(Error::invalid(
                 shown,
-                "may do everything, like everybody, where nobody has credentials; give some of our own (`auth`, or a \
-                 certificate), too",
+                "has no effect without credentials of this client; add `auth` or a client certificate",
             ));
         }
         if let Some((scheme, id)) =
@@ -457,10 +459,10 @@ impl Builder {
         {
             return Err(Error::invalid(
                 format!("reader {scheme:?}:{id:?}"),
-                "is nobody; name a scheme and an id, such as `x509` and `CN=ops`",
+                "is not a valid identity; give a scheme and an id, such as `x509` and `CN=ops`",
             ));
         }
-        Ok(Access::Ours { readers: self.readers.clone() })
+        Ok(Access::Creator { readers: self.readers.clone() })
     }
 }
 

@@ -1,6 +1,6 @@
 //! The guards.
 
-use crate::lock::held::Departure;
+use crate::lock::held::PendingRelease;
 
 /// Defines a guard with the methods that all guards have.
 macro_rules! guard {
@@ -133,7 +133,7 @@ macro_rules! guard {
 }
 
 /// Implements the path of a guard of one lock.
-macro_rules! guard_of_one {
+macro_rules! guard_path {
     ($guard:ident) => {
         impl $guard {
             /// Returns the path of the lock directory.
@@ -145,7 +145,7 @@ macro_rules! guard_of_one {
 }
 
 /// Implements the method that tells how the last holder left.
-macro_rules! guard_after_another {
+macro_rules! guard_previous {
     ($guard:ident) => {
         impl $guard {
             /// Returns how the last exclusive holder left, as far as it is known now. With
@@ -171,24 +171,24 @@ macro_rules! exclusive_guard {
     };
 }
 
-pub(crate) use {exclusive_guard, guard, guard_after_another, guard_of_one};
+pub(crate) use {exclusive_guard, guard, guard_path, guard_previous};
 
 guard! {
     /// A guard that holds the lock and exposes its lease deadline.
     Guard
 }
-guard_of_one!(Guard);
-guard_after_another!(Guard);
+guard_path!(Guard);
+guard_previous!(Guard);
 exclusive_guard!(Guard);
 
 impl Guard {
-    pub(crate) fn departure(&self) -> Departure {
-        self.held.departure()
+    pub(crate) fn pending_release(&self) -> PendingRelease {
+        self.held.pending_release()
     }
 
     /// Releases a lock under which no work was done. Drop the guard after that.
-    pub(crate) fn give_back(&self) {
-        self.held.give_back();
+    pub(crate) fn release_untouched(&self) {
+        self.held.release_untouched();
     }
 
     /// Releases the lock like a holder that panics. Drop the guard after that.

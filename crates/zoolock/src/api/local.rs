@@ -41,24 +41,24 @@ use crate::base::sync::lock;
 /// ```
 #[derive(Clone, Default)]
 pub struct LocalLocker {
-    world: Arc<Mutex<World>>,
+    queues: Arc<Mutex<Queues>>,
 }
 
 #[derive(Default)]
-struct World {
+struct Queues {
     /// The number of contenders that have ever queued.
     joined: u64,
     /// The contenders of each lock, the holder first. A lock without contenders has no entry.
-    queues: HashMap<LockPath, VecDeque<Contender>>,
+    by_path: HashMap<LockPath, VecDeque<Contender>>,
 }
 
 struct Contender {
     number: u64,
-    standing: watch::Sender<Standing>,
+    state: watch::Sender<ContenderState>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Standing {
+enum ContenderState {
     Waiting,
     Holding,
     Released,
@@ -75,29 +75,29 @@ impl LocalLocker {
     /// [`LossReason::SessionExpired`], and the next waiter gets the lock. Returns false if the lock has no holder.
     pub fn expire(&self, key: &str) -> bool {
         let Ok(path) = parse(key) else { return false };
-        let world = &mut *lock(&self.world);
-        let Some(holder) = world.queues.get(&path).and_then(VecDeque::front).map(|c| c.number) else {
+        let queues = &mut *lock(&self.queues);
+        let Some(holder) = queues.by_path.get(&path).and_then(VecDeque::front).map(|c| c.number) else {
             return false;
         };
-        world.leave(&path, holder, Standing::Lost(LossReason::SessionExpired));
+        queues.leave(&path, holder, ContenderState::Lost(LossReason::SessionExpired));
         true
     }
 
     /// Returns the number of contenders: the holder and the waiters.
     pub fn queued(&self, key: &str) -> usize {
         let Ok(path) = parse(key) else { return 0 };
-        lock(&self.world).queues.get(&path).map_or(0, VecDeque::len)
+        lock(&self.queues).by_path.get(&path).map_or(0, VecDeque::len)
     }
 
     fn join(&self, path: LockPath) -> LocalGuard {
-        let world = &mut *lock(&self.world);
-        world.joined += 1;
-        let number = world.joined;
-        let queue = world.queues.entry(path.clone()).or_default();
-        let first = if queue.is_empty() { Standing::Holding } else { Standing::Waiting };
-        let (sender, standing) = watch::channel(first);
-        queue.push_back(Contender { number, standing: sender });
-        LocalGuard { locker: self.clone(), path, number, standing, kept: Arc::default() }
+        let queues = &mut *lock(&self.queues);
+        queues.joined += 1;
+        let number = queues.joined;
+        let queue = queues.by_path.entry(path.clone()).or_default();
+        let first = if queue.is_empty() { ContenderState::Holding } else { ContenderState::Waiting };
+        let (sender, state) = watch::channel(first);
+        queue.push_back(Contender { number, state: sender });
+        LocalGuard { locker: self.clone(), path, number, state, alive: Arc::default() }
     }
 }
 
@@ -121,19 +121,19 @@ impl Locker for LocalLocker {
                 return Err(Error::Timeout { path: path.to_string(), waited, held_here: true });
             }
         }
-        if let Standing::Lost(reason) = guard.standing() {
+        if let ContenderState::Lost(reason) = guard.state() {
             // The lock was taken away before this future was polled.
             return Err(Error::Lost { path: path.to_string(), reason });
         }
-        let (standing, kept) = (guard.standing.clone(), Arc::downgrade(&guard.kept));
+        let (state, alive) = (guard.state.clone(), Arc::downgrade(&guard.alive));
         let work = work(guard);
-        if kept.strong_count() == 0 {
-            return Err(crate::api::locker::not_taken_along(path.as_str()));
+        if alive.strong_count() == 0 {
+            return Err(crate::api::locker::guard_dropped_early(path.as_str()));
         }
         let value = work.await;
-        match *standing.borrow() {
+        match *state.borrow() {
             // A guard that the work returned with its value belongs to the caller.
-            Standing::Lost(reason) if kept.strong_count() == 0 => {
+            ContenderState::Lost(reason) if alive.strong_count() == 0 => {
                 Err(Error::Lost { path: path.to_string(), reason })
             }
             _ => Ok(value),
@@ -144,7 +144,7 @@ impl Locker for LocalLocker {
 impl std::fmt::Debug for LocalLocker {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         // The locks that have a holder.
-        let locks = lock(&self.world).queues.len();
+        let locks = lock(&self.queues).by_path.len();
         f.debug_struct("LocalLocker").field("locks", &locks).finish_non_exhaustive()
     }
 }
@@ -155,19 +155,19 @@ pub struct LocalGuard {
     locker: LocalLocker,
     path: LockPath,
     number: u64,
-    standing: watch::Receiver<Standing>,
+    state: watch::Receiver<ContenderState>,
     /// Dropped with the guard, so that `with_lock` sees whether the guard still exists.
-    kept: Arc<()>,
+    alive: Arc<()>,
 }
 
 impl LocalGuard {
     async fn granted(&mut self) {
         // The sender lives as long as the contender is in the queue. The receiver keeps the last value.
-        let _ = self.standing.wait_for(|standing| *standing != Standing::Waiting).await;
+        let _ = self.state.wait_for(|state| *state != ContenderState::Waiting).await;
     }
 
-    fn standing(&self) -> Standing {
-        *self.standing.borrow()
+    fn state(&self) -> ContenderState {
+        *self.state.borrow()
     }
 }
 
@@ -177,22 +177,22 @@ impl Hold for LocalGuard {
     }
 
     fn is_valid(&self) -> bool {
-        self.standing() == Standing::Holding
+        self.state() == ContenderState::Holding
     }
 
     async fn lost(&self) -> LossReason {
-        let mut standing = self.standing.clone();
-        let known = standing.wait_for(|standing| matches!(standing, Standing::Lost(_))).await;
+        let mut state = self.state.clone();
+        let known = state.wait_for(|state| matches!(state, ContenderState::Lost(_))).await;
         match known.as_deref() {
-            Ok(Standing::Lost(reason)) => *reason,
-            _ => unreachable!("a guard stands in the queue until it is lost"),
+            Ok(ContenderState::Lost(reason)) => *reason,
+            _ => unreachable!("a guard is queued until it is lost"),
         }
     }
 }
 
 impl Drop for LocalGuard {
     fn drop(&mut self) {
-        lock(&self.locker.world).leave(&self.path, self.number, Standing::Released);
+        lock(&self.locker.queues).leave(&self.path, self.number, ContenderState::Released);
     }
 }
 
@@ -205,21 +205,21 @@ impl std::fmt::Debug for LocalGuard {
     }
 }
 
-impl World {
+impl Queues {
     /// Removes a contender from the queue, if it is there. Then the first remaining contender holds the lock.
-    fn leave(&mut self, path: &LockPath, number: u64, last: Standing) {
-        let Some(queue) = self.queues.get_mut(path) else { return };
-        let Ok(place) = queue.binary_search_by_key(&number, |contender| contender.number) else { return };
-        if let Some(contender) = queue.remove(place) {
-            contender.standing.send_replace(last);
+    fn leave(&mut self, path: &LockPath, number: u64, last: ContenderState) {
+        let Some(queue) = self.by_path.get_mut(path) else { return };
+        let Ok(at) = queue.binary_search_by_key(&number, |contender| contender.number) else { return };
+        if let Some(contender) = queue.remove(at) {
+            contender.state.send_replace(last);
         }
         match queue.front() {
             Some(next) => {
-                next.standing.send_if_modified(|standing| {
-                    std::mem::replace(standing, Standing::Holding) == Standing::Waiting
+                next.state.send_if_modified(|state| {
+                    std::mem::replace(state, ContenderState::Holding) == ContenderState::Waiting
                 });
             }
-            None => drop(self.queues.remove(path)),
+            None => drop(self.by_path.remove(path)),
         }
     }
 }

@@ -115,7 +115,7 @@ hold!(Guard, ReentrantGuard, WriteGuard, MultiGuard);
 
 /// Returns the error for work that drops its guard too early. The closure `|_guard| async { … }` drops it when it returns, and
 /// the future would run without the lock.
-pub(crate) fn not_taken_along(path: &str) -> Error {
+pub(crate) fn guard_dropped_early(path: &str) -> Error {
     Error::invalid(
         format!("lock {path}"),
         "the work dropped its guard before it began, and was not begun; move the guard into the future: \

@@ -3,7 +3,7 @@
 use zoolock_core::Kind;
 
 use crate::api::acquire_methods::acquire;
-use crate::api::guard::{exclusive_guard, guard, guard_after_another};
+use crate::api::guard::{exclusive_guard, guard, guard_previous};
 use crate::api::zoolock::Zoolock;
 use crate::base::options::{crash_settings, settings};
 use crate::lock::acquire::Lock;
@@ -30,7 +30,7 @@ acquire!(
     MultiLock,
     MultiReadGuard,
     Kind::Read,
-    "every lock, for reading,",
+    "every lock for reading",
     read,
     try_read,
     read_timeout,
@@ -44,13 +44,13 @@ guard! {
     MultiGuard
 }
 exclusive_guard!(MultiGuard);
-guard_after_another!(MultiGuard);
+guard_previous!(MultiGuard);
 
 guard! {
     /// A guard that holds every lock for reading. If one is lost, all count as lost.
     MultiReadGuard
 }
-guard_after_another!(MultiReadGuard);
+guard_previous!(MultiReadGuard);
 
 impl MultiGuard {
     /// Returns the paths of the lock directories, each once.

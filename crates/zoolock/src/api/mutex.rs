@@ -9,7 +9,7 @@ use crate::api::acquire_methods::{acquire, operate};
 use crate::api::guard::Guard;
 use crate::base::options::{crash_settings, settings};
 use crate::lock::acquire::Lock;
-use crate::lock::tenure;
+use crate::lock::shared_hold::NO_SHARING;
 
 /// A lock with one holder at a time, across processes and hosts. Fair: first come, first served.
 ///
@@ -50,15 +50,15 @@ impl Mutex {
     /// use std::time::Duration;
     /// let mutex = zl.mutex("counter").batching(100, Duration::from_millis(50)).linger(Duration::from_secs(1));
     /// for _ in 0..1_000 {
-    ///     let guard = mutex.lock().await?; // the first one asks the service, the others do not
+    ///     let guard = mutex.lock().await?; // only the first one sends a request to the server
     ///     drop(guard);
     /// }
     /// # Ok(()) }
     /// ```
-    #[must_use = "it is the handle that it returns which does so"]
+    #[must_use = "the option applies to the returned handle"]
     pub fn batching(mut self, max_passes: u32, max_hold: Duration) -> Self {
-        let limits = self.lock.options.tenure.unwrap_or(tenure::ALONE);
-        self.lock.share_place(Limits { max_passes, max_hold, ..limits });
+        let limits = self.lock.options.sharing.unwrap_or(NO_SHARING);
+        self.lock.share_position(Limits { max_passes, max_hold, ..limits });
         self
     }
 
@@ -66,10 +66,10 @@ impl Mutex {
     /// it only while no other contender waits, and while a handle with which it was taken, or a clone, exists. To take
     /// it again costs no round trip. The lock is released as soon as another contender queues. Cannot be combined with
     /// [`crash_detection`](Mutex::crash_detection): a lock that is kept while no task works would look like a crash.
-    #[must_use = "it is the handle that it returns which does so"]
+    #[must_use = "the option applies to the returned handle"]
     pub fn linger(mut self, keep: Duration) -> Self {
-        let limits = self.lock.options.tenure.unwrap_or(tenure::ALONE);
-        self.lock.share_place(Limits { linger: keep, ..limits });
+        let limits = self.lock.options.sharing.unwrap_or(NO_SHARING);
+        self.lock.share_position(Limits { linger: keep, ..limits });
         self
     }
 }

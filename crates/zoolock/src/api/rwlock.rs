@@ -5,12 +5,12 @@ use std::time::Duration;
 use zoolock_core::Kind;
 
 use crate::api::acquire_methods::{acquire, operate};
-use crate::api::guard::{exclusive_guard, guard, guard_after_another, guard_of_one};
+use crate::api::guard::{exclusive_guard, guard, guard_path, guard_previous};
 use crate::api::zoolock::Zoolock;
 use crate::base::clock;
 use crate::base::error::{Error, LossReason};
 use crate::base::options::{Options, crash_settings, settings};
-use crate::lock::acquire::{Lock, Patience};
+use crate::lock::acquire::{Lock, WaitLimit};
 use crate::lock::held::Held;
 
 /// A lock with many readers or one writer, across processes and hosts. It is fair in both directions: a
@@ -38,21 +38,12 @@ impl RwLock {
     }
 }
 
-acquire!(
-    RwLock,
-    ReadGuard,
-    Kind::Read,
-    "the lock, for reading,",
-    read,
-    try_read,
-    read_timeout,
-    read_deadline
-);
+acquire!(RwLock, ReadGuard, Kind::Read, "the lock for reading", read, try_read, read_timeout, read_deadline);
 acquire!(
     RwLock,
     WriteGuard,
     Kind::Write,
-    "the lock, for writing,",
+    "the lock for writing",
     write,
     try_write,
     write_timeout,
@@ -62,7 +53,7 @@ acquire!(
     RwLock,
     UpgradableReadGuard,
     Kind::Upgradable,
-    "the lock, for reading and perhaps writing later,",
+    "the lock for upgradable reading",
     upgradable_read,
     try_upgradable_read,
     upgradable_read_timeout,
@@ -76,23 +67,23 @@ guard! {
     /// A guard that holds the lock for reading, perhaps with other readers. It has no fencing token, since readers have no order.
     ReadGuard
 }
-guard_of_one!(ReadGuard);
-guard_after_another!(ReadGuard);
+guard_path!(ReadGuard);
+guard_previous!(ReadGuard);
 
 guard! {
     /// A guard that holds the lock for writing, alone.
     WriteGuard
 }
-guard_of_one!(WriteGuard);
-guard_after_another!(WriteGuard);
+guard_path!(WriteGuard);
+guard_previous!(WriteGuard);
 exclusive_guard!(WriteGuard);
 
 guard! {
     /// A guard that holds the lock for reading, perhaps with plain readers, but with no other upgradable reader.
     UpgradableReadGuard
 }
-guard_of_one!(UpgradableReadGuard);
-guard_after_another!(UpgradableReadGuard);
+guard_path!(UpgradableReadGuard);
+guard_previous!(UpgradableReadGuard);
 
 /// A failed upgrade. The guard is still a reader.
 #[derive(Debug, thiserror::Error)]
@@ -144,7 +135,7 @@ macro_rules! upgrade {
             /// # Cancel safety
             /// Dropping the future releases the lock, including the reader's.
             pub async fn upgrade(self) -> Result<WriteGuard, NotUpgraded<$guard>> {
-                upgrade(self.held, Patience::ForEver).await.map_err(NotUpgraded::<$guard>::of)
+                upgrade(self.held, WaitLimit::ForEver).await.map_err(NotUpgraded::<$guard>::of)
             }
 
             /// Becomes a writer if there is no other reader.
@@ -156,7 +147,7 @@ macro_rules! upgrade {
             /// # Cancel safety
             /// As [`Self::upgrade`].
             pub async fn try_upgrade(self) -> Result<WriteGuard, NotUpgraded<$guard>> {
-                upgrade(self.held, Patience::Try).await.map_err(NotUpgraded::<$guard>::of)
+                upgrade(self.held, WaitLimit::Try).await.map_err(NotUpgraded::<$guard>::of)
             }
 
             /// Becomes a writer if the other readers leave within `timeout`.
@@ -167,7 +158,7 @@ macro_rules! upgrade {
             /// # Cancel safety
             /// As [`Self::upgrade`].
             pub async fn upgrade_timeout(self, timeout: Duration) -> Result<WriteGuard, NotUpgraded<$guard>> {
-                upgrade(self.held, Patience::timeout(timeout)).await.map_err(NotUpgraded::<$guard>::of)
+                upgrade(self.held, WaitLimit::timeout(timeout)).await.map_err(NotUpgraded::<$guard>::of)
             }
         }
 
@@ -190,7 +181,7 @@ upgrade!(
     "Becomes a writer when the other readers have released the lock. It goes before plain readers that upgrade."
 );
 
-async fn upgrade(mut held: Held, patience: Patience) -> Result<WriteGuard, (Held, Error)> {
+async fn upgrade(mut held: Held, wait_limit: WaitLimit) -> Result<WriteGuard, (Held, Error)> {
     if let Err(error) = held.context().process().check() {
         return Err((held, error));
     }
@@ -202,11 +193,12 @@ async fn upgrade(mut held: Held, patience: Patience) -> Result<WriteGuard, (Held
     let began = clock::monotonic();
     let mut lock = Lock::new(held.context().clone(), vec![held.path().to_owned()]);
     // The listeners see one holder.
-    lock.options = Options { listeners: held.options().listeners.quietly(), ..held.options().clone() };
+    lock.options =
+        Options { listeners: held.options().listeners.only_loss_and_revocation(), ..held.options().clone() };
     let outcome = tokio::select! {
         biased;
         reason = held.lost() => Err(Error::Lost { path: held.path().to_owned(), reason }),
-        outcome = lock.acquire_for_upgrade(held.acquisition(), Kind::Upgrade { from }, patience) => outcome,
+        outcome = lock.acquire_for_upgrade(held.acquisition(), Kind::Upgrade { from }, wait_limit) => outcome,
     };
     match outcome {
         Ok(Some(writer)) => {

@@ -8,11 +8,11 @@ use zoolock_core::contender::Failure;
 use zoolock_core::record::{Record, Size};
 
 use crate::api::acquire_methods::operate;
-use crate::api::guard::{guard, guard_of_one};
+use crate::api::guard::{guard, guard_path};
 use crate::api::zoolock::Zoolock;
 use crate::base::error::Error;
 use crate::base::options::settings;
-use crate::lock::acquire::{Lock, Patience};
+use crate::lock::acquire::{Lock, WaitLimit};
 
 /// A fixed number of permits, across processes and hosts.
 ///
@@ -48,7 +48,7 @@ guard! {
     /// order; see [`ticket`](PermitGuard::ticket).
     PermitGuard
 }
-guard_of_one!(PermitGuard);
+guard_path!(PermitGuard);
 
 impl PermitGuard {
     /// Returns the number of permits that it holds.
@@ -95,7 +95,7 @@ impl Semaphore {
     /// # Errors
     /// As [`Semaphore::acquire_many`].
     pub async fn try_acquire(&self, permits: u32) -> Result<Option<PermitGuard>, Error> {
-        let held = self.lock.acquire(self.kind(permits)?, Patience::Try).await?;
+        let held = self.lock.acquire(self.kind(permits)?, WaitLimit::Try).await?;
         Ok(held.map(PermitGuard::new))
     }
 
@@ -153,9 +153,9 @@ impl Lock {
     async fn resize(&self, permits: u32) -> Result<(), Error> {
         let directory = self.directory()?;
         let path = directory.as_str();
-        let keeper = self.context.keeper().await?;
+        let zk = self.context.zk().await?;
         loop {
-            let (data, stat) = match keeper.read(path).await {
+            let (data, stat) = match zk.read(path).await {
                 Ok(read) => read,
                 Err(error) if error.failure == Failure::NoNode => return Err(self.no_semaphore()),
                 Err(error) => return Err(self.refusal(error)),
@@ -163,14 +163,14 @@ impl Lock {
             match Record::parse(&data) {
                 Record::Semaphore(size) if size.is_of(stat.czxid) => {}
                 _ => {
-                    return Err(match self.foreign_layout(&keeper).await? {
+                    return Err(match self.foreign_layout(&zk).await? {
                         Some(layout) => self.other_layout(layout),
                         None => self.no_semaphore(),
                     });
                 }
             }
             let size = Size { directory: stat.czxid, permits }.encode();
-            match keeper.commit(resizing(path, size, stat.version)).await {
+            match zk.commit(resizing(path, size, stat.version)).await {
                 Ok(_) => return Ok(()),
                 // Another client resizes at the same time.
                 Err(error) if error.failure == Failure::BadVersion => {}
@@ -181,19 +181,19 @@ impl Lock {
 
     fn no_semaphore(&self) -> Error {
         let subject = format!("lock {}", self.path());
-        Error::invalid(subject, "is no semaphore; it is made when it is first used")
+        Error::invalid(subject, "is not a semaphore; acquire a permit to create it")
     }
 }
 
 /// Returns the transaction that writes a new size. The first waiter watches the children, not the data: a
 /// child that is created and deleted wakes it.
-fn resizing(path: &str, size: String, version: i32) -> Vec<crate::zk::keeper::Op> {
-    use crate::zk::keeper::Op;
-    let bell = format!("{path}/resized-{}", crate::base::chance::uuid().simple());
+fn resizing(path: &str, size: String, version: i32) -> Vec<crate::zk::session::Op> {
+    use crate::zk::session::Op;
+    let wake_node = format!("{path}/resized-{}", crate::base::uuid::random_uuid().simple());
     vec![
         Op::Write { path: path.to_owned(), data: size.into_bytes(), version: Some(version) },
-        Op::Create { path: bell.clone(), data: Vec::new() },
-        Op::Delete(bell),
+        Op::Create { path: wake_node.clone(), data: Vec::new() },
+        Op::Delete(wake_node),
     ]
 }
 

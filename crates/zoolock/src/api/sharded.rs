@@ -90,15 +90,18 @@ impl Sharded {
             if shards[..at].iter().any(|other| other.name == shard.name) {
                 return Err(Error::invalid(
                     format!("shard {:?}", shard.name),
-                    "is named twice; the name decides which locks it has",
+                    "appears twice; give each shard its own name",
                 ));
             }
-            let (root, other) = (shard.zoolock.context().shown_root(), first.zoolock.context().shown_root());
+            let (root, other) = (
+                shard.zoolock.context().root_without_chroot(),
+                first.zoolock.context().root_without_chroot(),
+            );
             if root != other {
                 return Err(Error::invalid(
                     format!("shard {:?}", shard.name),
                     format!(
-                        "has the root {root}, and shard {:?} has {other}; all have to have the same",
+                        "has the root {root}, but shard {:?} has {other}; use the same root for all shards",
                         first.name
                     ),
                 ));
@@ -168,8 +171,8 @@ impl Sharded {
                 return Err(Error::invalid(
                     format!("locks {first:?} and {name:?}"),
                     format!(
-                        "are on the shards {home:?} and {shard:?}, and nothing takes both at once; let one lock stand \
-                         for both"
+                        "are on different shards, {home:?} and {shard:?}, and cannot be acquired together; use one lock for \
+                         both"
                     ),
                 ));
             }
@@ -212,7 +215,7 @@ impl Sharded {
     fn shard(&self, name: &str) -> &Shard {
         let first = &self.shards[0];
         let path = first.zoolock.context().path(name);
-        let path = path.as_ref().map_or(name, |path| first.zoolock.context().shown(path.as_str()));
+        let path = path.as_ref().map_or(name, |path| first.zoolock.context().without_chroot(path.as_str()));
         let home = Self::home(self.shards.iter().map(|shard| shard.name.as_str()), path);
         self.shards.iter().find(|shard| Some(shard.name.as_str()) == home).unwrap_or(first)
     }
@@ -258,14 +261,14 @@ mod tests {
     }
 
     #[test]
-    fn the_weights_are_the_same_for_ever() {
+    fn weights_never_change() {
         // Computed by another implementation.
         assert_eq!(weight("red", "/locks/nightly"), 3_443_438_918_419_679_669);
         assert_eq!(weight("blue", "/locks/nightly"), 12_489_297_842_871_463_884);
     }
 
     #[test]
-    fn a_shard_that_is_added_takes_its_share_from_all_and_nothing_else_moves() {
+    fn added_shard_moves_only_its_share() {
         let before = ["a", "b", "c", "d"];
         let after = ["a", "b", "c", "d", "e"];
         let (mut moved, mut from) = (0, HashMap::new());

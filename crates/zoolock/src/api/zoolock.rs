@@ -6,7 +6,7 @@ use crate::admin::graph::{self, Deadlock, Why};
 use crate::admin::snapshot::{self, Snapshot, View};
 use crate::api::builder::Builder;
 use crate::api::guard::Guard;
-use crate::api::locker::not_taken_along;
+use crate::api::locker::guard_dropped_early;
 use crate::api::mutex::Mutex;
 use crate::base::error::Error;
 use crate::base::path::LockPath;
@@ -84,15 +84,15 @@ impl Zoolock {
         Fut: Future<Output = T>,
     {
         let guard = self.mutex(name).lock_timeout(timeout).await?;
-        let departure = guard.departure();
+        let pending_release = guard.pending_release();
         let work = work(guard);
-        if departure.has_begun() {
-            return Err(not_taken_along(departure.path()));
+        if pending_release.has_begun() {
+            return Err(guard_dropped_early(pending_release.path()));
         }
         let value = work.await;
         // A guard that the work returned with its value belongs to the caller.
-        if departure.has_begun() {
-            departure.wait().await?;
+        if pending_release.has_begun() {
+            pending_release.wait().await?;
         }
         Ok(value)
     }
@@ -119,8 +119,8 @@ impl Zoolock {
             Some("/") => LockPath::from_server(self.context.chroot().to_owned()),
             Some(prefix) => self.context.path(prefix.trim_end_matches('/'))?,
         };
-        let keeper = self.context.keeper().await?;
-        snapshot::walk(&Reader::new(&*keeper), start, &View { waiters, ..View::of(&self.context) }).await
+        let zk = self.context.zk().await?;
+        snapshot::walk(&Reader::new(&*zk), start, &View { waiters, ..View::of(&self.context) }).await
     }
 
     /// Returns the deadlocks among the owners of the locks under the root, or under `prefix`: owners that wait for
@@ -133,7 +133,7 @@ impl Zoolock {
     /// # Errors
     /// As [`Zoolock::locks`].
     pub async fn deadlocks(&self, prefix: Option<&str>) -> Result<Vec<Deadlock>, Error> {
-        Ok(graph::confirmed(&self.context, self.locks(prefix).await?).await?.deadlocks())
+        Ok(graph::reread_suspects(&self.context, self.locks(prefix).await?).await?.deadlocks())
     }
 
     /// Returns why the lock `name` is not free: its holder, the lock under the root for which the holder waits, the
@@ -143,12 +143,12 @@ impl Zoolock {
     /// As [`Zoolock::locks`]; [`Error::Invalid`] for a bad name.
     pub async fn why(&self, name: &str) -> Result<Why, Error> {
         let path = self.context.path(name)?;
-        let path = self.context.shown(path.as_str()).to_owned();
+        let path = self.context.without_chroot(path.as_str()).to_owned();
         let mut locks = self.locks(None).await?;
         if locks.iter().all(|lock| lock.path != path) {
             locks.push(self.mutex(name).snapshot().await?);
         }
-        Ok(graph::confirmed(&self.context, locks).await?.why(&path))
+        Ok(graph::reread_suspects(&self.context, locks).await?.why(&path))
     }
 
     /// Returns the session timeout that the server granted, which may be shorter or longer than the requested

@@ -138,7 +138,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn the_alarm_rings_not_before_its_time_and_can_be_set_again() {
+    async fn alarm_waits_and_can_be_reused() {
         let alarm = Alarm::new().expect("timerfd");
         for _ in 0..2 {
             let at = now().after(Duration::from_millis(20));

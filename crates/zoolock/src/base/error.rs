@@ -30,7 +30,7 @@ pub enum Error {
         reason: LossReason,
     },
     /// Another client deleted the znode of the acquisition in the queue. The lock was not acquired.
-    #[error("lock {path}: another client removed us from the queue; ask again")]
+    #[error("lock {path}: another client deleted this client's znode in the queue; try again")]
     Removed {
         /// The lock.
         path: String,

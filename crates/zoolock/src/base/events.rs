@@ -106,13 +106,13 @@ enum EventFilter {
     /// Loss and revocation only, for an additional acquisition of a holder.
     LossAndRevocation,
     /// The listeners of the task that currently has the lock, for all events but the grant and giving up. The
-    /// tenure reports those two.
+    /// shared hold reports those two.
     Slot(ListenerSlot),
 }
 
 impl Listeners {
     /// Returns the same listeners, which then get only loss and revocation.
-    pub(crate) fn quietly(&self) -> Listeners {
+    pub(crate) fn only_loss_and_revocation(&self) -> Listeners {
         Listeners { filter: EventFilter::LossAndRevocation, ..self.clone() }
     }
 

@@ -57,7 +57,7 @@ pub const RENEWALS: &str = "zoolock_renewals_total";
 
 /// The values of the label `kind`.
 const KINDS: [&str; 7] = ["mutex", "multi", "reader", "writer", "upgradable", "upgrade", "permits"];
-/// The values of `outcome` of an acquisition, in the order of [`Outcome`].
+/// The values of `outcome` of an acquisition, in the order of [`AcquireOutcome`].
 const OUTCOMES: [&str; 7] = ["acquired", "busy", "timeout", "cancelled", "lost", "refused", "unavailable"];
 /// The values of `reason` of a loss.
 const LOSS_REASONS: [&str; 4] = ["expired", "broken", "unreachable", "closed"];
@@ -77,7 +77,7 @@ pub fn describe() {
                 Unit::Seconds,
                 "time from the watch event that announced a possible grant to the grant",
             ),
-            (QUEUE_AHEAD, Unit::Count, "other contenders in the queue when ours queued"),
+            (QUEUE_AHEAD, Unit::Count, "other contenders in the queue when this one queued"),
         ];
         for (name, unit, text) in histograms {
             recorder.describe_histogram(name.into(), Some(unit), text.into());
@@ -93,7 +93,7 @@ pub fn describe() {
         let counters = [
             (LOSSES, "locks that were lost while they were held"),
             (REVOCATIONS, "holders that were asked to release their lock"),
-            (CLEANUPS_RETRIED, "deletes of our znodes that are retried"),
+            (CLEANUPS_RETRIED, "deletes of this client's znodes that are retried"),
             (SESSIONS_OPENED, "sessions that were opened"),
             (SESSIONS_ENDED, "sessions that ended"),
             (RECONNECTS, "reconnects of a session"),
@@ -211,7 +211,7 @@ pub(crate) fn cleanup_failed(failure: Failure) {
 
 /// The outcome of an acquisition.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Outcome {
+enum AcquireOutcome {
     Acquired,
     Busy,
     TimedOut,
@@ -221,12 +221,14 @@ enum Outcome {
     Unavailable,
 }
 
-impl From<Reason> for Outcome {
-    fn from(reason: Reason) -> Outcome {
+impl From<Reason> for AcquireOutcome {
+    fn from(reason: Reason) -> AcquireOutcome {
         match reason {
-            Reason::Busy => Outcome::Busy,
-            Reason::TimedOut => Outcome::TimedOut,
-            Reason::Broken | Reason::SessionOver(_) | Reason::Refused(Failure::Unknown) => Outcome::Lost,
+            Reason::Busy => AcquireOutcome::Busy,
+            Reason::TimedOut => AcquireOutcome::TimedOut,
+            Reason::Broken | Reason::SessionOver(_) | Reason::Refused(Failure::Unknown) => {
+                AcquireOutcome::Lost
+            }
             Reason::OtherKind
             | Reason::OtherLayout(_)
             | Reason::Clash(_)
@@ -234,18 +236,18 @@ impl From<Reason> for Outcome {
             | Reason::ForeignRecord
             | Reason::Outranked
             | Reason::Exhausted
-            | Reason::Refused(_) => Outcome::Refused,
+            | Reason::Refused(_) => AcquireOutcome::Refused,
         }
     }
 }
 
-impl From<&Error> for Outcome {
-    fn from(error: &Error) -> Outcome {
+impl From<&Error> for AcquireOutcome {
+    fn from(error: &Error) -> AcquireOutcome {
         match error {
-            Error::Timeout { .. } => Outcome::TimedOut,
-            Error::Lost { .. } | Error::Removed { .. } => Outcome::Lost,
-            Error::Unavailable { .. } => Outcome::Unavailable,
-            _ => Outcome::Refused,
+            Error::Timeout { .. } => AcquireOutcome::TimedOut,
+            Error::Lost { .. } | Error::Removed { .. } => AcquireOutcome::Lost,
+            Error::Unavailable { .. } => AcquireOutcome::Unavailable,
+            _ => AcquireOutcome::Refused,
         }
     }
 }
@@ -300,7 +302,7 @@ impl AcquireMetrics {
 
     pub(crate) fn granted(&mut self) {
         let now = clock::now();
-        self.end_waiting(Outcome::Acquired, now);
+        self.end_waiting(AcquireOutcome::Acquired, now);
         if let Some(woken) = self.woken {
             HANDOVER.histogram(self.kind, &self.of).record(woken.until(now));
         }
@@ -311,7 +313,7 @@ impl AcquireMetrics {
     /// Records a failure. `was_busy`: set if the server has shown that the lock is busy.
     pub(crate) fn failed(&mut self, reason: Reason, was_busy: bool) {
         let outcome = match reason {
-            Reason::TimedOut if !was_busy => Outcome::Unavailable,
+            Reason::TimedOut if !was_busy => AcquireOutcome::Unavailable,
             reason => reason.into(),
         };
         self.end_waiting(outcome, clock::now());
@@ -324,7 +326,7 @@ impl AcquireMetrics {
 
     /// Records that the caller dropped the acquisition.
     pub(crate) fn cancelled(&mut self) {
-        self.end_waiting(Outcome::Cancelled, clock::now());
+        self.end_waiting(AcquireOutcome::Cancelled, clock::now());
     }
 
     pub(crate) fn revoked(&self) {
@@ -356,7 +358,7 @@ impl AcquireMetrics {
         self.end_holding();
     }
 
-    fn end_waiting(&mut self, outcome: Outcome, now: Instant) {
+    fn end_waiting(&mut self, outcome: AcquireOutcome, now: Instant) {
         if self.stage != Stage::Waiting {
             return;
         }
@@ -388,9 +390,9 @@ impl Drop for AcquireMetrics {
     }
 }
 
-pub(crate) fn kind_name(kind: Kind, places: usize) -> &'static str {
+pub(crate) fn kind_name(kind: Kind, lock_count: usize) -> &'static str {
     match kind {
-        Kind::Mutex if places > 1 => "multi",
+        Kind::Mutex if lock_count > 1 => "multi",
         Kind::Mutex => "mutex",
         Kind::Read => "reader",
         Kind::Write => "writer",
@@ -407,7 +409,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_kind_of_lock_has_a_series_of_its_own() {
+    fn each_lock_kind_has_its_own_series() {
         let kinds = [
             (Kind::Mutex, 1),
             (Kind::Mutex, 2),
@@ -418,7 +420,7 @@ mod tests {
         ];
         let mut seen: Vec<usize> = kinds
             .into_iter()
-            .map(|(kind, places)| kind_name(kind, places))
+            .map(|(kind, lock_count)| kind_name(kind, lock_count))
             .map(|name| KINDS.iter().position(|known| *known == name).unwrap_or_else(|| panic!("no {name}")))
             .collect();
         seen.sort_unstable();
@@ -428,47 +430,47 @@ mod tests {
     }
 
     #[test]
-    fn a_series_has_the_labels_of_its_place() {
+    fn series_index_matches_labels() {
         let labels = |series: &Series, at: usize| -> Vec<(String, String)> {
             series.0[at].labels().map(|label| (label.key().to_owned(), label.value().to_owned())).collect()
         };
         let pair = |key: &str, value: &str| (key.to_owned(), value.to_owned());
-        let timeout = OUTCOMES.len() + Outcome::TimedOut as usize;
+        let timeout = OUTCOMES.len() + AcquireOutcome::TimedOut as usize;
         assert_eq!(labels(&ACQUIRE, timeout), [pair("kind", "multi"), pair("outcome", "timeout")]);
-        let refused = (KINDS.len() - 1) * OUTCOMES.len() + Outcome::from(Reason::OtherKind) as usize;
+        let refused = (KINDS.len() - 1) * OUTCOMES.len() + AcquireOutcome::from(Reason::OtherKind) as usize;
         assert_eq!(labels(&ACQUIRE, refused), [pair("kind", "permits"), pair("outcome", "refused")]);
         assert_eq!(ACQUIRE.0.len(), KINDS.len() * OUTCOMES.len());
         assert_eq!(labels(&RENEWAL, 1), [pair("outcome", "failed")]);
     }
 
     #[test]
-    fn a_reason_is_told_by_what_it_comes_to() {
+    fn reason_maps_to_outcome() {
         let denied = Reason::Refused(Failure::Refused(Refusal::Denied));
-        assert_eq!(Outcome::from(denied), Outcome::Refused);
-        assert_eq!(Outcome::from(Reason::SessionOver(SessionEnd::Expired)), Outcome::Lost);
-        assert_eq!(Outcome::from(&Error::unavailable("session", "none")), Outcome::Unavailable);
-        assert_eq!(OUTCOMES[Outcome::Unavailable as usize], "unavailable");
+        assert_eq!(AcquireOutcome::from(denied), AcquireOutcome::Refused);
+        assert_eq!(AcquireOutcome::from(Reason::SessionOver(SessionEnd::Expired)), AcquireOutcome::Lost);
+        assert_eq!(AcquireOutcome::from(&Error::unavailable("session", "none")), AcquireOutcome::Unavailable);
+        assert_eq!(OUTCOMES[AcquireOutcome::Unavailable as usize], "unavailable");
     }
 
     /// Measures all metrics of one acquisition without a recorder. A round trip takes a hundred microseconds or more.
     #[test]
-    fn without_a_recorder_a_whole_course_takes_next_to_nothing() {
+    fn metrics_cost_little_without_a_recorder() {
         let turns: u32 = 10_000;
         let best = (0..20)
             .map(|_| {
                 let begun = std::time::Instant::now();
                 for _ in 0..turns {
-                    let mut course = AcquireMetrics::begin("mutex", None);
-                    course.record_queue(1);
-                    course.woken();
-                    course.granted();
-                    course.released();
+                    let mut metrics = AcquireMetrics::begin("mutex", None);
+                    metrics.record_queue(1);
+                    metrics.woken();
+                    metrics.granted();
+                    metrics.released();
                 }
                 begun.elapsed() / turns
             })
             .min();
         let best = best.expect("there were some");
-        println!("a course without a recorder takes {best:?}");
+        println!("the metrics of one acquisition without a recorder take {best:?}");
         // The limit is for a development build on a busy machine. An optimised build takes a tenth of the time.
         assert!(best < Duration::from_micros(5), "{best:?}");
     }

@@ -1,7 +1,5 @@
 //! Types that every layer uses: errors, paths, options, clocks, tasks, metrics and events.
 
-pub(crate) mod asker;
-pub(crate) mod chance;
 pub(crate) mod check;
 pub(crate) mod clock;
 pub(crate) mod error;
@@ -11,6 +9,7 @@ pub(crate) mod host;
 pub mod metrics;
 pub(crate) mod naming;
 pub(crate) mod options;
+pub(crate) mod owner_id;
 pub(crate) mod path;
 pub(crate) mod previous;
 pub(crate) mod process;
@@ -18,3 +17,4 @@ pub(crate) mod runtime_thread;
 pub(crate) mod sync;
 pub(crate) mod tasks;
 pub(crate) mod ticket;
+pub(crate) mod uuid;

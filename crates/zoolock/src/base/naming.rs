@@ -71,8 +71,8 @@ impl Naming {
             Kind::Upgradable => ("upgradable reader", "only native has one"),
             Kind::Permits { .. } => (
                 "semaphore",
-                "only native has one: zoolock takes no permits of Curator's or kazoo's semaphores; use native with a \
-                 name of its own, or the other library",
+                "only native has one: zoolock cannot acquire permits of Curator's or kazoo's semaphores; use native with \
+                 another name, or the other library",
             ),
         };
         Error::invalid(format!("naming {self}"), format!("has no {what}; {has}"))
@@ -102,7 +102,7 @@ pub(crate) fn refusal(clash: &Clash) -> String {
     let Clash { blind, unseen, ours, remedy } = clash;
     if !ours {
         return format!(
-            "{} and {} stand in this queue and do not see each other, so both may hold it at once; {}",
+            "{} and {} in this queue ignore each other's znodes, so both may hold the lock at once; {}",
             described(blind),
             described(unseen),
             remedy_for_others(blind, unseen)
@@ -110,9 +110,9 @@ pub(crate) fn refusal(clash: &Clash) -> String {
     }
     let what = match remedy {
         Some(spelling) => remedy_for_us(*spelling, blind.family(), unseen.role),
-        None => "no naming of ours is seen by all of them: use another lock".to_owned(),
+        None => "no naming scheme of zoolock is visible to all contenders: use another lock".to_owned(),
     };
-    format!("{} stands in this queue and would not see us; {what}", described(blind))
+    format!("{} in this queue would ignore this client's znode; {what}", described(blind))
 }
 
 /// Returns a message if two contenders of a queue ignore each other's znodes: the contenders and the remedy.
@@ -120,16 +120,16 @@ pub(crate) fn refusal(clash: &Clash) -> String {
 ///
 /// The names do not tell whether kazoo's clients look for `lock-`.
 pub(crate) fn clash(queue: &[Name]) -> Option<String> {
-    let look = |others: &[Name], me, kazoo_pattern| {
+    let clash_of = |others: &[Name], me, kazoo_pattern| {
         census(others.iter().copied(), me, Names { kazoo_pattern, ..Names::default() })
     };
-    let (clash, unless) = match look(queue, None, true) {
+    let (clash, unless) = match clash_of(queue, None, true) {
         Some(certain) => (certain, ""),
-        None => (look(queue, None, false)?, ", unless its clients pass extra_lock_patterns=[\"lock-\"]"),
+        None => (clash_of(queue, None, false)?, ", unless its clients pass extra_lock_patterns=[\"lock-\"]"),
     };
     let Clash { blind, unseen, .. } = clash;
     let others: Vec<Name> = queue.iter().filter(|name| name.family() != Family::Native).copied().collect();
-    let ours = (unseen.family() == Family::Native).then(|| look(&others, Some(unseen), false)).flatten();
+    let ours = (unseen.family() == Family::Native).then(|| clash_of(&others, Some(unseen), false)).flatten();
     let what = match ours {
         Some(Clash { ours: true, remedy: Some(spelling), .. }) => {
             format!("for zoolock's clients: {}", remedy_for_us(spelling, blind.family(), unseen.role))
@@ -137,13 +137,13 @@ pub(crate) fn clash(queue: &[Name]) -> Option<String> {
         _ => "give one of them another lock, or move its users to zoolock".to_owned(),
     };
     let (blind, unseen) = (described(&blind), described(&unseen));
-    Some(format!("{blind} does not see {unseen}{unless}, so both may hold at once; {what}"))
+    Some(format!("{blind} ignores the znode of {unseen}{unless}, so both may hold the lock at once; {what}"))
 }
 
 /// Returns the message for a lock and a semaphore of another client library with the same name.
 pub(crate) fn two_layouts(lock: &Name, semaphore: Layout) -> String {
     format!(
-        "{} and a semaphore of {} have this name and do not see each other; give one of them another name",
+        "{} and a semaphore of {} have this name and ignore each other; give one of them another name",
         described(lock),
         semaphore.library()
     )
@@ -153,10 +153,10 @@ pub(crate) fn two_layouts(lock: &Name, semaphore: Layout) -> String {
 fn remedy_for_others(blind: &Name, unseen: &Name) -> &'static str {
     let has_lock = matches!(unseen.spelling, Spelling::Lock | Spelling::CuratorLock | Spelling::UnknownLock);
     if blind.family() == Family::Kazoo && has_lock {
-        return "if whoever has kazoo's names here passes extra_lock_patterns=[\"lock-\"], or is one of zoolock's, say so \
-                (kazoo_pattern, --kazoo-pattern); if not, no naming of ours helps: give one of them another lock";
+        return "if all contenders with kazoo's names pass extra_lock_patterns=[\"lock-\"] or are zoolock clients, set \
+                kazoo_pattern (--kazoo-pattern); else no naming scheme helps: give one of them another lock";
     }
-    "no naming of ours changes that: give one of them another lock, or move its users to zoolock"
+    "no naming scheme of zoolock changes that: give one of them another lock, or move its users to zoolock"
 }
 
 /// Returns a description of a contender.
@@ -194,8 +194,8 @@ fn remedy_for_us(spelling: Spelling, theirs: Family, role: Role) -> String {
         Spelling::Marked => "take it as a read/write lock, under the naming native".to_owned(),
         Spelling::CuratorLock | Spelling::CuratorMarked => "use the naming curator".to_owned(),
         Spelling::Kazoo if theirs == Family::Kazoo => {
-            "use the naming kazoo; or give every kazoo client here extra_lock_patterns=[\"lock-\"], and say that you \
-             did (kazoo_pattern, --kazoo-pattern)"
+            "use the naming kazoo; or give every kazoo client here extra_lock_patterns=[\"lock-\"], and set \
+             kazoo_pattern (--kazoo-pattern)"
                 .to_owned()
         }
         Spelling::Kazoo => "use the naming kazoo".to_owned(),
@@ -217,44 +217,44 @@ mod tests {
     }
 
     #[test]
-    fn a_queue_whose_contenders_do_not_see_each_other_is_told_with_what_to_do() {
+    fn clash_message_names_contenders_and_remedy() {
         const HEX: &str = "3f2504e04f8911d39a0c0305e82c3301";
         let (kazoo, curator) = (format!("{HEX}__lock__0000000003"), format!("_c_{HEX}-lock-0000000004"));
-        let told = |names: &[&str]| {
+        let message = |names: &[&str]| {
             clash(&names.iter().map(|name| Name::parse(name).expect("a contender")).collect::<Vec<_>>())
         };
         assert_eq!(
-            told(&[&kazoo, "lock-0000000005"]).as_deref(),
+            message(&[&kazoo, "lock-0000000005"]).as_deref(),
             Some(
-                "a lock of kazoo (number 0000000003) does not see a mutex of zoolock (or .NET) (number 0000000005), \
-                 unless its clients pass extra_lock_patterns=[\"lock-\"], so both may hold at once; for zoolock's \
-                 clients: use the naming kazoo; or give every kazoo client here extra_lock_patterns=[\"lock-\"], and \
-                 say that you did (kazoo_pattern, --kazoo-pattern)"
+                "a lock of kazoo (number 0000000003) ignores the znode of a mutex of zoolock (or .NET) (number \
+                 0000000005), unless its clients pass extra_lock_patterns=[\"lock-\"], so both may hold the lock at once; \
+                 for zoolock's clients: use the naming kazoo; or give every kazoo client here \
+                 extra_lock_patterns=[\"lock-\"], and set kazoo_pattern (--kazoo-pattern)"
             )
         );
         assert_eq!(
-            told(&[&kazoo, &curator]).as_deref(),
+            message(&[&kazoo, &curator]).as_deref(),
             Some(
-                "a mutex of Curator (number 0000000004) does not see a lock of kazoo (number 0000000003), so both \
-                 may hold at once; give one of them another lock, or move its users to zoolock"
+                "a mutex of Curator (number 0000000004) ignores the znode of a lock of kazoo (number 0000000003), so \
+                 both may hold the lock at once; give one of them another lock, or move its users to zoolock"
             )
         );
         assert_eq!(
-            told(&["job-0000000003", &curator]).as_deref(),
+            message(&["job-0000000003", &curator]).as_deref(),
             Some(
-                "a mutex of Curator (number 0000000004) does not see a contender of an unknown client library \
-                 (number 0000000003), so both may hold at once; give one of them another lock, or move its users to \
-                 zoolock"
+                "a mutex of Curator (number 0000000004) ignores the znode of a contender of an unknown client \
+                 library (number 0000000003), so both may hold the lock at once; give one of them another lock, or move \
+                 its users to zoolock"
             )
         );
         let writer = format!("_c_{HEX}-__WRIT__0000000004");
-        let mixed = told(&[&writer, "lock-0000000005"]).expect("it would not wait");
+        let mixed = message(&[&writer, "lock-0000000005"]).expect("it would not wait");
         assert!(mixed.ends_with("clients: take it as the writer of a read/write lock (--write)"), "{mixed}");
         for friends in
             [&[curator.as_str(), "lock-0000000005"][..], &[&kazoo], &["x-1-0000000001", &curator], &[]]
         {
             assert_eq!(
-                told(friends).is_some(),
+                message(friends).is_some(),
                 friends.len() == 2 && friends[0].starts_with('x'),
                 "{friends:?}"
             );
@@ -262,7 +262,7 @@ mod tests {
     }
 
     #[test]
-    fn a_naming_without_the_kind_says_which_has_it() {
+    fn missing_kind_error_names_other_schemes() {
         let wrong = |naming: Naming, kind| naming.of(kind, false).expect_err("not there").to_string();
         assert_eq!(
             wrong(Naming::WriteLock, Kind::Read),
@@ -278,8 +278,8 @@ mod tests {
             assert_eq!(
                 wrong,
                 format!(
-                    "naming {naming}: has no semaphore; only native has one: zoolock takes no permits of Curator's or \
-                     kazoo's semaphores; use native with a name of its own, or the other library"
+                    "naming {naming}: has no semaphore; only native has one: zoolock cannot acquire permits of \
+                     Curator's or kazoo's semaphores; use native with another name, or the other library"
                 )
             );
         }

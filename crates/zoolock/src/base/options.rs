@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use zoolock_core::tenure::Limits;
 
-use crate::base::asker::AskAs;
 use crate::base::events::Listeners;
 use crate::base::naming::Naming;
+use crate::base::owner_id::OwnerMode;
 
 /// Options of one handle; its clones have the same.
 #[derive(Debug, Clone, Default)]
@@ -16,9 +16,9 @@ pub(crate) struct Options {
     pub(crate) tells_previous: bool,
     pub(crate) naming: Naming,
     pub(crate) kazoo_pattern: bool,
-    pub(crate) ask_as: AskAs,
+    pub(crate) owner_mode: OwnerMode,
     /// Set if the tasks of this process share one queue position.
-    pub(crate) tenure: Option<Limits>,
+    pub(crate) sharing: Option<Limits>,
     pub(crate) listeners: Listeners,
 }
 
@@ -28,7 +28,7 @@ macro_rules! settings {
         impl $handle {
             /// Sets the naming scheme of its contenders. The default is that of the [`Builder`](crate::Builder::naming).
             /// If a naming does not have this kind of lock, the first call that would use it fails.
-            #[must_use = "it is the handle that it returns which does so"]
+            #[must_use = "the option applies to the returned handle"]
             pub fn naming(mut self, naming: crate::base::naming::Naming) -> Self {
                 self.lock.options.naming = naming;
                 self
@@ -37,7 +37,7 @@ macro_rules! settings {
             /// Declares that every kazoo client of this lock was created with `extra_lock_patterns=["lock-"]`, and so
             /// sees zoolock's native names. The names of kazoo's znodes do not tell. Without this option a kazoo client
             /// in the queue of a native lock is assumed to ignore this client's znodes, and the acquisition fails.
-            #[must_use = "it is the handle that it returns which does so"]
+            #[must_use = "the option applies to the returned handle"]
             pub fn kazoo_pattern(mut self) -> Self {
                 self.lock.options.kazoo_pattern = true;
                 self
@@ -68,7 +68,7 @@ macro_rules! crash_settings {
             ///
             /// After the first holder with this option, every holder that uses this library takes part. Other
             /// client libraries do not: their crashes go unnoticed.
-            #[must_use = "it is the handle that it returns which does so"]
+            #[must_use = "the option applies to the returned handle"]
             pub fn crash_detection(mut self) -> Self {
                 self.lock.options.crash_detection = true;
                 self
@@ -81,7 +81,7 @@ macro_rules! crash_settings {
             /// only try wait for it, too, and so does the first holder of a lock. Use it with
             /// [`crash_detection`](Self::crash_detection): without, every contender that left the queue in
             /// between makes the last holder unknown.
-            #[must_use = "it is the handle that it returns which does so"]
+            #[must_use = "the option applies to the returned handle"]
             pub fn lock_delay(mut self, delay: std::time::Duration) -> Self {
                 self.lock.options.lock_delay = delay;
                 self
@@ -94,7 +94,7 @@ macro_rules! crash_settings {
             /// [`previous`](crate::Guard::previous) is [`Unknown`](crate::Previous::Unknown) if the predecessor
             /// released the lock. If any holder uses [`crash_detection`](Self::crash_detection), or this handle uses
             /// [`lock_delay`](Self::lock_delay), it is read before the grant anyway.
-            #[must_use = "it is the handle that it returns which does so"]
+            #[must_use = "the option applies to the returned handle"]
             pub fn tell_previous(mut self) -> Self {
                 self.lock.options.tells_previous = true;
                 self

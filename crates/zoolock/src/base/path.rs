@@ -49,7 +49,7 @@ impl LockPath {
         if path == "/zookeeper" || path.starts_with("/zookeeper/") {
             return Err(Error::invalid(
                 shown(),
-                "lies under /zookeeper, which belongs to ZooKeeper itself; choose another path",
+                "is below /zookeeper, which is reserved by ZooKeeper; choose another path",
             ));
         }
         if path.len() > MAX_PATH {
@@ -138,9 +138,7 @@ fn check_components(relative: &str) -> Result<(), String> {
                 ));
             }
             AUDIT => {
-                return Err(format!(
-                    "has the part `{component}`, which zoolock uses itself; choose another name"
-                ));
+                return Err(format!("contains `{component}`, which zoolock reserves; choose another name"));
             }
             _ => {}
         }
@@ -280,7 +278,7 @@ fn parse_host(text: &str) -> Result<Host, String> {
         None => 2181,
         Some(port) => match port.parse::<u16>() {
             Ok(port) if port != 0 => port,
-            _ => return Err(format!("port {port:?} is no number from 1 to 65535")),
+            _ => return Err(format!("port {port:?} is not a number from 1 to 65535")),
         },
     };
     Ok(Host::Tcp { name: host.to_owned(), port })

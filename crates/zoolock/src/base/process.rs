@@ -23,7 +23,7 @@ impl Process {
             return Err(Error::invalid(
                 "client",
                 format!(
-                    "belongs to process {}, and this is a fork of that process; connect again here",
+                    "belongs to process {} and cannot be used after a fork; connect again in this process",
                     self.0
                 ),
             ));

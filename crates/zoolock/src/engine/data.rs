@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use zoolock_core::ContenderId;
 use zoolock_core::contender::Says;
 
-use crate::base::asker::Asker;
+use crate::base::owner_id::OwnerId;
 
 /// The data of a contender's znode, as small JSON.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -25,15 +25,15 @@ pub(crate) struct NodeData {
     /// Time at which it queued, in milliseconds of Unix time by its own clock. For display only.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) since_ms: Option<u64>,
-    /// The owner, if the caller named one; see `asker.rs`.
+    /// The owner, if the caller named one; see `owner_id.rs`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) owner: Option<Box<str>>,
     /// The task or thread that acquires, if there is no named owner.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) task: Option<Box<str>>,
     /// The acquisition of the reader that wants to write.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) of: Option<String>,
+    #[serde(rename = "of", default, skip_serializing_if = "Option::is_none")]
+    pub(crate) reader_id: Option<String>,
     /// Set if it waited for permits, and has them.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub(crate) granted: bool,
@@ -49,11 +49,11 @@ pub(crate) struct NodeData {
 pub(crate) const REVOCATIONS: [&[u8]; 2] = [b"unlock", b"__REVOKE__"];
 
 /// Returns the flags in the data of a contender's znode. Any client may have written that data.
-pub(crate) fn says(data: &[u8]) -> Says {
+pub(crate) fn flags(data: &[u8]) -> Says {
     if REVOCATIONS.contains(&data) {
         return Says { revoked: true, ..Says::default() };
     }
-    serde_json::from_slice(data).map_or(Says::default(), |data: Signs<'_>| Says {
+    serde_json::from_slice(data).map_or(Says::default(), |data: FlagsJson<'_>| Says {
         granted: data.granted,
         revoked: data.revoked,
         untracked: !data.tracks,
@@ -62,7 +62,7 @@ pub(crate) fn says(data: &[u8]) -> Says {
 
 /// The part of [`NodeData`] that other contenders use. They read it at every hand-over.
 #[derive(Deserialize)]
-struct Signs<'a> {
+struct FlagsJson<'a> {
     /// Only data that this library has written has an id and a kind.
     #[serde(borrow, rename = "id")]
     _id: Cow<'a, str>,
@@ -78,20 +78,20 @@ struct Signs<'a> {
 
 /// The identity of this client, as operators see it.
 #[derive(Debug, Clone)]
-pub(crate) struct Owner {
+pub(crate) struct ClientInfo {
     pub(crate) host: Option<String>,
     pub(crate) program: Option<String>,
     pub(crate) note: Option<String>,
 }
 
-impl Owner {
-    pub(crate) fn this_process() -> Owner {
+impl ClientInfo {
+    pub(crate) fn this_process() -> ClientInfo {
         let host =
             rustix::system::uname().nodename().to_str().ok().filter(|h| !h.is_empty()).map(str::to_owned);
         let program = std::env::current_exe()
             .ok()
             .and_then(|path| path.file_name().map(|name| name.to_string_lossy().into_owned()));
-        Owner { host, program, note: None }
+        ClientInfo { host, program, note: None }
     }
 }
 
@@ -99,7 +99,7 @@ impl Owner {
 const MAX_NOTE: usize = 512;
 
 impl NodeData {
-    pub(crate) fn new(id: ContenderId, kind: &str, owner: &Owner, asker: Asker) -> NodeData {
+    pub(crate) fn new(id: ContenderId, kind: &str, client: &ClientInfo, owner: OwnerId) -> NodeData {
         let since = std::time::SystemTime::now()
             .duration_since(std::time::UNIX_EPOCH)
             .ok()
@@ -108,14 +108,14 @@ impl NodeData {
         NodeData {
             id: id.to_string(),
             kind: kind.to_owned(),
-            host: owner.host.clone(),
+            host: client.host.clone(),
             pid: Some(std::process::id()),
-            program: owner.program.clone(),
-            note: short(&owner.note),
+            program: client.program.clone(),
+            note: short(&client.note),
             since_ms: since,
-            owner: asker.owner,
-            task: asker.task,
-            of: None,
+            owner: owner.owner,
+            task: owner.task,
+            reader_id: None,
             granted: false,
             revoked: false,
             tracks: false,
@@ -129,8 +129,8 @@ impl NodeData {
     }
 
     /// Returns the owner, for another znode of the same owner.
-    pub(crate) fn asker(&self) -> Asker {
-        Asker { owner: self.owner.clone(), task: self.task.clone() }
+    pub(crate) fn owner_id(&self) -> OwnerId {
+        OwnerId { owner: self.owner.clone(), task: self.task.clone() }
     }
 
     /// Returns the same data, with the flag that it was granted.

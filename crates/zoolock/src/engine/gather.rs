@@ -8,7 +8,7 @@ use zoolock_core::{SessionId, Zxid};
 
 use super::reader::Reader;
 use crate::base::path::LockPath;
-use crate::zk::keeper::{KeeperError, Stat};
+use crate::zk::session::{Stat, ZkError};
 
 /// The content of one lock directory.
 pub(crate) struct Gathered {
@@ -67,8 +67,8 @@ impl Gathered {
     }
 
     /// Reads the directory at `path`; `None` if there is none.
-    pub(crate) async fn at(reader: &Reader<'_>, path: LockPath) -> Result<Option<Gathered>, KeeperError> {
-        let Some((data, stat, children, created)) = look(reader, path.as_str()).await? else {
+    pub(crate) async fn at(reader: &Reader<'_>, path: LockPath) -> Result<Option<Gathered>, ZkError> {
+        let Some((data, stat, children, created)) = read_directory(reader, path.as_str()).await? else {
             return Ok(None);
         };
         let (made, record) = (Some(stat.czxid), Record::parse(&data));
@@ -102,7 +102,7 @@ impl Gathered {
     }
 
     /// Finds a semaphore of Curator: the children `leases` and `locks`, with no other contenders in them.
-    async fn find_curator(&mut self, reader: &Reader<'_>) -> Result<(), KeeperError> {
+    async fn find_curator(&mut self, reader: &Reader<'_>) -> Result<(), ZkError> {
         if !self.others.iter().any(|name| name == CURATOR_LEASES) {
             return Ok(());
         }
@@ -111,19 +111,19 @@ impl Gathered {
         let all_are = |children: &[String], spelling| {
             children.iter().all(|child| Name::parse(child).is_some_and(|name| name.spelling == spelling))
         };
-        let Some(looked) = permitted(look(reader, leases.as_str()).await)? else {
+        let Some(content) = permitted(read_directory(reader, leases.as_str()).await)? else {
             self.others.retain(|name| name != CURATOR_LEASES);
             self.unread.push(leases);
             // A `locks` that may be read is listed by itself: it may be a lock of its own.
             if self.others.iter().any(|name| name == CURATOR_GUARD)
-                && permitted(look(reader, queue.as_str()).await)?.is_none()
+                && permitted(read_directory(reader, queue.as_str()).await)?.is_none()
             {
                 self.others.retain(|name| name != CURATOR_GUARD);
                 self.unread.push(queue);
             }
             return Ok(());
         };
-        let Some((data, _, held, _)) = looked else { return Ok(()) };
+        let Some((data, _, held, _)) = content else { return Ok(()) };
         let is_lock = matches!(Record::parse(&data), Record::Marker(_) | Record::Semaphore(_));
         if is_lock || !all_are(&held, Spelling::CuratorLease) {
             return Ok(());
@@ -148,7 +148,7 @@ impl Gathered {
     }
 
     /// Finds a semaphore of kazoo: leases in the directory itself, and a queue in the directory beside it.
-    async fn find_kazoo(&mut self, reader: &Reader<'_>) -> Result<(), KeeperError> {
+    async fn find_kazoo(&mut self, reader: &Reader<'_>) -> Result<(), ZkError> {
         let has_size = matches!(self.record, Record::Leases(_));
         let leases: Vec<String> = self.others.iter().filter(|name| is_kazoo_lease(name)).cloned().collect();
         if !has_size && leases.is_empty() {
@@ -182,7 +182,7 @@ impl Gathered {
         &mut self,
         reader: &Reader<'_>,
         queue: &LockPath,
-    ) -> Result<Option<Vec<String>>, KeeperError> {
+    ) -> Result<Option<Vec<String>>, ZkError> {
         let waiting = permitted(children(reader, queue).await)?;
         if waiting.is_none() {
             self.unread.push(queue.clone());
@@ -192,21 +192,21 @@ impl Gathered {
 }
 
 /// Returns the answer; `None` if reading is not permitted.
-fn permitted<T>(answer: Result<T, KeeperError>) -> Result<Option<T>, KeeperError> {
+fn permitted<T>(answer: Result<T, ZkError>) -> Result<Option<T>, ZkError> {
     match answer {
         Err(error) if is_denied(&error) => Ok(None),
         answer => answer.map(Some),
     }
 }
 
-pub(crate) fn is_denied(error: &KeeperError) -> bool {
+pub(crate) fn is_denied(error: &ZkError) -> bool {
     error.failure == Failure::Refused(Refusal::Denied)
 }
 
 /// The data and the children of a directory, and the number of children that it had ever had at the listing.
-type Looked = (Vec<u8>, Stat, Vec<String>, u32);
+type DirectoryContent = (Vec<u8>, Stat, Vec<String>, u32);
 
-async fn look(reader: &Reader<'_>, path: &str) -> Result<Option<Looked>, KeeperError> {
+async fn read_directory(reader: &Reader<'_>, path: &str) -> Result<Option<DirectoryContent>, ZkError> {
     match reader.data_and_children(path).await {
         (Ok((data, stat)), Ok((children, listed))) => {
             Ok(Some((data, stat, children, listed.created_children)))
@@ -216,7 +216,7 @@ async fn look(reader: &Reader<'_>, path: &str) -> Result<Option<Looked>, KeeperE
     }
 }
 
-async fn children(reader: &Reader<'_>, path: &LockPath) -> Result<Option<Vec<String>>, KeeperError> {
+async fn children(reader: &Reader<'_>, path: &LockPath) -> Result<Option<Vec<String>>, ZkError> {
     match reader.children(path.as_str()).await {
         Ok((children, _)) => Ok(Some(children)),
         Err(error) if error.failure == Failure::NoNode => Ok(None),

@@ -11,10 +11,10 @@ pub(super) enum Machine {
 }
 
 impl Machine {
-    pub(super) fn new(config: Config, places: usize) -> Machine {
-        match places {
+    pub(super) fn new(config: Config, lock_count: usize) -> Machine {
+        match lock_count {
             1 => Machine::One(Box::new(Contender::new(config))),
-            _ => Machine::Several(Box::new(Multi::new(config, places))),
+            _ => Machine::Several(Box::new(Multi::new(config, lock_count))),
         }
     }
 
@@ -25,10 +25,10 @@ impl Machine {
         }
     }
 
-    pub(super) fn node(&self, place: usize) -> Option<Node> {
+    pub(super) fn node(&self, lock_index: usize) -> Option<Node> {
         match self {
             Machine::One(machine) => machine.node(),
-            Machine::Several(machine) => machine.node(place),
+            Machine::Several(machine) => machine.node(lock_index),
         }
     }
 
@@ -62,6 +62,6 @@ impl Machine {
 }
 
 /// Returns the position of the directory that a request is for.
-pub(super) fn place(directories: &[LockPath], id: RequestId) -> usize {
+pub(super) fn lock_index(directories: &[LockPath], id: RequestId) -> usize {
     if directories.len() == 1 { 0 } else { multi::place(id) }
 }

@@ -10,21 +10,21 @@
 //! in one transaction.
 //!
 //! The machine relies on the order that the server gives. Replies and watch events of a session come in one queue
-//! (`keeper/inbox.rs`), and are handled in its order. The answers of one acquisition also keep the order of its requests:
+//! (`zk/session/inbox.rs`), and are handled in its order. The answers of one acquisition also keep the order of its requests:
 //! a request that takes several calls delays the later ones.
 //!
-//! * `attend.rs`: the session task.
-//! * `lookout.rs`: detects contenders that ignore a holder's znode.
+//! * `foreign_contender_monitor.rs`: detects contenders that ignore a holder's znode.
 //! * `machine.rs`: one lock or several.
-//! * `requests.rs`: translates the machine's requests into calls of the keeper.
+//! * `replies.rs`: handles the replies and watch events of one acquisition.
+//! * `requests.rs`: translates the machine's requests into requests of the ZooKeeper session.
 //! * `watches.rs`: the watches of an acquisition.
 
-mod attend;
 pub(crate) mod data;
+mod foreign_contender_monitor;
 pub(crate) mod gather;
-mod lookout;
 mod machine;
 pub(crate) mod reader;
+mod replies;
 mod requests;
 mod watches;
 
@@ -39,9 +39,9 @@ use zoolock_core::contender::{
 use zoolock_core::record::Left;
 use zoolock_core::{Action, Config, ContenderId, Event};
 
-use crate::base::asker::Asker;
 use crate::base::events::{Listeners, LockEvent};
 use crate::base::metrics::AcquireMetrics;
+use crate::base::owner_id::OwnerId;
 use crate::base::path::LockPath;
 use crate::base::sync::lock;
 use crate::base::tasks::Task;
@@ -95,7 +95,7 @@ struct State {
     was_busy: bool,
     /// Set while the caller does not wait for the requests that are sent.
     in_background: bool,
-    over: bool,
+    has_ended: bool,
     /// The message of the last refusal.
     refusal_message: String,
     metrics: AcquireMetrics,
@@ -111,7 +111,7 @@ struct InFlight {
     /// Set if a success proves that the leader knows the session.
     writes: bool,
     /// Set if it deletes a znode of this acquisition.
-    departs: bool,
+    deletes_own_znode: bool,
     /// The watch that it sets.
     watch: Option<SetWatch>,
     /// The time at which it was written, once that is known.
@@ -166,14 +166,14 @@ impl Acquisition {
                 is_busy: false,
                 was_busy: false,
                 in_background: false,
-                over: false,
+                has_ended: false,
                 refusal_message: String::new(),
                 metrics,
             }),
             changed: Notify::new(),
             settled: Notify::new(),
         });
-        acquisition.session.enter(acquisition.clone());
+        acquisition.session.register(acquisition.clone());
         acquisition.step(&mut lock(&acquisition.state), Event::Start);
         if let Some(end) = acquisition.session.end() {
             // The session ended before it knew of this acquisition.
@@ -187,8 +187,8 @@ impl Acquisition {
     }
 
     /// Returns the owner.
-    pub(crate) fn asker(&self) -> Asker {
-        self.data.asker()
+    pub(crate) fn owner_id(&self) -> OwnerId {
+        self.data.owner_id()
     }
 
     pub(crate) fn session(&self) -> &Arc<Session> {
@@ -227,7 +227,7 @@ impl Acquisition {
 
     fn handle_event_in(self: &Arc<Self>, state: &mut State, event: Event) {
         let ends = matches!(event, Event::Release(_) | Event::Cancel | Event::TimedOut | Event::Downgrade);
-        if ends && !self.session.keeper().is_some_and(|keeper| keeper.is_connected()) {
+        if ends && !self.session.zk().is_some_and(|zk| zk.is_connected()) {
             // Reports the disconnect before the session does: the machine then checks its znode before it deletes it.
             self.step(state, Event::Disconnected);
         }
@@ -235,7 +235,7 @@ impl Acquisition {
         let is_end = matches!(event, Event::SessionOver(_));
         self.step(state, event);
         if is_end {
-            self.expect_no_answers(state);
+            self.drop_in_flight(state);
         }
         if gave_up {
             state.metrics.cancelled();
@@ -243,15 +243,15 @@ impl Acquisition {
         }
     }
 
-    /// Reports to the machine after `patience` that the deadline has passed. Before, it waits until the server has shown whether
+    /// Reports to the machine after `max_wait` that the deadline has passed. Before, it waits until the server has shown whether
     /// the lock is busy, unless nothing is answered for `answer_time`. The task may be aborted.
-    pub(crate) fn give_up_after(self: &Arc<Self>, patience: Duration, answer_time: Duration) -> Task {
+    pub(crate) fn give_up_after(self: &Arc<Self>, max_wait: Duration, answer_time: Duration) -> Task {
         let acquisition = self.clone();
         self.session.tasks().spawn(async move {
-            tokio::time::sleep(patience).await;
-            let known = acquisition.is_known(answer_time).await;
+            tokio::time::sleep(max_wait).await;
+            let known = acquisition.wait_until_known(answer_time).await;
             if matches!(lock(&acquisition.state).progress, Progress::Pending) {
-                let answers = known && acquisition.is_answered(answer_time).await;
+                let answers = known && acquisition.probe_server(answer_time).await;
                 lock(&acquisition.state).is_busy = answers;
                 acquisition.handle_event(Event::TimedOut);
             }
@@ -260,7 +260,7 @@ impl Acquisition {
 
     /// Waits until the server has shown that the lock is busy, or the acquisition is decided. Returns false if before that
     /// nothing is answered for `answer_time`, or [`MAX_ANSWER_TIMES`] have passed.
-    async fn is_known(&self, answer_time: Duration) -> bool {
+    async fn wait_until_known(&self, answer_time: Duration) -> bool {
         // An attempt that does not wait ends by itself if the lock is busy.
         let waits = self.config.mode == Mode::Wait;
         let is_known = |state: &State| {
@@ -289,14 +289,14 @@ impl Acquisition {
         false
     }
 
-    /// Returns whether the server answers one more request within `answer_time`. Then the answers to all earlier requests
-    /// have been handled, too.
-    async fn is_answered(&self, answer_time: Duration) -> bool {
-        let (Some(keeper), Some(path)) = (self.session.keeper(), self.directories.first()) else {
+    /// Sends one more request, and returns whether the server answers it within `answer_time`. Then the answers to all earlier
+    /// requests have been handled, too.
+    async fn probe_server(&self, answer_time: Duration) -> bool {
+        let (Some(zk), Some(path)) = (self.session.zk(), self.directories.first()) else {
             return false;
         };
         let answered = async {
-            if keeper.exists(path.as_str()).await.is_err_and(|error| !error.failure.is_answer()) {
+            if zk.exists(path.as_str()).await.is_err_and(|error| !error.failure.is_answer()) {
                 return false;
             }
             loop {
@@ -332,7 +332,7 @@ impl Acquisition {
     }
 
     /// Waits until the server has shown that the lock is not free, or the acquisition is decided.
-    pub(crate) async fn is_busy_or_decided(&self) {
+    pub(crate) async fn wait_until_busy_or_decided(&self) {
         let is_known = |state: &State| state.is_busy || !matches!(state.progress, Progress::Pending);
         self.wait(|state| is_known(state).then_some(())).await;
     }
@@ -342,7 +342,7 @@ impl Acquisition {
         self.wait(|state| state.lost).await
     }
 
-    pub(crate) fn is_lost(&self) -> Option<Loss> {
+    pub(crate) fn loss(&self) -> Option<Loss> {
         lock(&self.state).lost
     }
 
@@ -356,7 +356,7 @@ impl Acquisition {
     }
 
     /// Waits until a holder has read its own znode, is asked to release, or has lost the lock. Starts the first read at once.
-    pub(crate) async fn own_node_read(&self) {
+    pub(crate) async fn wait_for_own_node_read(&self) {
         let knows = |state: &State| state.revoked || state.lost.is_some() || state.machine.watches_own();
         if knows(&lock(&self.state)) {
             return;
@@ -431,7 +431,7 @@ impl Acquisition {
         let wakes = learns || state.machine.watches_own() || actions.iter().any(is_news);
         let sends = actions.iter().filter(|action| matches!(action, Action::Send(..))).count();
         // The first requests of an acquisition are one packet.
-        let _flight = self.session.keeper().filter(|_| sends > 1).map(|keeper| keeper.begin_flight());
+        let _flight = self.session.zk().filter(|_| sends > 1).map(|zk| zk.begin_flight());
         for action in actions {
             match action {
                 Action::Send(id, Request::Sleep(ms)) => self.sleep(id, ms),
@@ -496,11 +496,12 @@ impl Acquisition {
         }
     }
 
-    /// Starts to look for contenders that ignore the holder's znode, if there may be a listener.
+    /// Starts to check for contenders that ignore the holder's znode, if there may be a listener.
     fn monitor_queue(self: &Arc<Self>, state: &mut State) {
         if self.listeners.may_have_listeners() {
-            let looking = lookout::monitor_queue(Arc::downgrade(self), self.directories.len());
-            state.tasks.push(self.session.tasks().spawn(looking));
+            let monitor =
+                foreign_contender_monitor::monitor_queue(Arc::downgrade(self), self.directories.len());
+            state.tasks.push(self.session.tasks().spawn(monitor));
         }
     }
 
@@ -511,23 +512,23 @@ impl Acquisition {
     }
 
     fn finish(&self, state: &mut State) {
-        state.over = true;
+        state.has_ended = true;
         state.tasks.drain(..).for_each(|task| task.abort());
-        self.expect_no_answers(state);
+        self.drop_in_flight(state);
         while let Some(watch) = state.watches.pop() {
             self.forget(watch);
         }
-        self.session.leave(self.id, self.reserved);
+        self.session.unregister(self.id, self.reserved);
     }
 
-    fn expect_no_answers(&self, state: &mut State) {
+    fn drop_in_flight(&self, state: &mut State) {
         state.in_flight.clear();
         self.settled.notify_waiters();
     }
 
     fn forget(&self, watch: SetWatch) {
-        if let Some(keeper) = self.session.keeper() {
-            keeper.forget(watch.key, self.id, watch.number);
+        if let Some(zk) = self.session.zk() {
+            zk.forget(watch.key, self.id, watch.number);
         }
     }
 }

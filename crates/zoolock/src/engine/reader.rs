@@ -3,11 +3,11 @@
 use futures_util::future::join;
 use tokio::sync::Semaphore;
 
-use crate::zk::keeper::{Answer, Keeper, KeeperError, Stat};
+use crate::zk::session::{Answer, Stat, ZkError, ZkSession};
 
 /// Maximum number of reads in flight. They keep a connection busy over any local network. More would only delay the
 /// other requests of the session, such as the renewal of its lease.
-pub(crate) const AT_ONCE: usize = 64;
+pub(crate) const MAX_IN_FLIGHT: usize = 64;
 
 /// The reads of a session.
 pub(crate) trait Reads: Sync {
@@ -16,55 +16,55 @@ pub(crate) trait Reads: Sync {
     fn exists(&self, path: &str) -> Answer<Option<Stat>>;
 }
 
-impl Reads for Keeper {
+impl Reads for ZkSession {
     fn read(&self, path: &str) -> Answer<(Vec<u8>, Stat)> {
-        Keeper::read(self, path)
+        ZkSession::read(self, path)
     }
 
     fn children(&self, path: &str) -> Answer<(Vec<String>, Stat)> {
-        Keeper::children(self, path)
+        ZkSession::children(self, path)
     }
 
     fn exists(&self, path: &str) -> Answer<Option<Stat>> {
-        Keeper::exists(self, path)
+        ZkSession::exists(self, path)
     }
 }
 
-/// Reads from the server, at most [`AT_ONCE`] at a time for all tasks together.
+/// Reads from the server, at most [`MAX_IN_FLIGHT`] at a time for all tasks together.
 pub(crate) struct Reader<'a> {
-    keeper: &'a dyn Reads,
-    room: Semaphore,
+    zk: &'a dyn Reads,
+    permits: Semaphore,
 }
 
 impl<'a> Reader<'a> {
-    pub(crate) fn new(keeper: &'a dyn Reads) -> Reader<'a> {
-        Reader { keeper, room: Semaphore::new(AT_ONCE) }
+    pub(crate) fn new(zk: &'a dyn Reads) -> Reader<'a> {
+        Reader { zk, permits: Semaphore::new(MAX_IN_FLIGHT) }
     }
 
-    pub(crate) async fn read(&self, path: &str) -> Result<(Vec<u8>, Stat), KeeperError> {
-        let _turn = self.turn().await;
-        self.keeper.read(path).await
+    pub(crate) async fn read(&self, path: &str) -> Result<(Vec<u8>, Stat), ZkError> {
+        let _permit = self.permit().await;
+        self.zk.read(path).await
     }
 
-    pub(crate) async fn children(&self, path: &str) -> Result<(Vec<String>, Stat), KeeperError> {
-        let _turn = self.turn().await;
-        self.keeper.children(path).await
+    pub(crate) async fn children(&self, path: &str) -> Result<(Vec<String>, Stat), ZkError> {
+        let _permit = self.permit().await;
+        self.zk.children(path).await
     }
 
-    pub(crate) async fn exists(&self, path: &str) -> Result<Option<Stat>, KeeperError> {
-        let _turn = self.turn().await;
-        self.keeper.exists(path).await
+    pub(crate) async fn exists(&self, path: &str) -> Result<Option<Stat>, ZkError> {
+        let _permit = self.permit().await;
+        self.zk.exists(path).await
     }
 
     /// Sends both reads at once.
     pub(crate) async fn data_and_children(
         &self,
         path: &str,
-    ) -> (Result<(Vec<u8>, Stat), KeeperError>, Result<(Vec<String>, Stat), KeeperError>) {
+    ) -> (Result<(Vec<u8>, Stat), ZkError>, Result<(Vec<String>, Stat), ZkError>) {
         join(self.read(path), self.children(path)).await
     }
 
-    async fn turn(&self) -> tokio::sync::SemaphorePermit<'_> {
-        self.room.acquire().await.expect("nobody closes it")
+    async fn permit(&self) -> tokio::sync::SemaphorePermit<'_> {
+        self.permits.acquire().await.expect("the semaphore is never closed")
     }
 }

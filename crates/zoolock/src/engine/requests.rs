@@ -15,9 +15,9 @@ use super::{Acquisition, InFlight, State, machine};
 use crate::base::path::LockPath;
 use crate::engine::data::{self, NodeData};
 use crate::zk::directory;
-use crate::zk::keeper::{
-    self, Address, Answer, Created, Joined, Joining, Keeper, KeeperError, Op, Outcome, Part, Stat, WatchKey,
-    WatchNumber, failed,
+use crate::zk::session::{
+    self, Address, Answer, Created, Joined, Joining, Op, Part, ReplyOutcome, Stat, WatchKey, WatchNumber,
+    ZkError, ZkSession, failed,
 };
 
 /// The reply that a request expects.
@@ -42,19 +42,19 @@ pub(super) enum Expected {
 
 /// An answer that has arrived.
 pub(super) enum Arrived {
-    Outcome { part: Part, sent: zoolock_client::Instant, outcome: Outcome },
-    Result(Result<Reply, KeeperError>),
+    Reply { part: Part, sent: zoolock_client::Instant, outcome: ReplyOutcome },
+    Result(Result<Reply, ZkError>),
 }
 
 /// The meaning of a reply.
-pub(super) enum Meaning {
-    Now(Result<Reply, KeeperError>),
+pub(super) enum Interpreted {
+    Now(Result<Reply, ZkError>),
     /// Another request is needed.
     Later(Answer<Reply>),
 }
 
 /// Returns whether the request deletes a znode of the acquisition.
-fn is_departure(request: &Request) -> bool {
+fn deletes_own_znode(request: &Request) -> bool {
     matches!(
         request,
         Request::Delete(_) | Request::Withdraw(_) | Request::Release { .. } | Request::ReleaseAll(_)
@@ -96,93 +96,96 @@ impl Acquisition {
     /// Sends a request now.
     pub(super) fn send(self: &Arc<Self>, state: &mut State, id: RequestId, request: Request) {
         // After the end of the session there are no answers. The machine gets the event of that end instead.
-        let Some(keeper) = self.session.keeper().filter(|_| self.session.end().is_none()) else { return };
-        let (writes, departs) = (is_write(&request), is_departure(&request));
+        let Some(zk) = self.session.zk().filter(|_| self.session.end().is_none()) else { return };
+        let (writes, deletes_own_znode) = (is_write(&request), deletes_own_znode(&request));
         let number = state.watches.new_number();
-        let (expected, watch) = self.call(&keeper, id, request, number, state.in_background);
+        let (expected, watch) = self.send_request(&zk, id, request, number, state.in_background);
         let (sent, arrived) = (None, None);
-        state.in_flight.push_back(InFlight { id, expected, writes, departs, watch, sent, arrived });
+        state.in_flight.push_back(InFlight { id, expected, writes, deletes_own_znode, watch, sent, arrived });
     }
 
     /// Sends a request. Returns the reply that it expects, and the watch that it sets. `number`: the number of that watch.
-    fn call(
+    fn send_request(
         self: &Arc<Self>,
-        keeper: &Arc<Keeper>,
+        zk: &Arc<ZkSession>,
         id: RequestId,
         request: Request,
         number: WatchNumber,
         in_background: bool,
     ) -> (Expected, Option<SetWatch>) {
-        let place = machine::place(&self.directories, id);
-        let directory = &self.directories[place];
+        let lock_index = machine::lock_index(&self.directories, id);
+        let directory = &self.directories[lock_index];
         let (path, child) = (directory.as_str(), |node: &Node| directory.child(&node.name()));
         let to = Address { contender: self.id, request: id, part: Part::All };
         let send = |request, expected| {
-            keeper.send(&request, to, None);
+            zk.send(&request, to, None);
             (expected, None)
         };
         let watch = |(request, key): (wire::Request, WatchKey), id, expected| {
-            keeper.send(&request, to, Some(number));
+            zk.send(&request, to, Some(number));
             (expected, Some(SetWatch { id, number, key }))
         };
         let commit = |ops: Vec<Op>| {
             let expected = Expected::Transaction(ops.len());
-            send(keeper.multi(ops), expected)
+            send(zk.multi(ops), expected)
         };
         let release_soon = |ops: Vec<Op>| {
             let expected = Expected::Transaction(ops.len());
-            keeper.release_soon(ops, to);
+            zk.release_soon(ops, to);
             (expected, None)
         };
         match request {
             Request::Join => {
                 let prefix = directory.child(&self.config.prefix().to_string());
-                (Expected::Joined(keeper.join(&prefix, &self.data.encode(), to)), None)
+                (Expected::Joined(zk.join(&prefix, &self.data.encode(), to)), None)
             }
             Request::JoinAll => {
                 let (prefix, data) = (self.config.prefix().to_string(), self.data.encode());
                 let join =
                     |directory: &LockPath| Op::Join { prefix: directory.child(&prefix), data: data.clone() };
-                send(keeper.multi(self.directories.iter().map(join).collect()), Expected::AllJoined)
+                send(zk.multi(self.directories.iter().map(join).collect()), Expected::AllJoined)
             }
             Request::MakeDirectory => {
-                let lasting = self.config.tracks_crashes || self.config.delay > 0 || self.expects_to_stay();
-                let made = directory::make(keeper.clone(), path.to_owned(), lasting);
-                self.run(id, Box::pin(async move { made.await.map(|()| Reply::Done) }));
+                let lasting =
+                    self.config.tracks_crashes || self.config.delay > 0 || self.needs_persistent_directory();
+                let made = directory::make(zk.clone(), path.to_owned(), lasting);
+                self.spawn_result(id, Box::pin(async move { made.await.map(|()| Reply::Done) }));
                 (Expected::Result, None)
             }
-            Request::ReadDirectory => send(keeper::reading(path), Expected::Directory),
-            Request::List => send(keeper::listing(path), Expected::Children),
-            Request::WatchChildren(id) => watch(Keeper::watching_children(path), id, Expected::Children),
+            Request::ReadDirectory => send(session::read_request(path), Expected::Directory),
+            Request::List => send(session::list_request(path), Expected::Children),
+            Request::WatchChildren(id) => {
+                watch(ZkSession::watch_children_request(path), id, Expected::Children)
+            }
             Request::Barrier => commit(vec![Op::Check(path.to_owned())]),
             Request::FindMine => {
-                let (acquisition, keeper) = (self.clone(), keeper.clone());
-                self.run(
+                let (acquisition, zk) = (self.clone(), zk.clone());
+                self.spawn_result(
                     id,
-                    Box::pin(async move { acquisition.find_mine(keeper, place).await.map(Reply::Mine) }),
+                    Box::pin(async move { acquisition.find_mine(zk, lock_index).await.map(Reply::Mine) }),
                 );
                 (Expected::Result, None)
             }
             Request::Watch { name, watch: id } => {
-                watch(Keeper::watching(&directory.child(&name)), id, Expected::Node)
+                watch(ZkSession::watch_request(&directory.child(&name)), id, Expected::Node)
             }
             Request::WatchOwn { node, watch: id } => {
-                watch(Keeper::watching(&child(&node)), id, Expected::Node)
+                watch(ZkSession::watch_request(&child(&node)), id, Expected::Node)
             }
-            Request::Exists(own) => send(keeper::exists(&child(&own)), Expected::Own),
+            Request::Exists(own) => send(session::exists_request(&child(&own)), Expected::Own),
             Request::Sync => send(wire::Request::Sync { path: path.to_owned() }, Expected::Done),
             Request::Delete(node) if in_background => release_soon(deletion(directory, node, None)),
             Request::Release { node, marker, version } if in_background && marker.left != Left::Panicked => {
                 release_soon(deletion(directory, node, Some((marker, version))))
             }
-            Request::Delete(own) => send(keeper::deletion(&child(&own)), Expected::Done),
+            Request::Delete(own) => send(session::delete_request(&child(&own)), Expected::Done),
             Request::Withdraw(node) => commit(self.release_ops(directory, node, None)),
             Request::Release { node, marker, version } => {
                 commit(self.release_ops(directory, node, Some((marker, version))))
             }
             Request::ReleaseAll(partings) => {
-                let places = self.directories.iter().zip(partings);
-                let ops = places.flat_map(|(directory, Parting { node, marker })| {
+                let releases = self.directories.iter().zip(partings);
+                let ops = releases.flat_map(|(directory, Parting { node, marker })| {
                     self.release_ops(directory, node, marker)
                 });
                 commit(ops.collect())
@@ -200,34 +203,34 @@ impl Acquisition {
                 commit(ops.collect())
             }
             Request::WriteSize { size, version } => {
-                send(keeper::writing(path, size.encode().as_bytes(), Some(version)), Expected::Done)
+                send(session::write_request(path, size.encode().as_bytes(), Some(version)), Expected::Done)
             }
             Request::SayGranted { node, version, revoked } => {
                 let data = self.data.granted(revoked).encode();
-                send(keeper::writing(&child(&node), &data, Some(version)), Expected::Done)
+                send(session::write_request(&child(&node), &data, Some(version)), Expected::Done)
             }
             Request::Downgrade { node, marker } => {
-                self.run(id, self.downgrade_in_place(keeper, directory, node, marker));
+                self.spawn_result(id, self.downgrade_in_place(zk, directory, node, marker));
                 (Expected::Result, None)
             }
-            Request::DeleteDirectory => send(keeper::deletion(path), Expected::Done),
-            Request::Sleep(_) => unreachable!("sleeps never reach the service"),
+            Request::DeleteDirectory => send(session::delete_request(path), Expected::Done),
+            Request::Sleep(_) => unreachable!("sleeps are not sent to the server"),
         }
     }
 
     /// Returns the meaning of the reply to a request.
-    pub(super) fn meaning(&self, expected: Expected, part: Part, outcome: Outcome) -> Meaning {
-        let other = || failed(Failure::Unknown, "another answer was expected");
+    pub(super) fn interpret(&self, expected: Expected, part: Part, outcome: ReplyOutcome) -> Interpreted {
+        let other = || failed(Failure::Unknown, "unexpected reply type");
         let joining = match expected {
             Expected::Joined(joining) => joining,
             expected => {
-                let reply = match keeper::reply(outcome) {
+                let reply = match session::reply(outcome) {
                     Ok(reply) => reply,
-                    Err(error) => return Meaning::Now(Err(error)),
+                    Err(error) => return Interpreted::Now(Err(error)),
                 };
-                return Meaning::Now(match expected {
+                return Interpreted::Now(match expected {
                     Expected::AllJoined => return self.all_joined(reply),
-                    Expected::Directory => keeper::data(reply).ok_or_else(other).map(|(data, stat)| {
+                    Expected::Directory => session::data(reply).ok_or_else(other).map(|(data, stat)| {
                         Reply::Directory(Directory {
                             czxid: stat.czxid,
                             pzxid: stat.pzxid,
@@ -236,12 +239,12 @@ impl Acquisition {
                             record: Record::parse(&data),
                         })
                     }),
-                    Expected::Children => keeper::names(reply)
+                    Expected::Children => session::names(reply)
                         .ok_or_else(other)
                         .map(|(names, stat)| Reply::Children { names, pzxid: stat.pzxid }),
-                    Expected::Node => keeper::data(reply)
+                    Expected::Node => session::data(reply)
                         .ok_or_else(other)
-                        .map(|(data, stat)| node(stat, data::says(&data))),
+                        .map(|(data, stat)| node(stat, data::flags(&data))),
                     Expected::Own => match reply {
                         wire::Reply::Stat(stat) => Ok(node(stat.into(), Says::default())),
                         _ => Err(other()),
@@ -250,8 +253,9 @@ impl Acquisition {
                         wire::Reply::Multi(results) => {
                             // A create has joined the transaction of a release.
                             let parts = if let Part::Before(at) = part { at + 1 } else { parts };
-                            let done = keeper::transaction(results, parts);
-                            done.map(|_| Reply::Done).map_err(|undone| undone.for_part(part))
+                            let done = session::transaction(results, parts);
+                            done.map(|_| Reply::Done)
+                                .map_err(|failed_transaction| failed_transaction.error_for(part))
                         }
                         // A transaction of one delete is sent without the frame of a transaction.
                         _ => Ok(Reply::Done),
@@ -261,26 +265,26 @@ impl Acquisition {
                 });
             }
         };
-        let Some(keeper) = self.session.keeper() else { return Meaning::Now(Err(other())) };
+        let Some(zk) = self.session.zk() else { return Interpreted::Now(Err(other())) };
         let prefix = self.config.prefix();
         let joined = move |(sequence, czxid)| Reply::Joined(Node { prefix, sequence, czxid });
-        match keeper.joined(joining, part, outcome) {
-            Joined::Now(result) => Meaning::Now(result.map(joined)),
-            Joined::Later(answer) => Meaning::Later(Box::pin(async move { answer.await.map(joined) })),
+        match zk.joined(joining, part, outcome) {
+            Joined::Now(result) => Interpreted::Now(result.map(joined)),
+            Joined::Later(answer) => Interpreted::Later(Box::pin(async move { answer.await.map(joined) })),
         }
     }
 
     /// Evaluates the creates of a multi-lock. They are one transaction, so all znodes have the same czxid. Servers before
     /// 3.7.2 and 3.8.2 do not return it (ZOOKEEPER-4026); then one of the znodes is read.
-    fn all_joined(&self, reply: wire::Reply) -> Meaning {
+    fn all_joined(&self, reply: wire::Reply) -> Interpreted {
         let prefix = self.config.prefix();
         let unknown = |message: &str| failed(Failure::Unknown, message);
         let wire::Reply::Multi(results) = reply else {
-            return Meaning::Now(Err(unknown("another answer was expected")));
+            return Interpreted::Now(Err(unknown("unexpected reply type")));
         };
-        let created = match keeper::transaction(results, self.directories.len()) {
+        let created = match session::transaction(results, self.directories.len()) {
             Ok(created) => created,
-            Err(undone) => return Meaning::Now(Err(undone.for_part(Part::All))),
+            Err(failed_transaction) => return Interpreted::Now(Err(failed_transaction.error_for(Part::All))),
         };
         let nodes = move |created: &[Created], czxid| {
             let node = |created: &Created| {
@@ -289,19 +293,19 @@ impl Acquisition {
                 sequence.map(|sequence| Node { prefix, sequence, czxid })
             };
             let nodes: Option<Vec<Node>> = created.iter().map(node).collect();
-            let other = || failed(Failure::Unknown, "the service created other names than it was asked for");
+            let other = || failed(Failure::Unknown, "the server created znodes with unexpected names");
             nodes.map(Reply::AllJoined).ok_or_else(other)
         };
-        let (Some(first), Some(keeper)) = (created.first(), self.session.keeper()) else {
-            return Meaning::Now(Err(unknown("the service created nothing")));
+        let (Some(first), Some(zk)) = (created.first(), self.session.zk()) else {
+            return Interpreted::Now(Err(unknown("the server created nothing")));
         };
         if let Some(czxid) = first.czxid {
-            return Meaning::Now(nodes(&created, czxid));
+            return Interpreted::Now(nodes(&created, czxid));
         }
-        let (look, session) = (keeper.exists(&first.path), keeper.session());
-        Meaning::Later(Box::pin(async move {
+        let (read, session) = (zk.exists(&first.path), zk.session());
+        Interpreted::Later(Box::pin(async move {
             // The create has succeeded in spite of this error.
-            let stat = look.await.map_err(|error| failed(Failure::Unknown, &error.message))?;
+            let stat = read.await.map_err(|error| failed(Failure::Unknown, &error.message))?;
             let stat = stat.filter(|stat| stat.owner == session);
             let gone = || failed(Failure::Unknown, "the new znode was deleted at once");
             nodes(&created, stat.ok_or_else(gone)?.czxid)
@@ -330,7 +334,7 @@ impl Acquisition {
     /// flight.
     fn downgrade_in_place(
         &self,
-        keeper: &Keeper,
+        zk: &ZkSession,
         directory: &LockPath,
         writer: Node,
         marker: Option<(Marker, Option<i32>)>,
@@ -343,28 +347,28 @@ impl Acquisition {
         ];
         ops.extend(marker.map(|(marker, version)| record(directory, &marker, version)));
         let (session, id) = (self.session.id(), self.id);
-        let (answer, look) = (keeper.commit(ops), keeper.read(&path));
+        let (answer, read) = (zk.commit(ops), zk.read(&path));
         let own = self.session.clone();
         Box::pin(async move {
-            let (answer, look) = (answer.await, look.await);
-            match (&answer, look) {
-                (Ok(_) | Err(KeeperError { failure: Failure::NoNode, .. }), Ok((data, stat)))
+            let (answer, read) = (answer.await, read.await);
+            match (&answer, read) {
+                (Ok(_) | Err(ZkError { failure: Failure::NoNode, .. }), Ok((data, stat)))
                     if stat.owner == session
                         // A client that overwrote the data (a revocation) has removed the UUID. But only this
                         // acquisition had this sequence number.
                         && NodeData::parse(&data).is_none_or(|data| data.is_of(id)) =>
                 {
-                    own.own(stat.czxid, id);
+                    own.register_node(stat.czxid, id);
                     let reader = Node { prefix, sequence, czxid: stat.czxid };
                     Ok(Reply::Joined(reader))
                 }
                 // The create succeeded, and another client deleted the znode.
                 (Ok(_), Err(error)) if error.failure == Failure::NoNode => Err(error),
-                (Ok(_), Ok(_)) => Err(KeeperError { failure: Failure::NoNode, message: String::new() }),
-                (Ok(_), Err(error)) => Err(KeeperError { failure: Failure::Unknown, ..error }),
+                (Ok(_), Ok(_)) => Err(ZkError { failure: Failure::NoNode, message: String::new() }),
+                (Ok(_), Err(error)) => Err(ZkError { failure: Failure::Unknown, ..error }),
                 // Without the read, NoNode may mean that a first attempt succeeded.
-                (Err(error), Err(look)) if !look.failure.is_answer() => {
-                    Err(KeeperError { failure: Failure::Unknown, ..error.clone() })
+                (Err(error), Err(read)) if !read.failure.is_answer() => {
+                    Err(ZkError { failure: Failure::Unknown, ..error.clone() })
                 }
                 (Err(error), _) => Err(error.clone()),
             }
@@ -376,38 +380,38 @@ impl Acquisition {
     /// Such a znode belongs to the session, is known to no other acquisition, and has the UUID of this one. If
     /// another client overwrote its data (a revocation), the UUID is missing. Then the znode counts only if no
     /// other acquisition of this session may lack its znode here.
-    async fn find_mine(&self, keeper: Arc<Keeper>, place: usize) -> Result<Vec<Node>, KeeperError> {
-        let directory = &self.directories[place];
+    async fn find_mine(&self, zk: Arc<ZkSession>, lock_index: usize) -> Result<Vec<Node>, ZkError> {
+        let directory = &self.directories[lock_index];
         let prefix = self.config.prefix();
         let start = directory.child(&prefix.to_string());
         let below = directory.child("");
-        let names: Vec<Sequence> = match keeper.ephemerals(&start).await {
+        let names: Vec<Sequence> = match zk.ephemerals(&start).await {
             Ok(paths) => paths.iter().filter_map(|p| prefix.number(p.strip_prefix(&below)?)).collect(),
-            Err(KeeperError { failure: Failure::Refused(_), .. }) => {
-                let (names, _) = keeper.children(directory.as_str()).await?;
+            Err(ZkError { failure: Failure::Refused(_), .. }) => {
+                let (names, _) = zk.children(directory.as_str()).await?;
                 names.iter().filter_map(|name| prefix.number(name)).collect()
             }
             Err(error) => return Err(error),
         };
         let reads: Vec<_> = names
             .into_iter()
-            .map(|sequence| (sequence, keeper.read(&directory.child(&prefix.name(sequence)))))
+            .map(|sequence| (sequence, zk.read(&directory.child(&prefix.name(sequence)))))
             .collect();
         let mut mine = Vec::new();
         for (sequence, read) in reads {
             let (data, stat) = match read.await {
                 Ok(read) => read,
-                Err(KeeperError { failure: Failure::NoNode, .. }) => continue,
+                Err(ZkError { failure: Failure::NoNode, .. }) => continue,
                 Err(error) => return Err(error),
             };
             if stat.owner != self.session.id() {
                 continue;
             }
-            let ours = match (self.session.owner_of(stat.czxid), NodeData::parse(&data)) {
+            let ours = match (self.session.acquisition_of_node(stat.czxid), NodeData::parse(&data)) {
                 (Some(owner), _) => owner == self.id,
                 _ if prefix.has_id() => true,
                 (None, Some(data)) => data.is_of(self.id),
-                (None, None) => !self.another_misses_a_znode(directory),
+                (None, None) => !self.other_acquisition_lacks_znode(directory),
             };
             if ours {
                 mine.push(Node { prefix, sequence, czxid: stat.czxid });
@@ -419,14 +423,14 @@ impl Acquisition {
     /// Returns whether the directory must be persistent. kazoo creates a directory once for each of its
     /// objects, and fails if it is deleted later. With `kazoo_pattern`, kazoo's clients also queue with
     /// native names.
-    fn expects_to_stay(&self) -> bool {
+    fn needs_persistent_directory(&self) -> bool {
         let names = self.config.names;
         names.naming == Naming::Kazoo || names.kazoo_pattern
     }
 
-    fn another_misses_a_znode(&self, directory: &LockPath) -> bool {
+    fn other_acquisition_lacks_znode(&self, directory: &LockPath) -> bool {
         let mut others = self.session.acquisitions().into_iter().filter(|other| other.id() != self.id);
-        others.any(|other| other.is_nodeless_in(directory))
+        others.any(|other| other.lacks_znode_in(directory))
     }
 }
 

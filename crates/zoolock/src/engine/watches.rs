@@ -2,7 +2,7 @@
 
 use zoolock_core::contender::WatchId;
 
-use crate::zk::keeper::{WatchKey, WatchNumber};
+use crate::zk::session::{WatchKey, WatchNumber};
 
 /// A watch that the server has, or that a request sets.
 pub(super) struct SetWatch {
@@ -61,7 +61,7 @@ impl Watches {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::zk::keeper::WatchKind;
+    use crate::zk::session::WatchKind;
 
     const ID: WatchId = WatchId(0);
 

@@ -25,9 +25,9 @@ use crate::engine::reader::Reader;
 use crate::engine::{Acquisition, Progress};
 use crate::lock::context::Context;
 use crate::lock::held::Held;
-use crate::lock::tenure::{self, Known};
+use crate::lock::shared_hold::{self, CachedHolds};
 use crate::session::{Session, WATCHED_BYTES, WatchReservation};
-use crate::zk::keeper::{Keeper, NO_IDENTITY};
+use crate::zk::session::{NO_IDENTITY, ZkSession};
 
 /// The common part of the public lock types: the names and the options.
 #[derive(Clone)]
@@ -38,32 +38,32 @@ pub(crate) struct Lock {
     /// The directories of these names, or the reason why they cannot be acquired.
     pub(crate) directories: Result<Arc<[LockPath]>, Error>,
     pub(crate) options: Options,
-    /// The tenures of a handle whose tasks share one queue position.
-    pub(crate) tenure: Option<Known>,
+    /// The shared holds of a handle whose tasks share one queue position.
+    pub(crate) cached_holds: Option<CachedHolds>,
     /// For a semaphore: set once its directory was found to be no foreign semaphore. `None` for other kinds.
     pub(crate) layout_checked: Option<Arc<AtomicBool>>,
 }
 
 /// The time to wait for a lock.
 #[derive(Debug, Clone, Copy)]
-pub(crate) enum Patience {
+pub(crate) enum WaitLimit {
     /// Do not wait.
     Try,
     Until(Instant),
     ForEver,
 }
 
-impl Patience {
-    pub(crate) fn timeout(timeout: Duration) -> Patience {
-        Patience::Until(crate::base::clock::deadline_after(timeout))
+impl WaitLimit {
+    pub(crate) fn timeout(timeout: Duration) -> WaitLimit {
+        WaitLimit::Until(crate::base::clock::deadline_after(timeout))
     }
 
     /// Returns the time to wait for a server that does not answer: until `answer_by` at least.
-    fn at_least(self, answer_by: Instant) -> Patience {
+    fn at_least(self, answer_by: Instant) -> WaitLimit {
         match self {
-            Patience::Try => Patience::Until(answer_by),
-            Patience::Until(deadline) => Patience::Until(deadline.max(answer_by)),
-            Patience::ForEver => Patience::ForEver,
+            WaitLimit::Try => WaitLimit::Until(answer_by),
+            WaitLimit::Until(deadline) => WaitLimit::Until(deadline.max(answer_by)),
+            WaitLimit::ForEver => WaitLimit::ForEver,
         }
     }
 }
@@ -71,7 +71,14 @@ impl Patience {
 impl Lock {
     pub(crate) fn new(context: Context, names: Vec<String>) -> Lock {
         let directories = directories(&context, &names);
-        Lock { options: context.options(), context, names, directories, tenure: None, layout_checked: None }
+        Lock {
+            options: context.options(),
+            context,
+            names,
+            directories,
+            cached_holds: None,
+            layout_checked: None,
+        }
     }
 
     /// Returns the first name, as it was given.
@@ -82,7 +89,7 @@ impl Lock {
     /// Returns the path of the first lock directory, without the chroot; the given name if it is invalid.
     pub(crate) fn path(&self) -> String {
         match self.context.path(self.name()) {
-            Ok(path) => self.context.shown(path.as_str()).to_owned(),
+            Ok(path) => self.context.without_chroot(path.as_str()).to_owned(),
             Err(_) => self.name().to_owned(),
         }
     }
@@ -106,7 +113,7 @@ impl Lock {
 
     /// Waits until the lock is granted.
     pub(crate) async fn lock(&self, kind: Kind) -> Result<Held, Error> {
-        let held = self.acquire(kind, Patience::ForEver).await?;
+        let held = self.acquire(kind, WaitLimit::ForEver).await?;
         Ok(held.expect("a wait without a deadline ends with the lock or an error"))
     }
 
@@ -114,11 +121,11 @@ impl Lock {
     pub(crate) async fn lock_until(&self, kind: Kind, deadline: Instant) -> Result<Held, Error> {
         let began = clock::monotonic();
         // Tasks that share a queue position wait in this process. There, a wait of zero time would not try the lock.
-        let patience = match self.options.tenure {
-            Some(_) if deadline <= began => Patience::Try,
-            _ => Patience::Until(deadline),
+        let wait_limit = match self.options.sharing {
+            Some(_) if deadline <= began => WaitLimit::Try,
+            _ => WaitLimit::Until(deadline),
         };
-        let held = self.acquire(kind, patience).await?;
+        let held = self.acquire(kind, wait_limit).await?;
         held.ok_or_else(|| self.timed_out(kind, began))
     }
 
@@ -151,10 +158,10 @@ impl Lock {
     /// Writes to the log if the lock is busy and held by this client. It is no error: several tasks of a client may wait for
     /// each other.
     async fn log_if_held_here(&self, acquisition: &Acquisition, kind: Kind) {
-        acquisition.is_busy_or_decided().await;
+        acquisition.wait_until_busy_or_decided().await;
         if !acquisition.is_decided() && self.is_held_here(kind) {
             tracing::debug!(
-                "waits for a guard of this client; a task that holds that guard itself waits for ever"
+                "waits for a guard of this client; if the same task holds that guard, this is a deadlock"
             );
         }
     }
@@ -163,16 +170,16 @@ impl Lock {
     pub(crate) fn acquire(
         &self,
         kind: Kind,
-        patience: Patience,
+        wait_limit: WaitLimit,
     ) -> impl Future<Output = Result<Option<Held>, Error>> + use<'_> {
         // The fields are computed only if the span is enabled.
         let span = tracing::debug_span!("lock", path = self.path(), kind = kind_name(kind, self.names.len()));
         let acquired = async move {
             self.context.process().check()?;
-            match self.options.tenure {
+            match self.options.sharing {
                 // Boxed, because it would enlarge the future of every handle.
-                Some(limits) => Box::pin(tenure::acquire(self, limits, patience)).await,
-                None => self.acquire_alone(kind, patience).await,
+                Some(limits) => Box::pin(shared_hold::acquire(self, limits, wait_limit)).await,
+                None => self.acquire_alone(kind, wait_limit).await,
             }
         };
         acquired.instrument(span)
@@ -180,12 +187,17 @@ impl Lock {
 
     /// Acquires the lock with a queue position of its own. If the session expires, queues again.
     ///
-    /// Fails if the patience ends before the server has shown that the lock is busy, or if the server does not answer then.
+    /// Fails if the wait ends before the server has shown that the lock is busy, or if the server does not answer then.
     /// The server has at least [`Builder::answer_timeout`](crate::Builder::answer_timeout) for a session, and for each answer.
-    pub(crate) async fn acquire_alone(&self, kind: Kind, patience: Patience) -> Result<Option<Held>, Error> {
+    pub(crate) async fn acquire_alone(
+        &self,
+        kind: Kind,
+        wait_limit: WaitLimit,
+    ) -> Result<Option<Held>, Error> {
         self.names_for(kind)?;
         let directories = self.directories()?;
-        let answer_by = patience.at_least(crate::base::clock::deadline_after(self.context.answer_timeout()));
+        let answer_by =
+            wait_limit.at_least(crate::base::clock::deadline_after(self.context.answer_timeout()));
         let mut has_expired = false;
         loop {
             // Waiting for a session counts as waiting for the lock.
@@ -196,7 +208,7 @@ impl Lock {
                     let may_retry = has_expired && matches!(refused, Err(Error::Unavailable { .. }));
                     let error = refused.err().unwrap_or_else(|| self.no_answer());
                     metrics.refused(&error);
-                    // The outage may end before the patience does.
+                    // The outage may end before the wait does.
                     if !may_retry {
                         return Err(error);
                     }
@@ -207,12 +219,12 @@ impl Lock {
                     continue;
                 }
             };
-            let waiting = self.enqueue(reservation, kind, directories, patience, None, metrics)?;
-            match self.attempt(waiting, kind).await? {
+            let pending = self.enqueue(reservation, kind, directories, wait_limit, None, metrics)?;
+            match self.attempt(pending, kind).await? {
                 Attempt::Held(held) => return Ok(Some(held)),
                 Attempt::Busy => return Ok(None),
                 Attempt::Unanswered => return Err(self.no_answer()),
-                Attempt::Again => has_expired = true,
+                Attempt::SessionExpired => has_expired = true,
             }
         }
     }
@@ -220,29 +232,29 @@ impl Lock {
     /// Returns the error of an acquisition that ended in an outage. The lock may be busy or free.
     pub(crate) fn no_answer(&self) -> Error {
         let message =
-            format!("no answer in the time to wait for lock {}; check that the service runs", self.path());
+            format!("the server did not answer while waiting for lock {}; check that it runs", self.path());
         Error::unavailable(self.context.endpoints(), message)
     }
 
-    /// Reserves watch capacity on a session; `None` if the patience ends first. Before the first acquisition of a semaphore's
+    /// Reserves watch capacity on a session; `None` if the wait ends first. Before the first acquisition of a semaphore's
     /// handle, also checks that the directory is no foreign semaphore.
     async fn reserve(
         &self,
         kind: Kind,
         directories: &[LockPath],
-        patience: Patience,
+        wait_limit: WaitLimit,
     ) -> Result<Option<WatchReservation>, Error> {
         let bytes = watched_bytes(kind, self.options.naming, directories);
         let session = match self.context.session_now(bytes) {
             Some(session) => session,
-            None => match Box::pin(self.within(patience, self.context.session(bytes))).await {
+            None => match Box::pin(self.within(wait_limit, self.context.session(bytes))).await {
                 Some(session) => session?,
                 None => return Ok(None),
             },
         };
         let reservation = WatchReservation::of(session, bytes);
         if let Some(checked) = self.layout_checked.as_deref().filter(|it| !it.load(Ordering::Relaxed)) {
-            let check = Box::pin(self.within(patience, self.check_layout(reservation.session(), checked)));
+            let check = Box::pin(self.within(wait_limit, self.check_layout(reservation.session(), checked)));
             if check.await.transpose()?.is_none() {
                 return Ok(None);
             }
@@ -255,8 +267,8 @@ impl Lock {
     ///
     /// If the directory cannot be read, the acquisition continues: it checks again after its create.
     async fn check_layout(&self, session: &Session, checked: &AtomicBool) -> Result<(), Error> {
-        let Some(keeper) = session.keeper() else { return Ok(()) };
-        match self.foreign_layout(&keeper).await {
+        let Some(zk) = session.zk() else { return Ok(()) };
+        match self.foreign_layout(&zk).await {
             Ok(Some(layout)) => return Err(self.other_layout(layout)),
             Ok(None) => checked.store(true, Ordering::Relaxed),
             Err(_) => {}
@@ -265,27 +277,28 @@ impl Lock {
     }
 
     /// Returns the layout of the foreign semaphore at this path.
-    pub(crate) async fn foreign_layout(&self, keeper: &Keeper) -> Result<Option<Layout>, Error> {
-        let here = Gathered::at(&Reader::new(keeper), self.directory()?).await;
+    pub(crate) async fn foreign_layout(&self, zk: &ZkSession) -> Result<Option<Layout>, Error> {
+        let here = Gathered::at(&Reader::new(zk), self.directory()?).await;
         let here = here.map_err(|error| self.refusal(error))?;
         Ok(here.and_then(|here| here.layout()))
     }
 
     /// Returns the label of this lock's metrics; `None` if metrics are not labelled by lock.
     pub(crate) fn label(&self) -> Option<Arc<str>> {
-        if !self.context.measures_by_lock() {
+        if !self.context.labels_metrics_by_lock() {
             return None;
         }
         let paths = self.names.iter().filter_map(|name| self.context.path(name).ok());
-        let shown: Vec<String> = paths.map(|path| self.context.shown(path.as_str()).to_owned()).collect();
-        Some(shown.join(", ").into())
+        let paths: Vec<String> =
+            paths.map(|path| self.context.without_chroot(path.as_str()).to_owned()).collect();
+        Some(paths.join(", ").into())
     }
 
     /// Awaits `what`; `None` if the deadline passes first.
-    pub(crate) async fn within<T>(&self, patience: Patience, what: impl Future<Output = T>) -> Option<T> {
-        match patience {
-            Patience::ForEver | Patience::Try => Some(what.await),
-            Patience::Until(deadline) => {
+    pub(crate) async fn within<T>(&self, wait_limit: WaitLimit, what: impl Future<Output = T>) -> Option<T> {
+        match wait_limit {
+            WaitLimit::ForEver | WaitLimit::Try => Some(what.await),
+            WaitLimit::Until(deadline) => {
                 // Uses the clock of the client's own runtime: the caller's runtime may have none.
                 let alarm = self.context.alarm(deadline);
                 tokio::select! {
@@ -302,7 +315,7 @@ impl Lock {
         &self,
         reader: &Acquisition,
         kind: Kind,
-        patience: Patience,
+        wait_limit: WaitLimit,
     ) -> Result<Option<Held>, Error> {
         self.context.process().check()?;
         let session = reader.session().clone();
@@ -312,12 +325,12 @@ impl Lock {
         let reservation = WatchReservation::of(session, reserved);
         let path = self.path();
         let metrics = AcquireMetrics::begin(kind_name(kind, 1), self.label());
-        let waiting = self.enqueue(reservation, kind, directories, patience, Some(reader), metrics)?;
-        match self.attempt(waiting, kind).await? {
+        let pending = self.enqueue(reservation, kind, directories, wait_limit, Some(reader), metrics)?;
+        match self.attempt(pending, kind).await? {
             Attempt::Held(held) => Ok(Some(held)),
             Attempt::Unanswered => Err(self.no_answer()),
             Attempt::Busy => Ok(None),
-            Attempt::Again => Err(Error::Lost { path, reason: LossReason::SessionExpired }),
+            Attempt::SessionExpired => Err(Error::Lost { path, reason: LossReason::SessionExpired }),
         }
     }
 
@@ -327,63 +340,65 @@ impl Lock {
         reservation: WatchReservation,
         kind: Kind,
         directories: &Arc<[LockPath]>,
-        patience: Patience,
-        of: Option<&Acquisition>,
+        wait_limit: WaitLimit,
+        reader: Option<&Acquisition>,
         metrics: AcquireMetrics,
-    ) -> Result<Waiting, Error> {
+    ) -> Result<PendingAcquire, Error> {
         let session = reservation.session().clone();
         let id = self.context.new_contender();
-        let asker = match of {
+        let owner = match reader {
             // The guard of the reader may have moved to another task, but the owner stays the same.
-            Some(reader) => reader.asker(),
-            None => self.context.askers().asker(&self.options.ask_as),
+            Some(reader) => reader.owner_id(),
+            None => self.context.owner_ids().owner_id(&self.options.owner_mode),
         };
-        let mut data = NodeData::new(id, kind_name(kind, directories.len()), self.context.owner(), asker);
-        data.of = of.map(|reader| reader.id().to_string());
+        let mut data =
+            NodeData::new(id, kind_name(kind, directories.len()), self.context.client_info(), owner);
+        data.reader_id = reader.map(|reader| reader.id().to_string());
         data.tracks = self.options.crash_detection;
         let config = Config {
             session: session.id(),
             id,
             names: self.names_for(kind)?,
             kind,
-            mode: if matches!(patience, Patience::Try) { Mode::Try } else { Mode::Wait },
+            mode: if matches!(wait_limit, WaitLimit::Try) { Mode::Try } else { Mode::Wait },
             tracks_crashes: self.options.crash_detection,
             delay: self.delay_ms(kind),
             watch_own_after: WATCH_OWN_AFTER,
-            // A tenure acquires seldom. So it can afford to read how the previous holder left.
-            looks_ahead: !self.options.tells_previous && self.options.tenure.is_none(),
+            // A shared hold acquires seldom. So it can afford to read how the previous holder left.
+            looks_ahead: !self.options.tells_previous && self.options.sharing.is_none(),
             retire_from: Sequence::RETIRE_FROM,
             rules: Rules::all(),
         };
         let listeners = self.options.listeners.clone();
         let epoch = self.context.epoch();
         let reserved = reservation.hand_over();
-        let told = (listeners, epoch, metrics);
-        let acquisition = Acquisition::start(session, directories.clone(), id, config, data, reserved, told);
-        let mut waiting =
-            Waiting { acquisition, gives_up: true, alarm: None, process: self.context.process() };
+        let reporting = (listeners, epoch, metrics);
+        let acquisition =
+            Acquisition::start(session, directories.clone(), id, config, data, reserved, reporting);
+        let mut pending =
+            PendingAcquire { acquisition, gives_up: true, alarm: None, process: self.context.process() };
         let answer_time = self.context.answer_timeout();
-        let patience = match patience {
-            Patience::ForEver => None,
-            Patience::Try => Some(Duration::ZERO),
-            Patience::Until(deadline) => Some(deadline.saturating_duration_since(clock::monotonic())),
+        let max_wait = match wait_limit {
+            WaitLimit::ForEver => None,
+            WaitLimit::Try => Some(Duration::ZERO),
+            WaitLimit::Until(deadline) => Some(deadline.saturating_duration_since(clock::monotonic())),
         };
-        waiting.alarm = patience.map(|patience| waiting.acquisition.give_up_after(patience, answer_time));
-        Ok(waiting)
+        pending.alarm = max_wait.map(|max_wait| pending.acquisition.give_up_after(max_wait, answer_time));
+        Ok(pending)
     }
 
     /// Waits for the outcome.
-    async fn attempt(&self, mut waiting: Waiting, kind: Kind) -> Result<Attempt, Error> {
+    async fn attempt(&self, mut pending: PendingAcquire, kind: Kind) -> Result<Attempt, Error> {
         if tracing::enabled!(tracing::Level::DEBUG) {
             // Boxed, because it would enlarge the caller's future.
-            Box::pin(self.log_if_held_here(&waiting.acquisition, kind)).await;
+            Box::pin(self.log_if_held_here(&pending.acquisition, kind)).await;
         }
-        let outcome = waiting.acquisition.outcome().await;
-        let acquisition = &waiting.acquisition;
+        let outcome = pending.acquisition.outcome().await;
+        let acquisition = &pending.acquisition;
         match outcome {
             Progress::Granted(grant) => {
                 let acquisition = acquisition.clone();
-                waiting.disarm();
+                pending.disarm();
                 let held = Held::new(self.context.clone(), acquisition, grant, self.options.clone());
                 if held.is_valid() {
                     return Ok(Attempt::Held(held));
@@ -392,7 +407,7 @@ impl Lock {
                 let reason = held.loss().unwrap_or(LossReason::Unreachable);
                 Err(Error::Lost { path: self.path(), reason })
             }
-            Progress::Failed(Reason::SessionOver(SessionEnd::Expired)) => Ok(Attempt::Again),
+            Progress::Failed(Reason::SessionOver(SessionEnd::Expired)) => Ok(Attempt::SessionExpired),
             Progress::Failed(Reason::TimedOut) if !acquisition.was_busy() => Ok(Attempt::Unanswered),
             Progress::Failed(reason) => self.failure(reason, kind, acquisition).map(|()| Attempt::Busy),
             Progress::Pending => unreachable!("outcome() waits until it is decided"),
@@ -414,15 +429,16 @@ impl Lock {
         let directories = self.directories.as_ref().map_err(Error::clone)?;
         let bytes = watched_bytes(Kind::Write, self.options.naming, directories);
         if directories.len() > 1 && bytes > WATCHED_BYTES {
-            let message = "their names are too long to be watched together; take fewer, or shorter ones";
+            let message =
+                "the names are together too long to watch on one session; use fewer locks or shorter names";
             return Err(Error::invalid(format!("{} locks", directories.len()), message));
         }
         Ok(directories)
     }
 
     fn failure(&self, reason: Reason, kind: Kind, acquisition: &Acquisition) -> Result<(), Error> {
-        let shown = acquisition.directories().iter().map(|path| self.context.shown(path.as_str()));
-        let path = shown.collect::<Vec<_>>().join(", ");
+        let paths = acquisition.directories().iter().map(|path| self.context.without_chroot(path.as_str()));
+        let path = paths.collect::<Vec<_>>().join(", ");
         self.explain(reason, kind, path, acquisition.refusal_message())
     }
 
@@ -451,7 +467,7 @@ impl Lock {
                 subject(),
                 match kind {
                     Kind::Permits { .. } => {
-                        "is no semaphore: locks of another kind live there; use another name"
+                        "is not a semaphore, but a lock of another kind; use another name"
                     }
                     _ => "is a semaphore; a lock of another kind needs a name of its own",
                 },
@@ -468,13 +484,14 @@ impl Lock {
             )),
             Reason::Outranked => Err(Error::Conflict {
                 path,
-                message: "an older or an upgradable reader, or a reader behind a queued writer, goes first; let go of the \
-                          read lock and take the write lock, or use an upgradable one"
+                message: "another reader has precedence (older, upgradable, or behind a queued writer); release the read \
+                          lock and acquire the write lock, or use an upgradable read lock"
                     .to_owned(),
             }),
             Reason::Exhausted => Err(Error::Conflict {
                 path,
-                message: "its directory is near the end of its numbers; let go, and take the write lock"
+                message: "the directory has almost used up its sequence numbers; release the read lock, and acquire the \
+                          write lock"
                     .to_owned(),
             }),
             Reason::Refused(Failure::Refused(Refusal::Other)) => {
@@ -486,11 +503,11 @@ impl Lock {
             Reason::Refused(Failure::Refused(Refusal::Denied)) => Err(denied(&path)),
             Reason::Refused(Failure::Refused(Refusal::Quota)) => Err(Error::Denied {
                 subject: subject(),
-                message: "a quota of the service is exceeded; raise it, or use another root".to_owned(),
+                message: "a quota of the server is exceeded; raise it, or use another root".to_owned(),
             }),
             Reason::Refused(failure) => Err(Error::Protocol {
                 subject: subject(),
-                message: format!("the service answered {failure:?} where that cannot be"),
+                message: format!("unexpected answer from the server: {failure:?}"),
             }),
         }
     }
@@ -501,7 +518,7 @@ impl Lock {
     pub(crate) fn other_layout(&self, layout: Layout) -> Error {
         let library = layout.library();
         let message = format!(
-            "is a semaphore of {library}, and zoolock takes no permits of those; use another name, or take its permits \
+            "is a semaphore of {library}, from which zoolock cannot acquire permits; use another name, or acquire them \
              with {library}"
         );
         Error::invalid(format!("lock {}", self.path()), message)
@@ -528,12 +545,12 @@ fn directories(context: &Context, names: &[String]) -> Result<Arc<[LockPath]>, E
 #[expect(clippy::large_enum_variant, reason = "it is taken apart at once")]
 enum Attempt {
     Held(Held),
-    /// The lock is busy, and the patience has ended.
+    /// The lock is busy, and the wait has ended.
     Busy,
-    /// The patience has ended before the server has shown whether the lock is busy.
+    /// The wait has ended before the server has shown whether the lock is busy.
     Unanswered,
     /// The session has expired; another session may work.
-    Again,
+    SessionExpired,
 }
 
 /// The pause between two requests for a new session, after the session of a waiter has expired.
@@ -555,9 +572,8 @@ pub(crate) fn watched_bytes(kind: Kind, naming: Naming, directories: &[LockPath]
 fn denied(path: &str) -> Error {
     Error::Denied {
         subject: format!("lock {path}"),
-        message:
-            "the service refuses us; give credentials that it accepts and that may create and read there"
-                .to_owned(),
+        message: "the server denied access; use credentials that may create and read in the lock directory"
+            .to_owned(),
     }
 }
 
@@ -568,7 +584,7 @@ impl std::fmt::Debug for Lock {
 }
 
 /// A pending acquisition. Dropping it leaves the queue.
-struct Waiting {
+struct PendingAcquire {
     acquisition: Arc<Acquisition>,
     /// Set until the caller has taken the outcome.
     gives_up: bool,
@@ -576,13 +592,13 @@ struct Waiting {
     process: Process,
 }
 
-impl Waiting {
+impl PendingAcquire {
     fn disarm(&mut self) {
         self.gives_up = false;
     }
 }
 
-impl Drop for Waiting {
+impl Drop for PendingAcquire {
     fn drop(&mut self) {
         if self.process.is_forked() {
             return;
@@ -604,7 +620,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn room_is_kept_for_the_names_of_every_naming() {
+    fn watched_bytes_cover_every_naming() {
         let directory = LockPath::from_server("/locks/x".to_owned());
         for (naming, of) in [
             (Naming::Native, names::Naming::Native),

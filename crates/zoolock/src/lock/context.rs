@@ -7,21 +7,21 @@ use futures_util::future::join_all;
 use tokio::sync::oneshot;
 use zoolock_core::ContenderId;
 
-use crate::base::asker::Askers;
-use crate::base::chance;
 use crate::base::clock;
 use crate::base::error::Error;
 use crate::base::naming::Naming;
 use crate::base::options::Options;
+use crate::base::owner_id::OwnerIds;
 use crate::base::path::LockPath;
 use crate::base::process::Process;
 use crate::base::runtime_thread::RuntimeThread;
 use crate::base::tasks::Tasks;
-use crate::engine::data::Owner;
-use crate::lock::tenure::Tenures;
+use crate::base::uuid::random_uuid;
+use crate::engine::data::ClientInfo;
+use crate::lock::shared_hold::SharedHolds;
 use crate::session::Session;
 use crate::session::pool::Sessions;
-use crate::zk::keeper::Keeper;
+use crate::zk::session::ZkSession;
 
 /// A client. All clones share their sessions.
 #[derive(Clone)]
@@ -37,17 +37,17 @@ pub(crate) struct Inner {
     pub(crate) epoch: u32,
     pub(crate) naming: Naming,
     pub(crate) kazoo_pattern: bool,
-    pub(crate) owner: Owner,
-    pub(crate) askers: Askers,
-    pub(crate) tenures: Tenures,
-    pub(crate) measures_by_lock: bool,
-    pub(crate) server: Option<Kept>,
+    pub(crate) client_info: ClientInfo,
+    pub(crate) owner_ids: OwnerIds,
+    pub(crate) shared_holds: SharedHolds,
+    pub(crate) labels_metrics_by_lock: bool,
+    pub(crate) server: Option<EmbeddedServer>,
     pub(crate) process: Process,
     pub(crate) answer_timeout: Duration,
 }
 
 /// A server in this process, which must outlive the sessions.
-pub(crate) type Kept = Arc<dyn std::any::Any + Send + Sync>;
+pub(crate) type EmbeddedServer = Arc<dyn std::any::Any + Send + Sync>;
 
 impl Context {
     pub(crate) fn new(inner: Inner) -> Context {
@@ -95,7 +95,7 @@ impl Context {
     }
 
     /// Returns the path without the chroot, as the user knows it.
-    pub(crate) fn shown<'a>(&self, path: &'a str) -> &'a str {
+    pub(crate) fn without_chroot<'a>(&self, path: &'a str) -> &'a str {
         path.strip_prefix(self.inner.chroot.as_str()).unwrap_or(path)
     }
 
@@ -124,18 +124,18 @@ impl Context {
         tokio::time::sleep_until(deadline.into())
     }
 
-    pub(crate) async fn keeper(&self) -> Result<Arc<Keeper>, Error> {
+    pub(crate) async fn zk(&self) -> Result<Arc<ZkSession>, Error> {
         let session = self.session(0).await?;
-        session.keeper().ok_or_else(|| Error::unavailable("session", "it ended just now; try again"))
+        session.zk().ok_or_else(|| Error::unavailable("session", "it ended just now; try again"))
     }
 
     /// Returns whether a server answers a request within the answer timeout.
-    pub(crate) async fn is_answered(&self) -> bool {
-        let Some(keeper) = self.sessions().first().and_then(|session| session.keeper()) else { return false };
+    pub(crate) async fn server_answers(&self) -> bool {
+        let Some(zk) = self.sessions().first().and_then(|session| session.zk()) else { return false };
         let alarm = self.alarm(clock::deadline_after(self.answer_timeout()));
         tokio::select! {
             biased;
-            answer = keeper.exists("/") => answer.err().is_none_or(|error| error.failure.is_answer()),
+            answer = zk.exists("/") => answer.err().is_none_or(|error| error.failure.is_answer()),
             () = alarm => false,
         }
     }
@@ -151,15 +151,15 @@ impl Context {
     }
 
     pub(crate) fn new_contender(&self) -> ContenderId {
-        ContenderId(chance::uuid().as_u128())
+        ContenderId(random_uuid().as_u128())
     }
 
-    pub(crate) fn owner(&self) -> &Owner {
-        &self.inner.owner
+    pub(crate) fn client_info(&self) -> &ClientInfo {
+        &self.inner.client_info
     }
 
-    pub(crate) fn askers(&self) -> &Askers {
-        &self.inner.askers
+    pub(crate) fn owner_ids(&self) -> &OwnerIds {
+        &self.inner.owner_ids
     }
 
     /// Returns the options of a new handle.
@@ -168,12 +168,12 @@ impl Context {
         Options { naming, kazoo_pattern, ..Options::default() }
     }
 
-    pub(crate) fn measures_by_lock(&self) -> bool {
-        self.inner.measures_by_lock
+    pub(crate) fn labels_metrics_by_lock(&self) -> bool {
+        self.inner.labels_metrics_by_lock
     }
 
-    pub(crate) fn tenures(&self) -> &Tenures {
-        &self.inner.tenures
+    pub(crate) fn shared_holds(&self) -> &SharedHolds {
+        &self.inner.shared_holds
     }
 
     /// Returns the tasks that drive the sessions.
@@ -191,8 +191,8 @@ impl Context {
     }
 
     /// Returns the directory of relative names, without the chroot.
-    pub(crate) fn shown_root(&self) -> &str {
-        match self.shown(&self.inner.root) {
+    pub(crate) fn root_without_chroot(&self) -> &str {
+        match self.without_chroot(&self.inner.root) {
             "" => "/",
             root => root,
         }
@@ -204,35 +204,35 @@ impl Context {
 }
 
 /// Maximum time to wait for the server's answer at the end, with and without a connection.
-const CLOSE_PATIENCE: Duration = Duration::from_secs(5);
-const CLOSE_PATIENCE_OFFLINE: Duration = Duration::from_millis(500);
+const MAX_CLOSE_TIME: Duration = Duration::from_secs(5);
+const MAX_CLOSE_TIME_OFFLINE: Duration = Duration::from_millis(500);
 
 /// Closes all sessions, after the releases in progress. Waits for seconds at most if a caller waits, else for
 /// up to the session timeout.
 async fn close(sessions: &Sessions, in_background: bool) {
     sessions.refuse_new();
     join_all(sessions.all().into_iter().map(|session| async move {
-        let patience = match (in_background, session.is_up()) {
+        let max_wait = match (in_background, session.is_up()) {
             (true, _) => session.timeout(),
-            (false, true) => CLOSE_PATIENCE,
-            (false, false) => CLOSE_PATIENCE_OFFLINE,
+            (false, true) => MAX_CLOSE_TIME,
+            (false, false) => MAX_CLOSE_TIME_OFFLINE,
         };
-        let _ = tokio::time::timeout(patience, session.releases_done()).await;
-        session.close(patience).await;
+        let _ = tokio::time::timeout(max_wait, session.releases_done()).await;
+        session.close(max_wait).await;
     }))
     .await;
 }
 
 /// The runtime of the sessions, on a thread of its own, so that a caller that blocks its executor does not
 /// delay lease renewal.
-pub(crate) struct SessionThread(Where);
+pub(crate) struct SessionThread(SessionRuntime);
 
-enum Where {
-    Runtime(RuntimeThread),
+enum SessionRuntime {
+    Thread(RuntimeThread),
     #[cfg(feature = "simulation")]
     Simulated(Arc<dyn crate::base::host::Host>),
     /// The thread has ended, or its new owner ends it.
-    Gone,
+    Taken,
 }
 
 impl SessionThread {
@@ -243,21 +243,21 @@ impl SessionThread {
             message: format!("cannot start the threads of a session: {error}"),
             source: Some(Arc::new(error)),
         })?;
-        Ok(SessionThread(Where::Runtime(thread)))
+        Ok(SessionThread(SessionRuntime::Thread(thread)))
     }
 
     /// Runs the sessions in a simulation, without a thread.
     #[cfg(feature = "simulation")]
     pub(crate) fn simulated(host: Arc<dyn crate::base::host::Host>) -> SessionThread {
-        SessionThread(Where::Simulated(host))
+        SessionThread(SessionRuntime::Simulated(host))
     }
 
     pub(crate) fn tasks(&self) -> Tasks {
         match &self.0 {
-            Where::Runtime(thread) => Tasks::Runtime(thread.handle().clone()),
+            SessionRuntime::Thread(thread) => Tasks::Runtime(thread.handle().clone()),
             #[cfg(feature = "simulation")]
-            Where::Simulated(host) => Tasks::Simulated(host.clone()),
-            Where::Gone => unreachable!("taken only when dropped"),
+            SessionRuntime::Simulated(host) => Tasks::Simulated(host.clone()),
+            SessionRuntime::Taken => unreachable!("taken only when dropped"),
         }
     }
 }
@@ -267,14 +267,14 @@ impl Drop for Inner {
     /// the current one may be an executor's.
     fn drop(&mut self) {
         let sessions = self.sessions.clone();
-        let thread = match std::mem::replace(&mut self.thread.0, Where::Gone) {
-            Where::Runtime(thread) => thread,
+        let thread = match std::mem::replace(&mut self.thread.0, SessionRuntime::Taken) {
+            SessionRuntime::Thread(thread) => thread,
             #[cfg(feature = "simulation")]
-            Where::Simulated(host) => {
+            SessionRuntime::Simulated(host) => {
                 Tasks::Simulated(host).spawn(async move { close(&sessions, true).await });
                 return;
             }
-            Where::Gone => return,
+            SessionRuntime::Taken => return,
         };
         let server = self.server.take();
         if self.process.is_forked() {

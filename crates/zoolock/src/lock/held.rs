@@ -19,7 +19,7 @@ use crate::base::ticket::Ticket;
 use crate::base::{check::Check, previous::Previous};
 use crate::engine::{Acquisition, left_by_this_thread};
 use crate::lock::context::Context;
-use crate::lock::tenure::{Share, Turn, TurnEnd, TurnLeft};
+use crate::lock::shared_hold::{Share, Turn, TurnEnd, TurnLeft};
 use crate::session::Connection;
 
 /// A lock that is held. Dropping it releases the lock in the background.
@@ -75,7 +75,7 @@ impl Held {
     }
 
     /// Records that the acquiring task knows that it has the lock.
-    pub(crate) fn seen(mut self) -> Held {
+    pub(crate) fn mark_seen(mut self) -> Held {
         if let Some(share) = &mut self.share {
             share.record_seen();
         }
@@ -141,7 +141,7 @@ impl Held {
         if self.is_forked() {
             return Some(LossReason::Forked);
         }
-        self.all().find_map(|acquisition| acquisition.is_lost()).map(LossReason::from)
+        self.all().find_map(|acquisition| acquisition.loss()).map(LossReason::from)
     }
 
     pub(crate) async fn revoked(&self) {
@@ -159,7 +159,7 @@ impl Held {
         if self.is_forked() {
             return false;
         }
-        join_all(self.all().map(|acquisition| acquisition.own_node_read())).await;
+        join_all(self.all().map(|acquisition| acquisition.wait_for_own_node_read())).await;
         self.is_revoked()
     }
 
@@ -174,12 +174,12 @@ impl Held {
     }
 
     pub(crate) fn path(&self) -> &str {
-        self.context.shown(self.acquisition.directories()[0].as_str())
+        self.context.without_chroot(self.acquisition.directories()[0].as_str())
     }
 
     pub(crate) fn paths(&self) -> Vec<&str> {
         let directories = self.acquisition.directories().iter();
-        directories.map(|directory| self.context.shown(directory.as_str())).collect()
+        directories.map(|directory| self.context.without_chroot(directory.as_str())).collect()
     }
 
     /// Returns the number of permits of a semaphore; 1 for other locks.
@@ -192,7 +192,7 @@ impl Held {
 
     pub(crate) fn node_path(&self) -> String {
         let path = self.acquisition.directories()[0].child(&self.holding_node().name());
-        self.context.shown(&path).to_owned()
+        self.context.without_chroot(&path).to_owned()
     }
 
     /// Returns the check of the holder's znode, for an upgraded reader that of the writer.
@@ -253,7 +253,7 @@ impl Held {
     }
 
     /// Releases a lock under which no task has worked. Drop the guard after that.
-    pub(crate) fn give_back(&self) {
+    pub(crate) fn release_untouched(&self) {
         if self.is_forked() {
             return;
         }
@@ -267,15 +267,15 @@ impl Held {
 
     /// Releases the lock at once. The returned future is small: it does not keep the guard.
     pub(crate) fn release(self) -> impl Future<Output = Result<(), Error>> + use<> {
-        let departure = self.departure();
-        let span = tracing::debug_span!("release", path = departure.path());
+        let pending_release = self.pending_release();
+        let span = tracing::debug_span!("release", path = pending_release.path());
         self.release_at_once();
         drop(self);
-        departure.wait().instrument(span)
+        pending_release.wait().instrument(span)
     }
 
-    pub(crate) fn departure(&self) -> Departure {
-        Departure {
+    pub(crate) fn pending_release(&self) -> PendingRelease {
+        PendingRelease {
             acquisition: self.acquisition.clone(),
             upgrade: self.upgrade.clone(),
             turn: self.share.as_ref().map(Share::turn),
@@ -317,7 +317,7 @@ impl Held {
 
     /// Releases the writer. Its release is not clean if its reader is lost.
     fn release_upgrade(&self, upgrade: &Arc<Acquisition>) {
-        match self.acquisition.is_lost() {
+        match self.acquisition.loss() {
             None => upgrade.release(),
             Some(_) => upgrade.handle_event(Event::Release(Left::Broken)),
         }
@@ -361,7 +361,7 @@ impl From<zoolock_core::contender::Previous> for Previous {
 }
 
 /// The release of a lock, to wait for. It may not have begun.
-pub(crate) struct Departure {
+pub(crate) struct PendingRelease {
     acquisition: Arc<Acquisition>,
     /// The write acquisition of an upgraded reader.
     upgrade: Option<Arc<Acquisition>>,
@@ -371,7 +371,7 @@ pub(crate) struct Departure {
     process: Process,
 }
 
-impl Departure {
+impl PendingRelease {
     pub(crate) fn path(&self) -> &str {
         &self.path
     }
@@ -382,7 +382,7 @@ impl Departure {
             return true;
         }
         if let Some(turn) = &self.turn {
-            return turn.end().is_some() || self.acquisition.is_lost().is_some();
+            return turn.end().is_some() || self.acquisition.loss().is_some();
         }
         self.acquisition.has_departed() || self.acquisition.is_leaving()
     }
@@ -408,13 +408,13 @@ impl Departure {
             Departed::Refused(Failure::Refused(Refusal::Denied)) => Err(Error::Denied {
                 subject: format!("lock {}", self.path),
                 message:
-                    "the access control list forbids to delete our own node; it stays until the session ends"
+                    "the ACL forbids deleting the lock znode; the lock stays held until the session ends"
                         .to_owned(),
             }),
             Departed::Refused(failure) => Err(Error::Protocol {
                 subject: format!("lock {}", self.path),
                 message: format!(
-                    "the release was refused ({failure:?}); the node stays until the session ends"
+                    "the server refused the release ({failure:?}); the lock stays held until the session ends"
                 ),
             }),
         }

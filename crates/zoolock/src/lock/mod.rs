@@ -3,4 +3,4 @@
 pub(crate) mod acquire;
 pub(crate) mod context;
 pub(crate) mod held;
-pub(crate) mod tenure;
+pub(crate) mod shared_hold;

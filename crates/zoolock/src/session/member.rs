@@ -7,7 +7,7 @@ use zoolock_core::contender::Node;
 use zoolock_core::{ContenderId, Event};
 
 use crate::base::path::LockPath;
-use crate::zk::keeper::Arrival;
+use crate::zk::session::Arrival;
 
 /// An acquisition, as its session sees it.
 pub(crate) trait Member: Send + Sync + 'static {
@@ -20,13 +20,13 @@ pub(crate) trait Member: Send + Sync + 'static {
     fn held_node(&self) -> Option<Node>;
 
     /// Returns whether it acquires a lock in this directory, and has no known znode there.
-    fn is_nodeless_in(&self, directory: &LockPath) -> bool;
+    fn lacks_znode_in(&self, directory: &LockPath) -> bool;
 
     /// Returns whether only clean-up is left.
     fn is_leaving(&self) -> bool;
 
     /// Waits until the clean-up is done.
-    fn over(&self) -> Pin<Box<dyn Future<Output = ()> + Send + '_>>;
+    fn wait_until_ended(&self) -> Pin<Box<dyn Future<Output = ()> + Send + '_>>;
 
     /// Handles an event of the session.
     fn tell(self: Arc<Self>, event: Event);
@@ -35,5 +35,5 @@ pub(crate) trait Member: Send + Sync + 'static {
     fn receive(self: Arc<Self>, arrival: Arrival);
 
     /// Reports to the listeners that a confirmation is late, or has arrived.
-    fn connection_is(&self, suspect: bool);
+    fn report_connection(&self, is_suspect: bool);
 }

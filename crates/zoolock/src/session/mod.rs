@@ -21,7 +21,7 @@ use crate::base::metrics;
 use crate::base::path::LockPath;
 use crate::base::sync::lock;
 use crate::base::tasks::Tasks;
-use crate::zk::keeper::{Keeper, Link, Opened};
+use crate::zk::session::{ConnectionState, Opened, ZkSession};
 use member::Member;
 use task::{SessionTask, run_session_task};
 use tick::Tick;
@@ -49,14 +49,14 @@ const CLOSING: usize = usize::MAX / 2;
 pub(crate) struct Session {
     id: SessionId,
     tick: Arc<Tick>,
-    keeper: RwLock<Option<Arc<Keeper>>>,
+    zk: RwLock<Option<Arc<ZkSession>>>,
     tasks: Tasks,
     lease: Mutex<Lease>,
     /// End of the lease in nanoseconds; zero if there never was one. Read on every `is_valid`.
     valid_until: AtomicU64,
     lease_moved: Notify,
     connection: watch::Sender<Connection>,
-    link: watch::Receiver<Link>,
+    connection_state: watch::Receiver<ConnectionState>,
     end: Mutex<Option<SessionEnd>>,
     acquisitions: Mutex<BTreeMap<ContenderId, Registration>>,
     /// The acquisition that created each znode.
@@ -105,21 +105,21 @@ impl Session {
     /// Starts the tasks of a session that was opened. Call it from one of `tasks`.
     pub(crate) fn start(
         tasks: &Tasks,
-        Opened { keeper, arrivals, link, requested }: Opened,
+        Opened { zk, arrivals, connection_state, requested }: Opened,
         tick: Arc<Tick>,
         is_spare: bool,
     ) -> std::io::Result<Arc<Session>> {
-        let timeout = keeper.timeout();
+        let timeout = zk.timeout();
         let session = Arc::new(Session {
-            id: keeper.session(),
+            id: zk.session(),
             lease: Mutex::new(Lease::new(timeout, tick.of(timeout), requested)),
             tick,
-            keeper: RwLock::new(Some(keeper)),
+            zk: RwLock::new(Some(zk)),
             tasks: tasks.clone(),
             valid_until: AtomicU64::new(0),
             lease_moved: Notify::new(),
             connection: watch::Sender::new(Connection::Connected),
-            link: link.clone(),
+            connection_state: connection_state.clone(),
             end: Mutex::new(None),
             acquisitions: Mutex::default(),
             nodes: Mutex::default(),
@@ -128,19 +128,19 @@ impl Session {
             is_spare,
         });
         let alarm = Alarm::new()?;
-        if let Some(keeper) = session.keeper() {
+        if let Some(zk) = session.zk() {
             let session = Arc::downgrade(&session);
-            keeper.on_grant(Box::new(move |sent, timeout| {
+            zk.on_grant(Box::new(move |sent, timeout| {
                 if let Some(session) = session.upgrade() {
                     session.attach(sent, timeout);
                 }
             }));
         }
         metrics::session_opened();
-        // All these tasks end with the session's link, which the keeper's task ends.
+        // All these tasks end with the session's connection, which the task of the ZooKeeper session ends.
         tasks.spawn(run_session_task(session.clone()));
-        tasks.spawn(watch_lease(session.clone(), alarm, link.clone()));
-        tasks.spawn(tend(session.clone(), link));
+        tasks.spawn(watch_lease(session.clone(), alarm, connection_state.clone()));
+        tasks.spawn(run_keep_alive(session.clone(), connection_state));
         Ok(session)
     }
 
@@ -156,9 +156,9 @@ impl Session {
         &self.tasks
     }
 
-    /// Returns the keeper; `None` after the session ended.
-    pub(crate) fn keeper(&self) -> Option<Arc<Keeper>> {
-        self.keeper.read().unwrap_or_else(PoisonError::into_inner).clone()
+    /// Returns the ZooKeeper session; `None` after it ended.
+    pub(crate) fn zk(&self) -> Option<Arc<ZkSession>> {
+        self.zk.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     pub(crate) fn end(&self) -> Option<SessionEnd> {
@@ -185,12 +185,12 @@ impl Session {
     /// `sent`, so it did not end in between. Every holder that *saw* the lease end (by the alarm, or by
     /// asking its guard) has lost the lock for good.
     pub(crate) fn confirm(&self, sent: Instant) {
-        self.extend(|lease| lease.confirm(sent, clock::now()));
+        self.update_lease(|lease| lease.confirm(sent, clock::now()));
     }
 
     /// Records that the server answered a request that was sent at `sent`.
-    fn hear(&self, sent: Instant) {
-        self.extend(|lease| lease.hear(sent, clock::now()));
+    fn record_answer(&self, sent: Instant) {
+        self.update_lease(|lease| lease.hear(sent, clock::now()));
     }
 
     /// Records that a server granted a session timeout again. A shorter one cuts the lease. Called under the lock of the
@@ -206,7 +206,7 @@ impl Session {
     }
 
     /// Changes the lease. `change` returns whether its end has moved.
-    fn extend(&self, change: impl FnOnce(&mut Lease) -> bool) {
+    fn update_lease(&self, change: impl FnOnce(&mut Lease) -> bool) {
         let (lapsed, moved) = {
             let mut lease = lock(&self.lease);
             let before = self.valid_until();
@@ -222,7 +222,7 @@ impl Session {
             (before <= clock::now(), moved)
         };
         if self.lease_valid() {
-            if moved && *self.link.borrow() == Link::Up {
+            if moved && *self.connection_state.borrow() == ConnectionState::Up {
                 let confirmed = self.connection.send_if_modified(|c| {
                     *c == Connection::Suspect && clock::now() < self.late_at() && {
                         *c = Connection::Connected;
@@ -230,7 +230,7 @@ impl Session {
                     }
                 });
                 if confirmed {
-                    self.acquisitions().iter().for_each(|acquisition| acquisition.connection_is(false));
+                    self.acquisitions().iter().for_each(|acquisition| acquisition.report_connection(false));
                 }
             }
             if lapsed {
@@ -257,8 +257,8 @@ impl Session {
             let lease = lock(&self.lease);
             (lease.ends_soon(now), lease.needs_attach(now), lease.is_confirmed_last())
         };
-        if ends_soon && let Some(keeper) = self.keeper() {
-            keeper.reattach(is_hopeless, server_works);
+        if ends_soon && let Some(zk) = self.zk() {
+            zk.reattach(is_hopeless, server_works);
         }
     }
 
@@ -277,7 +277,7 @@ impl Session {
             }
         });
         if suspect {
-            self.acquisitions().iter().for_each(|acquisition| acquisition.connection_is(true));
+            self.acquisitions().iter().for_each(|acquisition| acquisition.report_connection(true));
         }
     }
 
@@ -302,13 +302,13 @@ impl Session {
         self.watched.fetch_sub(bytes, Ordering::AcqRel);
     }
 
-    pub(crate) fn enter(&self, acquisition: Arc<dyn Member>) {
+    pub(crate) fn register(&self, acquisition: Arc<dyn Member>) {
         let id = acquisition.id();
         lock(&self.acquisitions).insert(id, Registration { acquisition, nodes: Vec::new() });
     }
 
     /// Removes an acquisition that has ended.
-    pub(crate) fn leave(&self, id: ContenderId, reserved: usize) {
+    pub(crate) fn unregister(&self, id: ContenderId, reserved: usize) {
         let left = lock(&self.acquisitions).remove(&id);
         if let Some(Registration { nodes: created, .. }) = &left {
             let nodes = &mut *lock(&self.nodes);
@@ -320,7 +320,7 @@ impl Session {
         self.watched.fetch_sub(reserved, Ordering::AcqRel);
     }
 
-    pub(crate) fn own(&self, node: Zxid, id: ContenderId) {
+    pub(crate) fn register_node(&self, node: Zxid, id: ContenderId) {
         // An acquisition that has ended left no znode.
         if let Some(registration) = lock(&self.acquisitions).get_mut(&id) {
             registration.nodes.push(node);
@@ -328,7 +328,7 @@ impl Session {
         }
     }
 
-    pub(crate) fn owner_of(&self, node: Zxid) -> Option<ContenderId> {
+    pub(crate) fn acquisition_of_node(&self, node: Zxid) -> Option<ContenderId> {
         lock(&self.nodes).get(&node).copied()
     }
 
@@ -394,7 +394,7 @@ impl Session {
 
     /// Returns whether there is a connection.
     pub(crate) fn is_up(&self) -> bool {
-        *self.link.borrow() == Link::Up
+        *self.connection_state.borrow() == ConnectionState::Up
     }
 
     /// Returns the shortest session timeout that a server granted.
@@ -406,19 +406,22 @@ impl Session {
     pub(crate) async fn releases_done(&self) {
         for acquisition in self.acquisitions() {
             if acquisition.is_leaving() {
-                acquisition.over().await;
+                acquisition.wait_until_ended().await;
             }
         }
     }
 
-    /// Closes the session: the server deletes all its znodes. Waits for the answer, at most for `patience`.
-    pub(crate) async fn close(&self, patience: Duration) {
+    /// Closes the session: the server deletes all its znodes. Waits for the answer, at most for `max_wait`.
+    pub(crate) async fn close(&self, max_wait: Duration) {
         // First, because otherwise the holders would report the deletion of their znodes as a break by another client.
         self.finish(SessionEnd::Closed);
-        let mut link = self.link.clone();
-        let closed =
-            async { while !matches!(*link.borrow(), Link::Over(_)) && link.changed().await.is_ok() {} };
-        if tokio::time::timeout(patience, closed).await.is_err() {
+        let mut connection_state = self.connection_state.clone();
+        let closed = async {
+            while !matches!(*connection_state.borrow(), ConnectionState::Over(_))
+                && connection_state.changed().await.is_ok()
+            {}
+        };
+        if tokio::time::timeout(max_wait, closed).await.is_err() {
             tracing::warn!(
                 "the server did not confirm the end of a session; its locks are freed when it expires"
             );
@@ -436,17 +439,21 @@ impl Session {
         }
         metrics::session_ended(end);
         self.connection.send_replace(Connection::Over);
-        // Before the keeper is dropped, which closes the session: no holder may rely on its lock when the
+        // Before the ZooKeeper session is dropped, which closes it: no holder may rely on its lock when the
         // next one is granted.
         self.tell_all(&Event::SessionOver(end));
         self.session_task.stop();
-        self.keeper.write().unwrap_or_else(PoisonError::into_inner).take();
+        self.zk.write().unwrap_or_else(PoisonError::into_inner).take();
     }
 }
 
 /// Reports to the holders that the lease has ended, also right after the machine resumes.
-async fn watch_lease(session: Arc<Session>, alarm: Alarm, mut link: watch::Receiver<Link>) {
-    let mut told = 0;
+async fn watch_lease(
+    session: Arc<Session>,
+    alarm: Alarm,
+    mut connection_state: watch::Receiver<ConnectionState>,
+) {
+    let mut reported_end = 0;
     let mut timeout = session.timeout();
     while session.end().is_none() {
         let moved = session.lease_moved.notified();
@@ -460,7 +467,7 @@ async fn watch_lease(session: Arc<Session>, alarm: Alarm, mut link: watch::Recei
             session.connection.send_modify(|_| {});
         }
         let ring = async {
-            if end.0 == told {
+            if end.0 == reported_end {
                 std::future::pending::<()>().await;
             }
             // A third of the timeout without a confirmation: the lock is not lost, but suspect.
@@ -478,12 +485,12 @@ async fn watch_lease(session: Arc<Session>, alarm: Alarm, mut link: watch::Recei
             biased;
             () = &mut moved => {}
             () = ring => {
-                told = end.0;
+                reported_end = end.0;
                 if !session.lease_valid() {
                     session.tell_all(&Event::LeaseLost);
                 }
             }
-            changed = link.changed() => if changed.is_err() { return },
+            changed = connection_state.changed() => if changed.is_err() { return },
         }
     }
 }
@@ -493,7 +500,7 @@ fn nanos(d: Duration) -> u64 {
 }
 
 /// Follows the connection, and renews the lease while the session has acquisitions.
-async fn tend(session: Arc<Session>, mut link: watch::Receiver<Link>) {
+async fn run_keep_alive(session: Arc<Session>, mut connection_state: watch::Receiver<ConnectionState>) {
     let mut pace = Pace::new();
     let mut renewer = Renewer::new(&session);
     let mut beats = beats(session.timeout());
@@ -501,17 +508,17 @@ async fn tend(session: Arc<Session>, mut link: watch::Receiver<Link>) {
     loop {
         let is_beat = tokio::select! {
             biased;
-            changed = link.changed() => {
-                let now = *link.borrow_and_update();
+            changed = connection_state.changed() => {
+                let now = *connection_state.borrow_and_update();
                 match now {
-                    Link::Down => {
+                    ConnectionState::Down => {
                         session.suspect();
                     }
-                    Link::Up => {
+                    ConnectionState::Up => {
                         metrics::reconnected();
                         beats = self::beats(session.timeout());
                     }
-                    Link::Over(end) => return session.finish(end),
+                    ConnectionState::Over(end) => return session.finish(end),
                 }
                 if changed.is_err() {
                     // The client's task ended without reporting the end.
@@ -601,12 +608,12 @@ impl Renewer {
         if !writes {
             return self.keep_alive();
         }
-        let Some(keeper) = self.session.keeper() else { return };
+        let Some(zk) = self.session.zk() else { return };
         let turn = self.missing.load(Ordering::Relaxed);
         let Some(path) = self.session.checked_znode(turn) else { return };
         let Ok(slot) = self.pending.clone().try_acquire_owned() else { return };
         let (session, sent) = (self.session.clone(), clock::now());
-        let (answer, missing) = (keeper.check(&path), self.missing.clone());
+        let (answer, missing) = (zk.check(&path), self.missing.clone());
         self.session.tasks.spawn(async move {
             let outcome = answer.await;
             metrics::renewed(outcome.is_ok());
@@ -629,13 +636,13 @@ impl Renewer {
     /// Sends a `sync`. A session without acquisitions sends it, too: otherwise the next acquisition would wait for
     /// three answers, as after a silence.
     fn keep_alive(&mut self) {
-        let Some(keeper) = self.session.keeper() else { return };
+        let Some(zk) = self.session.zk() else { return };
         let Ok(slot) = self.pending.clone().try_acquire_owned() else { return };
         let session = self.session.clone();
-        let (sent, answer) = (clock::now(), keeper.sync_ahead());
+        let (sent, answer) = (clock::now(), zk.sync_ahead());
         self.session.tasks.spawn(async move {
             if answer.await.is_ok() {
-                session.hear(sent);
+                session.record_answer(sent);
             }
             drop(slot);
         });

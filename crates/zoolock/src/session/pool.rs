@@ -1,6 +1,6 @@
 //! The sessions of one [`Zoolock`](crate::Zoolock): opened when needed, and again after expiry.
 //!
-//! A session is opened on a task of its own, not in a caller's future. Otherwise a caller whose patience is
+//! A session is opened on a task of its own, not in a caller's future. Otherwise a caller whose wait is
 //! shorter than a handshake would start again each time. It would also leave half-open sessions on the
 //! server.
 
@@ -16,14 +16,14 @@ use crate::base::sync::lock;
 use crate::session::Session;
 use crate::session::tick::Tick;
 use crate::zk::connect;
-use crate::zk::keeper::{self, Opening};
+use crate::zk::session::{self, Opening};
 
 pub(crate) struct Sessions {
     connect: ConnectString,
     opening: Opening,
     tick: Arc<Tick>,
     grace: Duration,
-    patience: Duration,
+    connect_timeout: Duration,
     pool: Mutex<Pool>,
     /// Set by [`Zoolock::close`](crate::Zoolock::close), and when the last handle is dropped.
     is_closed: watch::Sender<bool>,
@@ -42,7 +42,7 @@ impl Sessions {
         opening: Opening,
         tick: Option<Duration>,
         grace: Duration,
-        patience: Duration,
+        connect_timeout: Duration,
     ) -> Sessions {
         let tick = Arc::new(Tick::new(tick, &opening));
         Sessions {
@@ -50,7 +50,7 @@ impl Sessions {
             opening,
             tick,
             grace,
-            patience,
+            connect_timeout,
             pool: Mutex::default(),
             is_closed: watch::Sender::new(false),
         }
@@ -144,10 +144,10 @@ impl Sessions {
     }
 
     async fn open(&self, is_spare: bool) -> Result<Arc<Session>, Error> {
-        let deadline = tokio::time::Instant::now() + self.patience;
-        match keeper::open(&self.opening, deadline).await {
+        let deadline = tokio::time::Instant::now() + self.connect_timeout;
+        match session::open(&self.opening, deadline).await {
             Ok(opened) => {
-                self.check_timeout(opened.keeper.timeout())?;
+                self.check_timeout(opened.zk.timeout())?;
                 let started = Session::start(&self.opening.tasks, opened, self.tick.clone(), is_spare);
                 started.map_err(|error| Error::Unavailable {
                     address: self.connect.endpoints(),
@@ -160,7 +160,7 @@ impl Sessions {
                 Err(Error::unavailable(self.connect.endpoints(), "no session in time"))
             }
             Err(error) => {
-                Err(connect::explain(&self.connect, &self.opening, self.patience, false, error).await)
+                Err(connect::explain(&self.connect, &self.opening, self.connect_timeout, false, error).await)
             }
         }
     }
@@ -172,8 +172,8 @@ impl Sessions {
             return Err(Error::invalid(
                 format!("session timeout {granted:?}"),
                 format!(
-                    "is what the service grants, but is shorter than three of its ticks ({:?} each): ask for \
-                     {shortest:?} or more, or set the tick time to its tickTime",
+                    "was granted by the server, but is shorter than three ticks ({:?} each); request {shortest:?} or \
+                     more, or set the tick time to the server's tickTime",
                     shortest / 3
                 ),
             ));

@@ -16,7 +16,7 @@ use zoolock_core::contender::{Reply, RequestId, SessionEnd};
 use super::Session;
 use super::member::Member;
 use crate::base::sync::lock;
-use crate::zk::keeper::{Arrival, Arrivals};
+use crate::zk::session::{Arrival, Arrivals};
 
 /// Maximum number of events handled before the task yields to lease renewal and to the client.
 const MAX_EVENTS_PER_TURN: usize = 64;

@@ -7,16 +7,16 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use crate::zk::keeper::{Deadline, Opening, open_requests};
+use crate::zk::session::{Opening, open_requests};
 
 /// Maximum time to ask for the tick.
-const PATIENCE: Duration = Duration::from_secs(10);
+const MAX_ASK_TIME: Duration = Duration::from_secs(10);
 
 /// The tick of the servers of one client.
 pub(crate) struct Tick {
     configured: Option<Duration>,
     learned: OnceLock<Duration>,
-    is_asked: AtomicBool,
+    is_being_asked: AtomicBool,
     opening: Opening,
 }
 
@@ -25,7 +25,7 @@ impl Tick {
     /// sessions, with which it asks for the tick.
     pub(crate) fn new(configured: Option<Duration>, opening: &Opening) -> Tick {
         let opening = Opening { timeout: Duration::from_millis(1), ..opening.clone() };
-        Tick { configured, learned: OnceLock::new(), is_asked: AtomicBool::new(false), opening }
+        Tick { configured, learned: OnceLock::new(), is_being_asked: AtomicBool::new(false), opening }
     }
 
     /// Returns the tick that the caller has set.
@@ -44,13 +44,13 @@ impl Tick {
     pub(crate) fn ask(self: &std::sync::Arc<Self>) {
         if self.configured.is_some()
             || self.learned.get().is_some()
-            || self.is_asked.swap(true, Ordering::AcqRel)
+            || self.is_being_asked.swap(true, Ordering::AcqRel)
         {
             return;
         }
         let tick = self.clone();
         self.opening.tasks.spawn(async move {
-            match open_requests(&tick.opening, Deadline::now() + PATIENCE).await {
+            match open_requests(&tick.opening, tokio::time::Instant::now() + MAX_ASK_TIME).await {
                 Ok(session) => {
                     let shortest = session.timeout();
                     session.close().await;
@@ -60,7 +60,7 @@ impl Tick {
                 // Leases stay shorter until it is asked for again.
                 Err(error) => {
                     tracing::debug!(?error, "the tick of the server is not known");
-                    tick.is_asked.store(false, Ordering::Release);
+                    tick.is_being_asked.store(false, Ordering::Release);
                 }
             }
         });

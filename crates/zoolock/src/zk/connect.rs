@@ -9,11 +9,11 @@ use zoolock_client::{DialError, DialFailure, Host, SocketPath};
 
 use crate::base::error::Error;
 use crate::base::path::ConnectString;
-use crate::zk::keeper::{OpenError, Opening};
+use crate::zk::session::{OpenError, Opening};
 use crate::zk::transport::Transport;
 
 /// Maximum time to diagnose one host.
-const LOOK: Duration = Duration::from_secs(2);
+const MAX_DIAGNOSIS: Duration = Duration::from_secs(2);
 /// Maximum part of that time to connect.
 const CONNECT: Duration = Duration::from_secs(1);
 
@@ -33,23 +33,23 @@ pub(crate) enum Hello {
     Other,
 }
 
-/// Returns the error of a session that was not opened within this patience. With `gave_up`, an unreachable server ended the
+/// Returns the error of a session that was not opened within this timeout. With `gave_up`, an unreachable server ended the
 /// attempt before that time: each server was tried once.
 pub(crate) async fn explain(
     connect: &ConnectString,
     opening: &Opening,
-    patience: Duration,
+    timeout: Duration,
     gave_up: bool,
     error: OpenError,
 ) -> Error {
     let transport = &opening.transport;
     let within = match error {
         OpenError::Unreachable(_) if gave_up => None,
-        _ => Some(patience),
+        _ => Some(timeout),
     };
     match error {
         OpenError::Denied => Error::Denied { subject: connect.endpoints(), message: transport.refusal() },
-        // A failed handshake needs a closer look.
+        // A failed handshake needs a diagnosis.
         OpenError::Unreachable(errors) if !transport.has_tls() => not_reached(connect, within, &errors),
         _ => match transport.trouble() {
             Some(trouble) => {
@@ -72,14 +72,14 @@ async fn diagnose(connect: &ConnectString, within: Option<Duration>, transport: 
     let mut findings = Vec::new();
     let (mut all_refuse, mut one_runs) = (true, false);
     for host in connect.hosts() {
-        let look = async {
+        let diagnosis = async {
             match host {
-                Host::Tcp { name, port } => look(name, *port, transport).await,
-                Host::Unix(path) => look_at_socket(path).await,
+                Host::Tcp { name, port } => diagnose_host(name, *port, transport).await,
+                Host::Unix(path) => diagnose_socket(path).await,
             }
         };
-        let found = tokio::time::timeout(LOOK, look).await;
-        let found = found.unwrap_or_else(|_| Finding::of_running("connects, but does not answer"));
+        let found = tokio::time::timeout(MAX_DIAGNOSIS, diagnosis).await;
+        let found = found.unwrap_or_else(|_| Finding::running("connects, but does not answer"));
         all_refuse &= found.refuses;
         one_runs |= found.runs;
         findings.push(format!("{host}: {}", found.what));
@@ -96,14 +96,14 @@ async fn diagnose(connect: &ConnectString, within: Option<Duration>, transport: 
 
 /// Describes the failure. Names the time only if the attempt has used it up.
 fn no_session(within: Option<Duration>) -> String {
-    within.map_or("no session".to_owned(), |patience| format!("no session within {patience:?}"))
+    within.map_or("no session".to_owned(), |timeout| format!("no session within {timeout:?}"))
 }
 
 fn unreachable(connect: &ConnectString, within: Option<Duration>, findings: &str, one_runs: bool) -> Error {
     let advice = if one_runs {
-        "look into the log of the server, or allow more time to connect"
+        "check the server's log, or raise the connect timeout"
     } else {
-        "check the address and that the service runs"
+        "check the address, and that the server runs"
     };
     Error::unavailable(connect.endpoints(), format!("{} ({findings}); {advice}", no_session(within)))
 }
@@ -118,18 +118,18 @@ impl Finding {
         let owner = std::fs::metadata(socket).ok().map(|metadata| metadata.uid());
         if let Some(owner) = owner.filter(|&owner| owner != rustix::process::geteuid().as_raw()) {
             self.what.push_str(&format!(
-                "; the socket is of user {owner}, and a server of zoolock serves its own user"
+                "; the socket belongs to user {owner}, and the embedded server accepts only its own user"
             ));
         }
         self
     }
 
-    fn of_running(what: impl Into<String>) -> Finding {
+    fn running(what: impl Into<String>) -> Finding {
         Finding { runs: true, ..Finding::new(what) }
     }
 }
 
-async fn look_at_socket(path: &std::path::Path) -> Finding {
+async fn diagnose_socket(path: &std::path::Path) -> Finding {
     let connected = match SocketPath::new(path) {
         Ok(path) => UnixStream::connect(&path).await,
         Err(error) => Err(error),
@@ -139,8 +139,8 @@ async fn look_at_socket(path: &std::path::Path) -> Finding {
             let causes =
                 "does it run as another user, or is it at its limit of connections (--max-connections)?";
             match shake_hands(&mut stream).await {
-                Err(error) => of_answer(Err(error), causes).with_owner(path),
-                answer => of_answer(answer, causes),
+                Err(error) => describe_answer(Err(error), causes).with_owner(path),
+                answer => describe_answer(answer, causes),
             }
         }
         Err(error) => Finding::new(format!("cannot connect ({error})")),
@@ -148,18 +148,18 @@ async fn look_at_socket(path: &std::path::Path) -> Finding {
 }
 
 /// Describes the answer of a host. `hang_up` names the probable causes if it hangs up.
-fn of_answer(answer: std::io::Result<Hello>, hang_up: &str) -> Finding {
+fn describe_answer(answer: std::io::Result<Hello>, hang_up: &str) -> Finding {
     match answer {
-        Ok(Hello::ZooKeeper) => Finding::of_running("speaks ZooKeeper, but opened no session in time"),
+        Ok(Hello::ZooKeeper) => Finding::running("speaks ZooKeeper, but opened no session in time"),
         Ok(Hello::Other) => Finding::new("something answers, but it does not speak ZooKeeper"),
-        Err(error) => Finding::of_running(format!(
+        Err(error) => Finding::running(format!(
             "accepts the connection, and closes it without an answer ({error}); {hang_up}"
         )),
     }
 }
 
 #[cfg_attr(not(feature = "tls"), allow(unused_variables))]
-async fn look(host: &str, port: u16, transport: &Transport) -> Finding {
+async fn diagnose_host(host: &str, port: u16, transport: &Transport) -> Finding {
     let addresses = match zoolock_client::resolve(host, port).await {
         Ok(addresses) => addresses,
         Err(why) => return Finding::new(why),
@@ -167,7 +167,7 @@ async fn look(host: &str, port: u16, transport: &Transport) -> Finding {
     let hang_up = "is it at its limit of connections (maxClientCnxns, or --max-connections of `zoolock serve`), or without a leader?";
     let connect = async || match tokio::time::timeout(CONNECT, TcpStream::connect(&*addresses)).await {
         Ok(Ok(stream)) => Ok(stream),
-        Ok(Err(error)) if zoolock_client::closes_at_once(&error) => Err(of_answer(Err(error), hang_up)),
+        Ok(Err(error)) if zoolock_client::closes_at_once(&error) => Err(describe_answer(Err(error), hang_up)),
         Ok(Err(error)) => Err(Finding::new(format!("cannot connect ({error})"))),
         Err(_) => Err(Finding::new("does not answer; does a firewall drop the packets?")),
     };
@@ -177,11 +177,11 @@ async fn look(host: &str, port: u16, transport: &Transport) -> Finding {
     };
     #[cfg(feature = "tls")]
     if let Some(certificates) = &transport.certificates {
-        use crate::zk::tls::Outcome;
-        return match crate::zk::tls::look(certificates, host, stream).await {
-            Outcome::Said(what) => Finding::new(what),
-            Outcome::Refuses(what) => Finding { refuses: true, ..Finding::new(what) },
-            Outcome::Plain => {
+        use crate::zk::tls::TlsFinding;
+        return match crate::zk::tls::diagnose(certificates, host, stream).await {
+            TlsFinding::Other(what) => Finding::new(what),
+            TlsFinding::Refuses(what) => Finding { refuses: true, ..Finding::new(what) },
+            TlsFinding::Plain => {
                 let plainly = match connect().await {
                     Ok(mut stream) => shake_hands(&mut stream).await.ok(),
                     Err(_) => None,
@@ -201,9 +201,9 @@ async fn look(host: &str, port: u16, transport: &Transport) -> Finding {
     let answer = shake_hands(&mut stream).await;
     #[cfg(feature = "tls")]
     if !matches!(answer, Ok(Hello::ZooKeeper)) && crate::zk::tls::speaks_tls(host, &addresses).await {
-        return Finding::new("speaks TLS; say which authority signed its certificate (`--cacert`)");
+        return Finding::new("speaks TLS; give the CA certificate (`--cacert`)");
     }
-    of_answer(answer, hang_up)
+    describe_answer(answer, hang_up)
 }
 
 /// Asks to resume a session that cannot exist: a ZooKeeper server refuses it and creates nothing.
@@ -242,7 +242,7 @@ mod tests {
         };
         let advised = advice(DialFailure::NotConnected);
         assert!(advised.contains("zk1:2181: fails; zk2:2181: fails"), "{advised}");
-        assert!(advised.ends_with("check the address and that the service runs"), "{advised}");
-        assert!(advice(DialFailure::HungUp).contains("look into the log of the server"));
+        assert!(advised.ends_with("check the address, and that the server runs"), "{advised}");
+        assert!(advice(DialFailure::HungUp).contains("check the server's log"));
     }
 }

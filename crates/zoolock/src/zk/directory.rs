@@ -4,34 +4,32 @@ use std::sync::Arc;
 
 use zoolock_core::contender::{Failure, Refusal};
 
-use crate::zk::keeper::{Keeper, KeeperError};
+use crate::zk::session::{ZkError, ZkSession};
 
 /// Maximum number of creates, besides two for each part of the path. After that, a directory that is always removed again is
 /// an error.
-const PATIENCE: usize = 100;
+const MAX_CREATES: usize = 100;
 
 /// Creates `path` and its missing parents as containers, so that the server removes them after they have been
 /// empty for a while. Creates persistent znodes if the server does not support containers (before 3.5.3). The
 /// last znode is also persistent if it is `lasting`, because a removed directory loses the record of how its
 /// last holder left.
-pub(crate) async fn make(keeper: Arc<Keeper>, path: String, lasting: bool) -> Result<(), KeeperError> {
+pub(crate) async fn make(zk: Arc<ZkSession>, path: String, lasting: bool) -> Result<(), ZkError> {
     let parts = path.matches('/').count();
     let mut missing = vec![path];
-    for _ in 0..PATIENCE + 2 * parts {
+    for _ in 0..MAX_CREATES + 2 * parts {
         let Some(top) = missing.last() else { return Ok(()) };
         let container = if lasting && missing.len() == 1 {
-            keeper.create_persistent(top).await
+            zk.create_persistent(top).await
         } else {
-            keeper.create_container(top).await
+            zk.create_container(top).await
         };
         let outcome = match container {
-            Err(KeeperError { failure: Failure::Refused(Refusal::Other), .. }) => {
-                keeper.create_persistent(top).await
-            }
+            Err(ZkError { failure: Failure::Refused(Refusal::Other), .. }) => zk.create_persistent(top).await,
             outcome => outcome,
         };
         match outcome {
-            Ok(()) | Err(KeeperError { failure: Failure::NodeExists, .. }) => {
+            Ok(()) | Err(ZkError { failure: Failure::NodeExists, .. }) => {
                 missing.pop();
             }
             Err(error) if error.failure == Failure::NoNode => match top.rfind('/') {
@@ -47,7 +45,7 @@ pub(crate) async fn make(keeper: Arc<Keeper>, path: String, lasting: bool) -> Re
     if missing.is_empty() {
         return Ok(());
     }
-    Err(KeeperError {
+    Err(ZkError {
         failure: Failure::Refused(Refusal::Other),
         message: "the directory is deleted again after each create".to_owned(),
     })

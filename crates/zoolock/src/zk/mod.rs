@@ -2,9 +2,9 @@
 
 pub(crate) mod connect;
 pub(crate) mod directory;
-pub(crate) mod keeper;
 #[cfg(feature = "sasl")]
 pub mod sasl;
+pub(crate) mod session;
 #[cfg(feature = "tls")]
 pub(crate) mod tls;
 pub(crate) mod transport;

@@ -2,7 +2,7 @@
 
 use zoolock_client::{Host, Servers};
 
-use crate::zk::keeper::OpenError;
+use crate::zk::session::OpenError;
 
 /// Pause between two attempts to fetch credentials.
 #[cfg(feature = "sasl")]
@@ -99,13 +99,13 @@ impl Transport {
         #[cfg(feature = "sasl")]
         match &self.sasl {
             Some(Sasl::DigestMd5(_)) => {
-                return "the service does not know us by SASL; check user and password, and that it speaks DIGEST-MD5, \
-                        which `zoolock serve` does not"
+                return "SASL authentication failed; check user and password, and that the server supports DIGEST-MD5 \
+                        (`zoolock serve` does not)"
                     .to_owned();
             }
             Some(Sasl::Mechanism(authenticator)) => return authenticator.refusal(),
             None => {}
         }
-        "the service does not accept the credentials; check the auth scheme and secret".to_owned()
+        "the server does not accept the credentials; check the auth scheme and secret".to_owned()
     }
 }

@@ -7,16 +7,16 @@ use maud::{Markup, html};
 use zoolock::{Deadlock, Place};
 
 use super::Page;
-use super::locks::{PATIENCE, as_of, reading};
-use super::parts::{ago, cell, count, counted, figure, heads, lock_href};
+use super::locks::{READ_TIMEOUT, as_of, reading};
+use super::parts::{ago, cell, column_headers, count, counted, lock_href, number_cell};
 use super::sessions::partial_notice;
 use super::web::{self, Web};
-use crate::base::talk::printable;
-use crate::render::status::who;
+use crate::base::reporter::printable;
+use crate::render::status::describe;
 use crate::ui::Site;
 use crate::ui::admin_actions::confirm_href;
-use crate::ui::board::{Board, Known};
 use crate::ui::login::Viewer;
+use crate::ui::overview::{Overview, SeenDeadlock};
 use crate::verbs::operate::AdminAction;
 
 /// Maximum number of edges in the table.
@@ -26,20 +26,20 @@ const MAX_DESCRIBED: usize = 20;
 
 /// Serves `/graph`.
 pub(in crate::ui) async fn graph(State(site): State<Site>, headers: HeaderMap) -> Response {
-    let board = site.boards.look(true, PATIENCE).await;
+    let overview = site.overview.recent(true, READ_TIMEOUT).await;
     let viewer = site.viewer(&headers);
     let main = html! {
         h1 { "Wait-for graph" }
-        (shown(&viewer, &board))
+        (shown(&viewer, &overview))
     };
-    let news = Some(("/events?deep=true".to_owned(), board.number));
+    let news = Some(("/events?deep=true".to_owned(), overview.number));
     Page { title: "Wait-for graph", here: "/graph", viewer: &viewer, news, main }.answer(StatusCode::OK)
 }
 
 /// Returns the content for the current state.
-fn shown(viewer: &Viewer, board: &Board) -> Markup {
-    let Some(waits) = &board.waits else { return reading(board) };
-    let web = Web::of(&waits.graph.owners, waits.deadlocks.iter().map(|known| &known.deadlock));
+fn shown(viewer: &Viewer, overview: &Overview) -> Markup {
+    let Some(waits) = &overview.waits else { return reading(overview) };
+    let web = Web::of(&waits.graph.owners, waits.deadlocks.iter().map(|seen| &seen.deadlock));
     let operator = matches!(viewer, Viewer::Operator(_) | Viewer::LoggedOut);
     let waiting = waits.graph.owners.iter().filter(|party| !party.waits.is_empty()).count();
     html! {
@@ -50,16 +50,16 @@ fn shown(viewer: &Viewer, board: &Board) -> Markup {
             }
             " · " (counted(waiting, "owner waits", "owners wait"))
         }
-        (as_of(board))
-        (partial_notice(board))
-        @for (at, known) in waits.deadlocks.iter().take(MAX_DESCRIBED).enumerate() { (deadlock(at + 1, known, operator)) }
+        (as_of(overview))
+        (partial_notice(overview))
+        @for (at, seen) in waits.deadlocks.iter().take(MAX_DESCRIBED).enumerate() { (deadlock(at + 1, seen, operator)) }
         @if waits.deadlocks.len() > MAX_DESCRIBED {
             p.alert { (count(waits.deadlocks.len() - MAX_DESCRIBED)) " more deadlocks are only in the table." }
         }
         @if web.edges.is_empty() {
             p.empty { "No owner waits for another." }
         } @else {
-            (web.what_is_left_out())
+            (web.omissions())
             (web::picture(&web))
             (table(&web, operator))
         }
@@ -70,13 +70,13 @@ fn shown(viewer: &Viewer, board: &Board) -> Markup {
 }
 
 /// Returns the description of a deadlock.
-fn deadlock(number: usize, known: &Known, operator: bool) -> Markup {
-    let Known { deadlock, seen_twice } = known;
+fn deadlock(number: usize, seen: &SeenDeadlock, operator: bool) -> Markup {
+    let SeenDeadlock { deadlock, seen_twice } = seen;
     let Deadlock { edges, owners, behind, to_break, .. } = deadlock;
     let is_advised = |place: &Place| {
-        to_break
-            .as_ref()
-            .is_some_and(|cut| cut.lock == place.lock && Some(&cut.token) == place.entry.token.as_ref())
+        to_break.as_ref().is_some_and(|advice| {
+            advice.lock == place.lock && Some(&advice.token) == place.entry.token.as_ref()
+        })
     };
     let id = format!("deadlock-{number}");
     html! {
@@ -88,11 +88,11 @@ fn deadlock(number: usize, known: &Known, operator: bool) -> Markup {
             ol {
                 @for (edge, next) in edges.iter().zip(edges.iter().cycle().skip(1)) {
                     li {
-                        strong { (who(&edge.waits_for.entry)) }
+                        strong { (describe(&edge.waits_for.entry)) }
                         " waits for " (lock(&edge.waits_for.lock)) ", where "
-                        strong { (who(&next.holds.entry)) }
+                        strong { (describe(&next.holds.entry)) }
                         @if next.holds.granted { " holds" } @else { " is ahead in the queue" }
-                        @if operator { (cut(&next.holds, is_advised(&next.holds))) }
+                        @if operator { (break_button(&next.holds, is_advised(&next.holds))) }
                     }
                 }
             }
@@ -103,7 +103,7 @@ fn deadlock(number: usize, known: &Known, operator: bool) -> Markup {
 }
 
 /// Returns the button that breaks the lock of an owner.
-fn cut(place: &Place, advised: bool) -> Markup {
+fn break_button(place: &Place, advised: bool) -> Markup {
     html! {
         @if let Some(token) = &place.entry.token {
             " "
@@ -125,7 +125,7 @@ fn table(web: &Web<'_>, operator: bool) -> Markup {
         columns.push("Action");
     }
     let mut edges: Vec<_> = web.edges.iter().collect();
-    edges.sort_by_key(|edge| !edge.in_circle);
+    edges.sort_by_key(|edge| !edge.in_cycle);
     html! {
         div.scroll role="region" aria-label="Table of the wait-for graph" tabindex="0" {
             table.reflow role="table" {
@@ -136,18 +136,18 @@ fn table(web: &Web<'_>, operator: bool) -> Markup {
                         @if web.is_cut() { " and more" }
                     }
                 }
-                (heads(&columns))
+                (column_headers(&columns))
                 tbody role="rowgroup" {
                     @for edge in edges.iter().take(MAX_LISTED) {
-                        tr role="row" data-key=(printable(&format!("{} {} {}", edge.waits.lock, edge.waits.entry.node, edge.behind.entry.node))) {
-                            th scope="row" role="rowheader" data-label="Waiter" { div { (who(&edge.waits.entry)) } }
-                            (figure("Since", ago(edge.waits.entry.since_ms)))
-                            (cell("Lock", lock(&edge.waits.lock)))
-                            (cell("Waits for", who(&edge.behind.entry)))
+                        tr role="row" data-key=(printable(&format!("{} {} {}", edge.waiter.lock, edge.waiter.entry.node, edge.holder.entry.node))) {
+                            th scope="row" role="rowheader" data-label="Waiter" { div { (describe(&edge.waiter.entry)) } }
+                            (number_cell("Since", ago(edge.waiter.entry.since_ms)))
+                            (cell("Lock", lock(&edge.waiter.lock)))
+                            (cell("Waits for", describe(&edge.holder.entry)))
                             (cell("Cycle", html! {
-                                @if edge.in_circle { span.badge.bad { "⚠ cycle" } } @else { span.quiet { "–" } }
+                                @if edge.in_cycle { span.badge.bad { "⚠ cycle" } } @else { span.quiet { "–" } }
                             }))
-                            @if operator { (cell("Action", cut(edge.behind, false))) }
+                            @if operator { (cell("Action", break_button(edge.holder, false))) }
                         }
                     }
                 }

@@ -11,25 +11,26 @@ use zoolock::{Entry, Snapshot};
 
 use super::locks::cost;
 use super::parts::{
-    ago, at, cell, count, counted, figure, heads, host, left, lock_href, quoted, rate, role, title,
+    ago, at, cell, column_headers, count, counted, ending, host, lock_href, number_cell, quoted, rate, role,
+    title,
 };
 use super::{Page, message, pictures};
-use crate::base::talk::printable;
-use crate::render::status::who;
+use crate::base::reporter::printable;
+use crate::render::status::describe;
 use crate::ui::Site;
 use crate::ui::admin_actions::{Outcome, confirm_href};
 use crate::ui::clock::{now_ms, span};
-use crate::ui::eye::Seen;
-use crate::ui::history::Tenure;
+use crate::ui::history::Hold;
+use crate::ui::lock_poller::LockRead;
 use crate::ui::login::Viewer;
 use crate::verbs::operate::AdminAction;
 
 /// Maximum time to wait for a first read of the lock.
 const READ_TIMEOUT: Duration = Duration::from_millis(900);
 /// Maximum number of waiters listed. The total is shown.
-const WAITERS: usize = 100;
+const MAX_WAITERS: usize = 100;
 /// Maximum number of entries listed of the history.
-const TENURES: usize = 50;
+const MAX_HOLDS: usize = 50;
 
 /// Query of the URL.
 #[derive(Debug, Deserialize)]
@@ -58,22 +59,28 @@ pub(in crate::ui) async fn lock(
             );
         }
     };
-    let seen = site.eyes.look(&path, READ_TIMEOUT).await;
-    let (tenures, rate) = {
+    let seen = site.lock_pollers.new_read(&path, READ_TIMEOUT).await;
+    let (holds, rate) = {
         let history = site.history.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-        (history.tenures(&path), history.rate(&path, now_ms()))
+        (history.holds(&path), history.rate(&path, now_ms()))
     };
     let main = html! {
         p.crumbs { a href="/" { "Locks" } }
         h1 { code { (printable(&path)) } }
         @if let Some(done) = params.done { p.alert.good role="status" { (done.words()) } }
-        (shown(&viewer, &path, &seen, &tenures, rate))
+        (shown(&viewer, &path, &seen, &holds, rate))
     };
     let news = Some((format!("/events?name={}", quoted(&path)), seen.number));
     Page { title: &path, here: "", viewer: &viewer, news, main }.answer(StatusCode::OK)
 }
 
-fn shown(viewer: &Viewer, path: &str, seen: &Seen, tenures: &[Tenure], turns: Option<f64>) -> Markup {
+fn shown(
+    viewer: &Viewer,
+    path: &str,
+    seen: &LockRead,
+    holds: &[Hold],
+    rate_per_second: Option<f64>,
+) -> Markup {
     html! {
         @if let Some(trouble) = &seen.trouble {
             p.alert.bad role="alert" { strong { "This lock cannot be read. " } (printable(trouble)) }
@@ -88,10 +95,10 @@ fn shown(viewer: &Viewer, path: &str, seen: &Seen, tenures: &[Tenure], turns: Op
                 p.summary #summary role="status" aria-live="polite" { (summary(lock)) }
                 (dangers(lock))
                 (queue(viewer, path, lock))
-                (facts(lock, seen, turns))
+                (facts(lock, seen, rate_per_second))
             }
         }
-        (history(tenures))
+        (history(holds))
     }
 }
 
@@ -102,12 +109,12 @@ fn summary(lock: &Snapshot) -> String {
     let held = match (&lock.holder, lock.beside.len(), &lock.foreign_semaphore) {
         (None, _, Some(foreign)) => foreign.to_string(),
         (None, _, None) if lock.unread.is_empty() => "Free".to_owned(),
-        (None, _, None) => "Free, as far as it may be read".to_owned(),
-        (Some(holder), 0, _) => format!("Held by {}", who(holder)),
-        (Some(holder), more, _) => format!("Held by {} and {} more", who(holder), count(more)),
+        (None, _, None) => "Free, but parts of the lock cannot be read".to_owned(),
+        (Some(holder), 0, _) => format!("Held by {}", describe(holder)),
+        (Some(holder), more, _) => format!("Held by {} and {} more", describe(holder), count(more)),
     };
     if waiting == 0 {
-        format!("{held} · nobody waits")
+        format!("{held} · no waiters")
     } else {
         format!("{held} · {} {waits}", count(waiting))
     }
@@ -116,24 +123,24 @@ fn summary(lock: &Snapshot) -> String {
 fn dangers(lock: &Snapshot) -> Markup {
     html! {
         @if let Some(clash) = &lock.clash {
-            p.alert.bad { strong { "Several may hold this lock. " } (printable(clash)) }
+            p.alert.bad { strong { "Several contenders may hold this lock at once. " } (printable(clash)) }
         }
         @for part in &lock.unread {
             p.alert { code { (printable(part)) } ": no permission to read it. Its contenders are not shown." }
         }
         @if lock.foreign_record {
-            p.alert { "The data of this directory belongs to something else, so nothing is noted there when a holder leaves." }
+            p.alert { "Another program uses the data of this directory, so holders write no release marker." }
         }
     }
 }
 
 fn queue(viewer: &Viewer, path: &str, lock: &Snapshot) -> Markup {
     let holders: Vec<&Entry> = lock.holder.iter().chain(&lock.beside).collect();
-    let waiters = &lock.waiters[..lock.waiters.len().min(WAITERS)];
+    let waiters = &lock.waiters[..lock.waiters.len().min(MAX_WAITERS)];
     let operator = matches!(viewer, Viewer::Operator(_) | Viewer::LoggedOut);
-    let mut columns = vec!["Turn", "Who", "Host · process", "Asks for", "Since", "Token", "Node"];
+    let mut columns = vec!["Position", "Contender", "Host · process", "Mode", "Since", "Token", "Znode"];
     if operator {
-        columns.push("Do");
+        columns.push("Action");
     }
     html! {
         section aria-labelledby="queue" {
@@ -143,7 +150,7 @@ fn queue(viewer: &Viewer, path: &str, lock: &Snapshot) -> Markup {
                     Some(foreign) => p.empty {
                         "This is a semaphore of " (foreign.library) ". Its holders and waiters are not shown."
                     },
-                    None => p.empty { "Nobody is here." },
+                    None => p.empty { "No contenders." },
                 }
             } @else {
                 (pictures::queue(lock))
@@ -156,11 +163,11 @@ fn queue(viewer: &Viewer, path: &str, lock: &Snapshot) -> Markup {
                                 ", the first " (count(waiters.len())) " of them listed"
                             }
                         }
-                        (heads(&columns))
+                        (column_headers(&columns))
                         tbody role="rowgroup" {
                             @for holder in holders { (line(path, holder, None, operator)) }
-                            @for (turn, waiter) in waiters.iter().enumerate() {
-                                (line(path, waiter, Some(turn + 1), operator))
+                            @for (position, waiter) in waiters.iter().enumerate() {
+                                (line(path, waiter, Some(position + 1), operator))
                             }
                         }
                     }
@@ -171,24 +178,24 @@ fn queue(viewer: &Viewer, path: &str, lock: &Snapshot) -> Markup {
     }
 }
 
-fn line(path: &str, entry: &Entry, turn: Option<usize>, operator: bool) -> Markup {
+fn line(path: &str, entry: &Entry, position: Option<usize>, operator: bool) -> Markup {
     let token = entry.token.as_deref();
     html! {
         tr role="row" data-key=(printable(&entry.node)) {
-            th scope="row" role="rowheader" data-label="Turn" {
-                div { @match turn { Some(turn) => (count(turn)), None => span.badge.holds { "holds" } } }
+            th scope="row" role="rowheader" data-label="Position" {
+                div { @match position { Some(position) => (count(position)), None => span.badge.holds { "holds" } } }
             }
-            (cell("Who", html! {
+            (cell("Contender", html! {
                 (title(entry))
-                @if entry.revoked { " " span.badge { "asked to let go" } }
+                @if entry.revoked { " " span.badge { "asked to release" } }
             }))
             (cell("Host · process", host(entry)))
-            (cell("Asks for", role(entry)))
-            (figure("Since", ago(entry.since_ms)))
+            (cell("Mode", role(entry)))
+            (number_cell("Since", ago(entry.since_ms)))
             (cell("Token", html! { code { (token.unwrap_or("unread")) } }))
-            (cell("Node", html! { code.node { (printable(&entry.node)) } }))
+            (cell("Znode", html! { code.node { (printable(&entry.node)) } }))
             @if operator {
-                (cell("Do", html! {
+                (cell("Action", html! {
                     @if let Some(token) = token {
                         span.actions {
                             @if !entry.revoked {
@@ -205,13 +212,13 @@ fn line(path: &str, entry: &Entry, turn: Option<usize>, operator: bool) -> Marku
     }
 }
 
-fn facts(lock: &Snapshot, seen: &Seen, turns: Option<f64>) -> Markup {
+fn facts(lock: &Snapshot, seen: &LockRead, rate_per_second: Option<f64>) -> Markup {
     let holders = || lock.holder.iter().chain(&lock.beside);
     let held: u64 = holders().map(|holder| u64::from(holder.weight)).sum();
     html! {
         dl.facts {
-            div { dt { "Last one left" } dd { (left(lock.previous)) } }
-            div { dt { "Turns a second" } dd title="over the last minute" { (rate(turns)) } }
+            div { dt { "Previous release" } dd { (ending(lock.previous)) } }
+            div { dt { "Acquisitions per second" } dd title="over the last minute" { (rate(rate_per_second)) } }
             @match (lock.permits, &lock.foreign_semaphore) {
                 (Some(permits), Some(foreign)) => div { dt { "Permits" } dd { (foreign.leases) " of " (permits) } },
                 (Some(permits), None) => div { dt { "Permits" } dd { (held) " of " (permits) } },
@@ -222,43 +229,43 @@ fn facts(lock: &Snapshot, seen: &Seen, turns: Option<f64>) -> Markup {
     }
 }
 
-fn history(tenures: &[Tenure]) -> Markup {
+fn history(holds: &[Hold]) -> Markup {
     let now = now_ms();
     html! {
         section aria-labelledby="history" {
             h2 #history { "History" }
-            @if tenures.is_empty() {
-                p.empty { "Nobody was seen to hold it yet." }
+            @if holds.is_empty() {
+                p.empty { "No holder seen yet." }
             } @else {
-                (pictures::timeline(tenures, now))
+                (pictures::timeline(holds, now))
                 div.scroll role="region" aria-label="Table of the history" tabindex="0" {
                     table.reflow role="table" {
-                        caption { "Who was seen to hold it, the newest first" }
-                        (heads(&["Who", "From", "For", "Token", "Left"]))
+                        caption { "Holders seen so far, newest first" }
+                        (column_headers(&["Holder", "From", "For", "Token", "Ended"]))
                         tbody role="rowgroup" {
-                            @for tenure in tenures.iter().take(TENURES) { (held(tenure, now)) }
+                            @for hold in holds.iter().take(MAX_HOLDS) { (held(hold, now)) }
                         }
                     }
                 }
-                p.quiet { "What came and went between two looks is not here. It is kept in memory, until this process ends." }
+                p.quiet { "Holds between two reads are not shown. The history is kept in memory until zoolock ui ends." }
             }
         }
     }
 }
 
-fn held(tenure: &Tenure, now: u64) -> Markup {
-    let time = span(tenure.until_ms.unwrap_or(now).saturating_sub(tenure.from_ms));
+fn held(hold: &Hold, now: u64) -> Markup {
+    let time = span(hold.until_ms.unwrap_or(now).saturating_sub(hold.from_ms));
     html! {
-        tr role="row" data-key={ "t" (printable(&tenure.node)) (tenure.from_ms) } {
-            th scope="row" role="rowheader" data-label="Who" { div { (tenure.who) } }
-            (cell("From", html! { @if tenure.or_before { "before " } (at(tenure.from_ms)) }))
-            (figure("For", html! {
-                @if tenure.or_before { "> " }
-                @match tenure.until_ms { Some(_) => (time), None => (ago(Some(tenure.from_ms))) }
+        tr role="row" data-key={ "t" (printable(&hold.node)) (hold.from_ms) } {
+            th scope="row" role="rowheader" data-label="Holder" { div { (hold.who) } }
+            (cell("From", html! { @if hold.began_before { "before " } (at(hold.from_ms)) }))
+            (number_cell("For", html! {
+                @if hold.began_before { "> " }
+                @match hold.until_ms { Some(_) => (time), None => (ago(Some(hold.from_ms))) }
             }))
-            (cell("Token", html! { code { (tenure.token.as_deref().unwrap_or("unread")) } }))
-            (cell("Left", html! {
-                @match tenure.until_ms { Some(_) => (left(tenure.left)), None => span.badge.holds { "holds" } }
+            (cell("Token", html! { code { (hold.token.as_deref().unwrap_or("unread")) } }))
+            (cell("Ended", html! {
+                @match hold.until_ms { Some(_) => (ending(hold.ending)), None => span.badge.holds { "holds" } }
             }))
         }
     }
@@ -272,11 +279,11 @@ pub(in crate::ui) fn href_after(path: &str, outcome: Outcome) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::base::sample::{entry, lock};
+    use crate::base::test_snapshots::{entry, lock};
     use crate::ui::login::Operator;
 
-    fn seen(lock: Snapshot) -> Seen {
-        Seen { number: 1, lock: Some(lock), ..Seen::default() }
+    fn seen(lock: Snapshot) -> LockRead {
+        LockRead { number: 1, lock: Some(lock), ..LockRead::default() }
     }
 
     fn operator() -> Viewer {
@@ -284,7 +291,7 @@ mod tests {
     }
 
     #[test]
-    fn only_who_may_is_offered_deeds() {
+    fn actions_require_operator() {
         let seen = seen(lock("/locks/x", Some(entry("lock-0000000000", "0.5.0")), vec![]));
         let text = |viewer: &Viewer| shown(viewer, "/locks/x", &seen, &[], None).into_string();
         assert!(!text(&Viewer::ReadOnly).contains("/confirm?"));
@@ -305,15 +312,15 @@ mod tests {
     }
 
     #[test]
-    fn what_others_wrote_is_text() {
+    fn foreign_text_is_escaped() {
         let mut hostile = entry("lock-<script>alert(1)</script>", "0.1.0");
         hostile.note = Some("\"><svg onload=alert(1)>\u{202e}\x1b[2J".to_owned());
         hostile.host = Some("</text><script>".to_owned());
         let mut history = crate::ui::history::History::default();
         let lock = lock("/locks/x", Some(hostile.clone()), vec![hostile]);
-        history.note(&lock, 1, 1);
-        let tenures = history.tenures("/locks/x");
-        let text = shown(&operator(), "/locks/x", &seen(lock), &tenures, Some(1.0)).into_string();
+        history.record(&lock, 1, 1);
+        let holds = history.holds("/locks/x");
+        let text = shown(&operator(), "/locks/x", &seen(lock), &holds, Some(1.0)).into_string();
         for bad in ["<script", "<svg onload", "</text><script", "\u{202e}", "\x1b"] {
             assert!(!text.contains(bad), "{bad:?} in {text}");
         }

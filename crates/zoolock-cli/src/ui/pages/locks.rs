@@ -11,13 +11,15 @@ use serde::Deserialize;
 use zoolock::{Entry, Snapshot};
 
 use super::Page;
-use super::parts::{Part, ago, at, cell, count, counted, figure, host, left, lock_href, quoted, rate, title};
-use crate::base::talk::printable;
+use super::parts::{
+    PageSlice, ago, at, cell, count, counted, ending, host, lock_href, number_cell, quoted, rate, title,
+};
+use crate::base::reporter::printable;
 use crate::ui::Site;
-use crate::ui::board::{Board, Listed, Row};
+use crate::ui::overview::{LockList, Overview, Row};
 
 /// Maximum time to wait for the first read.
-pub(super) const PATIENCE: Duration = Duration::from_millis(900);
+pub(super) const READ_TIMEOUT: Duration = Duration::from_millis(900);
 
 /// Sort key of the list.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
@@ -33,7 +35,7 @@ pub(super) enum Sort {
 
 /// Query of the URL.
 #[derive(Debug, Default, Deserialize)]
-pub(in crate::ui) struct Asked {
+pub(in crate::ui) struct LocksParams {
     #[serde(default)]
     q: String,
     #[serde(default)]
@@ -45,67 +47,67 @@ pub(in crate::ui) struct Asked {
 pub(in crate::ui) async fn locks(
     State(site): State<Site>,
     headers: HeaderMap,
-    Query(asked): Query<Asked>,
+    Query(params): Query<LocksParams>,
 ) -> Response {
-    let board = site.boards.look(false, PATIENCE).await;
+    let overview = site.overview.recent(false, READ_TIMEOUT).await;
     let viewer = site.viewer(&headers);
     let main = html! {
         h1 { "Locks" }
-        (list(&board, &asked, &site.service.root))
+        (list(&overview, &params, &site.service.root))
     };
-    let news = Some(("/events".to_owned(), board.number));
+    let news = Some(("/events".to_owned(), overview.number));
     Page { title: "Locks", here: "/", viewer: &viewer, news, main }.answer(StatusCode::OK)
 }
 
-fn list(board: &Board, asked: &Asked, root: &str) -> Markup {
-    let Some(listed) = &board.locks else { return reading(board) };
-    let rows = &listed.locks;
-    let found = found(listed, asked);
-    let part = Part::of(found.len(), asked.page);
+fn list(overview: &Overview, params: &LocksParams, root: &str) -> Markup {
+    let Some(lock_list) = &overview.locks else { return reading(overview) };
+    let rows = &lock_list.locks;
+    let found = found(lock_list, params);
+    let slice = PageSlice::of(found.len(), params.page);
     let held = rows.iter().filter(|lock| lock.is_held()).count();
     let waiting: usize = rows.iter().map(|lock| lock.waiting).sum();
     html! {
         p.summary #summary role="status" {
             (counted(rows.len(), "lock", "locks")) " · " (count(held)) " held · " (count(waiting)) " waiting"
         }
-        (as_of(board))
+        (as_of(overview))
         form.filter role="search" method="get" action="/" {
             label for="q" { "Filter" }
-            input #q type="search" name="q" value=(asked.q) placeholder="name, host, program or note"
+            input #q type="search" name="q" value=(params.q) placeholder="name, host, program or note"
                 autocomplete="off" spellcheck="false";
-            @if asked.sort != Sort::Name { input type="hidden" name="sort" value=(asked.sort.word()); }
+            @if params.sort != Sort::Name { input type="hidden" name="sort" value=(params.sort.word()); }
             button type="submit" { "Filter" }
-            @if !asked.q.is_empty() { a href=(href("", asked.sort, 1)) { "All" } }
+            @if !params.q.is_empty() { a href=(href("", params.sort, 1)) { "All" } }
         }
         @if found.is_empty() {
             p.empty {
                 @if rows.is_empty() { "There are no locks below " code { (printable(root)) } "." }
-                @else { "Nothing matches “" (printable(&asked.q)) "”." }
+                @else { "Nothing matches “" (printable(&params.q)) "”." }
             }
         } @else {
             div.scroll role="region" aria-label="List of locks" tabindex="0" {
                 table.reflow role="table" {
                     caption {
                         @if found.len() == rows.len() { "All locks" } @else { (counted(found.len(), "match", "matches")) }
-                        @if found.len() > part.end - part.first {
-                            ", " (count(part.first + 1)) " to " (count(part.end))
+                        @if found.len() > slice.end - slice.first {
+                            ", " (count(slice.first + 1)) " to " (count(slice.end))
                         }
                     }
-                    (header(asked))
+                    (header(params))
                     tbody role="rowgroup" {
-                        @for row in &found[part.first..part.end] { (line(row, root)) }
+                        @for row in &found[slice.first..slice.end] { (line(row, root)) }
                     }
                 }
             }
-            (part.links(|page| href(&asked.q, asked.sort, page)))
+            (slice.links(|page| href(&params.q, params.sort, page)))
         }
     }
 }
 
 /// Renders the state before the first read has succeeded.
-pub(super) fn reading(board: &Board) -> Markup {
+pub(super) fn reading(overview: &Overview) -> Markup {
     html! {
-        @match &board.trouble {
+        @match &overview.trouble {
             Some(trouble) => {
                 p.alert.bad role="alert" { strong { "The locks cannot be read. " } (printable(trouble)) }
             }
@@ -116,13 +118,13 @@ pub(super) fn reading(board: &Board) -> Markup {
 }
 
 /// Renders the time and cost of the last read, and the failure since then, if any.
-pub(super) fn as_of(board: &Board) -> Markup {
+pub(super) fn as_of(overview: &Overview) -> Markup {
     html! {
         p.quiet.asof {
-            "Read at " (at(board.seen_ms)) " in " (cost(board.cost)) "."
+            "Read at " (at(overview.seen_ms)) " in " (cost(overview.cost)) "."
         }
-        @if let Some(trouble) = &board.trouble {
-            p.alert.bad role="alert" { strong { "This is old: the locks cannot be read. " } (printable(trouble)) }
+        @if let Some(trouble) = &overview.trouble {
+            p.alert.bad role="alert" { strong { "Outdated: the locks cannot be read. " } (printable(trouble)) }
         }
     }
 }
@@ -163,20 +165,20 @@ impl Sort {
     }
 }
 
-fn found<'a>(listed: &'a Listed, asked: &Asked) -> Vec<Row<'a>> {
-    let wanted = asked.q.trim().to_lowercase();
+fn found<'a>(lock_list: &'a LockList, params: &LocksParams) -> Vec<Row<'a>> {
+    let wanted = params.q.trim().to_lowercase();
     let mut found: Vec<Row<'_>> =
-        listed.rows().filter(|row| wanted.is_empty() || matches(row.lock, &wanted)).collect();
-    found.sort_by(|a, b| asked.sort.compare(a, b));
+        lock_list.rows().filter(|row| wanted.is_empty() || matches(row.lock, &wanted)).collect();
+    found.sort_by(|a, b| params.sort.compare(a, b));
     found
 }
 
 fn matches(lock: &Snapshot, wanted: &str) -> bool {
     let has = |text: &String| text.to_lowercase().contains(wanted);
-    let says = |entry: &Entry| {
+    let has_text = |entry: &Entry| {
         [&entry.host, &entry.program, &entry.note, &entry.identifier].into_iter().flatten().any(has)
     };
-    has(&lock.path) || lock.holder.iter().chain(&lock.beside).any(says)
+    has(&lock.path) || lock.holder.iter().chain(&lock.beside).any(has_text)
 }
 
 fn href(q: &str, sort: Sort, page: usize) -> String {
@@ -193,13 +195,13 @@ fn href(q: &str, sort: Sort, page: usize) -> String {
     if parts.is_empty() { "/".to_owned() } else { format!("/?{}", parts.join("&")) }
 }
 
-fn header(asked: &Asked) -> Markup {
+fn header(params: &LocksParams) -> Markup {
     let head = |word: &str, sort: Option<Sort>, direction: &str| {
-        let sorted = sort == Some(asked.sort);
+        let sorted = sort == Some(params.sort);
         html! {
             th scope="col" role="columnheader" aria-sort=[sorted.then_some(direction)] {
                 @match sort {
-                    Some(sort) => a href=(href(&asked.q, sort, 1)) { (word) @if sorted { span aria-hidden="true" { " ▾" } } },
+                    Some(sort) => a href=(href(&params.q, sort, 1)) { (word) @if sorted { span aria-hidden="true" { " ▾" } } },
                     None => (word),
                 }
             }
@@ -214,8 +216,8 @@ fn header(asked: &Asked) -> Markup {
                 (head("Since", Some(Sort::Since), "ascending"))
                 (head("Waiting", Some(Sort::Waiting), "descending"))
                 (head("Longest", Some(Sort::Longest), "descending"))
-                (head("Turns/s", Some(Sort::Rate), "descending"))
-                (head("Last one left", None, ""))
+                (head("Acquisitions/s", Some(Sort::Rate), "descending"))
+                (head("Previous release", None, ""))
             }
         }
     }
@@ -230,8 +232,8 @@ fn line(row: &Row<'_>, root: &str) -> Markup {
             th scope="row" role="rowheader" data-label="Lock" {
                 div {
                     a href=(lock_href(&lock.path)) { (printable(name)) }
-                    @if lock.clash.is_some() { " " span.badge.bad { "several may hold" } }
-                    @if !lock.unread.is_empty() { " " span.badge { "partly unread" } }
+                    @if lock.clash.is_some() { " " span.badge.bad { "clash" } }
+                    @if !lock.unread.is_empty() { " " span.badge { "partly unreadable" } }
                 }
             }
             (cell("Holder", html! {
@@ -239,7 +241,7 @@ fn line(row: &Row<'_>, root: &str) -> Markup {
                     Some(holder) => {
                         (title(holder))
                         @if !lock.beside.is_empty() { span.quiet { " and " (count(lock.beside.len())) " more" } }
-                        @if holder.revoked { " " span.badge { "asked to let go" } }
+                        @if holder.revoked { " " span.badge { "asked to release" } }
                     }
                     None => span.quiet {
                         @match &lock.foreign_semaphore { Some(foreign) => (foreign), None => "free" }
@@ -247,11 +249,11 @@ fn line(row: &Row<'_>, root: &str) -> Markup {
                 }
             }))
             (cell("Host · process", html! { (holder.map_or_else(|| "–".to_owned(), host)) }))
-            (figure("Since", ago(holder.and_then(|holder| holder.since_ms))))
-            (figure("Waiting", count(lock.waiting)))
-            (figure("Longest", ago(row.waits_since_ms)))
-            (figure("Turns/s", rate(row.rate)))
-            (cell("Last one left", left(lock.previous)))
+            (number_cell("Since", ago(holder.and_then(|holder| holder.since_ms))))
+            (number_cell("Waiting", count(lock.waiting)))
+            (number_cell("Longest", ago(row.waits_since_ms)))
+            (number_cell("Acquisitions/s", rate(row.rate)))
+            (cell("Previous release", ending(lock.previous)))
         }
     }
 }
@@ -261,15 +263,15 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
-    use crate::base::sample::{entry, least, lock};
+    use crate::base::test_snapshots::{entry, least_cpu_time, lock};
 
     fn row(path: &str, waiters: usize, rate: Option<f64>) -> (Snapshot, Option<f64>) {
         let waiters = (0..waiters).map(|at| entry(&format!("lock-{at:010}"), "0.1.0")).collect();
         (lock(path, Some(entry("lock-0000000000", "0.1.0")), waiters), rate)
     }
 
-    fn board(locks: Vec<(Snapshot, Option<f64>)>) -> Board {
-        Board { number: 1, locks: Some(Arc::new(Listed::of(locks))), ..Board::default() }
+    fn overview(locks: Vec<(Snapshot, Option<f64>)>) -> Overview {
+        Overview { number: 1, locks: Some(Arc::new(LockList::of(locks))), ..Overview::default() }
     }
 
     fn names(text: &str) -> Vec<&str> {
@@ -277,15 +279,15 @@ mod tests {
     }
 
     #[test]
-    fn it_is_sorted_and_filtered_as_the_address_says() {
-        let board = board(vec![
+    fn query_sorts_and_filters() {
+        let overview = overview(vec![
             row("/locks/a", 1, Some(0.5)),
             row("/locks/b", 3, None),
             row("/locks/c", 0, Some(7.0)),
         ]);
         let shown = |sort, q: &str| {
-            let asked = Asked { sort, q: q.to_owned(), page: None };
-            list(&board, &asked, "/locks").into_string()
+            let params = LocksParams { sort, q: q.to_owned(), page: None };
+            list(&overview, &params, "/locks").into_string()
         };
         assert_eq!(names(&shown(Sort::Waiting, "")), ["/locks/b", "/locks/a", "/locks/c"]);
         assert_eq!(names(&shown(Sort::Rate, "")), ["/locks/c", "/locks/a", "/locks/b"]);
@@ -296,34 +298,34 @@ mod tests {
     }
 
     #[test]
-    fn a_hundred_stand_on_a_page() {
-        let board = board((0..250).map(|at| row(&format!("/locks/{at:04}"), 0, None)).collect());
-        let asked = Asked { page: Some(3), ..Asked::default() };
-        let text = list(&board, &asked, "/locks").into_string();
+    fn page_has_hundred_rows() {
+        let overview = overview((0..250).map(|at| row(&format!("/locks/{at:04}"), 0, None)).collect());
+        let params = LocksParams { page: Some(3), ..LocksParams::default() };
+        let text = list(&overview, &params, "/locks").into_string();
         assert_eq!(names(&text).len(), 50);
         assert!(text.contains("href=\"/?page=2\"") && text.contains("Page 3 of 3"), "{text}");
     }
 
     #[test]
-    fn what_others_wrote_is_text() {
+    fn foreign_text_is_escaped() {
         let mut hostile = row("/locks/<script>alert(1)</script>\"'\u{202e}", 0, None);
         let holder = hostile.0.holder.as_mut().expect("it is held");
         holder.note = Some("<img src=x onerror=alert(2)>\x1b]0;\u{202e}".to_owned());
         holder.host = Some("</td><b>".to_owned());
-        let text = list(&board(vec![hostile]), &Asked::default(), "/locks").into_string();
+        let text = list(&overview(vec![hostile]), &LocksParams::default(), "/locks").into_string();
         for bad in ["<script", "<img", "</td><b>", "\u{202e}<", "\x1b"] {
             assert!(!text.contains(bad), "{bad:?} in {text}");
         }
     }
 
     #[test]
-    fn twenty_times_as_many_take_no_more_than_sixty_times_as_long() {
+    fn rendering_time_is_linear() {
         let shown = |count: usize| {
             let row = |at: usize| row(&format!("/locks/{at:06}"), at % 3, Some(0.1));
-            let board = board((0..count).map(row).collect());
-            let asked = Asked { sort: Sort::Waiting, q: String::new(), page: Some(count / 200) };
-            least(5, || {
-                let text = list(&board, &asked, "/locks").into_string();
+            let overview = overview((0..count).map(row).collect());
+            let params = LocksParams { sort: Sort::Waiting, q: String::new(), page: Some(count / 200) };
+            least_cpu_time(5, || {
+                let text = list(&overview, &params, "/locks").into_string();
                 assert_eq!(names(&text).len(), 100);
             })
         };

@@ -11,7 +11,7 @@ use super::{Page, message};
 use crate::ui::Site;
 use crate::ui::http::Peer;
 use crate::ui::login::{LoginError, Viewer, has_csrf_token};
-use crate::ui::shield::is_from_us;
+use crate::ui::shield::is_same_origin;
 
 /// Query of the login page.
 #[derive(Debug, Default, Deserialize)]
@@ -54,7 +54,7 @@ pub(in crate::ui) async fn log_in(
     Form(form): Form<LoginForm>,
 ) -> Response {
     let viewer = site.viewer(&headers);
-    if !is_from_us(&headers) {
+    if !is_same_origin(&headers) {
         return message(
             &viewer,
             StatusCode::FORBIDDEN,
@@ -67,13 +67,13 @@ pub(in crate::ui) async fn log_in(
     let from = peer.0.ip().to_canonical();
     match site.logins.log_in(&form.token, from, &headers) {
         Ok(cookie) => {
-            site.talk.note(format_args!("ui: operator at {from} logged in"));
+            site.reporter.note(format_args!("ui: operator at {from} logged in"));
             let cookie = HeaderValue::from_str(&cookie).expect("a cookie is a valid header value");
             ([(header::SET_COOKIE, cookie)], Redirect::to(next)).into_response()
         }
         Err(LoginError::Disabled) => disabled(&viewer),
         Err(LoginError::WrongToken) => {
-            site.talk.note(format_args!("ui: {from} sent a wrong token"));
+            site.reporter.note(format_args!("ui: {from} sent a wrong token"));
             page(&viewer, next, Some("The token is wrong."), StatusCode::UNAUTHORIZED)
         }
         Err(LoginError::TooManyAttempts) => {
@@ -90,7 +90,7 @@ pub(in crate::ui) async fn log_out(
     Form(form): Form<LogoutForm>,
 ) -> Response {
     match site.viewer(&headers) {
-        Viewer::Operator(operator) if is_from_us(&headers) && has_csrf_token(&operator, &form.csrf) => {
+        Viewer::Operator(operator) if is_same_origin(&headers) && has_csrf_token(&operator, &form.csrf) => {
             let cookie = HeaderValue::from_str(&site.logins.log_out(&headers))
                 .expect("a cookie is a valid header value");
             ([(header::SET_COOKIE, cookie)], Redirect::to("/")).into_response()

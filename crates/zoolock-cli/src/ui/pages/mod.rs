@@ -15,7 +15,7 @@ use maud::{DOCTYPE, Markup, html};
 
 use super::clock::now_ms;
 use super::login::Viewer;
-use crate::base::talk::printable;
+use crate::base::reporter::printable;
 
 /// Content of a page, without the common frame.
 pub(super) struct Page<'a> {
@@ -131,7 +131,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_others_wrote_is_text() {
+    fn foreign_text_is_escaped() {
         let hostile = "/locks/<script>alert('1')</script>\"onload=\"x\u{202e}\x1b[31m";
         let page = Page {
             title: hostile,

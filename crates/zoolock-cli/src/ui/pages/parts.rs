@@ -4,7 +4,7 @@ use maud::{Markup, Render, html};
 use zoolock::Entry;
 
 use super::super::clock::{iso, now_ms, span, time_of_day};
-use crate::base::talk::printable;
+use crate::base::reporter::printable;
 
 /// Returns the URL of a lock's page.
 pub(in crate::ui) fn lock_href(path: &str) -> String {
@@ -86,17 +86,17 @@ pub(super) fn title(entry: &Entry) -> String {
     match (entry.note.as_ref().or(entry.identifier.as_ref()), &entry.program) {
         (Some(said), Some(program)) => printable(&format!("{said} ({program})")),
         (Some(one), None) | (None, Some(one)) => printable(one),
-        (None, None) => crate::render::status::make(entry).to_owned(),
+        (None, None) => crate::render::status::library_name(entry).to_owned(),
     }
 }
 
-/// Renders how the previous holder left, as a coloured word.
-pub(super) fn left(how: &str) -> Markup {
+/// Renders how a hold ended, as a coloured word.
+pub(super) fn ending(how: &str) -> Markup {
     html! {
         @match how {
             "clean" => span.badge.good { "clean" },
             "crashed" | "panicked" | "broken" => span.badge.bad { (how) },
-            "unseen" => span.quiet title="others were in between, or nobody says" { "not seen" },
+            "unseen" => span.quiet title="other holders in between, or no release marker" { "not seen" },
             _ => span.quiet { (printable(how)) },
         }
     }
@@ -108,12 +108,12 @@ pub(super) fn cell(label: &str, content: impl Render) -> Markup {
 }
 
 /// Renders a table cell with a number.
-pub(super) fn figure(label: &str, content: impl Render) -> Markup {
+pub(super) fn number_cell(label: &str, content: impl Render) -> Markup {
     html! { td.number role="cell" data-label=(label) { div { (content) } } }
 }
 
 /// Renders the column headers.
-pub(super) fn heads(names: &[&str]) -> Markup {
+pub(super) fn column_headers(names: &[&str]) -> Markup {
     html! {
         thead role="rowgroup" {
             tr role="row" { @for name in names { th scope="col" role="columnheader" { (name) } } }
@@ -122,7 +122,7 @@ pub(super) fn heads(names: &[&str]) -> Markup {
 }
 
 /// The shown part of a long list.
-pub(super) struct Part {
+pub(super) struct PageSlice {
     pub(super) first: usize,
     pub(super) end: usize,
     page: usize,
@@ -130,15 +130,15 @@ pub(super) struct Part {
 }
 
 /// Number of rows on a page.
-const LENGTH: usize = 100;
+const PAGE_LENGTH: usize = 100;
 
-impl Part {
+impl PageSlice {
     /// Returns the page with this number, from 1 on, or the last page if the number is too large.
     pub(super) fn of(total: usize, page: Option<usize>) -> Self {
-        let pages = total.div_ceil(LENGTH).max(1);
+        let pages = total.div_ceil(PAGE_LENGTH).max(1);
         let page = page.unwrap_or(1).clamp(1, pages);
-        let first = (page - 1) * LENGTH;
-        Self { first, end: (first + LENGTH).min(total), page, pages }
+        let first = (page - 1) * PAGE_LENGTH;
+        Self { first, end: (first + PAGE_LENGTH).min(total), page, pages }
     }
 
     /// Renders links to the other pages. `href` returns the URL of a page.
@@ -185,9 +185,9 @@ mod tests {
 
     #[test]
     fn a_page_that_is_not_there_is_the_last_one() {
-        let part = Part::of(250, Some(9));
-        assert_eq!((part.first, part.end), (200, 250));
-        let none = Part::of(0, Some(0));
+        let slice = PageSlice::of(250, Some(9));
+        assert_eq!((slice.first, slice.end), (200, 250));
+        let none = PageSlice::of(0, Some(0));
         assert_eq!((none.first, none.end), (0, 0));
     }
 }

@@ -4,9 +4,9 @@ use maud::{Markup, html};
 use zoolock::{Entry, Snapshot};
 
 use super::parts::{count, title};
-use crate::base::talk::printable;
+use crate::base::reporter::printable;
 use crate::ui::clock::{span, time_of_day};
-use crate::ui::history::Tenure;
+use crate::ui::history::Hold;
 
 /// Maximum number of boxes in the picture of a queue.
 const HOLDERS: usize = 4;
@@ -43,7 +43,7 @@ pub(super) fn queue(lock: &Snapshot) -> Markup {
                     aria-label={ "A queue: " (count(holders.len())) " hold, " (count(lock.waiting)) " wait" }
                 {
                     @for (at, holder) in holders.iter().take(shown).enumerate() {
-                        (person(x(0), 2 + at * (HEIGHT + 10), holder, "holds", "holds"))
+                        (draw_contender(x(0), 2 + at * (HEIGHT + 10), holder, "holds", "holds"))
                     }
                     @if holders.is_empty() {
                         rect.box.free x=(x(0)) y=(middle) width=(WIDTH) height=(HEIGHT) rx="8" {}
@@ -54,7 +54,7 @@ pub(super) fn queue(lock: &Snapshot) -> Markup {
                     }
                     @for (at, waiter) in waiters.iter().enumerate() {
                         (arrow(x(at + 1), middle + HEIGHT / 2))
-                        (person(x(at + 1), middle, waiter, "waits", &(at + 1).to_string()))
+                        (draw_contender(x(at + 1), middle, waiter, "waits", &(at + 1).to_string()))
                     }
                     @if more > 0 {
                         (arrow(x(waiters.len() + 1), middle + HEIGHT / 2))
@@ -62,12 +62,12 @@ pub(super) fn queue(lock: &Snapshot) -> Markup {
                     }
                 }
             }
-            figcaption { "Who holds stands at the left; each waits for those before it." }
+            figcaption { "Holders are on the left. Each waiter waits for the contenders to its left." }
         }
     }
 }
 
-fn person(x: usize, y: usize, entry: &Entry, class: &str, word: &str) -> Markup {
+fn draw_contender(x: usize, y: usize, entry: &Entry, class: &str, word: &str) -> Markup {
     let host = entry.host.as_deref().map_or_else(|| "–".to_owned(), printable);
     html! {
         g {
@@ -92,20 +92,19 @@ fn arrow(x: usize, y: usize) -> Markup {
 }
 
 /// Draws the holds of a lock over time, with one line for each of the last holders.
-pub(super) fn timeline(tenures: &[Tenure], now: u64) -> Markup {
+pub(super) fn timeline(holds: &[Hold], now: u64) -> Markup {
     let mut lanes: Vec<&str> = Vec::new();
-    for tenure in tenures {
-        if !lanes.contains(&tenure.who.as_str()) {
-            lanes.push(&tenure.who);
+    for hold in holds {
+        if !lanes.contains(&hold.who.as_str()) {
+            lanes.push(&hold.who);
         }
     }
     let others = lanes.len().saturating_sub(LANES);
     lanes.truncate(LANES);
-    let lane = |tenure: &Tenure| lanes.iter().position(|who| *who == tenure.who);
-    let shown: Vec<(usize, &Tenure)> =
-        tenures.iter().filter_map(|tenure| Some((lane(tenure)?, tenure))).collect();
+    let lane = |hold: &Hold| lanes.iter().position(|who| *who == hold.who);
+    let shown: Vec<(usize, &Hold)> = holds.iter().filter_map(|hold| Some((lane(hold)?, hold))).collect();
     let begin =
-        shown.iter().map(|(_, tenure)| tenure.from_ms).min().unwrap_or(now).min(now.saturating_sub(10_000));
+        shown.iter().map(|(_, hold)| hold.from_ms).min().unwrap_or(now).min(now.saturating_sub(10_000));
     let x = |ms: u64| NAMES + ms.clamp(begin, now).saturating_sub(begin) * BARS / (now - begin).max(1);
     let (width, bottom) = (NAMES + BARS + 40, LANE * lanes.len() as u64);
     html! {
@@ -125,13 +124,13 @@ pub(super) fn timeline(tenures: &[Tenure], now: u64) -> Markup {
                             text.name x="0" y="20" { title { (who) } (cut(who, NAME_LETTERS)) }
                         }
                     }
-                    @for (at, tenure) in shown {
-                        @let from = x(tenure.from_ms);
-                        @let to = x(tenure.until_ms.unwrap_or(now));
-                        @let bad = matches!(tenure.left, "crashed" | "broken" | "panicked") && tenure.until_ms.is_some();
+                    @for (at, hold) in shown {
+                        @let from = x(hold.from_ms);
+                        @let to = x(hold.until_ms.unwrap_or(now));
+                        @let bad = matches!(hold.ending, "crashed" | "broken" | "panicked") && hold.until_ms.is_some();
                         g {
-                            title { (tenure.who) ", " (said(tenure, now)) }
-                            rect class=(class(tenure, bad)) x=(from) y=(at as u64 * LANE + 8) rx="3" height="14"
+                            title { (hold.who) ", " (description(hold, now)) }
+                            rect class=(class(hold, bad)) x=(from) y=(at as u64 * LANE + 8) rx="3" height="14"
                                 width=((to.saturating_sub(from)).max(3)) {}
                             // A cross, so that colour is not the only sign.
                             @if bad { text.cross x=(to + 4) y=(at as u64 * LANE + 20) { "✕" } }
@@ -141,20 +140,20 @@ pub(super) fn timeline(tenures: &[Tenure], now: u64) -> Markup {
             }
             figcaption {
                 "The last " (span(now - begin)) "."
-                @if others > 0 { " " (count(others)) " more held it before, and are in the table alone." }
+                @if others > 0 { " " (count(others)) " earlier holders are listed only in the table." }
             }
         }
     }
 }
 
-fn said(tenure: &Tenure, now: u64) -> String {
-    let time = span(tenure.until_ms.unwrap_or(now).saturating_sub(tenure.from_ms));
-    let end = if tenure.until_ms.is_some() { tenure.left } else { "holds" };
-    format!("{} for {time}, {end}", time_of_day(tenure.from_ms))
+fn description(hold: &Hold, now: u64) -> String {
+    let time = span(hold.until_ms.unwrap_or(now).saturating_sub(hold.from_ms));
+    let end = if hold.until_ms.is_some() { hold.ending } else { "holds" };
+    format!("{} for {time}, {end}", time_of_day(hold.from_ms))
 }
 
-fn class(tenure: &Tenure, bad: bool) -> &'static str {
-    match tenure.until_ms {
+fn class(hold: &Hold, bad: bool) -> &'static str {
+    match hold.until_ms {
         None => "bar holds",
         Some(_) if bad => "bar bad",
         Some(_) => "bar",
@@ -182,7 +181,7 @@ pub(super) fn cut(text: &str, letters: usize) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::base::sample::{entry, lock};
+    use crate::base::test_snapshots::{entry, lock};
 
     #[test]
     fn a_long_queue_has_a_small_picture() {
@@ -199,22 +198,21 @@ mod tests {
     }
 
     #[test]
-    fn a_timeline_bears_any_times() {
-        let tenure = |from_ms, until_ms| Tenure {
+    fn timeline_accepts_any_times() {
+        let hold = |from_ms, until_ms| Hold {
             node: "lock-0000000001".to_owned(),
             token: None,
             who: "ada".to_owned(),
             from_ms,
-            or_before: false,
+            began_before: false,
             until_ms,
-            left: "crashed",
+            ending: "crashed",
         };
-        for tenures in [vec![], vec![tenure(5, None)], vec![tenure(99, Some(20)), tenure(0, Some(u64::MAX))]]
-        {
-            let text = timeline(&tenures, 50).into_string();
-            assert_eq!(text.matches("<rect").count(), tenures.len());
+        for holds in [vec![], vec![hold(5, None)], vec![hold(99, Some(20)), hold(0, Some(u64::MAX))]] {
+            let text = timeline(&holds, 50).into_string();
+            assert_eq!(text.matches("<rect").count(), holds.len());
         }
-        assert!(timeline(&[tenure(0, Some(7))], 50).into_string().contains('✕'));
+        assert!(timeline(&[hold(0, Some(7))], 50).into_string().contains('✕'));
     }
 
     #[test]

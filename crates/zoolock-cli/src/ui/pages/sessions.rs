@@ -8,11 +8,13 @@ use serde::Deserialize;
 use zoolock::Entry;
 
 use super::Page;
-use super::locks::{PATIENCE, as_of, reading};
-use super::parts::{Part, ago, cell, count, counted, figure, heads, host, lock_href, quoted, title};
-use crate::base::talk::printable;
+use super::locks::{READ_TIMEOUT, as_of, reading};
+use super::parts::{
+    PageSlice, ago, cell, column_headers, count, counted, host, lock_href, number_cell, quoted, title,
+};
+use crate::base::reporter::printable;
 use crate::ui::Site;
-use crate::ui::board::{Board, MANY};
+use crate::ui::overview::{DEEP_WAITERS, Overview};
 use crate::ui::owners::{Owner, owners};
 
 /// Maximum number of locks that are named for each owner.
@@ -33,31 +35,31 @@ pub(in crate::ui) async fn sessions(
     headers: HeaderMap,
     Query(params): Query<SessionsParams>,
 ) -> Response {
-    let board = site.boards.look(true, PATIENCE).await;
+    let overview = site.overview.recent(true, READ_TIMEOUT).await;
     let viewer = site.viewer(&headers);
     let main = html! {
         h1 { "Sessions" }
-        (list(&board, &params))
+        (list(&overview, &params))
     };
-    let news = Some(("/events?deep=true".to_owned(), board.number));
+    let news = Some(("/events?deep=true".to_owned(), overview.number));
     Page { title: "Sessions", here: "/sessions", viewer: &viewer, news, main }.answer(StatusCode::OK)
 }
 
 /// Returns the table of owners.
-fn list(board: &Board, params: &SessionsParams) -> Markup {
-    let Some(listed) = &board.locks else { return reading(board) };
-    let all = owners(&listed.locks);
+fn list(overview: &Overview, params: &SessionsParams) -> Markup {
+    let Some(list) = &overview.locks else { return reading(overview) };
+    let all = owners(&list.locks);
     let total = all.len();
     let wanted = params.q.trim().to_lowercase();
     let mut found: Vec<Owner<'_>> = all.into_iter().filter(|owner| matches(owner, &wanted)).collect();
     // Owners that both hold and wait come first, because they can be part of a deadlock.
     found.sort_by_key(|owner| (owner.holds.is_empty() || owner.waits.is_empty(), owner.waits.is_empty()));
-    let part = Part::of(found.len(), params.page);
+    let slice = PageSlice::of(found.len(), params.page);
     let href = |page: usize| format!("/sessions?q={}&page={page}", quoted(&params.q));
     html! {
         p.summary #summary role="status" { (counted(total, "owner", "owners")) " in queues" }
-        (as_of(board))
-        (partial_notice(board))
+        (as_of(overview))
+        (partial_notice(overview))
         form.filter role="search" method="get" action="/sessions" {
             label for="q" { "Filter" }
             input #q type="search" name="q" value=(params.q) placeholder="owner, host, program, note or lock"
@@ -71,22 +73,22 @@ fn list(board: &Board, params: &SessionsParams) -> Markup {
             div.scroll role="region" aria-label="List of sessions" tabindex="0" {
                 table.reflow role="table" {
                     caption { "Owners that hold and wait come first" }
-                    (heads(&["Owner", "Host · process", "Identified by", "Holds", "Waits for", "Oldest"]))
-                    tbody role="rowgroup" { @for owner in &found[part.first..part.end] { (line(owner)) } }
+                    (column_headers(&["Owner", "Host · process", "Identified by", "Holds", "Waits for", "Oldest"]))
+                    tbody role="rowgroup" { @for owner in &found[slice.first..slice.end] { (line(owner)) } }
                 }
             }
-            (part.links(href))
+            (slice.links(href))
         }
     }
 }
 
 /// Returns a notice if only a part of the queues was read.
-pub(super) fn partial_notice(board: &Board) -> Markup {
+pub(super) fn partial_notice(overview: &Overview) -> Markup {
     html! {
-        @if !board.deep {
+        @if !overview.deep {
             p.alert role="status" { "The queues are being read. Until then, only the first few contenders of each are shown." }
-        } @else if board.locks.iter().flat_map(|listed| &listed.locks).any(|lock| lock.waiting > MANY) {
-            p.alert { "Of long queues, only the first " (count(MANY)) " waiters are shown." }
+        } @else if overview.locks.iter().flat_map(|list| &list.locks).any(|lock| lock.waiting > DEEP_WAITERS) {
+            p.alert { "Of long queues, only the first " (count(DEEP_WAITERS)) " waiters are shown." }
         }
     }
 }
@@ -119,7 +121,7 @@ fn line(owner: &Owner<'_>) -> Markup {
             }))
             (cell("Holds", locks(&owner.holds)))
             (cell("Waits for", locks(&owner.waits)))
-            (figure("Oldest", ago(oldest)))
+            (number_cell("Oldest", ago(oldest)))
         }
     }
 }

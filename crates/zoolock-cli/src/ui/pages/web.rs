@@ -7,14 +7,14 @@ use zoolock::{Deadlock, Party, Place};
 
 use super::parts::{count, title};
 use super::pictures::cut;
-use crate::base::talk::printable;
+use crate::base::reporter::printable;
 
 /// Maximum number of owners in the picture.
-const DRAWN: usize = 40;
+const MAX_DRAWN: usize = 40;
 /// Maximum number of holders of one lock shown per waiter, in the picture and the table.
-const EACH: usize = 8;
+const MAX_HOLDERS_PER_WAITER: usize = 8;
 /// Maximum number of edges on the page, without cycles, which are always shown.
-const MOST_EDGES: usize = 5_000;
+const MAX_EDGES: usize = 5_000;
 /// Size of the boxes, and the distance between them.
 const WIDTH: usize = 180;
 const HEIGHT: usize = 48;
@@ -31,10 +31,10 @@ pub(super) struct Edge<'a> {
     from: usize,
     to: usize,
     /// Queue entry of the waiting owner.
-    pub(super) waits: &'a Place,
+    pub(super) waiter: &'a Place,
     /// Queue entry of the holder that it waits for.
-    pub(super) behind: &'a Place,
-    pub(super) in_circle: bool,
+    pub(super) holder: &'a Place,
+    pub(super) in_cycle: bool,
     /// Set on the last edge of a cycle, which leads back to its first owner.
     closing: bool,
 }
@@ -43,9 +43,9 @@ pub(super) struct Edge<'a> {
 pub(super) struct Web<'a> {
     owners: &'a [Party],
     pub(super) edges: Vec<Edge<'a>>,
-    /// Set if there are more than [`MOST_EDGES`] edges.
+    /// Set if there are more than [`MAX_EDGES`] edges.
     more_edges: bool,
-    /// Set if an owner waits for a lock with more than [`EACH`] holders.
+    /// Set if an owner waits for a lock with more than [`MAX_HOLDERS_PER_WAITER`] holders.
     more_holders: bool,
 }
 
@@ -67,26 +67,26 @@ impl<'a> Web<'a> {
         for deadlock in deadlocks {
             let around = deadlock.edges.iter().zip(deadlock.edges.iter().cycle().skip(1));
             for (number, (edge, next)) in around.enumerate() {
-                let (waits, behind) = (&edge.waits_for, &next.holds);
-                if let (Some(from), Some(to)) = (of(waits), of(behind)) {
-                    drawn.insert((from, to, waits.lock.as_str()));
+                let (waiter, holder) = (&edge.waits_for, &next.holds);
+                if let (Some(from), Some(to)) = (of(waiter), of(holder)) {
+                    drawn.insert((from, to, waiter.lock.as_str()));
                     let closing = number + 1 == deadlock.edges.len();
-                    edges.push(Edge { from, to, waits, behind, in_circle: true, closing });
+                    edges.push(Edge { from, to, waiter, holder, in_cycle: true, closing });
                 }
             }
         }
         let (mut more_edges, mut more_holders) = (false, false);
         'all: for (from, owner) in owners.iter().enumerate() {
-            for waits in &owner.waits {
-                let all = holders.get(waits.lock.as_str()).map_or(&[][..], Vec::as_slice);
-                more_holders |= all.len() > EACH;
-                for &(to, behind) in all.iter().take(EACH) {
-                    if edges.len() >= MOST_EDGES {
+            for waiter in &owner.waits {
+                let all = holders.get(waiter.lock.as_str()).map_or(&[][..], Vec::as_slice);
+                more_holders |= all.len() > MAX_HOLDERS_PER_WAITER;
+                for &(to, holder) in all.iter().take(MAX_HOLDERS_PER_WAITER) {
+                    if edges.len() >= MAX_EDGES {
                         more_edges = true;
                         break 'all;
                     }
-                    if drawn.insert((from, to, &waits.lock)) {
-                        edges.push(Edge { from, to, waits, behind, in_circle: false, closing: false });
+                    if drawn.insert((from, to, &waiter.lock)) {
+                        edges.push(Edge { from, to, waiter, holder, in_cycle: false, closing: false });
                     }
                 }
             }
@@ -99,16 +99,16 @@ impl<'a> Web<'a> {
     }
 
     /// Returns warnings about edges and holders that are not shown.
-    pub(super) fn what_is_left_out(&self) -> Markup {
+    pub(super) fn omissions(&self) -> Markup {
         html! {
             @if self.more_edges {
                 p.alert {
-                    "This page is not complete. It shows the first waiters, up to " (count(MOST_EDGES))
+                    "This page is not complete. It shows the first waiters, up to " (count(MAX_EDGES))
                     " lines, and every cycle."
                 }
             }
             @if self.more_holders {
-                p.alert { "If a lock has many holders, only the first " (count(EACH)) " of them are shown." }
+                p.alert { "If a lock has many holders, only the first " (count(MAX_HOLDERS_PER_WAITER)) " of them are shown." }
             }
         }
     }
@@ -116,11 +116,11 @@ impl<'a> Web<'a> {
     /// Returns the owners to draw. Owners in a cycle come first, then stuck owners, owners in the middle of a chain,
     /// and owners that many wait for.
     fn chosen(&self) -> Vec<usize> {
-        let mut in_circle = vec![false; self.owners.len()];
+        let mut in_cycle = vec![false; self.owners.len()];
         let mut waited_for = vec![0_usize; self.owners.len()];
         for edge in &self.edges {
-            in_circle[edge.from] |= edge.in_circle;
-            in_circle[edge.to] |= edge.in_circle;
+            in_cycle[edge.from] |= edge.in_cycle;
+            in_cycle[edge.to] |= edge.in_cycle;
             waited_for[edge.to] += 1;
         }
         let waits = |at: usize| !self.owners[at].waits.is_empty();
@@ -128,9 +128,9 @@ impl<'a> Web<'a> {
             (0..self.owners.len()).filter(|&at| waits(at) || waited_for[at] > 0).collect();
         all.sort_by_key(|&at| {
             let between = waits(at) && waited_for[at] > 0;
-            (!in_circle[at], !self.owners[at].stuck, !between, usize::MAX - waited_for[at])
+            (!in_cycle[at], !self.owners[at].stuck, !between, usize::MAX - waited_for[at])
         });
-        all.truncate(DRAWN);
+        all.truncate(MAX_DRAWN);
         all
     }
 
@@ -156,7 +156,7 @@ impl<'a> Web<'a> {
     }
 
     fn owners_in_cycles(&self) -> HashSet<usize> {
-        let edges = self.edges.iter().filter(|edge| edge.in_circle);
+        let edges = self.edges.iter().filter(|edge| edge.in_cycle);
         edges.flat_map(|edge| [edge.from, edge.to]).collect()
     }
 
@@ -166,8 +166,8 @@ impl<'a> Web<'a> {
         let chosen = self.chosen();
         let (layers, owners_in_cycles) = (&self.layers(&chosen), self.owners_in_cycles());
         let in_layer = |layer: usize| chosen.iter().copied().filter(move |at| layers[at] == layer);
-        let circles = |layer: usize| in_layer(layer).filter(|at| owners_in_cycles.contains(at)).count();
-        let top = (0..LAYERS).map(circles).max().unwrap_or_default();
+        let cycles = |layer: usize| in_layer(layer).filter(|at| owners_in_cycles.contains(at)).count();
+        let top = (0..LAYERS).map(cycles).max().unwrap_or_default();
         let mut places: HashMap<usize, (usize, usize)> = HashMap::new();
         let (mut across, mut down) = (0, 0);
         for layer in 0..LAYERS {
@@ -178,11 +178,11 @@ impl<'a> Web<'a> {
                 let near = if rows.is_empty() { 0 } else { rows.iter().sum::<usize>() / rows.len() };
                 (!owners_in_cycles.contains(&at), near)
             });
-            let (mut circle, mut other) = (0, 0);
+            let (mut cycle, mut other) = (0, 0);
             for at in here {
                 let y = if owners_in_cycles.contains(&at) {
-                    circle += 1;
-                    (circle - 1) * (DOWN + BELOW)
+                    cycle += 1;
+                    (cycle - 1) * (DOWN + BELOW)
                 } else {
                     other += 1;
                     top * (DOWN + BELOW) + (other - 1) * DOWN
@@ -205,20 +205,20 @@ pub(super) fn picture(web: &Web<'_>) -> Markup {
         .filter_map(|edge| Some((edge, *places.get(&edge.from)?, *places.get(&edge.to)?)))
         .collect();
     let back =
-        |(edge, from, to): &(&Edge<'_>, (usize, usize), (usize, usize))| from.0 <= to.0 && !edge.in_circle;
+        |(edge, from, to): &(&Edge<'_>, (usize, usize), (usize, usize))| from.0 <= to.0 && !edge.in_cycle;
     let height = down + if shown.iter().any(back) { BELOW } else { 0 };
     let hidden = web.owners.len() - places.len();
     let mut boxes: Vec<_> = places.iter().collect();
     boxes.sort_unstable();
-    let circle = web.owners_in_cycles();
+    let cycle = web.owners_in_cycles();
     html! {
         figure.picture {
-            div.scroll role="region" aria-label="Picture of who waits for whom" tabindex="0" {
+            div.scroll role="region" aria-label="Picture of the wait-for graph" tabindex="0" {
                 svg.web viewBox={ "0 0 " (width) " " (height) } width=(width) height=(height) role="img"
-                    aria-label="Who waits for whom, as in the table below"
+                    aria-label="Wait-for graph, as in the table below"
                 {
                     @for (edge, from, to) in &shown { (line(edge, *from, *to)) }
-                    @for (at, (x, y)) in boxes { (person(&web.owners[*at], *x, *y, circle.contains(at))) }
+                    @for (at, (x, y)) in boxes { (draw_owner(&web.owners[*at], *x, *y, cycle.contains(at))) }
                 }
             }
             figcaption {
@@ -229,9 +229,9 @@ pub(super) fn picture(web: &Web<'_>) -> Markup {
     }
 }
 
-fn person(party: &Party, x: usize, y: usize, in_circle: bool) -> Markup {
-    let class = match (in_circle, party.waits.is_empty()) {
-        (true, _) => "box circle",
+fn draw_owner(party: &Party, x: usize, y: usize, in_cycle: bool) -> Markup {
+    let class = match (in_cycle, party.waits.is_empty()) {
+        (true, _) => "box cycle",
         (false, true) => "box holds",
         (false, false) => "box waits",
     };
@@ -248,8 +248,8 @@ fn person(party: &Party, x: usize, y: usize, in_circle: bool) -> Markup {
             // The nested `svg` cuts wide letters at the edge of the box.
             svg x=(x + 12) y=(y) width=(WIDTH - 16) height=(HEIGHT) {
                 text.name x="0" y="21" {
-                    @if in_circle { "⚠ " }
-                    (cut(&title(&place.entry), LETTERS - 2 * usize::from(in_circle)))
+                    @if in_cycle { "⚠ " }
+                    (cut(&title(&place.entry), LETTERS - 2 * usize::from(in_cycle)))
                 }
                 text.host x="0" y="38" { (cut(&host, LETTERS + 5)) }
             }
@@ -258,7 +258,7 @@ fn person(party: &Party, x: usize, y: usize, in_circle: bool) -> Markup {
 }
 
 fn line(edge: &Edge<'_>, (from_x, from_y): (usize, usize), (to_x, to_y): (usize, usize)) -> Markup {
-    let class = if edge.in_circle { "edge circle" } else { "edge" };
+    let class = if edge.in_cycle { "edge cycle" } else { "edge" };
     let back = from_x <= to_x;
     let (path, tip, label) = if back {
         // An edge that leads back leaves and enters the boxes at the bottom.
@@ -282,16 +282,16 @@ fn line(edge: &Edge<'_>, (from_x, from_y): (usize, usize), (to_x, to_y): (usize,
     };
     html! {
         g {
-            title { (printable(&edge.waits.lock)) }
+            title { (printable(&edge.waiter.lock)) }
             path class=(class) d=(path) fill="none" {}
             path class={ (class) " tip" } d=(tip) fill="none" {}
-            text.label x=(label.0) y=(label.1) text-anchor="middle" { (end(&printable(&edge.waits.lock), LETTERS)) }
+            text.label x=(label.0) y=(label.1) text-anchor="middle" { (cut_beginning(&printable(&edge.waiter.lock), LETTERS)) }
         }
     }
 }
 
 /// Cuts `text` at its beginning: locks differ at the end of their paths.
-fn end(text: &str, letters: usize) -> String {
+fn cut_beginning(text: &str, letters: usize) -> String {
     let hidden = text.chars().count().saturating_sub(letters);
     if hidden == 0 {
         text.to_owned()
@@ -305,34 +305,37 @@ mod tests {
     use zoolock::WaitGraph;
 
     use super::*;
-    use crate::base::sample::{entry, lock};
+    use crate::base::test_snapshots::{entry, lock};
 
     /// Returns the warnings for a lock with this number of holders and waiters.
     fn left_out(holders: usize, waiters: usize) -> String {
-        let somebody = |number: usize| {
+        let contender = |number: usize| {
             let mut entry = entry(&format!("lock-{number:010}"), &format!("0.{number}"));
             entry.owner = Some(format!("owner-{number}"));
             entry
         };
-        let waiting = (holders..holders + waiters).map(somebody).collect();
-        let mut lock = lock("/locks/x", Some(somebody(0)), waiting);
-        lock.beside = (1..holders).map(somebody).collect();
+        let waiting = (holders..holders + waiters).map(contender).collect();
+        let mut lock = lock("/locks/x", Some(contender(0)), waiting);
+        lock.beside = (1..holders).map(contender).collect();
         let graph = WaitGraph::of(&[lock]);
         let web = Web::of(&graph.owners, std::iter::empty());
-        assert_eq!(web.is_cut(), !web.what_is_left_out().into_string().is_empty());
-        web.what_is_left_out().into_string()
+        assert_eq!(web.is_cut(), !web.omissions().into_string().is_empty());
+        web.omissions().into_string()
     }
 
     #[test]
-    fn what_is_left_out_is_said() {
+    fn omissions_are_reported() {
         assert_eq!(left_out(1, 20), "");
-        assert_eq!(left_out(EACH, MOST_EDGES / EACH), "");
-        assert!(left_out(1, MOST_EDGES + 1).contains("up to 5\u{202f}000 lines"));
-        assert!(left_out(EACH + 1, 1).contains("the first 8 of them"));
+        assert_eq!(left_out(MAX_HOLDERS_PER_WAITER, MAX_EDGES / MAX_HOLDERS_PER_WAITER), "");
+        assert!(left_out(1, MAX_EDGES + 1).contains("up to 5\u{202f}000 lines"));
+        assert!(left_out(MAX_HOLDERS_PER_WAITER + 1, 1).contains("the first 8 of them"));
     }
 
     #[test]
     fn a_long_path_is_cut_at_its_beginning() {
-        assert_eq!((end("/locks/a", 8), end("/locks/ab", 8)), ("/locks/a".to_owned(), "…ocks/ab".to_owned()));
+        assert_eq!(
+            (cut_beginning("/locks/a", 8), cut_beginning("/locks/ab", 8)),
+            ("/locks/a".to_owned(), "…ocks/ab".to_owned())
+        );
     }
 }

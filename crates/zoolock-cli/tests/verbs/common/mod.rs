@@ -160,7 +160,7 @@ impl Running {
         kill_process(pid, signal).expect("signal sent to our child");
     }
 
-    pub(crate) fn say(&mut self, text: &str) {
+    pub(crate) fn write(&mut self, text: &str) {
         self.0.stdin.as_mut().expect("input is open").write_all(text.as_bytes()).expect("the process reads");
     }
 

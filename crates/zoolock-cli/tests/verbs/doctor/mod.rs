@@ -85,7 +85,7 @@ fn untried_check_is_reported_as_note() {
     });
     let diagnosis = last.expect("set above");
     assert_eq!(diagnosis.level("access"), Some("note"), "{diagnosis:?}");
-    assert!(diagnosis.stdout.contains("could not be tried"), "{diagnosis:?}");
+    assert!(diagnosis.stdout.contains("could not test access"), "{diagnosis:?}");
 }
 
 #[test]

@@ -10,7 +10,7 @@ fn close_is_confirmed_by_the_server() {
     assert_eq!(harness.session.request(&read(), harness.now), Err(RequestError::Over));
     let (xid, request) = harness.requests().remove(0);
     assert_eq!(request, Request::CloseSession);
-    let id = harness.connection.expect("a connection");
+    let id = harness.connection.expect("session has a connection");
     harness.reply(xid, Reply::Empty);
     assert_eq!(harness.outputs(), [Output::Close(id), Output::State(State::Over(End::Closed))]);
 }
@@ -67,7 +67,7 @@ fn lost_close_is_repeated_on_the_next_connection() {
 }
 
 #[test]
-fn session_that_is_gone_when_closed_again_is_closed() {
+fn close_of_expired_session_succeeds() {
     let mut harness = Harness::attached();
     harness.session.close(harness.now);
     harness.disconnect();
@@ -90,7 +90,7 @@ fn close_gives_up_after_the_session_timeout() {
 }
 
 #[test]
-fn session_that_does_not_exist_yet_is_closed_at_once() {
+fn close_before_creation_ends_at_once() {
     let mut harness = Harness::new();
     let id = harness.dial();
     harness.session.close(harness.now);
@@ -106,7 +106,7 @@ fn ended_session_does_nothing_more() {
     let xid = harness.requests()[0].0;
     harness.reply(xid, Reply::Empty);
     harness.outputs();
-    let id = harness.connection.expect("a connection");
+    let id = harness.connection.expect("session has a connection");
     harness.session.received(id, &[0; 40], harness.now, 0);
     harness.session.disconnected(id, harness.now, 0);
     harness.session.close(harness.now);

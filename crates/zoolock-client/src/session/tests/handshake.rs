@@ -121,7 +121,7 @@ fn session_that_no_server_attaches_is_given_up() {
             harness.disconnect();
         }
     }
-    assert_eq!(harness.session.end(), Some(End::GivenUp));
+    assert_eq!(harness.session.end(), Some(End::NotAttached));
     assert_eq!(last.until(harness.now), T * 7 / 4);
 }
 
@@ -135,12 +135,12 @@ fn old_reply_does_not_keep_a_session() {
     harness.reply(xid, data());
     harness.disconnect();
     harness.wait(Duration::ZERO);
-    assert_eq!(harness.session.end(), Some(End::GivenUp));
+    assert_eq!(harness.session.end(), Some(End::NotAttached));
 }
 
 /// A server that attaches and hangs up is not dialed in a tight loop.
 #[test]
-fn connection_that_ends_at_once_is_redialed_after_a_pause() {
+fn short_connections_are_redialed_after_a_pause() {
     let mut harness = Harness::attached();
     let start = harness.now;
     for _ in 0..20 {
@@ -194,7 +194,7 @@ fn lease_counts_with_the_shortest_timeout() {
     harness.disconnect();
     let id = harness.dial();
     harness.connect(id);
-    assert_eq!(harness.connect_request().timeout_ms, 30_000, "as much as at the creation");
+    assert_eq!(harness.connect_request().timeout_ms, 30_000, "the timeout of the creation is requested");
     harness.respond_connect(ID, T);
     assert_eq!(harness.session.timeout(), T / 3);
 }
@@ -309,7 +309,7 @@ fn debug_output_shows_no_password() {
     let mut config = SessionConfig::new(T);
     config.credentials = vec![("digest".to_owned(), Hidden(b"me:pw".to_vec()))];
     let mut session = Session::new(config, Instant(0));
-    let Some(Output::Dial { id, .. }) = session.next_output() else { panic!("a session dials") };
+    let Some(Output::Dial { id, .. }) = session.next_output() else { panic!("session does not dial") };
     assert!(session.connected(id, Instant(0), 0));
     // The connect request is in the buffer.
     let shown = format!("{session:?}");

@@ -97,7 +97,7 @@ proptest! {
             if harness.connection.is_none() || harness.session.end().is_some() {
                 break;
             }
-            let len = u32::try_from(piece.len()).expect("a short piece").to_be_bytes();
+            let len = u32::try_from(piece.len()).expect("length fits in u32").to_be_bytes();
             if frames {
                 harness.receive(&len);
             }

@@ -100,7 +100,7 @@ impl Harness {
                 _ => None,
             })
             .collect();
-        assert_eq!(dials.len(), 1, "expected one dial");
+        assert_eq!(dials.len(), 1, "session dials once");
         dials[0]
     }
 
@@ -116,15 +116,16 @@ impl Harness {
 
     /// Takes the connect request, which must be all that was written.
     fn connect_request(&mut self) -> ConnectRequest {
-        let frame = split_frame(&mut self.bytes, 4096).expect("a frame").expect("a connect request");
+        let frame =
+            split_frame(&mut self.bytes, 4096).expect("frame is valid").expect("a connect request was sent");
         assert!(self.bytes.is_empty(), "something was sent behind the connect request");
-        ConnectRequest::decode(&frame).expect("a connect request")
+        ConnectRequest::decode(&frame).expect("connect request is decoded")
     }
 
     fn respond_connect(&mut self, session: i64, timeout: Duration) {
         let response = ConnectResponse {
             protocol: 0,
-            timeout_ms: i32::try_from(timeout.as_millis()).expect("a timeout"),
+            timeout_ms: i32::try_from(timeout.as_millis()).expect("timeout fits in i32"),
             session,
             password: Hidden(vec![7; 16]),
             read_only: Some(false),
@@ -139,7 +140,7 @@ impl Harness {
     }
 
     fn receive(&mut self, bytes: &[u8]) {
-        let id = self.connection.expect("a connection");
+        let id = self.connection.expect("session has a connection");
         self.session.received(id, bytes, self.now, self.random);
         self.collect();
     }
@@ -157,10 +158,10 @@ impl Harness {
     /// Takes the written requests.
     fn requests(&mut self) -> Vec<(i32, Request)> {
         let mut requests = Vec::new();
-        while let Some(frame) = split_frame(&mut self.bytes, 1 << 20).expect("frames") {
+        while let Some(frame) = split_frame(&mut self.bytes, 1 << 20).expect("frame is valid") {
             let mut reader = Reader::new(&frame);
-            let header = RequestHeader::decode(&mut reader).expect("a header");
-            requests.push((header.xid, Request::decode(header.op, &mut reader).expect("a request")));
+            let header = RequestHeader::decode(&mut reader).expect("header is decoded");
+            requests.push((header.xid, Request::decode(header.op, &mut reader).expect("request is decoded")));
         }
         requests
     }
@@ -172,7 +173,7 @@ impl Harness {
 
     /// Renews the lease now.
     fn renew(&mut self) -> RequestId {
-        let id = self.session.renew(&check(), self.now).expect("a connection");
+        let id = self.session.renew(&check(), self.now).expect("session has a connection");
         self.collect();
         id
     }
@@ -197,7 +198,7 @@ impl Harness {
     }
 
     fn send(&mut self, request: Request) -> RequestId {
-        let id = self.session.request(&request, self.now).expect("a connection");
+        let id = self.session.request(&request, self.now).expect("session has a connection");
         self.collect();
         id
     }
@@ -230,7 +231,7 @@ impl Harness {
     }
 
     fn disconnect(&mut self) {
-        let id = self.connection.take().expect("a connection");
+        let id = self.connection.take().expect("session has a connection");
         self.bytes.clear();
         self.session.disconnected(id, self.now, self.random);
         self.collect();

@@ -14,7 +14,7 @@ fn holder(random: u64) -> Harness {
 /// Answers the pings, but no write, as a server does whose leader stalls.
 fn answer_pings_until(harness: &mut Harness, end: Instant) {
     while harness.now < end && !harness.has_dial() {
-        let next = harness.session.next_timer().expect("a timer").min(end);
+        let next = harness.session.next_timer().expect("a timer is set").min(end);
         harness.now = harness.now.max(next);
         harness.session.timer(harness.now, harness.random);
         harness.collect();
@@ -22,12 +22,12 @@ fn answer_pings_until(harness: &mut Harness, end: Instant) {
 }
 
 #[test]
-fn silent_server_is_left_between_a_twelfth_and_a_sixth() {
+fn silent_server_is_replaced_within_a_sixth() {
     for (random, share) in [(0, 12), (1023, 6)] {
         let mut harness = holder(random);
         harness.renew();
         assert_eq!(harness.requests().len(), 2, "a ping and a renewal");
-        let left = harness.run(T, Harness::has_dial).expect("a dial");
+        let left = harness.run(T, Harness::has_dial).expect("session dials");
         let wanted = T / share;
         assert!(left <= wanted && left + T / 100 >= wanted, "{left:?}, expected {wanted:?}");
     }
@@ -39,7 +39,7 @@ fn stalled_leader_is_given_more_time() {
         let mut harness = holder(random);
         harness.renew();
         harness.reply(op::XID_PING, Reply::Empty);
-        let left = harness.run(T, Harness::has_dial).expect("a dial");
+        let left = harness.run(T, Harness::has_dial).expect("session dials");
         let wanted = T / share;
         assert!(left <= wanted && left + T / 100 >= wanted, "{left:?}, expected {wanted:?}");
     }
@@ -62,23 +62,31 @@ fn session_without_ephemerals_moves_late() {
     let mut harness = Harness::attached();
     harness.wait(T / 3);
     assert_eq!(harness.requests().len(), 1);
-    let left = harness.run(T, Harness::has_dial).expect("a dial");
+    let left = harness.run(T, Harness::has_dial).expect("session dials");
     assert_eq!(left, T / 3, "a local session is known to one server only");
     // By now the connection may be half open, and its server may work.
-    assert!(matches!(harness.outputs[..], [Output::Dial { elsewhere: false, .. }]), "{:?}", harness.outputs);
+    assert!(
+        matches!(harness.outputs[..], [Output::Dial { avoid_current: false, .. }]),
+        "{:?}",
+        harness.outputs
+    );
 }
 
 #[test]
 fn move_fails_requests_then_closes_then_connects() {
     let mut harness = holder(0);
-    let old = harness.connection.expect("a connection");
+    let old = harness.connection.expect("session has a connection");
     let request = harness.send(create(3));
     let sent = harness.now;
     harness.requests();
     assert!(harness.run(T, Harness::has_dial).is_some());
-    assert!(matches!(harness.outputs[..], [Output::Dial { elsewhere: true, .. }]), "{:?}", harness.outputs);
+    assert!(
+        matches!(harness.outputs[..], [Output::Dial { avoid_current: true, .. }]),
+        "{:?}",
+        harness.outputs
+    );
     let id = harness.dial();
-    assert!(harness.session.is_connected(), "the old connection is kept until the new one stands");
+    assert!(harness.session.is_connected(), "the old connection is kept until the new one is established");
     harness.bytes.clear();
     harness.connect(id);
     let outputs = harness.outputs();
@@ -119,7 +127,7 @@ fn at_most_one_move_per_third() {
     let mut harness = holder(0);
     harness.renew();
     harness.requests();
-    harness.run(T, Harness::has_dial).expect("a dial");
+    harness.run(T, Harness::has_dial).expect("session dials");
     let id = harness.dial();
     harness.connect(id);
     let moved = harness.now;
@@ -128,7 +136,7 @@ fn at_most_one_move_per_third() {
     harness.requests();
     harness.outputs();
     // The next server is silent, too.
-    harness.run(T, Harness::has_dial).expect("a dial");
+    harness.run(T, Harness::has_dial).expect("session dials");
     assert_eq!(moved.until(harness.now), T / 3);
 }
 
@@ -139,7 +147,7 @@ fn only_one_dial_is_under_way() {
     let id = harness.dial();
     harness.wait(T / 60);
     assert!(!harness.has_dial());
-    let late = harness.run(T, |harness| !harness.outputs.is_empty()).expect("the deadline of the dial");
+    let late = harness.run(T, |harness| !harness.outputs.is_empty()).expect("dial reaches its deadline");
     assert_eq!(harness.outputs(), [Output::AbortDial(id)]);
     assert!(late <= T / 6);
     // Its late success changes nothing.
@@ -158,7 +166,7 @@ fn holder_dials_often_during_an_outage() {
         let id = harness.dial();
         harness.session.dial_failed(id, harness.now, harness.random);
         harness.collect();
-        harness.run(T, Harness::has_dial).expect("a dial");
+        harness.run(T, Harness::has_dial).expect("session dials");
         dials += 1;
     }
     assert!(dials >= 15, "{dials} dials in {:?}", T / 4);
@@ -170,7 +178,7 @@ fn wait_after_hang_up(harness: &mut Harness) -> Duration {
     harness.connect(id);
     harness.disconnect();
     harness.outputs.retain(|output| matches!(output, Output::Dial { .. }));
-    harness.run(T, Harness::has_dial).expect("a dial")
+    harness.run(T, Harness::has_dial).expect("session dials")
 }
 
 #[test]
@@ -206,7 +214,7 @@ fn newcomer_lets_holders_attach_first_after_an_outage() {
     assert!(!newcomer.session.connected(id, newcomer.now, 0), "a holder may need the place");
     newcomer.collect();
     let least = (T / 12).max(Duration::from_secs(1));
-    assert!(newcomer.run(T, Harness::has_dial).expect("a dial") >= least);
+    assert!(newcomer.run(T, Harness::has_dial).expect("session dials") >= least);
     newcomer.attach();
     // A session that exists does not wait.
     newcomer.disconnect();
@@ -230,13 +238,11 @@ fn wait_for_attach(harness: &mut Harness) -> Duration {
     let id = harness.dial();
     harness.connect(id);
     harness.connect_request();
-    harness
-        .run(T, |harness| harness.outputs.contains(&Output::Close(id)))
-        .expect("the connection is given up")
+    harness.run(T, |harness| harness.outputs.contains(&Output::Close(id))).expect("connection is given up")
 }
 
 #[test]
-fn server_that_does_not_answer_the_connect_request_is_left() {
+fn silent_handshake_is_abandoned() {
     let idle = Harness::with(SessionConfig { servers: 3, ..SessionConfig::new(T) });
     for (mut harness, share) in [(holder_with_three_servers(), 24), (idle, 4), (holder(0), 4)] {
         if harness.connection.is_some() {
@@ -245,9 +251,9 @@ fn server_that_does_not_answer_the_connect_request_is_left() {
         assert_eq!(
             wait_for_attach(&mut harness),
             T / share,
-            "a holder with other servers has no time for this one"
+            "a holder with other servers waits less for this one"
         );
-        assert!(harness.run(T, Harness::has_dial).expect("a dial") <= T / 60);
+        assert!(harness.run(T, Harness::has_dial).expect("session dials") <= T / 60);
     }
 }
 
@@ -261,7 +267,7 @@ fn holder_repeats_a_request_after_an_outage_soon() {
         let id = harness.dial();
         harness.session.dial_failed(id, harness.now, 0);
         harness.collect();
-        harness.run(T, Harness::has_dial).expect("a dial");
+        harness.run(T, Harness::has_dial).expect("session dials");
         let waits: Vec<Duration> = (0..2).map(|_| wait_for_attach(&mut harness)).collect();
         assert_eq!(waits, [24, 4].map(|share| T / share));
     }
@@ -271,7 +277,7 @@ fn holder_repeats_a_request_after_an_outage_soon() {
 }
 
 #[test]
-fn slow_leader_gets_more_time_to_attach_once_in_two_rounds() {
+fn slow_leader_gets_a_longer_attach_every_second_round() {
     let mut harness = holder_with_three_servers();
     harness.disconnect();
     let waits: Vec<Duration> = (0..8).map(|_| wait_for_attach(&mut harness)).collect();
@@ -292,7 +298,7 @@ fn reattach_moves_although_the_server_answers() {
     harness.session.reattach(true, false, harness.now);
     harness.collect();
     let outputs = &harness.outputs[..];
-    assert!(matches!(outputs, [Output::Dial { elsewhere: false, same_first: false, .. }]), "{outputs:?}");
+    assert!(matches!(outputs, [Output::Dial { avoid_current: false, same_first: false, .. }]), "{outputs:?}");
     let id = harness.dial();
     // An answer does not stop this move.
     harness.renew();
@@ -300,7 +306,7 @@ fn reattach_moves_although_the_server_answers() {
     assert!(harness.outputs().is_empty());
     harness.bytes.clear();
     harness.connect(id);
-    assert!(harness.outputs().contains(&Output::State(State::Disconnected(Loss::GivenUp))));
+    assert!(harness.outputs().contains(&Output::State(State::Disconnected(Loss::LeaseEndsSoon))));
     harness.connect_request();
     harness.respond_connect(ID, T);
     harness.answer_ping();
@@ -312,7 +318,7 @@ fn reattach_moves_although_the_server_answers() {
 }
 
 #[test]
-fn reattach_that_reaches_no_server_is_stopped_by_an_answer() {
+fn answer_stops_an_unfinished_reattach() {
     let mut harness = holder(0);
     harness.now = harness.now.after(T / 8);
     harness.session.reattach(true, false, harness.now);
@@ -326,7 +332,7 @@ fn reattach_that_reaches_no_server_is_stopped_by_an_answer() {
 }
 
 #[test]
-fn session_whose_attach_was_slow_is_not_attached_again_soon() {
+fn slow_attach_delays_the_next_reattach() {
     // No request can have been answered before twice the time of the attach. A sixth of the timeout is enough.
     for (attach, rest) in [(T / 8, T / 8), (T / 2, T / 24)] {
         let mut harness = holder(0);
@@ -354,7 +360,7 @@ fn reattach_begins_with_a_server_that_works() {
     harness.session.reattach(true, true, harness.now);
     harness.collect();
     let outputs = &harness.outputs[..];
-    assert!(matches!(outputs, [Output::Dial { elsewhere: false, same_first: true, .. }]), "{outputs:?}");
+    assert!(matches!(outputs, [Output::Dial { avoid_current: false, same_first: true, .. }]), "{outputs:?}");
 }
 
 #[test]

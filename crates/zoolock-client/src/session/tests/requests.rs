@@ -56,11 +56,11 @@ fn replies_and_events_keep_the_order_of_the_server() {
 fn xids_continue_on_the_next_connection() {
     let mut harness = Harness::attached();
     harness.send(read());
-    let last = harness.requests().last().expect("a request").0;
+    let last = harness.requests().last().expect("a request was sent").0;
     harness.disconnect();
     harness.attach();
     harness.send(read());
-    let next = harness.requests().last().expect("a request").0;
+    let next = harness.requests().last().expect("a request was sent").0;
     assert!(next > last, "{next} after {last}");
 }
 
@@ -85,7 +85,7 @@ fn lost_connection_leaves_the_outcome_unknown() {
     harness.now = harness.now.after(Duration::from_secs(1));
     let request = harness.send(create(3));
     let sent = harness.now;
-    let id = harness.connection.expect("a connection");
+    let id = harness.connection.expect("session has a connection");
     harness.disconnect();
     let outputs = harness.outputs();
     assert_eq!(

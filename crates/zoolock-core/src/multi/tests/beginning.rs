@@ -44,7 +44,7 @@ fn all_beginnings_are_recorded_in_one_transaction() {
 }
 
 #[test]
-fn head_of_one_queue_that_waits_in_another_records_nothing() {
+fn head_that_waits_elsewhere_records_nothing() {
     let mut drive = Drive::start_with(|config| config.tracks_crashes = true);
     drive.answer(0, Request::JoinAll, joined(ME));
     drive.answer(0, Request::ReadDirectory, directory(0, ME, 1, Record::Marker(crashed())));
@@ -102,7 +102,7 @@ fn record_that_another_client_changed_is_read_again() {
 }
 
 #[test]
-fn beginning_with_a_lost_reply_is_found_in_the_records() {
+fn lost_hold_reply_is_found_in_the_records() {
     let mut drive = recording();
     drive.lose_connection();
     drive.wake();
@@ -136,7 +136,7 @@ fn refused_beginning_fails_and_leaves_the_records_alone() {
 }
 
 #[test]
-fn deleted_znode_while_the_beginning_is_recorded_breaks_the_whole() {
+fn znode_deleted_during_hold_write_fails_acquire() {
     let mut drive = recording();
     drive.feed(Event::Fired { watch: WatchId(0x100), deleted: true });
     assert_eq!(drive.take_reported(), [Action::Failed(Reason::Broken)]);

@@ -1,6 +1,6 @@
 //! Searches for look-ahead: a waiter is granted by the deletion of its predecessor, without another read.
 
-use super::finds_nothing_in;
+use super::expect_no_violation_in;
 use super::plan::Plan::{Mutex, Read, Write, WriteThenRead};
 use super::scenario::{CHEAP, FAULTS, Scenario, pairs};
 use crate::long;
@@ -11,7 +11,7 @@ fn mutexes(clients: usize) -> Scenario {
 
 #[test]
 fn without_faults() {
-    finds_nothing_in([
+    expect_no_violation_in([
         mutexes(2).rounds(2),
         mutexes(2).rounds(3),
         mutexes(3),
@@ -37,16 +37,18 @@ fn three_with_any_fault() {
     let searched = searched.chain(two_rounds.iter().map(|fault| mutexes(2).with(&[fault]).rounds(2)));
     let searched =
         searched.chain(cheap.clone().map(|fault| mutexes(3).with(&[fault]).with_one_that_tracks()));
-    finds_nothing_in(searched.chain(cheap.map(|fault| mutexes(3).with(&[fault]).with_one_that_reads())));
+    expect_no_violation_in(
+        searched.chain(cheap.map(|fault| mutexes(3).with(&[fault]).with_one_that_reads())),
+    );
 }
 
 #[test]
 fn two_with_any_two_faults() {
-    finds_nothing_in(pairs(&FAULTS).map(|pair| mutexes(2).with(&pair)));
+    expect_no_violation_in(pairs(&FAULTS).map(|pair| mutexes(2).with(&pair)));
 }
 
 #[test]
 fn three_with_a_foreign_record() {
     let others = ["cancel", "crash", "panic", "break", "scribble"];
-    finds_nothing_in(others.map(|other| mutexes(3).with(&["scribble", other])));
+    expect_no_violation_in(others.map(|other| mutexes(3).with(&["scribble", other])));
 }

@@ -9,7 +9,7 @@ use super::locks::{CLEAN, DOWNGRADE, ENDS, EXCLUSION, NOTHING_LEFT, PROGRESS, TO
 use super::plan::Plan::{Mutex, Next, Write, WriteThenRead};
 use super::rules::is_needed;
 use super::scenario::Scenario;
-use super::{finds, finds_nothing};
+use super::{expect_no_violation, expect_violation};
 
 /// A bug that all clients of a world have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -66,8 +66,8 @@ fn two(faults: &[&str]) -> Scenario {
 
 /// Searches a world with the bug, and then the same without.
 fn is_caught(bug: Bug, property: &'static str, scenario: Scenario) {
-    finds(&format!("{bug:?}"), property, scenario.clone().with_bug(bug));
-    finds_nothing(scenario);
+    expect_violation(&format!("{bug:?}"), property, scenario.clone().with_bug(bug));
+    expect_no_violation(scenario);
 }
 
 // ---- a create whose reply was lost ----
@@ -87,9 +87,9 @@ fn curator_498_and_604_the_node_of_the_session_before() {
     // The reply to the create is lost, and the session with it. In the next one a follower still lists the znode.
     let scenario = || two(&["lapse"]).with_bug(Bug::GoesOnInTheNextSession);
     let weakened = scenario().rules(Rules::without(Rule::CreateBeforeSearch));
-    finds("GoesOnInTheNextSession", EXCLUSION, weakened);
+    expect_violation("GoesOnInTheNextSession", EXCLUSION, weakened);
     // A second create shows the outcome of the first.
-    finds_nothing(scenario());
+    expect_no_violation(scenario());
 }
 
 #[test]
@@ -143,9 +143,9 @@ fn the_predecessor_that_only_gave_up() {
 fn a_watch_that_was_lost_with_the_connection() {
     let scenario = two(&["disconnect"]).with_bug(Bug::ForgetsWatches);
     let weakened = scenario.clone().rules(Rules::without(Rule::LookAfterReconnect));
-    finds("ForgetsWatches", PROGRESS, weakened.clone());
-    finds("LookAfterReconnect", PROGRESS, weakened);
-    finds_nothing(scenario);
+    expect_violation("ForgetsWatches", PROGRESS, weakened.clone());
+    expect_violation("LookAfterReconnect", PROGRESS, weakened);
+    expect_no_violation(scenario);
 }
 
 #[test]

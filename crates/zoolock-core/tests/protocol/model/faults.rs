@@ -72,7 +72,7 @@ impl World {
         client.inbox = fired;
         client.inbox.push(if ended { Inbound::SessionOver } else { Inbound::Reconnected });
         // Told before anything that comes over the next connection.
-        if scenario.told_offline {
+        if scenario.reports_disconnects {
             self.step(i, Event::Disconnected, scenario);
         }
         for (mate, round, id) in releases {
@@ -114,7 +114,7 @@ impl World {
     }
 
     pub(crate) fn lose_lease(&mut self, i: usize, scenario: &Scenario) {
-        for i in scenario.mates(i) {
+        for i in scenario.same_session(i) {
             self.clients[i].lease = false;
             self.clients[i].ghost.lease_lost = true;
             self.step(i, Event::LeaseLost, scenario);
@@ -122,14 +122,14 @@ impl World {
     }
 
     pub(crate) fn renew_lease(&mut self, i: usize, scenario: &Scenario) {
-        for i in scenario.mates(i) {
+        for i in scenario.same_session(i) {
             self.clients[i].lease = true;
             self.step(i, Event::LeaseRenewed, scenario);
         }
     }
 
     pub(crate) fn expire(&mut self, i: usize, scenario: &Scenario) {
-        for i in scenario.mates(i) {
+        for i in scenario.same_session(i) {
             let client = &mut *self.clients[i];
             client.session = false;
             client.requests.clear();
@@ -158,7 +158,7 @@ impl World {
     }
 
     pub(crate) fn crash(&mut self, i: usize, scenario: &Scenario) {
-        for i in scenario.mates(i) {
+        for i in scenario.same_session(i) {
             self.clients[i].stage = Stage::Crashed;
             self.forget(i);
         }
@@ -225,13 +225,13 @@ impl World {
             self.on_deleted(at, child.czxid, own, cleanly);
             if let Some((_, sent)) = by
                 && !own
-                && sent.looked & (1 << bit) == 0
+                && sent.known_to_exist & (1 << bit) == 0
             {
                 self.note(Violation::DeletedAnothers);
             }
         }
         self.note_size();
-        self.see_who_is_clear(scenario);
+        self.record_clear_traces(scenario);
         for i in 0..self.clients.len() {
             if self.clients[i].follower.is_none() {
                 self.fire(i, &changes);

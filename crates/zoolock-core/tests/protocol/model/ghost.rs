@@ -78,7 +78,7 @@ impl History {
 pub(crate) struct Reader {
     pub(crate) czxid: i64,
     pub(crate) prefix: Prefix,
-    pub(crate) place: i64,
+    pub(crate) position: i64,
 }
 
 /// A znode that the current acquisition of a client created. The client may not know of it.
@@ -90,7 +90,7 @@ pub(crate) struct Trace {
     pub(crate) directory: i64,
     pub(crate) czxid: i64,
     pub(crate) name: Name,
-    pub(crate) place: i64,
+    pub(crate) position: i64,
     /// Set if at some moment no conflicting znode was before it, or before any other znode of the same create.
     pub(crate) was_clear: bool,
     pub(crate) fate: Fate,
@@ -108,9 +108,9 @@ pub(crate) struct Trace {
 
 impl Trace {
     /// Creates the trace of a znode that is about to be created.
-    pub(crate) fn new(at: usize, directory: i64, czxid: i64, name: Name, place: i64) -> Trace {
+    pub(crate) fn new(at: usize, directory: i64, czxid: i64, name: Name, position: i64) -> Trace {
         let (fate, was_clear, fresh, gone) = (Fate::Exists, false, false, false);
-        Trace { at, directory, czxid, name, place, was_clear, fate, fresh, gone }
+        Trace { at, directory, czxid, name, position, was_clear, fate, fresh, gone }
     }
 
     /// Returns whether the client knows that it exists. A delete uses this up.
@@ -150,9 +150,9 @@ pub(crate) struct Ghost {
     /// Set if the holder asked for a downgrade.
     pub(crate) downgrading: bool,
     /// Set if it held the lock at that time. Then its writes were complete.
-    pub(crate) wrote_all: bool,
+    pub(crate) held_until_downgrade: bool,
     /// Set if the last answer was that the writer's znode does not exist. Used up like [`Trace::fresh`].
-    pub(crate) seen_gone: bool,
+    pub(crate) seen_missing: bool,
     /// The reader that it upgrades.
     pub(crate) reader: Option<Reader>,
     /// The token of the first grant. An upgrade and a downgrade keep it.
@@ -181,25 +181,25 @@ impl Ghost {
         self.traces.iter().any(|trace| trace.fate == Fate::Taken)
     }
 
-    /// Records what an answer says about its znodes. `about`: the znode that was read. `looked`: set if the znode existed
-    /// then.
+    /// Records what an answer says about its znodes. `about`: the znode that was read. `known_to_exist`: set if the znode
+    /// existed then.
     pub(crate) fn on_answer(
         &mut self,
         at: usize,
         outcome: &Result<Reply, Failure>,
         about: Option<Name>,
-        looked: bool,
+        known_to_exist: bool,
         wants: &[usize],
     ) {
         // A read after a sync, by a holder that may have become a reader already.
-        self.seen_gone = *outcome == Err(Failure::NoNode) && self.downgrading;
+        self.seen_missing = *outcome == Err(Failure::NoNode) && self.downgrading;
         let here = |node: &Node| (at, node.czxid.0);
         let seen: Vec<(usize, i64)> = match outcome {
             Ok(Reply::Joined(node)) => vec![here(node)],
             Ok(Reply::AllJoined(nodes)) => {
                 wants.iter().zip(nodes).map(|(&at, node)| (at, node.czxid.0)).collect()
             }
-            Ok(Reply::Node { czxid, .. }) if looked => vec![(at, czxid.0)],
+            Ok(Reply::Node { czxid, .. }) if known_to_exist => vec![(at, czxid.0)],
             Ok(Reply::Mine(nodes)) => nodes.iter().map(here).collect(),
             _ => Vec::new(),
         };
@@ -323,13 +323,13 @@ impl World {
                     let conflicts = match reader {
                         // It reads already, so it goes before contenders that wait for it.
                         Some(reader) => {
-                            trace.place < reader.place || !exclude_each_other(theirs, reader.prefix)
+                            trace.position < reader.position || !exclude_each_other(theirs, reader.prefix)
                         }
                         None if permits => !trace.was_clear && trace.fate == Fate::Exists,
                         None => exclude_each_other(theirs, prefix),
                     };
                     trace.directory == granted.directory
-                        && trace.place < granted.place
+                        && trace.position < granted.position
                         && conflicts
                         && !ghost.traces_of(trace.czxid).any(retires)
                 })
@@ -341,7 +341,7 @@ impl World {
         let ghost = &client.ghost;
         let lost_reader = |reader: Reader| !self.leader.holds(scenario.wants[i][0], reader.czxid);
         let reads_record = scenario.tracks(i) || scenario.plans[i].is_permits();
-        let so = match reason {
+        let is_true = match reason {
             Reason::TimedOut => ghost.timed_out,
             Reason::Busy => scenario.tries,
             Reason::Broken => ghost.was_broken() || ghost.reader.is_some_and(lost_reader),
@@ -359,7 +359,7 @@ impl World {
         let again = ghost.failed || ghost.granted || (ghost.gave_up && !ghost.timed_out);
         client.ghost.gave_up = true;
         client.ghost.failed = true;
-        if !so || again {
+        if !is_true || again {
             self.note(Violation::FalseEnd);
         }
     }
@@ -367,7 +367,7 @@ impl World {
     pub(crate) fn on_lost(&mut self, i: usize, loss: Loss, scenario: &Scenario) {
         let client = &mut *self.clients[i];
         let ghost = &mut client.ghost;
-        let so = match loss {
+        let is_true = match loss {
             Loss::Broken => ghost.was_broken(),
             Loss::Unreachable => ghost.lease_lost,
             Loss::SessionOver(_) => !client.session,
@@ -378,7 +378,7 @@ impl World {
         if loss != Loss::Broken || scenario.wants[i].len() == 1 {
             ghost.traces.iter_mut().for_each(|trace| trace.fresh = false);
         }
-        if !so || again {
+        if !is_true || again {
             self.note(Violation::FalseEnd);
         }
     }
@@ -386,14 +386,14 @@ impl World {
     pub(crate) fn on_released(&mut self, i: usize, departed: Departed, scenario: &Scenario) {
         let ghost = &self.clients[i].ghost;
         let gone = ghost.traces_of(ghost.held).all(|trace| trace.fate != Fate::Exists);
-        let so = match departed {
+        let is_true = match departed {
             Departed::Clean => gone && ghost.lost.is_none(),
             Departed::Lost(Loss::Broken) if scenario.wants[i].len() == 1 => gone,
             Departed::Lost(Loss::Broken) => ghost.was_broken(),
             Departed::Lost(_) => ghost.lost.is_some() || !self.clients[i].session,
             Departed::Refused(_) => false,
         };
-        if !so || !ghost.released || ghost.answered {
+        if !is_true || !ghost.released || ghost.answered {
             self.note(Violation::FalseEnd);
         }
         self.clients[i].ghost.answered = true;
@@ -409,9 +409,9 @@ impl World {
 
     pub(crate) fn on_revoked(&mut self, i: usize) {
         let ghost = &mut self.clients[i].ghost;
-        let so = ghost.granted && !ghost.released && ghost.asked && !ghost.revoked;
+        let is_true = ghost.granted && !ghost.released && ghost.asked && !ghost.revoked;
         ghost.revoked = true;
-        if !so {
+        if !is_true {
             self.note(Violation::FalseRevoke);
         }
     }

@@ -48,13 +48,13 @@ pub(crate) fn exclude_each_other(one: Prefix, other: Prefix) -> bool {
 
 /// Returns whether no conflicting znode is queued before this child now. `reader`: the reader that it upgrades.
 pub(crate) fn is_clear(tree: &Tree, at: usize, child: &Child, reader: Option<Reader>, plan: Plan) -> bool {
-    let mut before = tree.children(at).iter().filter(|other| other.place < child.place);
+    let mut before = tree.children(at).iter().filter(|other| other.position < child.position);
     match (child.name.prefix, reader) {
         (_, Some(reader)) => {
             // A contender that waits for the reader does not matter.
             let harmless = |other: &Child| {
                 let waits =
-                    exclude_each_other(reader.prefix, other.name.prefix) && other.place > reader.place;
+                    exclude_each_other(reader.prefix, other.name.prefix) && other.position > reader.position;
                 other.czxid == reader.czxid || waits
             };
             tree.holds(at, reader.czxid) && before.all(harmless)
@@ -111,7 +111,7 @@ pub(crate) fn holding(world: &World, i: usize, scenario: &Scenario) -> Option<No
 
 impl World {
     /// Records which znodes have no conflicting znode before them, after each transaction.
-    pub(crate) fn see_who_is_clear(&mut self, scenario: &Scenario) {
+    pub(crate) fn record_clear_traces(&mut self, scenario: &Scenario) {
         let tree = &self.leader;
         for (i, client) in self.clients.iter_mut().enumerate() {
             let (reader, plan, wants) = (client.ghost.reader, scenario.plans[i], &scenario.wants[i]);
@@ -138,8 +138,8 @@ impl World {
 
     fn order(&self, i: usize, trace: &Trace) -> (i64, i64) {
         match self.clients[i].ghost.reader {
-            Some(reader) => (reader.place, trace.czxid),
-            None => (trace.place, 0),
+            Some(reader) => (reader.position, trace.czxid),
+            None => (trace.position, 0),
         }
     }
 
@@ -204,7 +204,7 @@ impl World {
             // A multi-lock that lost one of its locks releases the others without a marker.
             let all_clean = |hold: &Hold| holds().all(|h| h.czxid != hold.czxid || h.end == End::Clean);
             could_tell &= told.is_some_and(|hold| hold.tells && all_clean(hold))
-                && directory.is_some_and(|directory| !directory.astray);
+                && directory.is_some_and(|directory| !directory.has_misdirected_write);
         }
         // A contender lists first and reads the record then. If its znode was deleted in between, it may read of later
         // holders. It is told of the deletion next. A multi-lock reads all of its znodes again before its grant.

@@ -1,6 +1,6 @@
 //! Searches for readers, writers and permits, and for contenders that track crashes.
 
-use super::finds_nothing_in;
+use super::expect_no_violation_in;
 use super::plan::Plan::{self, Mutex, Permits, Read, Upgradable, Upgrade, Write, WriteThenRead};
 use super::scenario::{CHEAP, FAULTS, Scenario, pairs};
 use crate::long;
@@ -23,7 +23,7 @@ const BOTH: Plan = Permits { take: 2, size: 2 };
 
 #[test]
 fn readers_and_writers_without_faults() {
-    finds_nothing_in([
+    expect_no_violation_in([
         Scenario::of(&[Read, Write, Read]),
         Scenario::of(&[Read, Read, Write]),
         Scenario::of(&[Read, WriteThenRead, Write]),
@@ -39,7 +39,7 @@ fn readers_and_writers_without_faults() {
 #[test]
 fn readers_and_writers_with_any_fault() {
     let two = each(&[&[WriteThenRead, Write], &[Upgradable, Read]], &FAULTS);
-    finds_nothing_in(each(&[&[Read, Write, Read]], affordable()).chain(two));
+    expect_no_violation_in(each(&[&[Read, Write, Read]], affordable()).chain(two));
 }
 
 #[test]
@@ -56,7 +56,7 @@ fn upgrades() {
     if long() {
         searched.push(Scenario::of(&[Read, Upgrade(0), Write, Read]).with(&["cancel"]));
     }
-    finds_nothing_in(searched);
+    expect_no_violation_in(searched);
 }
 
 #[test]
@@ -71,7 +71,7 @@ fn semaphores() {
         Scenario::of(&[ONE, Mutex]),
         Scenario::of(&[ONE, Read]),
     ];
-    finds_nothing_in(searched.into_iter().chain(each(&[&[ONE, BOTH]], &FAULTS)));
+    expect_no_violation_in(searched.into_iter().chain(each(&[&[ONE, BOTH]], &FAULTS)));
 }
 
 #[test]
@@ -83,7 +83,7 @@ fn tracked_crashes() {
     if long() {
         searched.push(Scenario::of(&[Read, Upgrade(0), Write]).with(&["cancel", "disconnect"]).tracking());
     }
-    finds_nothing_in(searched);
+    expect_no_violation_in(searched);
 }
 
 #[test]
@@ -91,7 +91,7 @@ fn two_with_any_two_faults() {
     let kinds: [&[Plan]; 5] =
         [&[Upgradable, Read], &[Read, Upgrade(0)], &[Write, Read], &[ONE, BOTH], &[WriteThenRead, Write]];
     let (kinds, faults) = if long() { (&kinds[..], &FAULTS[..]) } else { (&kinds[..3], &FAULTS[..CHEAP]) };
-    finds_nothing_in(
+    expect_no_violation_in(
         kinds.iter().flat_map(|plans| pairs(faults).map(|pair| Scenario::of(plans).with(&pair))),
     );
 }
@@ -102,7 +102,7 @@ fn names_that_repeat() {
     let faults =
         [["disconnect", "remove"], ["disconnect", "reap"], ["disconnect", "break"], ["lapse", "remove"]];
     let (kinds, faults) = if long() { (&kinds[..], &faults[..]) } else { (&kinds[..1], &faults[..2]) };
-    finds_nothing_in(
+    expect_no_violation_in(
         kinds.iter().flat_map(|plans| faults.iter().map(move |pair| Scenario::of(plans).with(pair))),
     );
 }

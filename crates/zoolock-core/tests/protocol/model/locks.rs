@@ -11,7 +11,7 @@ use super::ghost::Violation;
 use super::holds::{holding, is_clear, too_many_hold};
 use super::plan::Plan;
 use super::scenario::{Budget, Scenario};
-use super::server::Service;
+use super::server::Handling;
 use super::shared::Shared;
 use super::tree::{Name, Op};
 use super::world::{Client, Stage, Timer, World};
@@ -228,7 +228,7 @@ impl Locks {
     /// Returns whether this client represents its session, and an acquisition runs there.
     fn has_session_of_use(&self, world: &World, i: usize) -> bool {
         let runs = |mate: usize| world.clients[mate].is_running();
-        world.clients[i].session && self.0.session(i) == i && self.0.mates(i).any(runs)
+        world.clients[i].session && self.0.session(i) == i && self.0.same_session(i).any(runs)
     }
 
     /// Returns whether the caller waits to become a writer, and does not release meanwhile.
@@ -249,7 +249,7 @@ impl Locks {
     /// Returns whether the next request of the session is one of this client.
     fn is_next(&self, world: &World, i: usize) -> bool {
         let next = |client: &Client| client.requests.first().map(|sent| sent.order);
-        let mates = self.0.mates(i).filter_map(|mate| next(&world.clients[mate]));
+        let mates = self.0.same_session(i).filter_map(|mate| next(&world.clients[mate]));
         next(&world.clients[i]).is_some_and(|order| mates.min() == Some(order))
     }
 
@@ -291,7 +291,7 @@ impl Locks {
         for (i, client) in (0u8..).zip(&world.clients) {
             let (at, ghost) = (usize::from(i), &client.ghost);
             let next = |client: &Client| client.late.first().map(|sent| sent.order);
-            let mates = self.0.mates(at).filter_map(|mate| next(&world.clients[mate]));
+            let mates = self.0.same_session(at).filter_map(|mate| next(&world.clients[mate]));
             if next(client).is_some() && mates.min() == next(client) {
                 steps.push(Step::Late(i));
             }
@@ -304,7 +304,7 @@ impl Locks {
                     let client = &world.clients[j];
                     !client.requests.is_empty() || !client.inbox.is_empty() || !client.watches.is_empty()
                 };
-                if budget.disconnects > 0 && self.0.mates(at).any(something_to_lose) {
+                if budget.disconnects > 0 && self.0.same_session(at).any(something_to_lose) {
                     steps.push(Step::Disconnect(i));
                 }
                 if budget.lapses > 0 && self.0.has(Bug::GoesOnInTheNextSession) {
@@ -394,10 +394,10 @@ impl Locks {
         let scenario = &self.0;
         self.spend(&mut world.budget, step);
         match step {
-            Step::Process(i) => world.process(i as usize, Service::Usual, scenario),
-            Step::Negative(i) => world.process(i as usize, Service::Negative, scenario),
-            Step::Throttle(i) => world.process(i as usize, Service::Throttled, scenario),
-            Step::Deny(i) => world.process(i as usize, Service::Denied, scenario),
+            Step::Process(i) => world.process(i as usize, Handling::Usual, scenario),
+            Step::Negative(i) => world.process(i as usize, Handling::Negative, scenario),
+            Step::Throttle(i) => world.process(i as usize, Handling::Throttled, scenario),
+            Step::Deny(i) => world.process(i as usize, Handling::Denied, scenario),
             Step::Deliver(i) => world.deliver(i as usize, scenario),
             Step::Wake(i, timer) | Step::Poll(i, timer) => world.wake(i as usize, timer as usize, scenario),
             Step::Apply(i) => world.apply(i as usize),
@@ -410,7 +410,7 @@ impl Locks {
             Step::Cancel(i) => world.give_up(i as usize, false, scenario),
             Step::TimeOut(i) => world.give_up(i as usize, true, scenario),
             Step::Disconnect(i) => {
-                scenario.mates(i as usize).for_each(|mate| world.disconnect(mate, scenario));
+                scenario.same_session(i as usize).for_each(|mate| world.disconnect(mate, scenario));
             }
             Step::Lag(i) => world.lag(i as usize),
             Step::LoseLease(i) => world.lose_lease(i as usize, scenario),
@@ -429,9 +429,9 @@ impl Locks {
             }
             Step::Resize(at, permits) => {
                 let at = at as usize;
-                let directory = Zxid(world.leader.created(at).expect("it has a size"));
+                let directory = Zxid(world.leader.created(at).expect("semaphore directory exists"));
                 let record = Record::Semaphore(Size { directory, permits });
-                world.commit(vec![(at, Op::Write(record)), (at, Op::Ring)], None, scenario);
+                world.commit(vec![(at, Op::Write(record)), (at, Op::TouchChildren)], None, scenario);
             }
         }
     }

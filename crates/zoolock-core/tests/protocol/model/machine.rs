@@ -43,7 +43,7 @@ impl Machine {
     }
 
     /// Returns the position, among its locks, of the lock that a request is for.
-    pub(crate) fn place(&self, id: RequestId) -> usize {
+    pub(crate) fn lock_index(&self, id: RequestId) -> usize {
         match self {
             Machine::One(_) => 0,
             Machine::Several(_) => multi::place(id),

@@ -1,7 +1,7 @@
 //! Searches with requests that the connected server refuses by itself, and with releases that are one transaction with
 //! the next create of the session.
 
-use super::finds_nothing_in;
+use super::expect_no_violation_in;
 use super::plan::Plan::{self, Mutex, Next, Permits, Read, Upgrade, Write, WriteThenRead};
 use super::scenario::{FAULTS, Scenario};
 use crate::long;
@@ -31,7 +31,7 @@ fn throttled_mutexes() {
         searched.extend(beside_each("disconnect").map(thrice));
         searched.extend(beside_each("throttle").map(|pair| Scenario::mutexes(3).with(&pair)));
     }
-    finds_nothing_in(searched);
+    expect_no_violation_in(searched);
 }
 
 #[test]
@@ -42,7 +42,7 @@ fn throttled_other_kinds() {
     let twice = kinds[1..].iter().map(|plans| Scenario::of(plans).with(&["throttle", "throttle"]));
     let once = kinds.iter().map(|plans| Scenario::of(plans).with(&["throttle"]));
     let tracking = Scenario::of(&[Mutex, Mutex]).with(&["throttle", "crash"]).tracking();
-    finds_nothing_in(once.chain(twice).chain([tracking]));
+    expect_no_violation_in(once.chain(twice).chain([tracking]));
 }
 
 #[test]
@@ -66,5 +66,5 @@ fn merged_releases() {
     }
     searched.extend(beside_each("disconnect").map(|pair| one().with(&pair)));
     searched.extend(beside_each("throttle").map(|pair| one().with(&pair)));
-    finds_nothing_in(searched);
+    expect_no_violation_in(searched);
 }

@@ -51,19 +51,19 @@ use scenario::Scenario;
 use crate::search;
 
 /// Searches all of a scenario. Returns the number of states.
-fn finds_nothing(scenario: Scenario) -> usize {
-    search::finds_nothing(&scenario.name.clone(), Locks(scenario))
+fn expect_no_violation(scenario: Scenario) -> usize {
+    search::expect_no_violation(&scenario.name.clone(), Locks(scenario))
 }
 
 /// Searches many scenarios.
-fn finds_nothing_in(scenarios: impl IntoIterator<Item = Scenario>) {
+fn expect_no_violation_in(scenarios: impl IntoIterator<Item = Scenario>) {
     let begun = Instant::now();
-    let states: Vec<usize> = scenarios.into_iter().map(finds_nothing).collect();
+    let states: Vec<usize> = scenarios.into_iter().map(expect_no_violation).collect();
     let total: usize = states.iter().sum();
     println!("== {} scenarios, {total} states, {:.1?}", states.len(), begun.elapsed());
 }
 
 /// Searches for the shortest violation of the property.
-fn finds(switch: &str, property: &str, scenario: Scenario) {
-    search::finds(switch, &scenario.name.clone(), property, &Locks(scenario));
+fn expect_violation(switch: &str, property: &str, scenario: Scenario) {
+    search::expect_violation(switch, &scenario.name.clone(), property, &Locks(scenario));
 }

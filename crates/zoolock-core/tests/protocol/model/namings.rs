@@ -2,7 +2,7 @@
 
 use zoolock_core::names::Naming::{self, Curator, Kazoo, Native, WriteLock};
 
-use super::finds_nothing_in;
+use super::expect_no_violation_in;
 use super::plan::Plan::{self, Mutex, Read, Upgradable, Upgrade, Write, WriteThenRead};
 use super::scenario::{CHEAP, FAULTS, Scenario};
 use crate::long;
@@ -13,7 +13,7 @@ fn named(plans: &[Plan], namings: &[Naming]) -> Scenario {
 
 #[test]
 fn without_faults() {
-    finds_nothing_in([
+    expect_no_violation_in([
         named(&[Mutex, Mutex, Mutex], &[Native, Curator, WriteLock]),
         named(&[Mutex, Mutex, Mutex], &[Curator, Curator, Native]),
         named(&[Mutex, Read, Write], &[Kazoo, Kazoo, Kazoo]),
@@ -42,5 +42,5 @@ fn any_fault() {
         .iter()
         .flat_map(|(plans, namings)| faults.iter().map(move |fault| named(plans, namings).with(&[fault])));
     let tracking = |fault: &&str| named(&[Mutex, Mutex], &[Curator, Native]).with(&[fault]).tracking();
-    finds_nothing_in(searched.chain(FAULTS.iter().map(tracking)));
+    expect_no_violation_in(searched.chain(FAULTS.iter().map(tracking)));
 }

@@ -76,7 +76,7 @@ impl Scenario {
         };
         let prefix =
             Prefix::of(self.names(i).naming, kind, Scenario::id(i), SessionId(self.session(i) as i64));
-        prefix.expect("a kind that the naming has")
+        prefix.expect("the naming scheme has this kind")
     }
 
     pub(crate) fn id(i: usize) -> ContenderId {
@@ -102,7 +102,7 @@ impl Scenario {
     }
 
     /// Returns the clients that share the session of a client.
-    pub(crate) fn mates(&self, i: usize) -> impl Iterator<Item = usize> {
+    pub(crate) fn same_session(&self, i: usize) -> impl Iterator<Item = usize> {
         let session = self.session(i);
         (0..self.plans.len()).filter(move |&j| self.session(j) == session)
     }

@@ -7,12 +7,12 @@ use super::locks::{
 };
 use super::plan::Plan::{Mutex, Next, Permits, Read, Upgrade, Write, WriteThenRead};
 use super::scenario::Scenario;
-use super::{finds, finds_nothing};
+use super::{expect_no_violation, expect_violation};
 
 /// Searches a scenario without a rule, and then with it.
 pub(crate) fn is_needed(rule: Rule, property: &str, scenario: Scenario) {
-    finds(&format!("{rule:?}"), property, scenario.clone().rules(Rules::without(rule)));
-    finds_nothing(scenario);
+    expect_violation(&format!("{rule:?}"), property, scenario.clone().rules(Rules::without(rule)));
+    expect_no_violation(scenario);
 }
 
 fn two(faults: &[&str]) -> Scenario {

@@ -113,7 +113,7 @@ pub(crate) struct Scenario {
     /// Set if the last client does not look ahead, and reads how its predecessor left.
     pub(crate) one_reads: bool,
     /// Set if machines are told of a lost connection, before they hear of its consequences.
-    pub(crate) told_offline: bool,
+    pub(crate) reports_disconnects: bool,
     pub(crate) budget: Budget,
     pub(crate) rules: Rules,
     pub(crate) bug: Option<Bug>,
@@ -146,7 +146,7 @@ impl Scenario {
             looks_ahead: false,
             merges: false,
             one_reads: false,
-            told_offline: true,
+            reports_disconnects: true,
             budget: Budget::default(),
             rules: Rules::all(),
             bug: None,
@@ -167,7 +167,7 @@ impl Scenario {
         Scenario {
             name: format!("{wants:?}"),
             wants: wants.iter().map(|wants| wants.to_vec()).collect(),
-            told_offline: false,
+            reports_disconnects: false,
             directories: vec![Some((Record::Empty, 0)); directories],
             ..Scenario::of(&vec![Plan::Mutex; wants.len()])
         }
@@ -241,8 +241,8 @@ impl Scenario {
         Scenario { delay: 1, ..self.noted("with a delay") }
     }
 
-    pub(crate) fn told_offline(self) -> Scenario {
-        Scenario { told_offline: true, ..self.noted("told offline") }
+    pub(crate) fn reports_disconnects(self) -> Scenario {
+        Scenario { reports_disconnects: true, ..self.noted("reports disconnects") }
     }
 
     /// Removes the first directory.

@@ -17,7 +17,7 @@ type Outcome = Result<Reply, Failure>;
 
 /// The handling of a request by the server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Service {
+pub(crate) enum Handling {
     Usual,
     /// A create past the end gets a negative number.
     Negative,
@@ -29,22 +29,22 @@ pub(crate) enum Service {
 
 impl World {
     /// Handles the next request of a client.
-    pub(crate) fn process(&mut self, i: usize, service: Service, scenario: &Scenario) {
+    pub(crate) fn process(&mut self, i: usize, handling: Handling, scenario: &Scenario) {
         let sent = self.clients[i].requests.remove(0);
         let mut of_release = Err(Failure::Throttled);
-        let outcome = if service == Service::Throttled {
+        let outcome = if handling == Handling::Throttled {
             Err(Failure::Throttled)
-        } else if service == Service::Denied {
+        } else if handling == Handling::Denied {
             of_release = Err(Failure::Refused(Refusal::Denied));
             of_release.clone()
         } else if is_write(&sent.request) {
             // A write of the session through the quorum: nothing that was sent before it can still arrive.
-            for mate in scenario.mates(i) {
+            for mate in scenario.same_session(i) {
                 if !self.clients[mate].late.is_empty() {
                     self.clients[mate].late.clear();
                 }
             }
-            let negative = service == Service::Negative;
+            let negative = handling == Handling::Negative;
             let outcome = match &sent.release {
                 Some(release) => {
                     let outcome;
@@ -68,7 +68,7 @@ impl World {
                     outcome: of_release,
                     set: None,
                     about: None,
-                    looked: false,
+                    known_to_exist: false,
                 });
             }
         }
@@ -87,8 +87,15 @@ impl World {
             _ => (None, None),
         };
         let set = set.filter(|_| outcome.is_ok());
-        let Sent { at, id, looked, .. } = sent;
-        client.inbox.push(Inbound::Answer { at, id, outcome, set, about, looked: looked != 0 });
+        let Sent { at, id, known_to_exist, .. } = sent;
+        client.inbox.push(Inbound::Answer {
+            at,
+            id,
+            outcome,
+            set,
+            about,
+            known_to_exist: known_to_exist != 0,
+        });
     }
 
     /// Carries out a write of a lost connection that arrives late.
@@ -205,7 +212,7 @@ impl World {
                 failure => failure,
             })?;
             let name = Name { prefix: scenario.prefix(i), sequence };
-            ops.push((at, Op::Create { name, owner: i as u8, round: sent.round, place: None, counts }));
+            ops.push((at, Op::Create { name, owner: i as u8, round: sent.round, position: None, counts }));
         }
         let nodes = self.create(i, sent, ops, scenario);
         Ok(if all { Reply::AllJoined(nodes) } else { Reply::Joined(nodes[0]) })
@@ -240,7 +247,7 @@ impl World {
             None => vec![(at, Op::Delete(Name::of(&parting.node)))],
         };
         let name = Name { prefix: scenario.prefix(i), sequence };
-        ops.push((at, Op::Create { name, owner: i as u8, round: sent.round, place: None, counts }));
+        ops.push((at, Op::Create { name, owner: i as u8, round: sent.round, position: None, counts }));
         let nodes = self.trace(i, sent, &ops);
         self.commit(ops, Some((*mate, release)), scenario);
         (Ok(Reply::Done), Ok(Reply::Joined(nodes[0])))
@@ -281,11 +288,12 @@ impl World {
         let czxid = self.zxid + 1;
         let mut nodes = Vec::new();
         for (at, op) in ops {
-            let (at, &Op::Create { name, place, .. }) = (*at, op) else { continue };
+            let (at, &Op::Create { name, position, .. }) = (*at, op) else { continue };
             nodes.push(name.node(czxid));
             if sent.round == self.clients[i].round {
-                let directory = self.leader.created(at).expect("the caller found it");
-                let trace = Trace::new(at, directory, czxid, name, place.unwrap_or(czxid));
+                let directory =
+                    self.leader.created(at).expect("the caller checked that the directory exists");
+                let trace = Trace::new(at, directory, czxid, name, position.unwrap_or(czxid));
                 self.clients[i].ghost.traces.push(trace);
             }
         }
@@ -360,7 +368,7 @@ impl World {
         let directory = self.leader.0[at].as_ref().ok_or(Failure::NoNode)?;
         let moved = scenario.has(Bug::DowngradesToTheEnd);
         let sequence = if moved { directory.counter } else { writer.sequence.0 };
-        let name = Name { prefix: writer.prefix.as_reader().expect("a writer"), sequence };
+        let name = Name { prefix: writer.prefix.as_reader().expect("prefix is a writer's"), sequence };
         let found = self.leader.child(at, name);
         let Some(child) = self.leader.child(at, Name::of(writer)) else {
             let ours = |child: &&Child| (child.owner as usize, child.round) == (i, sent.round);
@@ -371,8 +379,8 @@ impl World {
             return Err(Failure::NodeExists);
         }
         let (owner, counts) = (i as u8, directory.counter < scenario.last);
-        let place = Some(child.place).filter(|_| !moved);
-        let create = Op::Create { name, owner, round: sent.round, place, counts };
+        let position = Some(child.position).filter(|_| !moved);
+        let create = Op::Create { name, owner, round: sent.round, position, counts };
         let mut ops = vec![(at, Op::Delete(Name::of(writer))), (at, create)];
         if let Some((marker, version)) = marker {
             self.check_version(at, version)?;

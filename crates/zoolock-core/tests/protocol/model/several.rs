@@ -3,7 +3,7 @@
 use super::locks::{Locks, PROGRESS};
 use super::plan::Plan::{self, Inside, Mutex, Read};
 use super::scenario::{FAULTS, Scenario, pairs};
-use super::{finds, finds_nothing, finds_nothing_in};
+use super::{expect_no_violation, expect_no_violation_in, expect_violation};
 use crate::{long, search};
 
 /// Two clients that name the same locks in opposite orders.
@@ -33,7 +33,7 @@ fn ring(faults: &[&str]) -> Scenario {
 
 #[test]
 fn without_faults() {
-    finds_nothing_in([
+    expect_no_violation_in([
         crossed(&[]),
         crossed(&[]).without_directory().rounds(2),
         crossed(&[]).tracking().rounds(2),
@@ -45,14 +45,14 @@ fn without_faults() {
 
 #[test]
 fn two_with_any_fault() {
-    finds_nothing_in(WITH_REVOKE.map(|fault| crossed(&[fault])));
+    expect_no_violation_in(WITH_REVOKE.map(|fault| crossed(&[fault])));
 }
 
 #[test]
 fn two_with_two_faults() {
     let chosen = [["lag", "break"], ["crash", "reap"], ["panic", "scribble"], ["remove", "revoke"]];
     let searched = if long() { pairs(&WITH_REVOKE).collect() } else { chosen.to_vec() };
-    finds_nothing_in(searched.iter().map(|pair| crossed(pair)));
+    expect_no_violation_in(searched.iter().map(|pair| crossed(pair)));
 }
 
 #[test]
@@ -61,33 +61,33 @@ fn beside_a_mutex_with_any_two_faults() {
     let costly =
         |pair: &[&str; 2]| pair.iter().any(|fault| ["cancel", "disconnect", "lapse"].contains(fault));
     let searched = pairs(&WITH_REVOKE).filter(|pair| long() || !costly(pair));
-    finds_nothing_in(searched.map(|pair| beside_one(&pair)));
+    expect_no_violation_in(searched.map(|pair| beside_one(&pair)));
 }
 
 #[test]
 fn ring_with_any_fault() {
     let faults = if long() { &WITH_REVOKE[..] } else { &["lag", "panic"] };
-    finds_nothing_in(faults.iter().map(|fault| ring(&[fault])));
+    expect_no_violation_in(faults.iter().map(|fault| ring(&[fault])));
 }
 
 #[test]
 fn lost_connections() {
     let mut searched = vec![
-        beside_one(&["disconnect"]).told_offline(),
+        beside_one(&["disconnect"]).reports_disconnects(),
         beside_one(&["disconnect", "break"]),
-        beside_one(&["disconnect", "remove"]).told_offline(),
+        beside_one(&["disconnect", "remove"]).reports_disconnects(),
     ];
     if long() {
-        searched.push(beside_one(&["disconnect", "disconnect"]).told_offline());
+        searched.push(beside_one(&["disconnect", "disconnect"]).reports_disconnects());
         searched.push(beside_one(&["disconnect", "disconnect"]));
         searched.push(crossed(&["disconnect", "disconnect"]));
     }
-    finds_nothing_in(searched);
+    expect_no_violation_in(searched);
 }
 
 #[test]
 fn last_one_only_tries() {
-    finds_nothing_in(WITH_REVOKE.map(|fault| crossed(&[fault]).trying()));
+    expect_no_violation_in(WITH_REVOKE.map(|fault| crossed(&[fault]).trying()));
 }
 
 #[test]
@@ -101,12 +101,12 @@ fn readers() {
         searched.extend(WITH_REVOKE.iter().flat_map(|fault| one_reads(crossed(&[fault]))));
     }
     searched.push(ring(&[]).plans(&[Read, Mutex, Read]));
-    finds_nothing_in(searched);
+    expect_no_violation_in(searched);
 }
 
 #[test]
 fn tracked_crashes() {
-    finds_nothing_in(WITH_REVOKE.map(|fault| beside_one(&[fault]).tracking()));
+    expect_no_violation_in(WITH_REVOKE.map(|fault| beside_one(&[fault]).tracking()));
 }
 
 #[test]
@@ -116,7 +116,7 @@ fn names_that_repeat() {
         searched.push(crossed(&["remove", "remove"]).numbered(1));
         searched.push(ring(&["remove"]).numbered(1));
     }
-    finds_nothing_in(searched);
+    expect_no_violation_in(searched);
 }
 
 #[test]
@@ -126,16 +126,18 @@ fn end_of_the_numbers() {
     let full = |scenario: Scenario| Scenario { retire_from: 5, ..scenario.near_the_end(5, 5) };
     let full =
         [crossed(&[]), beside_one(&["crash"]), beside_one(&["lag"]), beside_one(&["disconnect"])].map(full);
-    finds_nothing_in(one.into_iter().chain([beside_one(&["disconnect"]).near_the_end(2, 99)]).chain(full));
+    expect_no_violation_in(
+        one.into_iter().chain([beside_one(&["disconnect"]).near_the_end(2, 99)]).chain(full),
+    );
 }
 
 /// A client that takes one lock and then another, and a client that takes them in the opposite order.
 #[test]
 fn one_after_another_deadlocks() {
     let nested = |wants| Scenario::over(wants).plans(&[Mutex, Inside(0), Mutex, Inside(2)]);
-    finds("OneAfterAnother", PROGRESS, nested(&[&[0], &[1], &[1], &[0]]));
-    finds_nothing(nested(&[&[0], &[1], &[0], &[1]]));
-    finds_nothing(crossed(&[]));
+    expect_violation("OneAfterAnother", PROGRESS, nested(&[&[0], &[1], &[1], &[0]]));
+    expect_no_violation(nested(&[&[0], &[1], &[0], &[1]]));
+    expect_no_violation(crossed(&[]));
 }
 
 /// With `ZOOLOCK_LONG=1` these are more than ten million states.
@@ -143,6 +145,6 @@ fn one_after_another_deadlocks() {
 fn three_clients_want_two_locks() {
     let faults: &[&str] = if long() { &["break", "lag"] } else { &["lag"] };
     let scenario = Scenario::over(&[&[0, 1], &[1, 0], &[0, 1]]).with(faults);
-    let states = search::finds_nothing_in_depth(&scenario.name.clone(), Locks(scenario));
+    let states = search::expect_no_violation_in_depth(&scenario.name.clone(), Locks(scenario));
     assert!(!long() || states >= 10_000_000, "{states} states are too few");
 }

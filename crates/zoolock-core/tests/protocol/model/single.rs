@@ -1,6 +1,6 @@
 //! Searches for mutexes in one directory.
 
-use super::finds_nothing_in;
+use super::expect_no_violation_in;
 use super::scenario::{CHEAP, FAULTS, Scenario, pairs};
 use crate::long;
 
@@ -15,12 +15,12 @@ fn two(faults: &[&str]) -> Scenario {
 #[test]
 fn without_faults() {
     let mutexes = Scenario::mutexes;
-    finds_nothing_in([mutexes(3), mutexes(4), mutexes(3).without_directory(), mutexes(3).rounds(2)]);
+    expect_no_violation_in([mutexes(3), mutexes(4), mutexes(3).without_directory(), mutexes(3).rounds(2)]);
 }
 
 #[test]
 fn three_with_any_fault() {
-    finds_nothing_in(FAULTS.map(|fault| three(&[fault])));
+    expect_no_violation_in(FAULTS.map(|fault| three(&[fault])));
 }
 
 #[test]
@@ -36,23 +36,23 @@ fn three_with_two_faults() {
         ["scribble", "panic"],
     ];
     let searched = if long() { pairs(&FAULTS).collect() } else { chosen.to_vec() };
-    finds_nothing_in(searched.iter().map(|pair| three(pair)));
+    expect_no_violation_in(searched.iter().map(|pair| three(pair)));
 }
 
 #[test]
 fn two_with_any_two_faults() {
-    finds_nothing_in(pairs(&FAULTS).map(|pair| two(&pair)));
+    expect_no_violation_in(pairs(&FAULTS).map(|pair| two(&pair)));
 }
 
 #[test]
 fn two_that_watch_late_with_any_two_faults() {
-    finds_nothing_in(pairs(&FAULTS).map(|pair| two(&pair).watching_late()));
+    expect_no_violation_in(pairs(&FAULTS).map(|pair| two(&pair).watching_late()));
 }
 
 #[test]
 fn two_in_two_rounds_with_any_two_faults() {
     let faults = if long() { &FAULTS[..] } else { &FAULTS[..CHEAP] };
-    finds_nothing_in(pairs(faults).map(|pair| two(&pair).rounds(2)));
+    expect_no_violation_in(pairs(faults).map(|pair| two(&pair).rounds(2)));
 }
 
 #[test]
@@ -67,12 +67,12 @@ fn names_that_repeat() {
         &["disconnect", "scribble", "remove"],
     ];
     let again = [two(&["disconnect"]).rounds(2), two(&["disconnect"]).without_directory()];
-    finds_nothing_in(faults.map(two).into_iter().chain(again));
+    expect_no_violation_in(faults.map(two).into_iter().chain(again));
 }
 
 #[test]
 fn copied_directories() {
-    finds_nothing_in([
+    expect_no_violation_in([
         three(&["cancel"]).in_a_copy(),
         two(&["cancel", "disconnect"]).in_a_copy(),
         two(&["remove", "copy"]).rounds(3),
@@ -82,7 +82,7 @@ fn copied_directories() {
 
 #[test]
 fn last_one_only_tries() {
-    finds_nothing_in(FAULTS.map(|fault| two(&[fault]).trying()));
+    expect_no_violation_in(FAULTS.map(|fault| two(&[fault]).trying()));
 }
 
 #[test]
@@ -99,5 +99,5 @@ fn end_of_the_numbers() {
     }
     // The first create gets a valid number. Its reply and that of the second create are lost, and the third one is refused.
     searched.push(Scenario { retire_from: 4, ..end(two(&["disconnect", "disconnect"]), 2) });
-    finds_nothing_in(searched);
+    expect_no_violation_in(searched);
 }

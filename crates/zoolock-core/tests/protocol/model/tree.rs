@@ -44,7 +44,7 @@ pub(crate) struct Child {
     /// The acquisition of that client that created it.
     pub(crate) round: u8,
     /// Its queue position: its own czxid, or the position of the writer that it replaced.
-    pub(crate) place: i64,
+    pub(crate) position: i64,
 }
 
 /// A lock directory.
@@ -55,7 +55,7 @@ pub(crate) struct Directory {
     pub(crate) version: i32,
     pub(crate) record: Record,
     /// Set if a late write arrived here that was meant for an earlier directory of this name.
-    pub(crate) astray: bool,
+    pub(crate) has_misdirected_write: bool,
     /// The sequence number of the next child.
     pub(crate) counter: i32,
     /// The znodes of its contenders, in the order of their creation.
@@ -84,7 +84,7 @@ pub(crate) enum Op {
         name: Name,
         owner: u8,
         round: u8,
-        place: Option<i64>,
+        position: Option<i64>,
         counts: bool,
     },
     Delete(Name),
@@ -96,7 +96,7 @@ pub(crate) enum Op {
     Touch(Name),
     Write(Record),
     /// Creates a child that is no contender, and deletes it.
-    Ring,
+    TouchChildren,
 }
 
 /// A change that watches report.
@@ -112,8 +112,16 @@ pub(crate) enum Change {
 
 impl Directory {
     fn new(czxid: i64, record: Record) -> Directory {
-        let (version, astray, counter) = (0, false, 0);
-        Directory { czxid, pzxid: czxid, version, record, astray, counter, children: Vec::new() }
+        let (version, has_misdirected_write, counter) = (0, false, 0);
+        Directory {
+            czxid,
+            pzxid: czxid,
+            version,
+            record,
+            has_misdirected_write,
+            counter,
+            children: Vec::new(),
+        }
     }
 
     fn child_mut(&mut self, name: Name) -> &mut Child {
@@ -174,7 +182,7 @@ impl Tree {
                     *slot = None;
                     changes.push((at, Change::Children { gone: true }));
                 }
-                (&Op::Create { name, owner, round, place, counts }, Some(directory)) => {
+                (&Op::Create { name, owner, round, position, counts }, Some(directory)) => {
                     directory.children.push(Child {
                         name,
                         czxid: zxid,
@@ -184,7 +192,7 @@ impl Tree {
                         revoked: false,
                         owner,
                         round,
-                        place: place.unwrap_or(zxid),
+                        position: position.unwrap_or(zxid),
                     });
                     directory.pzxid = zxid;
                     directory.counter += i32::from(counts);
@@ -209,9 +217,10 @@ impl Tree {
                 (Op::Write(record), Some(directory)) => {
                     directory.record = *record;
                     directory.version += 1;
-                    directory.astray |= meant_for(record).is_some_and(|meant| meant != directory.czxid);
+                    directory.has_misdirected_write |=
+                        meant_for(record).is_some_and(|meant| meant != directory.czxid);
                 }
-                (Op::Ring, Some(directory)) => {
+                (Op::TouchChildren, Some(directory)) => {
                     directory.pzxid = zxid;
                     directory.counter += 1;
                     changes.push((at, Change::Children { gone: false }));

@@ -181,7 +181,7 @@ fn in_several_directories(seed: u64, rng: &mut Rng) -> Scenario {
         tries: rng.below(4) == 0,
         tracks: rng.below(3) == 0,
         watches_late: rng.below(2) == 0,
-        told_offline: rng.below(2) == 0,
+        reports_disconnects: rng.below(2) == 0,
         retire_from,
         directories: (0..directories).map(|_| directory(rng)).collect(),
         ..Scenario::over(&[])

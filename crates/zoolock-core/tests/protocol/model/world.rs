@@ -78,7 +78,7 @@ pub(crate) struct Sent {
     pub(crate) request: Request,
     /// For each znode that it deletes, a bit: the client knew that the znode exists. See [`super::ghost::Trace::fresh`]. For
     /// a read of our own znode: set if it existed when the read was sent, so the answer is no older than that.
-    pub(crate) looked: u8,
+    pub(crate) known_to_exist: u8,
     /// For a delete: set if it is the release of a holder that was not unwinding.
     pub(crate) cleanly: bool,
     /// Set if its acquisition had been granted when it was sent.
@@ -98,7 +98,7 @@ pub(crate) enum Inbound {
         /// The znode of ours that the request read.
         about: Option<Name>,
         /// As in [`Sent`].
-        looked: bool,
+        known_to_exist: bool,
     },
     Fired {
         watch: Watch,
@@ -180,7 +180,7 @@ impl World {
         for (at, directory) in scenario.directories.iter().enumerate() {
             if let Some((record, counter)) = directory {
                 world.commit(vec![(at, Op::Make(*record))], None, scenario);
-                world.leader.0[at].as_mut().expect("it was just made").counter = *counter;
+                world.leader.0[at].as_mut().expect("directory was just created").counter = *counter;
             }
         }
         for (i, plan) in scenario.plans.iter().enumerate() {
@@ -229,11 +229,11 @@ impl World {
         if !may_begin || upgrade.stage != Stage::Done || !upgrade.session {
             return;
         }
-        let place = client.ghost.traces_of(reader.czxid.0).next().map_or(0, |trace| trace.place);
+        let position = client.ghost.traces_of(reader.czxid.0).next().map_or(0, |trace| trace.position);
         let token = client.ghost.token;
         let upgrade = &mut *self.clients[j];
         upgrade.round += 1;
-        upgrade.ghost.reader = Some(Reader { czxid: reader.czxid.0, prefix: reader.prefix, place });
+        upgrade.ghost.reader = Some(Reader { czxid: reader.czxid.0, prefix: reader.prefix, position });
         upgrade.ghost.token = token;
         self.begin(j, Some(reader), scenario);
     }
@@ -277,12 +277,12 @@ impl World {
 
     fn send(&mut self, i: usize, id: RequestId, request: Request, scenario: &Scenario) {
         let wants = &scenario.wants[i];
-        let at = wants[self.clients[i].machine().map_or(0, |machine| machine.place(id))];
+        let at = wants[self.clients[i].machine().map_or(0, |machine| machine.lock_index(id))];
         if let Request::Sleep(duration) = request {
             return self.clients[i].timers.push(Timer { id, at, duration });
         }
         // The requests of a client that is alone on its session are in order already.
-        let mates = scenario.mates(i).filter(|_| scenario.mates(i).count() > 1);
+        let mates = scenario.same_session(i).filter(|_| scenario.same_session(i).count() > 1);
         let under_way = mates.flat_map(|mate| &self.clients[mate].requests);
         let order = under_way.map(|sent| sent.order + 1).max().unwrap_or(0);
         let client = &mut *self.clients[i];
@@ -290,29 +290,29 @@ impl World {
             // No answer will come. The end of the session is reported instead.
             return;
         }
-        let mut looked = 0;
+        let mut known_to_exist = 0;
         for (bit, node) in deletes(&request).iter().enumerate() {
             let at = if matches!(request, Request::ReleaseAll(_)) { wants[bit] } else { at };
             for trace in client.ghost.traces_named(at, Name::of(node)) {
-                looked |= u8::from(trace.take_fresh()) << bit;
+                known_to_exist |= u8::from(trace.take_fresh()) << bit;
             }
-            looked |= u8::from(std::mem::take(&mut client.ghost.seen_gone));
+            known_to_exist |= u8::from(std::mem::take(&mut client.ghost.seen_missing));
         }
         if let Request::Exists(node) = &request {
             let exists =
                 client.ghost.traces_named(at, Name::of(node)).any(|trace| trace.fate == Fate::Exists);
-            looked = u8::from(exists);
+            known_to_exist = u8::from(exists);
         }
         let ghost = &client.ghost;
         let cleanly = match request {
             // A holder that becomes a reader writes no more, even if it loses the lock meanwhile.
-            Request::Downgrade { .. } => ghost.wrote_all,
+            Request::Downgrade { .. } => ghost.held_until_downgrade,
             // A holder that lost one of several locks by a delete still holds the others.
             _ => ghost.cleanly && matches!(ghost.lost, None | Some(Loss::Broken)),
         };
         let granted = ghost.granted;
         let (round, release) = (client.round, None);
-        let mut sent = Sent { round, order, id, at, request, looked, cleanly, granted, release };
+        let mut sent = Sent { round, order, id, at, request, known_to_exist, cleanly, granted, release };
         if scenario.merges && sent.request == Request::Join {
             sent.release = self.take_release(i, &sent, scenario).map(Box::new);
         }
@@ -321,7 +321,7 @@ impl World {
 
     /// Takes the release that was sent right before a create, in the same directory on the same session.
     fn take_release(&mut self, i: usize, create: &Sent, scenario: &Scenario) -> Option<(usize, Sent)> {
-        scenario.mates(i).find_map(|mate| {
+        scenario.same_session(i).find_map(|mate| {
             let deferred = |sent: &mut Sent| {
                 let release = match sent.request {
                     Request::Delete(_) => true,
@@ -360,8 +360,8 @@ impl World {
     pub(crate) fn deliver(&mut self, i: usize, scenario: &Scenario) {
         let client = &mut *self.clients[i];
         let event = match client.inbox.remove(0) {
-            Inbound::Answer { at, id, outcome, about, looked, .. } => {
-                client.ghost.on_answer(at, &outcome, about, looked, &scenario.wants[i]);
+            Inbound::Answer { at, id, outcome, about, known_to_exist, .. } => {
+                client.ghost.on_answer(at, &outcome, about, known_to_exist, &scenario.wants[i]);
                 Event::Answer(id, outcome)
             }
             Inbound::Fired { watch, deleted } => {
@@ -413,7 +413,7 @@ impl World {
     pub(crate) fn downgrade(&mut self, i: usize, scenario: &Scenario) {
         let ghost = &mut self.clients[i].ghost;
         ghost.downgrading = true;
-        ghost.wrote_all = ghost.lost.is_none();
+        ghost.held_until_downgrade = ghost.lost.is_none();
         self.step(i, Event::Downgrade, scenario);
     }
 

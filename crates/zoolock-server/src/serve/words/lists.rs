@@ -7,17 +7,17 @@ use zoolock_wire::op;
 
 use super::super::{Inner, Shared};
 use super::java_date;
-use crate::core::{ConnId, ConnectionReport, OnData};
+use crate::core::{ConnId, ConnectionReport, DataWatchCounts};
 use crate::ids::SessionId;
 
-/// Returns a line for each connection. `asker` is the connection that sent the word.
-pub(super) fn connections(inner: &Inner, asker: ConnId, brief: bool) -> String {
+/// Returns a line for each connection. `sender` is the connection that sent the word.
+pub(super) fn connections(inner: &Inner, sender: ConnId, brief: bool) -> String {
     let mut text = String::new();
     for report in inner.core.connections() {
         let Some(peer) = inner.peers.get(&report.conn) else { continue };
         let ConnectionReport { conn, session, counts } = report;
         // 1 if the server still reads from the connection.
-        let open = i32::from(conn != asker);
+        let open = i32::from(conn != sender);
         let _ =
             write!(text, " /{}[{open}](queued=0,recved={},sent={}", peer.addr, counts.received, counts.sent);
         if let (false, Some((session, timeout_ms))) = (brief, session) {
@@ -94,7 +94,7 @@ pub(super) fn dump(shared: &Shared) -> String {
 }
 
 pub(super) fn watch_summary(inner: &Inner) -> String {
-    let OnData { connections, paths, total } = inner.core.count_on_data();
+    let DataWatchCounts { connections, paths, total } = inner.core.data_watch_counts();
     format!("{connections} connections watching {paths} paths\nTotal watches:{total}\n")
 }
 

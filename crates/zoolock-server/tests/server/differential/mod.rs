@@ -2,12 +2,12 @@
 //!
 //! `ZOOLOCK_SEED=n` repeats a random run. `ZOOLOCK_LONG=1` sends a million requests.
 
+mod expiry;
 mod plan;
 mod play;
 mod script;
-mod side;
+mod server;
 mod tally;
-mod time;
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -107,8 +107,8 @@ async fn time_removes_what_it_removes_on_apache_zookeeper() {
     }
     let seed = seed();
     let (server, apache) = servers(Duration::from_millis(150), true).await;
-    let ours = time::play("ours", server.local_addr(), seed, 8);
-    let theirs = time::play("theirs", apache.socket_addr(), seed, 8);
+    let ours = expiry::play("ours", server.local_addr(), seed, 8);
+    let theirs = expiry::play("theirs", apache.socket_addr(), seed, 8);
     tokio::join!(ours, theirs);
     server.shutdown().await;
 }
@@ -116,7 +116,7 @@ async fn time_removes_what_it_removes_on_apache_zookeeper() {
 fn report(seed: u64, steps: &[plan::Step], mismatch: &Mismatch, log: &str) -> String {
     let shown = steps.len().saturating_sub(30);
     let steps: Vec<String> =
-        steps[shown..].iter().map(|step| format!("  {}: {:?}", step.slot, step.act)).collect();
+        steps[shown..].iter().map(|step| format!("  {}: {:?}", step.slot, step.action)).collect();
     format!(
         "the servers differ, ZOOLOCK_SEED={seed}\nthe last steps:\n{}\n{mismatch}\nApache ZooKeeper's log ends with\n{log}",
         steps.join("\n")

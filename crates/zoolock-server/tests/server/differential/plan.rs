@@ -15,17 +15,17 @@ pub(crate) const ROOT: &str = "/d00000";
 #[derive(Debug, Clone)]
 pub(crate) struct Step {
     pub(crate) slot: usize,
-    pub(crate) act: Act,
+    pub(crate) action: Action,
     /// Set if the next step of the same slot may be sent before this one is answered.
-    pub(crate) more: bool,
+    pub(crate) pipelined_with_next: bool,
     /// Set if the step uses paths that all rounds share, and that an earlier round may have changed.
-    pub(crate) shared: bool,
+    pub(crate) uses_shared_path: bool,
 }
 
 #[derive(Debug, Clone)]
-pub(crate) enum Act {
+pub(crate) enum Action {
     /// A request. The zxid of a `SetWatches` counts from the start of the round.
-    Ask(Request),
+    Request(Request),
     /// A request with an invalid body.
     Broken { op: i32, body: Vec<u8> },
     /// A lost connection, after which the session continues on a new connection.
@@ -55,7 +55,7 @@ const SYSTEM: [&str; 5] = ["/", "/zookeeper", "/zookeeper/quota", "/zookeeper/co
 /// The kind of watch that a session sets on a path. On Apache ZooKeeper the last watch on a path replaces watches of other
 /// kinds (ZOOKEEPER-4466). This server keeps all of them. So a session never sets two kinds on one path.
 #[derive(Clone, Copy, PartialEq)]
-enum Watching {
+enum WatchKind {
     Once,
     Persistent,
     Recursive,
@@ -65,14 +65,14 @@ pub(crate) struct Planner {
     random: Rng,
     salt: u64,
     steps: Vec<Step>,
-    shared: bool,
+    uses_shared_path: bool,
 }
 
 /// Returns a random round of about `calls` steps.
 pub(crate) fn plan(seed: u64, calls: usize) -> Vec<Step> {
     let mut random = Rng::with_seed(seed);
     let salt = random.u64(..);
-    let mut planner = Planner { random, salt, steps: Vec::new(), shared: false };
+    let mut planner = Planner { random, salt, steps: Vec::new(), uses_shared_path: false };
     while planner.steps.len() < calls {
         planner.batch();
     }
@@ -83,43 +83,43 @@ impl Planner {
     fn batch(&mut self) {
         let slot = self.random.usize(..SLOTS);
         match self.random.u64(..200) {
-            0..3 => return self.push(slot, Act::Renew, false),
+            0..3 => return self.push(slot, Action::Renew, false),
             3..6 => {
                 let wrong_password_first = self.random.u8(..100) < 20;
-                self.push(slot, Act::Reattach { wrong_password_first }, false);
+                self.push(slot, Action::Reattach { wrong_password_first }, false);
                 if self.random.u8(..100) < 70 {
                     let set = Request::SetWatches(self.set_watches(slot));
-                    self.push(slot, Act::Ask(set), false);
+                    self.push(slot, Action::Request(set), false);
                 }
                 return;
             }
             // Credentials take effect when they arrive, also for requests that wait in the server's queue.
             6..12 => {
                 let auth = self.auth();
-                return self.push(slot, Act::Ask(auth), false);
+                return self.push(slot, Action::Request(auth), false);
             }
             12..14 => {
-                let act = self.broken();
-                return self.push(slot, act, false);
+                let action = self.broken();
+                return self.push(slot, action, false);
             }
             _ => {}
         }
         for _ in 0..=self.random.u64(..40) {
             let request = self.request(slot);
-            let alone = lingers(&request);
-            self.push(slot, Act::Ask(request), !alone);
+            let alone = blocks_pipelining(&request);
+            self.push(slot, Action::Request(request), !alone);
             if alone {
                 return;
             }
         }
         if let Some(last) = self.steps.last_mut() {
-            last.more = false;
+            last.pipelined_with_next = false;
         }
     }
 
-    fn push(&mut self, slot: usize, act: Act, more: bool) {
-        let shared = std::mem::take(&mut self.shared);
-        self.steps.push(Step { slot, act, more, shared });
+    fn push(&mut self, slot: usize, action: Action, pipelined_with_next: bool) {
+        let uses_shared_path = std::mem::take(&mut self.uses_shared_path);
+        self.steps.push(Step { slot, action, pipelined_with_next, uses_shared_path });
     }
 
     fn request(&mut self, slot: usize) -> Request {
@@ -155,11 +155,11 @@ impl Planner {
             }
             81..86 => {
                 let path = self.path();
-                match self.watching(slot, &path) {
-                    Watching::Once if self.random.u8(..100) < 5 => Request::AddWatch { path, mode: 9 },
-                    Watching::Once => Request::GetData { path, watch: true },
-                    Watching::Persistent => Request::AddWatch { path, mode: 0 },
-                    Watching::Recursive => Request::AddWatch { path, mode: 1 },
+                match self.watch_kind(slot, &path) {
+                    WatchKind::Once if self.random.u8(..100) < 5 => Request::AddWatch { path, mode: 9 },
+                    WatchKind::Once => Request::GetData { path, watch: true },
+                    WatchKind::Persistent => Request::AddWatch { path, mode: 0 },
+                    WatchKind::Recursive => Request::AddWatch { path, mode: 1 },
                 }
             }
             86..89 => Request::RemoveWatches {
@@ -197,11 +197,11 @@ impl Planner {
             0..74 => format!("{ROOT}{}", pick(&mut self.random, &NAMES)),
             74..86 => format!("{ROOT}{}{:010}", pick(&mut self.random, &SEQUENTIAL), self.random.u64(..12)),
             86..90 => {
-                self.shared = true;
+                self.uses_shared_path = true;
                 pick(&mut self.random, &INVALID).to_owned()
             }
             _ => {
-                self.shared = true;
+                self.uses_shared_path = true;
                 pick(&mut self.random, &SYSTEM).to_owned()
             }
         }
@@ -349,7 +349,7 @@ impl Planner {
         Request::Auth { kind: 0, scheme: scheme.to_owned(), credentials: Hidden(credentials.into()) }
     }
 
-    fn broken(&mut self) -> Act {
+    fn broken(&mut self) -> Action {
         // The body begins like a path, and ends too early.
         let ops = [
             op::CREATE,
@@ -378,7 +378,7 @@ impl Planner {
             op::RECONFIG,
         ];
         let body = [0, 0, 0, 9, b'/', b'd'];
-        Act::Broken { op: pick(&mut self.random, &ops), body: body[..self.random.usize(..7)].to_vec() }
+        Action::Broken { op: pick(&mut self.random, &ops), body: body[..self.random.usize(..7)].to_vec() }
     }
 
     fn set_watches(&mut self, slot: usize) -> SetWatches {
@@ -389,14 +389,14 @@ impl Planner {
         let (mut persistent, mut recursive) = (Vec::new(), Vec::new());
         for _ in 0..self.random.u64(..8) {
             let path = self.path();
-            match self.watching(slot, &path) {
-                Watching::Once => match self.random.u64(..3) {
+            match self.watch_kind(slot, &path) {
+                WatchKind::Once => match self.random.u64(..3) {
                     0 => set.data.push(path),
                     1 => set.exist.push(path),
                     _ => set.child.push(path),
                 },
-                Watching::Persistent => persistent.push(path),
-                Watching::Recursive => recursive.push(path),
+                WatchKind::Persistent => persistent.push(path),
+                WatchKind::Recursive => recursive.push(path),
             }
         }
         if self.random.u8(..100) < 60 {
@@ -406,25 +406,25 @@ impl Planner {
     }
 
     fn watch(&mut self, slot: usize, path: &str) -> bool {
-        self.random.u8(..100) < 40 && self.watching(slot, path) == Watching::Once
+        self.random.u8(..100) < 40 && self.watch_kind(slot, path) == WatchKind::Once
     }
 
-    fn watching(&self, slot: usize, path: &str) -> Watching {
+    fn watch_kind(&self, slot: usize, path: &str) -> WatchKind {
         let mut seed = self.salt ^ (slot as u64);
         for byte in path.bytes() {
             seed = Rng::with_seed(seed ^ u64::from(byte)).u64(..);
         }
         match seed % 5 {
-            0..3 => Watching::Once,
-            3 => Watching::Persistent,
-            _ => Watching::Recursive,
+            0..3 => WatchKind::Once,
+            3 => WatchKind::Persistent,
+            _ => WatchKind::Recursive,
         }
     }
 }
 
 /// Returns whether no request may be sent after this one until it is answered. Apache ZooKeeper decides a request before
 /// earlier ones are applied, from its records of pending changes. After these requests the records are wrong.
-fn lingers(request: &Request) -> bool {
+fn blocks_pipelining(request: &Request) -> bool {
     match request {
         // The records contain the old access list.
         Request::SetAcl { .. } => true,

@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 
 use zoolock_wire::{Reply, Request};
 
-use super::plan::{Act, ROOT, SLOTS, Step};
-use super::side::{Said, Side};
+use super::plan::{Action, ROOT, SLOTS, Step};
+use super::server::{Message, ServerUnderTest};
 use super::tally::Tally;
 use crate::common::create;
 
@@ -15,8 +15,8 @@ use crate::common::create;
 const SHRINKING: Duration = Duration::from_secs(30);
 
 pub(crate) struct Pair {
-    ours: Side,
-    theirs: Side,
+    ours: ServerUnderTest,
+    theirs: ServerUnderTest,
     rounds: usize,
     pub(crate) tally: Tally,
 }
@@ -40,8 +40,8 @@ impl fmt::Display for Mismatch {
 impl Pair {
     pub(crate) fn new(ours: SocketAddr, theirs: SocketAddr) -> Self {
         Pair {
-            ours: Side::new("ours", ours),
-            theirs: Side::new("theirs", theirs),
+            ours: ServerUnderTest::new("ours", ours),
+            theirs: ServerUnderTest::new("theirs", theirs),
             rounds: 0,
             tally: Tally::default(),
         }
@@ -52,14 +52,14 @@ impl Pair {
         self.rounds += 1;
         let root = format!("/d{:05}", self.rounds);
         tokio::join!(self.ours.begin(&root), self.theirs.begin(&root));
-        let create = Act::Ask(create(ROOT, 0));
-        self.talk(0, &[(1, create)]).await.map_err(|mismatch| Mismatch { played: 0, ..mismatch })?;
+        let create = Action::Request(create(ROOT, 0));
+        self.exchange(0, &[(1, create)]).await.map_err(|mismatch| Mismatch { played: 0, ..mismatch })?;
         let mut at = 0;
         while at < steps.len() {
             let step = &steps[at];
             let mut end = at + 1;
-            while steps[end - 1].more
-                && steps.get(end).is_some_and(|next| next.slot == step.slot && is_call(&next.act))
+            while steps[end - 1].pipelined_with_next
+                && steps.get(end).is_some_and(|next| next.slot == step.slot && is_call(&next.action))
             {
                 end += 1;
             }
@@ -68,7 +68,9 @@ impl Pair {
             at = end;
         }
         for slot in 0..SLOTS {
-            self.quiet(slot).await.map_err(|mismatch| Mismatch { played: at, ..mismatch })?;
+            self.compare_pending_events(slot)
+                .await
+                .map_err(|mismatch| Mismatch { played: at, ..mismatch })?;
         }
         Ok(())
     }
@@ -79,7 +81,7 @@ impl Pair {
         let begun = Instant::now();
         let mut smallest = steps[..mismatch.played].to_vec();
         let mut mismatch = mismatch;
-        let own: Vec<Step> = smallest.iter().filter(|step| !step.shared).cloned().collect();
+        let own: Vec<Step> = smallest.iter().filter(|step| !step.uses_shared_path).cloned().collect();
         match self.play(&own).await {
             Ok(()) => return (smallest, mismatch),
             Err(found) => {
@@ -109,28 +111,28 @@ impl Pair {
     async fn batch(&mut self, at: usize, steps: &[Step]) -> Result<(), Mismatch> {
         let slot = steps[0].slot;
         if self.ours.connected(slot) != self.theirs.connected(slot) {
-            let connected = |side: &Side| format!("connected: {}", side.connected(slot));
+            let connected = |server: &ServerUnderTest| format!("connected: {}", server.connected(slot));
             return Err(differ("a connection".to_owned(), connected(&self.ours), connected(&self.theirs)));
         }
-        match steps[0].act {
-            Act::Renew => {
+        match steps[0].action {
+            Action::Renew => {
                 let (ours, theirs) = tokio::join!(self.ours.renew(slot), self.theirs.renew(slot));
                 compare(&[], &format!("{:?}", steps[0]), &ours, &theirs)?;
                 // Apache ZooKeeper deletes the ephemerals of a session in the order of a hash table.
                 for slot in 0..SLOTS {
-                    self.quiet(slot).await?;
+                    self.compare_pending_events(slot).await?;
                 }
                 Ok(())
             }
-            Act::Reattach { wrong_password_first: wrong } => self.reattach(slot, wrong).await,
-            Act::Ask(_) | Act::Broken { .. } => {
+            Action::Reattach { wrong_password_first: wrong } => self.reattach(slot, wrong).await,
+            Action::Request(_) | Action::Broken { .. } => {
                 if !self.ours.connected(slot) {
                     self.reattach(slot, false).await?;
                 }
                 let xid = |i: usize| i32::try_from(at + i + 10).expect("it is small");
-                let calls: Vec<(i32, Act)> =
-                    steps.iter().enumerate().map(|(i, step)| (xid(i), step.act.clone())).collect();
-                self.talk(slot, &calls).await
+                let calls: Vec<(i32, Action)> =
+                    steps.iter().enumerate().map(|(i, step)| (xid(i), step.action.clone())).collect();
+                self.exchange(slot, &calls).await
             }
         }
     }
@@ -140,39 +142,45 @@ impl Pair {
         compare(&[], &format!("session {slot} goes on with another connection"), &ours, &theirs)
     }
 
-    async fn talk(&mut self, slot: usize, calls: &[(i32, Act)]) -> Result<(), Mismatch> {
-        let (ours, theirs) = tokio::join!(self.ours.talk(slot, calls), self.theirs.talk(slot, calls));
+    async fn exchange(&mut self, slot: usize, calls: &[(i32, Action)]) -> Result<(), Mismatch> {
+        let (ours, theirs) = tokio::join!(self.ours.exchange(slot, calls), self.theirs.exchange(slot, calls));
         self.tally.count(calls, &ours);
         compare(calls, &format!("session {slot}"), &ours, &theirs)
     }
 
     /// Compares the pending events of a session, in any order.
-    async fn quiet(&mut self, slot: usize) -> Result<(), Mismatch> {
+    async fn compare_pending_events(&mut self, slot: usize) -> Result<(), Mismatch> {
         if !self.ours.connected(slot) {
             return Ok(());
         }
-        let ping = [(1, Act::Ask(Request::Ping))];
-        let (mut ours, mut theirs) = tokio::join!(self.ours.talk(slot, &ping), self.theirs.talk(slot, &ping));
-        ours.sort_by_key(|said| format!("{said:?}"));
-        theirs.sort_by_key(|said| format!("{said:?}"));
+        let ping = [(1, Action::Request(Request::Ping))];
+        let (mut ours, mut theirs) =
+            tokio::join!(self.ours.exchange(slot, &ping), self.theirs.exchange(slot, &ping));
+        ours.sort_by_key(|message| format!("{message:?}"));
+        theirs.sort_by_key(|message| format!("{message:?}"));
         compare(&ping, &format!("what session {slot} was told of"), &ours, &theirs)
     }
 }
 
-fn is_call(act: &Act) -> bool {
-    matches!(act, Act::Ask(_) | Act::Broken { .. })
+fn is_call(action: &Action) -> bool {
+    matches!(action, Action::Request(_) | Action::Broken { .. })
 }
 
-fn compare(calls: &[(i32, Act)], what: &str, ours: &[Said], theirs: &[Said]) -> Result<(), Mismatch> {
+fn compare(
+    calls: &[(i32, Action)],
+    what: &str,
+    ours: &[Message],
+    theirs: &[Message],
+) -> Result<(), Mismatch> {
     let mut answered = 0;
     for at in 0..ours.len().max(theirs.len()) {
-        let call = calls.get(answered).map(|(_, act)| act);
+        let call = calls.get(answered).map(|(_, action)| action);
         let (ours, theirs) = (ours.get(at), theirs.get(at));
-        if ours != theirs && !excused(call, ours, theirs) {
+        if ours != theirs && !is_intended_difference(call, ours, theirs) {
             let what = format!("{what}, on {}", call.map_or_else(String::new, |call| format!("{call:?}")));
             return Err(differ(what, show(ours), show(theirs)));
         }
-        if matches!(ours, Some(Said::Reply { .. })) {
+        if matches!(ours, Some(Message::Reply { .. })) {
             answered += 1;
         }
     }
@@ -180,21 +188,21 @@ fn compare(calls: &[(i32, Act)], what: &str, ours: &[Said], theirs: &[Said]) -> 
 }
 
 /// Returns whether a difference is intended.
-fn excused(call: Option<&Act>, ours: Option<&Said>, theirs: Option<&Said>) -> bool {
-    let (Some(Act::Ask(call)), Some(ours), Some(theirs)) = (call, ours, theirs) else { return false };
+fn is_intended_difference(call: Option<&Action>, ours: Option<&Message>, theirs: Option<&Message>) -> bool {
+    let (Some(Action::Request(call)), Some(ours), Some(theirs)) = (call, ours, theirs) else { return false };
     match (call, ours, theirs) {
         // Apache ZooKeeper also counts watches of other clients.
         (
             Request::CheckWatches { .. },
-            Said::Reply { xid: ours, zxid: our_zxid, err: -121, .. },
-            Said::Reply { xid: theirs, zxid: their_zxid, err: 0, reply: Reply::Empty },
+            Message::Reply { xid: ours, zxid: our_zxid, err: -121, .. },
+            Message::Reply { xid: theirs, zxid: their_zxid, err: 0, reply: Reply::Empty },
         ) => (ours, our_zxid) == (theirs, their_zxid),
         _ => false,
     }
 }
 
-fn show(said: Option<&Said>) -> String {
-    said.map_or_else(|| "nothing more".to_owned(), |said| format!("{said:?}"))
+fn show(message: Option<&Message>) -> String {
+    message.map_or_else(|| "nothing more".to_owned(), |message| format!("{message:?}"))
 }
 
 fn differ(what: String, ours: String, theirs: String) -> Mismatch {

@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use zoolock_wire::{Acl, CreateRequest, Identity, Request, SetWatches, op, perms};
 
-use super::plan::{Act, Step};
+use super::plan::{Action, Step};
 use crate::common::{auth, check, children, create, create_op, delete, exists, get, set};
 
 /// The two sessions.
@@ -15,12 +15,12 @@ const B: usize = 1;
 struct Script(Vec<Step>);
 
 impl Script {
-    fn act(&mut self, slot: usize, act: Act) {
-        self.0.push(Step { slot, act, more: false, shared: false });
+    fn push(&mut self, slot: usize, action: Action) {
+        self.0.push(Step { slot, action, pipelined_with_next: false, uses_shared_path: false });
     }
 
     fn call(&mut self, slot: usize, request: Request) {
-        self.act(slot, Act::Ask(request));
+        self.push(slot, Action::Request(request));
     }
 
     fn calls(&mut self, slot: usize, requests: impl IntoIterator<Item = Request>) {
@@ -28,7 +28,7 @@ impl Script {
     }
 
     /// Receives the pending events of a session.
-    fn hear(&mut self, slot: usize) {
+    fn receive_events(&mut self, slot: usize) {
         self.call(slot, Request::Ping);
     }
 }
@@ -48,7 +48,7 @@ pub(crate) fn script() -> Vec<Step> {
 fn creations(t: &mut Script) {
     t.call(A, exists("/d00000/t", true));
     t.call(B, create("/d00000/t", 0));
-    t.hear(A);
+    t.receive_events(A);
     t.calls(
         A,
         [
@@ -298,7 +298,7 @@ fn end_of_a_session(t: &mut Script) {
     t.call(A, create("/d00000/t/e2", 1));
     t.call(B, exists("/d00000/t/e2", true));
     t.call(B, children("/d00000/t", true));
-    t.act(A, Act::Renew);
+    t.push(A, Action::Renew);
     t.call(B, exists("/d00000/t", false));
     t.call(B, exists("/d00000/t/e2", false));
     t.call(B, Request::GetEphemerals { prefix: String::new() });

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use zoolock_wire::{OpResult, Reply, op};
 
-use super::plan::Act;
-use super::side::Said;
+use super::plan::Action;
+use super::server::Message;
 
 /// Numbers of replies by operation and error code, and of events by kind.
 #[derive(Debug, Default)]
@@ -45,17 +45,17 @@ const ANSWERS: [(i32, &[i32]); 23] = [
 const IN_MULTIS: [i32; 10] = [0, -2, -8, -101, -102, -103, -108, -110, -111, -114];
 
 impl Tally {
-    pub(crate) fn count(&mut self, calls: &[(i32, Act)], said: &[Said]) {
+    pub(crate) fn count(&mut self, calls: &[(i32, Action)], messages: &[Message]) {
         let mut calls = calls.iter();
-        for said in said {
-            match said {
-                Said::Event(kind, _) => *self.events.entry(kind.code()).or_default() += 1,
-                Said::Reply { err, reply, .. } => {
-                    let Some((_, act)) = calls.next() else { return };
-                    let op = match act {
-                        Act::Ask(request) => request.op(),
-                        Act::Broken { op, .. } => *op,
-                        Act::Reattach { .. } | Act::Renew => continue,
+        for message in messages {
+            match message {
+                Message::Event(kind, _) => *self.events.entry(kind.code()).or_default() += 1,
+                Message::Reply { err, reply, .. } => {
+                    let Some((_, action)) = calls.next() else { return };
+                    let op = match action {
+                        Action::Request(request) => request.op(),
+                        Action::Broken { op, .. } => *op,
+                        Action::Reattach { .. } | Action::Renew => continue,
                     };
                     *self.answers.entry((op, *err)).or_default() += 1;
                     let Reply::Multi(results) = reply else { continue };

@@ -91,7 +91,7 @@ fn encoded(txn: &Txn) -> BytesMut {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(super::effort(2000, 100_000) as u32))]
+    #![proptest_config(ProptestConfig::with_cases(super::iterations(2000, 100_000) as u32))]
 
     #[test]
     fn a_transaction_comes_back(txn in txn(change())) {
@@ -110,7 +110,7 @@ proptest! {
     }
 
     #[test]
-    fn what_snapshots_keep_comes_back(
+    fn snapshot_records_round_trip(
         session in (any::<i64>(), any::<u32>(), password()),
         node in (path(), data(), list(), owner(), vec(zxid(), 3), vec(any::<i64>(), 2), vec(any::<i32>(), 3)),
     ) {
@@ -142,7 +142,7 @@ proptest! {
 
     /// Checks that replay never panics, and that the transactions that it accepts make a valid tree.
     #[test]
-    fn what_does_not_fit_is_refused(changes in vec((0..4_i64, fitting()), 1..40)) {
+    fn replay_refuses_invalid_changes(changes in vec((0..4_i64, plausible_change()), 1..40)) {
         let mut state = State::new(0);
         for (i, (session, change)) in (1..).zip(changes) {
             let txn = Txn { zxid: Zxid::from_wire(i), session: SessionId::from_wire(session), time: 0, change };
@@ -163,7 +163,7 @@ proptest! {
 }
 
 /// Generates changes that are sometimes valid.
-fn fitting() -> impl Strategy<Value = Change> {
+fn plausible_change() -> impl Strategy<Value = Change> {
     let path = || prop_oneof![9 => "(/[ab]){1,3}", 1 => "[/a]{0,3}"].prop_map(Arc::from);
     let one = move || {
         prop_oneof![
@@ -187,7 +187,7 @@ fn fitting() -> impl Strategy<Value = Change> {
 }
 
 #[test]
-fn what_could_not_be_read_back_is_not_written() {
+fn unreadable_changes_are_not_encoded() {
     let session = || Change::CreateSession { timeout_ms: 1, password: Password([0; 16]) };
     let bad = [
         Change::Refused(Refusal::One(Code::NoNode)),

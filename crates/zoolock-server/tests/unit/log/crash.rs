@@ -2,15 +2,15 @@
 
 use zoolock_server::log::{LogError, Options};
 
-use super::effort;
-use super::server::{Model, Server, small};
+use super::iterations;
+use super::server::{Model, Server, small_options};
 use crate::sim_disk::{Fault, Random, SimDisk};
 
 /// Number of actions of a server.
 const ACTIONS: usize = 300;
 
 /// Runs a server for this number of actions, or until the first error.
-fn live(
+fn run(
     disk: &SimDisk,
     options: &Options,
     model: &mut Model,
@@ -25,51 +25,51 @@ fn live(
             drop(server);
             server = Server::start(disk, options, model)?;
         }
-        server.act(model, &mut random)?;
+        server.random_action(model, &mut random)?;
     }
     server.seal(model)
 }
 
 fn steps(options: &Options, seed: u64) -> u64 {
     let disk = SimDisk::new(seed);
-    live(&disk, options, &mut Model::default(), seed, ACTIONS).expect("nothing fails");
+    run(&disk, options, &mut Model::default(), seed, ACTIONS).expect("nothing fails");
     disk.steps()
 }
 
 /// Crashes and runs the server this number of times, and starts it once more. Some crashes happen during the start.
-fn generations(mut disk: SimDisk, options: &Options, mut model: Model, seed: u64, count: usize) {
+fn crash_and_run(mut disk: SimDisk, options: &Options, mut model: Model, seed: u64, count: usize) {
     let mut random = Random(seed);
     for _ in 0..count {
         disk = disk.after_crash(random.number());
         if !random.one_in(4) {
             disk.fail_at(random.below(60) as u64, Fault::PowerCut);
         }
-        fails_with_the_disk(live(&disk, options, &mut model, random.number(), 20));
+        assert_ok_or_disk_error(run(&disk, options, &mut model, random.number(), 20));
     }
     let disk = disk.after_crash(random.number());
     Server::start(&disk, options, &mut model).unwrap_or_else(|error| panic!("a mere crash: {error}"));
 }
 
 /// Asserts that a run succeeded or failed with a disk error: no crash or fault causes a log that is refused.
-fn fails_with_the_disk(lived: Result<(), LogError>) {
-    assert!(matches!(lived, Ok(()) | Err(LogError::Io { .. })), "{lived:?}");
+fn assert_ok_or_disk_error(result: Result<(), LogError>) {
+    assert!(matches!(result, Ok(()) | Err(LogError::Io { .. })), "{result:?}");
 }
 
 #[test]
-fn every_acknowledged_write_is_there_wherever_the_power_goes() {
-    for seed in 0..effort(4, 60) as u64 {
-        let options = small([0, 1024, 3000][seed as usize % 3]);
+fn acknowledged_writes_survive_power_cuts() {
+    for seed in 0..iterations(4, 60) as u64 {
+        let options = small_options([0, 1024, 3000][seed as usize % 3]);
         let all = steps(&options, seed);
         for cut in 0..all {
             let disk = SimDisk::new(seed);
             disk.fail_at(cut, Fault::PowerCut);
             let mut model = Model::default();
-            let result = live(&disk, &options, &mut model, seed, ACTIONS);
+            let result = run(&disk, &options, &mut model, seed, ACTIONS);
             assert!(result.is_err(), "step {cut} of seed {seed} fails");
-            fails_with_the_disk(result);
-            for way in 0..effort(8, 40) as u64 {
-                let context = Context(format!("seed {seed}, cut at step {cut} of {all}, way {way}"));
-                generations(disk.clone(), &options, model.clone(), seed ^ (cut << 16) ^ (way << 48), 2);
+            assert_ok_or_disk_error(result);
+            for way in 0..iterations(8, 40) as u64 {
+                let context = FailureContext(format!("seed {seed}, cut at step {cut} of {all}, way {way}"));
+                crash_and_run(disk.clone(), &options, model.clone(), seed ^ (cut << 16) ^ (way << 48), 2);
                 context.passed();
             }
         }
@@ -78,22 +78,22 @@ fn every_acknowledged_write_is_there_wherever_the_power_goes() {
 
 #[test]
 fn a_failed_write_ends_the_log_and_loses_nothing_acknowledged() {
-    for seed in 100..100 + effort(4, 60) as u64 {
-        let options = small([0, 1024, 3000][seed as usize % 3]);
+    for seed in 100..100 + iterations(4, 60) as u64 {
+        let options = small_options([0, 1024, 3000][seed as usize % 3]);
         let all = steps(&options, seed);
         for step in 0..all {
             for fault in [Fault::Error, Fault::Full] {
-                let context = Context(format!("seed {seed}, {fault:?} at step {step} of {all}"));
+                let context = FailureContext(format!("seed {seed}, {fault:?} at step {step} of {all}"));
                 let mut random = Random(seed ^ (step << 8));
                 let disk = SimDisk::new(seed);
                 disk.fail_at(step, fault);
                 let mut model = Model::default();
-                fails_with_the_disk(live(&disk, &options, &mut model, seed, ACTIONS));
+                assert_ok_or_disk_error(run(&disk, &options, &mut model, seed, ACTIONS));
                 // With and without a crash of the machine in between.
-                generations(disk.clone(), &options, model.clone(), random.number(), 1);
-                let lived = live(&disk, &options, &mut model, random.number(), 15);
-                assert!(lived.is_ok(), "the disk is well again: {lived:?}");
-                generations(disk, &options, model, random.number(), 1);
+                crash_and_run(disk.clone(), &options, model.clone(), random.number(), 1);
+                let result = run(&disk, &options, &mut model, random.number(), 15);
+                assert!(result.is_ok(), "the disk is well again: {result:?}");
+                crash_and_run(disk, &options, model, random.number(), 1);
                 context.passed();
             }
         }
@@ -101,9 +101,9 @@ fn a_failed_write_ends_the_log_and_loses_nothing_acknowledged() {
 }
 
 #[test]
-fn after_a_failure_nothing_is_tried_again() {
+fn failed_log_stays_failed() {
     for seed in 200..240 {
-        let options = small(1024);
+        let options = small_options(1024);
         let disk = SimDisk::new(seed);
         let (mut model, mut random) = (Model::default(), Random(seed));
         let mut server = Server::start(&disk, &options, &mut model).expect("an empty disk");
@@ -131,15 +131,15 @@ fn after_a_failure_nothing_is_tried_again() {
 }
 
 /// A guard that prints the position if a check fails.
-struct Context(String);
+struct FailureContext(String);
 
-impl Context {
+impl FailureContext {
     fn passed(self) {
         std::mem::forget(self);
     }
 }
 
-impl Drop for Context {
+impl Drop for FailureContext {
     fn drop(&mut self) {
         eprintln!("failed at {}", self.0);
     }

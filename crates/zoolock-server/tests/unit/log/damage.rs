@@ -5,15 +5,15 @@ use zoolock_server::txn::Change;
 use zoolock_server::{Asker, prepare};
 use zoolock_wire::{Acl, CreateRequest, Request, op, perms};
 
-use super::effort;
-use super::server::{Image, Model, Server, image, small};
+use super::iterations;
+use super::server::{Model, Server, VisibleState, small_options, visible_state};
 use crate::sim_disk::{Random, SimDisk};
 
 const SEED: u64 = 4711;
 
 /// Returns a disk with two snapshots and a few segments, all acknowledged and sealed.
 fn full_disk() -> (SimDisk, Model) {
-    let (disk, options, mut model) = (SimDisk::new(SEED), small(1024), Model::default());
+    let (disk, options, mut model) = (SimDisk::new(SEED), small_options(1024), Model::default());
     let mut random = Random(SEED);
     let mut server = Server::start(&disk, &options, &mut model).expect("an empty disk");
     for round in 0..3 {
@@ -51,11 +51,11 @@ fn open_with(disk: &SimDisk, name: &str, contents: Vec<u8>) -> Result<Recovered,
 }
 
 fn open(disk: &SimDisk) -> Result<Recovered, LogError> {
-    Log::open(disk.port(), small(1024)).map(|(_, recovered)| recovered)
+    Log::open(disk.dyn_disk(), small_options(1024)).map(|(_, recovered)| recovered)
 }
 
 /// Asserts that the error names a file of the log, and the damaged byte of a damaged file.
-fn names_a_place(error: &LogError, disk: &SimDisk) {
+fn assert_names_damage(error: &LogError, disk: &SimDisk) {
     let (LogError::Damaged { file, .. } | LogError::Missing { file, .. }) = error else {
         panic!("{error}");
     };
@@ -69,13 +69,13 @@ fn names_a_place(error: &LogError, disk: &SimDisk) {
 #[test]
 fn a_flipped_bit_anywhere_is_harmless_or_refused() {
     let (disk, model) = full_disk();
-    let right = image(&model.state(model.history.len()));
+    let right = visible_state(&model.state(model.history.len()));
     let mut random = Random(SEED);
     let (mut harmless, mut refused) = (0, 0);
     for name in disk.names() {
         let contents = disk.contents(&name);
         for at in 0..contents.len() {
-            let bits = if effort(1, 8) == 8 {
+            let bits = if iterations(1, 8) == 8 {
                 0..8
             } else {
                 let bit = random.below(8);
@@ -86,11 +86,11 @@ fn a_flipped_bit_anywhere_is_harmless_or_refused() {
                 damaged[at] ^= 1 << bit;
                 match open_with(&disk, &name, damaged) {
                     Ok(recovered) => {
-                        assert!(image(&recovered.state) == right, "bit {bit} of byte {at} of {name}");
+                        assert!(visible_state(&recovered.state) == right, "bit {bit} of byte {at} of {name}");
                         harmless += 1;
                     }
                     Err(error) => {
-                        names_a_place(&error, &disk);
+                        assert_names_damage(&error, &disk);
                         refused += 1;
                     }
                 }
@@ -103,7 +103,8 @@ fn a_flipped_bit_anywhere_is_harmless_or_refused() {
 #[test]
 fn a_log_that_is_cut_anywhere_gives_a_state_that_was_or_is_refused() {
     let (disk, model) = full_disk();
-    let prefixes: Vec<Image> = (0..=model.history.len()).map(|count| image(&model.state(count))).collect();
+    let prefixes: Vec<VisibleState> =
+        (0..=model.history.len()).map(|count| visible_state(&model.state(count))).collect();
     let names = disk.names();
     let last_log = names.iter().rfind(|name| name.starts_with("log.")).expect("a log");
     for name in &names {
@@ -112,14 +113,14 @@ fn a_log_that_is_cut_anywhere_gives_a_state_that_was_or_is_refused() {
         for len in 0..contents.len() {
             match open_with(&disk, name, contents[..len].to_vec()) {
                 Ok(recovered) => {
-                    let state = image(&recovered.state);
-                    let prefix = prefixes.iter().position(|image| *image == state);
+                    let state = visible_state(&recovered.state);
+                    let prefix = prefixes.iter().position(|prefix| *prefix == state);
                     let prefix = prefix.expect("a state that was");
                     assert!(name == last_log || prefix == model.history.len(), "{name} cut at {len}");
                     assert!(prefix >= known, "more of the log cannot be less of the state");
                     known = prefix;
                 }
-                Err(error) => names_a_place(&error, &disk),
+                Err(error) => assert_names_damage(&error, &disk),
             }
         }
         assert!(name != last_log || known == model.history.len());
@@ -133,20 +134,20 @@ fn empty_last_segment_without_a_note_is_removed() {
     let mut logs = names.iter().filter(|name| name.starts_with("log.")).rev();
     let (last, before) = (logs.next().expect("three"), logs.next().expect("three"));
     disk.put(last, Vec::new());
-    names_a_place(&open(&disk).expect_err("the segment before it notes it"), &disk);
+    assert_names_damage(&open(&disk).expect_err("the segment before it notes it"), &disk);
     // A crash between the creation of a segment and the note, which is the last batch and has no payload.
     let noted = disk.contents(before);
     disk.put(before, noted[..noted.len() - 48].to_vec());
     let recovered = open(&disk).expect("no acknowledged write is missing");
-    assert!(recovered.removed.is_some_and(|name| name.contains(last.as_str())));
+    assert!(recovered.removed_segment.is_some_and(|name| name.contains(last.as_str())));
     let end = recovered.state.zxid;
     assert!(last.ends_with(&format!("{:016x}", end.get())), "{last} {end}");
     let kept = model.history.partition_point(|txn| txn.zxid <= end);
-    assert!(image(&recovered.state) == image(&model.state(kept)));
-    assert!(open(&disk).expect("a good log").removed.is_none());
+    assert!(visible_state(&recovered.state) == visible_state(&model.state(kept)));
+    assert!(open(&disk).expect("a good log").removed_segment.is_none());
     // An empty segment that does not continue the previous segment.
     disk.put("log.00ffffffffffffff", Vec::new());
-    names_a_place(&open(&disk).expect_err("transactions are missing"), &disk);
+    assert_names_damage(&open(&disk).expect_err("transactions are missing"), &disk);
 }
 
 #[test]
@@ -161,19 +162,20 @@ fn a_log_that_is_cut_and_goes_on_gives_a_state_that_was() {
         let disk = disk.copy();
         disk.put(name, contents[..len].to_vec());
         let mut model = Model { acked: 0, ..model.clone() };
-        let Ok(mut server) = Server::start(&disk, &small(1024), &mut model) else { continue };
+        let Ok(mut server) = Server::start(&disk, &small_options(1024), &mut model) else { continue };
         for _ in 0..3 {
             server.decide(&mut model, &mut random).expect("a good disk");
         }
         server.seal(&mut model).expect("a good disk");
-        Server::start(&disk.after_crash(random.number()), &small(1024), &mut model).expect("a good log");
+        Server::start(&disk.after_crash(random.number()), &small_options(1024), &mut model)
+            .expect("a good log");
     }
 }
 
 #[test]
 fn a_file_that_is_gone_is_harmless_or_refused() {
     let (disk, model) = full_disk();
-    let right = image(&model.state(model.history.len()));
+    let right = visible_state(&model.state(model.history.len()));
     let names = disk.names();
     let logs: Vec<&String> = names.iter().filter(|name| name.starts_with("log.")).collect();
     let mut accepted = 0;
@@ -186,11 +188,11 @@ fn a_file_that_is_gone_is_harmless_or_refused() {
         match open(&without) {
             Ok(recovered) if recovered.fresh => assert_eq!(chosen + 1, 1 << names.len(), "all are gone"),
             Ok(recovered) => {
-                assert!(image(&recovered.state) == right, "{:?}", without.names());
+                assert!(visible_state(&recovered.state) == right, "{:?}", without.names());
                 assert!(without.names().contains(logs[logs.len() - 1]), "the last segment is needed");
                 accepted += 1;
             }
-            Err(error) => names_a_place(&error, &disk),
+            Err(error) => assert_names_damage(&error, &disk),
         }
     }
     assert!(accepted > 0, "a snapshot can go");
@@ -199,7 +201,7 @@ fn a_file_that_is_gone_is_harmless_or_refused() {
 #[test]
 fn a_damaged_snapshot_is_passed_over_and_kept_aside() {
     let (disk, model) = full_disk();
-    let right = image(&model.state(model.history.len()));
+    let right = visible_state(&model.state(model.history.len()));
     let names = disk.names();
     let newest = names.iter().rfind(|name| name.starts_with("snapshot.")).expect("two");
     let oldest = names.iter().find(|name| name.starts_with("snapshot.")).expect("two");
@@ -211,22 +213,22 @@ fn a_damaged_snapshot_is_passed_over_and_kept_aside() {
     let disk = disk.copy();
     disk.put(newest, damage(newest));
     let recovered = open(&disk).expect("there is an older one");
-    assert!(image(&recovered.state) == right);
-    assert_eq!(recovered.passed_over.len(), 1);
-    assert!(recovered.passed_over[0].to_string().contains(newest.as_str()));
+    assert!(visible_state(&recovered.state) == right);
+    assert_eq!(recovered.unused_snapshot_errors.len(), 1);
+    assert!(recovered.unused_snapshot_errors[0].to_string().contains(newest.as_str()));
     assert!(disk.names().contains(&format!("{newest}.damaged")) && !disk.names().contains(newest));
     // Opened again, after the damaged snapshot was renamed.
     let recovered = open(&disk).expect("there is an older one");
-    assert!(image(&recovered.state) == right && recovered.passed_over.is_empty());
+    assert!(visible_state(&recovered.state) == right && recovered.unused_snapshot_errors.is_empty());
     disk.put(oldest, damage(oldest));
-    names_a_place(&open(&disk).expect_err("none is left"), &disk);
+    assert_names_damage(&open(&disk).expect_err("none is left"), &disk);
     assert!(disk.names().contains(oldest), "nothing is touched by a start that fails");
 }
 
 /// Writes znode data that looks like the log's own batches.
 #[test]
-fn data_that_looks_like_a_log_is_data() {
-    let options = small(0);
+fn data_like_batches_is_not_replayed() {
+    let options = small_options(0);
     let mut tried = 0;
     for seed in 0..40 {
         let (disk, mut model, mut random) = (SimDisk::new(seed), Model::default(), Random(seed));

@@ -11,6 +11,6 @@ mod rules;
 pub(crate) mod server;
 
 /// Returns `long` if `ZOOLOCK_LONG` is set, otherwise `short`.
-fn effort(short: usize, long: usize) -> usize {
+fn iterations(short: usize, long: usize) -> usize {
     if std::env::var_os("ZOOLOCK_LONG").is_some() { long } else { short }
 }

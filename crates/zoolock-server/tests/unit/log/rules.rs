@@ -59,58 +59,59 @@ fn bounds(disk: &SimDisk) -> Vec<usize> {
 fn a_batch_of_another_history_is_no_batch() {
     // Both disks make the same nonce, and the batches have the same length. Only the chain sums show the other history.
     let (one, other) = (SimDisk::new(1), SimDisk::new(1));
-    log_with(one.port(), &[create(1, "/a"), create(2, "/b"), create(3, "/c")]);
-    log_with(other.port(), &[create(1, "/x"), create(2, "/y"), create(3, "/z")]);
+    log_with(one.dyn_disk(), &[create(1, "/a"), create(2, "/b"), create(3, "/c")]);
+    log_with(other.dyn_disk(), &[create(1, "/x"), create(2, "/y"), create(3, "/z")]);
     let bounds = bounds(&one);
     let mut mixed = one.contents(FIRST);
     mixed[bounds[2]..].copy_from_slice(&other.contents(FIRST)[bounds[2]..]);
     one.put(FIRST, mixed);
-    let (_, recovered) = Log::open(one.port(), options()).expect("the last batch shows nothing of itself");
+    let (_, recovered) =
+        Log::open(one.dyn_disk(), options()).expect("the last batch shows nothing of itself");
     assert_eq!(recovered.state.zxid.get(), 2);
-    let dropped = recovered.dropped.expect("a batch that does not belong there");
+    let dropped = recovered.dropped_end.expect("a batch that does not belong there");
     assert_eq!((dropped.offset, dropped.bytes), (bounds[2] as u64, (bounds[3] - bounds[2]) as u64));
 }
 
 #[test]
-fn a_batch_in_another_place_shows_nothing() {
+fn moved_batch_is_ignored() {
     let disk = SimDisk::new(1);
-    log_with(disk.port(), &[create(1, "/a"), create(2, "/b"), create(3, "/c")]);
+    log_with(disk.dyn_disk(), &[create(1, "/a"), create(2, "/b"), create(3, "/c")]);
     let bounds = bounds(&disk);
     let mut moved = disk.contents(FIRST);
     moved[bounds[1]] ^= 1;
     moved.insert(bounds[2], 7);
     disk.put(FIRST, moved);
-    let (_, recovered) = Log::open(disk.port(), options()).expect("nothing shows that more was synced");
+    let (_, recovered) = Log::open(disk.dyn_disk(), options()).expect("nothing shows that more was synced");
     assert_eq!(recovered.state.zxid.get(), 1);
 }
 
 #[test]
 fn the_last_batch_is_dropped_only_while_nothing_shows_that_it_was_synced() {
     let disk = SimDisk::new(1);
-    let mut log = log_with(disk.port(), &[create(1, "/a"), create(2, "/b")]);
+    let mut log = log_with(disk.dyn_disk(), &[create(1, "/a"), create(2, "/b")]);
     let damage = |disk: &SimDisk, at: usize| {
         let disk = disk.copy();
         let mut contents = disk.contents(FIRST);
         contents[at] ^= 1;
         disk.put(FIRST, contents);
-        Log::open(disk.port(), options()).map(|(_, recovered)| recovered)
+        Log::open(disk.dyn_disk(), options()).map(|(_, recovered)| recovered)
     };
     let bounds = bounds(&disk);
     let recovered = damage(&disk, bounds[2] - 1).expect("as after a crash");
-    assert_eq!((recovered.state.zxid.get(), recovered.dropped.is_some()), (1, true));
+    assert_eq!((recovered.state.zxid.get(), recovered.dropped_end.is_some()), (1, true));
     log.idle_seal().expect("a good disk");
     let error = damage(&disk, bounds[2] - 1).expect_err("it was acknowledged").to_string();
     assert!(error.contains(FIRST) && error.contains(&format!("byte {}:", bounds[1])), "{error}");
     // The seal itself contains no transaction.
     let recovered = damage(&disk, bounds[2] + 5).expect("nothing is missing");
-    assert_eq!((recovered.state.zxid.get(), recovered.dropped.is_some()), (2, true));
+    assert_eq!((recovered.state.zxid.get(), recovered.dropped_end.is_some()), (2, true));
     let steps = disk.steps();
     log.idle_seal().expect("a good disk");
     assert_eq!(disk.steps(), steps, "one seal is enough");
 }
 
 #[test]
-fn a_transaction_that_does_not_fit_is_refused_where_it_stands() {
+fn invalid_transaction_error_names_its_offset() {
     for (bad, why) in [
         (create(2, "/a"), "exists"),
         (create(2, "/no/parent"), "has no parent"),
@@ -118,8 +119,8 @@ fn a_transaction_that_does_not_fit_is_refused_where_it_stands() {
         (Txn { session: SessionId::from_wire(5), ..create(2, "/b") }, "session 0x5 is unknown"),
     ] {
         let disk = SimDisk::new(1);
-        log_with(disk.port(), &[create(1, "/a"), bad]).idle_seal().expect("a good disk");
-        let error = Log::open(disk.port(), options()).expect_err("it does not fit").to_string();
+        log_with(disk.dyn_disk(), &[create(1, "/a"), bad]).idle_seal().expect("a good disk");
+        let error = Log::open(disk.dyn_disk(), options()).expect_err("it does not fit").to_string();
         assert!(error.contains(why) && error.contains(&format!("byte {}:", bounds(&disk)[1])), "{error}");
     }
 }
@@ -139,7 +140,7 @@ fn a_log_whose_transactions_go_down_is_refused() {
     let (name, contents) = forge::segment(Zxid::from_wire(0), &batches.chain([seal]).collect::<Vec<_>>());
     let disk = SimDisk::new(1);
     disk.put(&name, contents);
-    let error = Log::open(disk.port(), options()).expect_err("2 after 3").to_string();
+    let error = Log::open(disk.dyn_disk(), options()).expect_err("2 after 3").to_string();
     assert!(
         error.contains(&format!("byte {}: transaction 0x2 comes after 0x3", bounds(&disk)[2])),
         "{error}"
@@ -148,7 +149,7 @@ fn a_log_whose_transactions_go_down_is_refused() {
 
 #[test]
 fn transactions_go_up_or_end_the_log() {
-    let mut log = log_with(SimDisk::new(1).port(), &[create(5, "/a")]);
+    let mut log = log_with(SimDisk::new(1).dyn_disk(), &[create(5, "/a")]);
     let error = log.append(&create(5, "/b")).expect_err("the same number again").to_string();
     assert!(error.contains("0x5"), "{error}");
     assert_eq!(log.append(&create(6, "/b")).expect_err("failed before").to_string(), error);
@@ -173,28 +174,28 @@ fn a_snapshot_that_is_no_state_is_refused() {
     let session = Session { timeout_ms: 1, password: Password([7; 16]) };
     let sessions = [(SessionId::from_wire(9), session)].into();
     for (extra, why) in [
-        (vec![record("/b", 8, 1)], Some("belongs to a session that is not there")),
-        (vec![record("/b", -8, 1)], Some("belongs to a session that is not there")),
+        (vec![record("/b", 8, 1)], Some("belongs to a session that does not exist")),
+        (vec![record("/b", -8, 1)], Some("belongs to a session that does not exist")),
         (vec![record("/b", 0, 2)], Some("newer than the snapshot")),
         (vec![record("/b/c", 0, 1)], Some("is missing")),
-        (vec![record("/b", 0, 1), record("/b", 0, 1)], Some("comes twice")),
+        (vec![record("/b", 0, 1), record("/b", 0, 1)], Some("occurs twice")),
         (vec![record("/b", 9, 1), record("/b/c", 0, 1)], Some("is an ephemeral and has children")),
         (vec![record("/b", 9, 1)], None),
     ] {
         let disk = SimDisk::new(1);
-        let log = log_with(disk.port(), &[create(1, "/a")]);
+        let log = log_with(disk.dyn_disk(), &[create(1, "/a")]);
         let zxid = Zxid::from_wire(1);
-        let mut writer = SnapshotWriter::begin(disk.port(), zxid, &sessions).expect("a good disk");
+        let mut writer = SnapshotWriter::begin(disk.dyn_disk(), zxid, &sessions).expect("a good disk");
         let mut state = State::new(0);
         replay(create(1, "/a"), &mut state).expect("it fits");
         writer.add(Tree::records(&state.tree).chain(extra)).expect("a good disk");
         assert!(!format!("{writer:?}{log:?}").contains("7, 7"));
         writer.finish(log.synced()).expect("a good disk");
-        let (_, recovered) = Log::open(disk.port(), options()).expect("the log has all that is needed");
-        match (&recovered.passed_over[..], why) {
+        let (_, recovered) = Log::open(disk.dyn_disk(), options()).expect("the log has all that is needed");
+        match (&recovered.unused_snapshot_errors[..], why) {
             ([], None) => assert_eq!(recovered.state.sessions, sessions),
             ([error], Some(why)) => assert!(error.to_string().contains(why), "{error}"),
-            (passed_over, why) => panic!("{why:?}: {passed_over:?}"),
+            (unused_snapshot_errors, why) => panic!("{why:?}: {unused_snapshot_errors:?}"),
         }
     }
 }
@@ -203,41 +204,41 @@ fn a_snapshot_that_is_no_state_is_refused() {
 fn a_log_that_is_shorter_than_a_snapshot_says_is_refused() {
     let disk = SimDisk::new(1);
     let txns: Vec<Txn> = (1..5).map(|i| create(i, &format!("/{i}"))).collect();
-    let log = log_with(disk.port(), &txns);
+    let log = log_with(disk.dyn_disk(), &txns);
     let mut state = State::new(0);
     txns.into_iter().try_for_each(|txn| replay(txn, &mut state)).expect("they fit");
-    // The mark of the snapshot says that all four batches were synced.
+    // The snapshot records that all four batches were synced.
     let zxid = Zxid::from_wire(4);
-    let mut writer = SnapshotWriter::begin(disk.port(), zxid, []).expect("a good disk");
+    let mut writer = SnapshotWriter::begin(disk.dyn_disk(), zxid, []).expect("a good disk");
     writer.add(state.tree.records()).expect("a good disk");
     writer.finish(log.synced()).expect("a good disk");
     let bounds = bounds(&disk);
     let whole = disk.contents(FIRST);
     for (cut, to) in [(bounds[4] - 1, 3), (bounds[3], 3), (bounds[0], 0)] {
         disk.put(FIRST, whole[..cut].to_vec());
-        let error = Log::open(disk.port(), options()).expect_err("it was synced").to_string();
+        let error = Log::open(disk.dyn_disk(), options()).expect_err("it was synced").to_string();
         assert!(
-            error.contains(&format!("{FIRST} is damaged at byte {}: it had been", bounds[to])),
+            error.contains(&format!("{FIRST} is damaged at byte {}: a snapshot records", bounds[to])),
             "{error}"
         );
     }
     // The name of an unreadable snapshot still shows the last synced transaction.
     disk.put(FIRST, whole[..bounds[3]].to_vec());
     disk.put("snapshot.0000000000000004", vec![0; 100]);
-    let error = Log::open(disk.port(), options()).expect_err("it was synced").to_string();
+    let error = Log::open(disk.dyn_disk(), options()).expect_err("it was synced").to_string();
     assert!(error.contains("ends with 0x3, but 0x4 had been synced"), "{error}");
     disk.put(FIRST, whole);
-    let (_, recovered) = Log::open(disk.port(), options()).expect("the whole log is there");
-    assert_eq!((recovered.state.zxid, recovered.passed_over.len()), (zxid, 1));
+    let (_, recovered) = Log::open(disk.dyn_disk(), options()).expect("the whole log is there");
+    assert_eq!((recovered.state.zxid, recovered.unused_snapshot_errors.len()), (zxid, 1));
 }
 
 #[test]
 fn a_snapshot_ahead_of_the_log_is_not_kept() {
     let disk = SimDisk::new(1);
-    let mut log = log_with(disk.port(), &[create(1, "/a")]);
+    let mut log = log_with(disk.dyn_disk(), &[create(1, "/a")]);
     log.append(&create(2, "/b")).expect("a good disk");
     log.write().expect("a good disk");
-    let begin = || SnapshotWriter::begin(disk.port(), Zxid::from_wire(2), []).expect("a good disk");
+    let begin = || SnapshotWriter::begin(disk.dyn_disk(), Zxid::from_wire(2), []).expect("a good disk");
     assert!(matches!(begin().finish(log.synced()), Err(LogError::NotDurable { .. })));
     log.sync().expect("a good disk");
     begin().finish(log.synced()).expect("the log is as far");
@@ -246,32 +247,32 @@ fn a_snapshot_ahead_of_the_log_is_not_kept() {
 #[test]
 fn a_snapshot_is_wanted_when_much_was_logged_since_the_last() {
     let disk = SimDisk::new(1);
-    let mut log = log_with(disk.port(), &[]);
+    let mut log = log_with(disk.dyn_disk(), &[]);
     let mut zxid = 0;
-    let mut until_wanted = |log: &mut Log| {
+    let mut until_due = |log: &mut Log| {
         let before = zxid;
-        while !log.wants_snapshot() {
+        while !log.is_snapshot_due() {
             zxid += 1;
             log.append(&create(zxid, &format!("/{zxid}"))).expect("a good disk");
         }
         zxid - before
     };
-    let first = until_wanted(&mut log);
-    log.snapshot_begins();
-    assert!(!log.wants_snapshot(), "one at a time");
-    log.snapshot_done(None);
-    assert!(!log.wants_snapshot(), "not again at once");
-    let again = until_wanted(&mut log);
+    let first = until_due(&mut log);
+    log.record_snapshot_start();
+    assert!(!log.is_snapshot_due(), "one at a time");
+    log.record_snapshot_end(None);
+    assert!(!log.is_snapshot_due(), "not again at once");
+    let again = until_due(&mut log);
     assert!(again > 0 && again < first, "{again} after {first}");
-    log.snapshot_begins();
-    log.snapshot_done(Some(Snapshot { zxid: Zxid::from_wire(1), bytes: 2000 }));
-    assert!(until_wanted(&mut log) > first + first / 2, "a large one is not made as often");
+    log.record_snapshot_start();
+    log.record_snapshot_end(Some(Snapshot { zxid: Zxid::from_wire(1), bytes: 2000 }));
+    assert!(until_due(&mut log) > first + first / 2, "a large one is not made as often");
 }
 
 #[test]
 fn a_large_write_is_several_batches_and_one_sync() {
     let disk = SimDisk::new(1);
-    let (mut log, _) = Log::open(disk.port(), options()).expect("a good disk");
+    let (mut log, _) = Log::open(disk.dyn_disk(), options()).expect("a good disk");
     let data = Bytes::from(vec![7; 700_000]);
     for i in 1..=5 {
         let mut txn = create(i, &format!("/{i}"));
@@ -285,6 +286,6 @@ fn a_large_write_is_several_batches_and_one_sync() {
     log.sync().expect("a good disk");
     assert_eq!(disk.steps() - before, 2);
     assert_eq!(bounds(&disk).len(), 4);
-    let (_, recovered) = Log::open(disk.port(), options()).expect("a good log");
-    assert_eq!((recovered.replayed, recovered.dropped), (5, None));
+    let (_, recovered) = Log::open(disk.dyn_disk(), options()).expect("a good log");
+    assert_eq!((recovered.replayed, recovered.dropped_end), (5, None));
 }

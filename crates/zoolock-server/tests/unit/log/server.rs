@@ -12,22 +12,22 @@ use zoolock_wire::{Acl, CreateRequest, Identity, Request, op, perms};
 
 use crate::sim_disk::{Random, SimDisk};
 
-pub(crate) fn small(allocate: u64) -> Options {
+pub(crate) fn small_options(allocate: u64) -> Options {
     Options { segment_size: 2500, allocate, snapshot_after: 4000 }
 }
 
 /// The part of a state that clients can see.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Image {
+pub(crate) struct VisibleState {
     zxid: Zxid,
     sessions: BTreeMap<SessionId, Session>,
     nodes: Vec<NodeRecord>,
 }
 
-pub(crate) fn image(state: &State) -> Image {
+pub(crate) fn visible_state(state: &State) -> VisibleState {
     let mut nodes: Vec<NodeRecord> = state.tree.records().collect();
     nodes.sort_by(|a, b| a.path.cmp(&b.path));
-    Image { zxid: state.zxid, sessions: state.sessions.clone(), nodes }
+    VisibleState { zxid: state.zxid, sessions: state.sessions.clone(), nodes }
 }
 
 /// The decided transactions, and the number that was acknowledged.
@@ -53,7 +53,7 @@ impl Model {
     pub(crate) fn accept(&mut self, state: &State) {
         let kept = self.history.partition_point(|txn| txn.zxid <= state.zxid);
         assert!(kept >= self.acked, "{kept} of {} acknowledged transactions came back", self.acked);
-        assert_eq!(image(state), image(&self.state(kept)), "after {kept} transactions");
+        assert_eq!(visible_state(state), visible_state(&self.state(kept)), "after {kept} transactions");
         self.history.truncate(kept);
         self.acked = kept;
     }
@@ -68,9 +68,9 @@ pub(crate) struct Server {
 impl Server {
     /// Starts a server from the disk. The recovered state must fit the model.
     pub(crate) fn start(disk: &SimDisk, options: &Options, model: &mut Model) -> Result<Self, LogError> {
-        let (log, recovered) = Log::open(disk.port(), options.clone())?;
-        let Recovered { mut state, fresh, passed_over, .. } = recovered;
-        assert!(passed_over.is_empty(), "a crash damages no snapshot: {passed_over:?}");
+        let (log, recovered) = Log::open(disk.dyn_disk(), options.clone())?;
+        let Recovered { mut state, fresh, unused_snapshot_errors, .. } = recovered;
+        assert!(unused_snapshot_errors.is_empty(), "a crash damages no snapshot: {unused_snapshot_errors:?}");
         assert!(!fresh || model.acked == 0);
         model.accept(&state);
         model.epoch += 1;
@@ -127,14 +127,14 @@ impl Server {
         self.sync(model)?;
         self.begin_snapshot(model)?;
         while self.snapshot.is_some() {
-            self.go_on_with_snapshot(model)?.map_or(Ok(()), Err)?;
+            self.continue_snapshot(model)?.map_or(Ok(()), Err)?;
         }
         self.log.clean()
     }
 
     fn begin_snapshot(&mut self, model: &Model) -> Result<(), LogError> {
         let zxid = model.history.last().map_or(Zxid::start_of(0), |txn| txn.zxid);
-        self.log.snapshot_begins();
+        self.log.record_snapshot_start();
         let writer = SnapshotWriter::begin(self.log.disk(), zxid, &self.state.sessions)?;
         let records: Vec<NodeRecord> = self.state.tree.records().collect();
         self.snapshot = Some((writer, records.chunks(7).map(<[_]>::to_vec).collect()));
@@ -142,7 +142,7 @@ impl Server {
     }
 
     /// Continues the snapshot. The outer error ends the log, the inner one only the snapshot.
-    fn go_on_with_snapshot(&mut self, model: &mut Model) -> Result<Option<LogError>, LogError> {
+    fn continue_snapshot(&mut self, model: &mut Model) -> Result<Option<LogError>, LogError> {
         let Some((mut writer, mut chunks)) = self.snapshot.take() else { return Ok(None) };
         let done = match chunks.pop() {
             Some(chunk) => {
@@ -160,18 +160,18 @@ impl Server {
         };
         match done {
             Ok(snapshot) => {
-                self.log.snapshot_done(snapshot);
+                self.log.record_snapshot_end(snapshot);
                 Ok(None)
             }
             Err(error) => {
-                self.log.snapshot_done(None);
+                self.log.record_snapshot_end(None);
                 Ok(Some(error))
             }
         }
     }
 
     /// Does one random action of a server.
-    pub(crate) fn act(&mut self, model: &mut Model, random: &mut Random) -> Result<(), LogError> {
+    pub(crate) fn random_action(&mut self, model: &mut Model, random: &mut Random) -> Result<(), LogError> {
         match random.below(22) {
             0..12 => self.decide(model, random),
             12..15 => self.sync(model),
@@ -180,11 +180,11 @@ impl Server {
             17 if self.snapshot.is_none() => {
                 // A failed snapshot does not stop the server.
                 if self.begin_snapshot(model).is_err() {
-                    self.log.snapshot_done(None);
+                    self.log.record_snapshot_end(None);
                 }
                 Ok(())
             }
-            17..21 => self.go_on_with_snapshot(model).map(|_| ()),
+            17..21 => self.continue_snapshot(model).map(|_| ()),
             _ => {
                 let _ = self.log.clean();
                 Ok(())

@@ -66,7 +66,7 @@ async fn other_user_cannot_use_local_server() {
     let token = token.expect("the lock is held");
     let address = format!("unix:{socket}");
     // At first the directory keeps the other user out. Then it is open, and the server still closes the connection.
-    for fragment in ["Permission denied", "serves its own user"] {
+    for fragment in ["Permission denied", "accepts only its own user"] {
         for args in [&["ls"][..], &["break", "nightly", "--token", &token], &["run", "nightly", "--", "true"]]
         {
             let flags = ["--connect", &address, "--connect-timeout", "1s"];

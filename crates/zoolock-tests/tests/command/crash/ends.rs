@@ -41,7 +41,7 @@ const SEED: u64 = 4711;
 /// Checks that the server reported why it ends, and what to do.
 fn assert_reported(stderr: &str, data: &Path, why: &str, advice: &str) {
     let file = format!(" {}/log.0", data.display());
-    for part in ["stopping, nothing was lost: cannot ", &file, why, advice] {
+    for part in ["stopping; no acknowledged write is lost: cannot ", &file, why, advice] {
         assert!(stderr.contains(part), "no {part:?} in {stderr}");
     }
 }

@@ -55,12 +55,12 @@ on_both_arms!(queue_with_unseen_contenders_is_refused, |place| async move {
     let _curator = Client::start(Library::Java, &place).await.hold("curator-mutex", LOCK).await;
     for naming in [Naming::Native, Naming::Curator, Naming::Kazoo, Naming::WriteLock] {
         let message = refusal(&place, settings().naming(naming)).await;
-        assert!(message.contains("do not see each other"), "{naming}: {message}");
+        assert!(message.contains("ignore each other's znodes"), "{naming}: {message}");
         assert!(
             message.contains("a lock of kazoo") && message.contains("a mutex of Curator"),
             "{naming}: {message}"
         );
     }
     let message = refusal(&place, settings().kazoo_pattern()).await;
-    assert!(message.contains("do not see each other"), "{message}");
+    assert!(message.contains("ignore each other's znodes"), "{message}");
 });

@@ -181,7 +181,7 @@ on_both_arms!(foreign_owners_are_sessions_with_secret_ids, |place| async move {
     assert_eq!(edges_of(&deadlocks[0]).len(), 2);
     assert_eq!(deadlocks[0]["edges"][0]["owner_kind"], "session");
     let output = zoolock(&place, &["deadlocks"]).await;
-    assert!(output.stderr.contains("only the session is known"), "{}", output.stderr);
+    assert!(output.stderr.contains("show only their session"), "{}", output.stderr);
 
     let sessions = [one.session_id().0, two.session_id().0];
     for arguments in [&["ls"][..], &["show", "left"], &["why", "left"], &["deadlocks"]] {

@@ -247,9 +247,9 @@ on_both_arms!(unknown_contender_is_waited_for_and_named, |place| async move {
     let output = zoolock(&place, &["run", "--shared", "--timeout", "1s", "unknown", "--", "true"]).await;
     output.assert(75, &[]);
     let output = zoolock(&place, &["run", "--permits", "2", "unknown", "--", "true"]).await;
-    output.assert(64, &["is no semaphore"]);
+    output.assert(64, &["is not a semaphore"]);
     let text = zoolock(&place, &["show", "unknown"]).await.stdout;
-    assert!(text.contains(&who) && !text.contains("has no session"), "{text}");
+    assert!(text.contains(&who) && !text.contains("persistent"), "{text}");
 });
 
 on_both_arms!(persistent_contender_is_marked, |place| async move {
@@ -261,7 +261,7 @@ on_both_arms!(persistent_contender_is_marked, |place| async move {
     assert_eq!(contenders(&lock, "family"), ["unknown", "native"]);
     assert_eq!(contenders(&lock, "persistent"), [true, false]);
     let text = zoolock(&place, &["show", "left"]).await.stdout;
-    assert!(text.contains("(job-0000000000); it has no session, and goes only when"), "{text}");
+    assert!(text.contains("(job-0000000000); persistent znode, remains until it is deleted"), "{text}");
     // The name may also be that of a directory with locks.
     let below = Queue::new(&place, "left/job-0000000000/below").await;
     below.join("lock-", b"").await;

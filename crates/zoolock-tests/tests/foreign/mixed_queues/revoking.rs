@@ -34,7 +34,7 @@ on_both_arms!(curator_releases_when_asked, |place| async move {
     guard.release().await.expect("release succeeds");
 
     let mut asked = curator.hold("curator-revocable-mutex", "/locks/by-command").await;
-    zoolock(&place, &["revoke", "by-command"]).await.assert(0, &["asked Curator to let go"]);
+    zoolock(&place, &["revoke", "by-command"]).await.assert(0, &["asked Curator to release it"]);
     asked.receive("asked").await.expect("the holder is asked");
 
     let _unasked = curator.hold("curator-write-and-read", "/locks/not-revocable").await;
@@ -143,7 +143,7 @@ on_both_arms!(holders_that_cannot_be_asked_stay_unchanged, |place| async move {
     let curator = queue.join("UUID-__READ__", b"").await;
     let kazoo = queue.join("HEX__rlock__", b"job 7").await;
     let output = zoolock(&place, &["revoke", "beside"]).await;
-    output.assert(0, &["asked Curator to let go", "a reader of kazoo"]);
+    output.assert(0, &["asked Curator to release it", "a reader of kazoo"]);
     assert_eq!(queue.data(&curator).await, b"__REVOKE__");
     assert_eq!(queue.data(&kazoo).await, b"job 7");
 });

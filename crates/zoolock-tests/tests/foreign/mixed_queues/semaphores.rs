@@ -146,7 +146,7 @@ async fn assert_named(place: &Place, name: &str, foreign: &Value, waiting: usize
 /// Asserts that commands which would take part in a foreign semaphore are refused, with the reason and the way out.
 async fn assert_refused(place: &Place, name: &str, library: &str, token: &str) {
     let what = format!("is a semaphore of {library}");
-    let remedy = format!("use another name, or take its permits with {library}");
+    let remedy = format!("use another name, or acquire them with {library}");
     for (arguments, remedy) in [
         (&["run", "--permits", "2", name, "--", "true"][..], remedy.as_str()),
         (&["run", "--try", "--permits", "2", name, "--", "true"], &remedy),

@@ -289,7 +289,7 @@ async fn the_directories_of_kazoo_stay_where_others_are_removed() {
         }
     };
     let error = timeout(SOON, removed).await.expect("nobody needs it");
-    assert!(error.contains("is no semaphore"), "{error}");
+    assert!(error.contains("is not a semaphore"), "{error}");
     let operator = tree::connect(&server.address()).await.expect("a session");
     for (name, stays) in [("named", true), ("sought", true), ("plain", false)] {
         let stat = operator.check_stat(&format!("/locks/{name}")).await.expect("an answer");

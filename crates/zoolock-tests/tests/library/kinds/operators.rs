@@ -160,7 +160,7 @@ on_both_arms!(contender_with_children_is_not_broken, |place| async move {
     let ticket: Ticket = token.parse().expect("ticket is valid");
     let error = zl.mutex("jobs").break_lock(ticket).await.expect_err("the znode has a child");
     let is_named =
-        matches!(&error, Error::Invalid { message, .. } if message.contains("directory with children"));
+        matches!(&error, Error::Invalid { message, .. } if message.contains("znode with children"));
     assert!(is_named, "{error}");
     assert_eq!(client.list_children(&job).await.expect("znode exists"), ["child"]);
 });

@@ -249,7 +249,7 @@ fn assert_foreign(error: Error, library: &str) {
     let told = error.to_string();
     assert!(matches!(error, Error::Invalid { .. }), "{told}");
     let what = format!("is a semaphore of {library}");
-    let remedy = format!("use another name, or take its permits with {library}");
+    let remedy = format!("use another name, or acquire them with {library}");
     assert!(told.contains(&what) && told.contains(&remedy), "{told}");
 }
 

@@ -18,7 +18,7 @@ fn entry(number: usize, owner: &str, role: &'static str) -> Entry {
         owner_kind: if owner.is_empty() { "unknown" } else { "task" },
         persistent: false,
         id: None,
-        of: None,
+        reader_id: None,
     }
 }
 
@@ -57,18 +57,18 @@ fn nested() -> [Snapshot; 3] {
 }
 
 #[test]
-fn a_deadlock_is_told_with_who_holds_and_wants_what_and_what_to_break() {
+fn deadlock_names_owners_locks_and_break_target() {
     let graph = WaitGraph::of(&nested());
     let deadlocks = graph.deadlocks();
     assert_eq!((deadlocks.len(), deadlocks[0].owners, deadlocks[0].behind), (1, 3, 1));
-    let told = deadlocks[0].edges.iter().map(|edge| {
+    let cycle = deadlocks[0].edges.iter().map(|edge| {
         assert!(edge.holds.granted && !edge.waits_for.granted);
         assert_eq!(edge.owner, edge.holds.entry.owner);
         (edge.owner.as_deref().expect("known"), edge.holds.lock.as_str(), edge.waits_for.lock.as_str())
     });
     let expected =
         [("ann", "/locks/a", "/locks/b"), ("bob", "/locks/b", "/locks/c"), ("cid", "/locks/c", "/locks/a")];
-    assert_eq!(told.collect::<Vec<_>>(), expected);
+    assert_eq!(cycle.collect::<Vec<_>>(), expected);
     let cut = deadlocks[0].to_break.as_ref().expect("all can be broken");
     assert_eq!(
         (cut.lock.as_str(), cut.token.as_str()),
@@ -80,7 +80,7 @@ fn a_deadlock_is_told_with_who_holds_and_wants_what_and_what_to_break() {
 }
 
 #[test]
-fn who_does_not_notice_is_not_the_one_to_break() {
+fn break_target_notices_the_loss() {
     let mut locks = nested();
     for entry in locks[2].holder.iter_mut().chain(&mut locks[0].waiters) {
         entry.owner_kind = "session";
@@ -90,14 +90,14 @@ fn who_does_not_notice_is_not_the_one_to_break() {
 }
 
 #[test]
-fn owners_of_two_kinds_are_two_whatever_they_are_called() {
+fn equal_names_of_different_kinds_are_different_owners() {
     let mut locks = nested();
     locks[2].holder.as_mut().expect("held").owner_kind = "owner";
     assert!(WaitGraph::of(&locks).deadlocks().is_empty());
 }
 
 #[test]
-fn whoever_could_not_be_read_is_nobody_else() {
+fn unreadable_contenders_are_separate_owners() {
     let locks = [
         lock("/locks/a", &[alone(0, "")], &[alone(1, "ann")]),
         lock("/locks/b", &[alone(0, "ann")], &[alone(1, "")]),
@@ -109,20 +109,20 @@ fn whoever_could_not_be_read_is_nobody_else() {
 }
 
 #[test]
-fn a_reader_that_writes_does_not_wait_for_itself() {
+fn upgrading_reader_does_not_wait_for_itself() {
     let reader = Entry { id: Some("7".to_owned()), ..entry(0, "ann", "shared") };
-    let writer = Entry { id: Some("8".to_owned()), of: Some("7".to_owned()), ..alone(2, "ann") };
+    let writer = Entry { id: Some("8".to_owned()), reader_id: Some("7".to_owned()), ..alone(2, "ann") };
     let other = entry(1, "bob", "shared");
     let locks = [lock("/locks/a", &[reader.clone(), other], std::slice::from_ref(&writer))];
     assert!(WaitGraph::of(&locks).deadlocks().is_empty());
     // A reader that acquires the write lock separately waits for itself.
-    let locks = [lock("/locks/a", &[reader], &[Entry { of: None, ..writer }])];
+    let locks = [lock("/locks/a", &[reader], &[Entry { reader_id: None, ..writer }])];
     let deadlocks = WaitGraph::of(&locks).deadlocks();
     assert_eq!((deadlocks.len(), deadlocks[0].edges.len()), (1, 1));
 }
 
 #[test]
-fn whether_somebody_is_stuck_at_a_semaphore_is_not_told_where_nobody_says_how_many_permits_there_are() {
+fn semaphore_of_unknown_size_is_no_deadlock() {
     let held_by = |second: &str, permits| {
         let semaphore = lock("/locks/s", &[permit(0, "ann"), permit(1, second)], &[permit(2, "bob")]);
         let other = lock("/locks/x", &[alone(0, "bob")], &[alone(1, "ann")]);
@@ -140,7 +140,7 @@ fn whether_somebody_is_stuck_at_a_semaphore_is_not_told_where_nobody_says_how_ma
 }
 
 #[test]
-fn why_follows_those_who_wait() {
+fn why_follows_waiting_owners() {
     let ends = |graph: &WaitGraph, path: &str| {
         let why = graph.why(path);
         let owners = why.chain.iter().map(|link| link.owner.clone().expect("known")).collect::<Vec<_>>();
@@ -155,14 +155,14 @@ fn why_follows_those_who_wait() {
     let graph = WaitGraph::of(&locks);
     assert_eq!(ends(&graph, "/locks/a"), ("eve bob cid".to_owned(), "working"));
     assert_eq!(graph.why("/locks/a").chain[0].beside, 1);
-    assert_eq!(graph.why("/locks/a").chain[1].beside, 1, "ann stands before eve");
+    assert_eq!(graph.why("/locks/a").chain[1].beside, 1, "ann is queued before eve");
     assert_eq!(ends(&graph, "/locks/d"), (String::new(), "free"));
     assert_eq!(ends(&graph, "/locks/e"), (String::new(), "free"));
     assert_eq!(ends(&WaitGraph::of(&nested()), "/locks/b"), ("bob cid ann bob".to_owned(), "circle"));
 }
 
 #[test]
-fn why_ends_where_more_is_asked_for_than_there_is() {
+fn why_ends_at_too_large_request() {
     let greedy = Entry { weight: 3, ..entry(0, "ann", "permit") };
     let semaphore = Snapshot { permits: Some(2), ..lock("/locks/s", &[], &[greedy]) };
     let locks = [lock("/locks/a", &[alone(0, "ann")], &[]), semaphore];
@@ -171,18 +171,18 @@ fn why_ends_where_more_is_asked_for_than_there_is() {
 }
 
 #[test]
-fn what_was_not_there_in_both_looks_was_perhaps_never_there_at_once() {
+fn contender_of_one_read_is_dropped() {
     let [a, ..] = nested();
-    let same = in_both(&a, a.clone());
+    let same = present_in_both(&a, a.clone());
     assert_eq!((same.holder.map(|entry| entry.node), same.waiting), (a.holder.clone().map(|e| e.node), 1));
     // Another znode with the same name.
     let again = Entry { token: Some("another".to_owned()), ..alone(7, "cid") };
-    let now = in_both(&a, lock("/locks/a", &[alone(0, "ann")], &[again, alone(8, "dan")]));
+    let now = present_in_both(&a, lock("/locks/a", &[alone(0, "ann")], &[again, alone(8, "dan")]));
     assert!(now.holder.is_some() && now.waiters.is_empty() && now.waiting == 0);
 }
 
 #[test]
-fn two_threads_of_a_client_of_another_make_wait_for_each_other_on_one_lock_and_are_no_circle() {
+fn foreign_threads_of_one_session_are_no_cycle() {
     let thread = |number: usize| Entry { owner_kind: "session", ..alone(number, "jvm") };
     let one = WaitGraph::of(&[lock("/locks/a", &[thread(0)], &[thread(1)])]);
     assert_eq!(one.deadlocks().len(), 0);

@@ -9,10 +9,10 @@ use zoolock_core::names::{Family, Role, Spelling};
 use zoolock_core::{FencingToken, SessionId, Zxid};
 
 use super::Entry;
-use crate::base::asker;
+use crate::base::owner_id;
 use crate::engine::data::{self, NodeData, REVOCATIONS};
 use crate::engine::gather::Contender;
-use crate::zk::keeper::Stat;
+use crate::zk::session::Stat;
 
 /// Maximum number of characters shown of foreign data, which every client that may queue can write.
 const LONGEST: usize = 128;
@@ -26,9 +26,9 @@ pub(crate) fn of(contender: &Contender, read: Option<(Vec<u8>, Stat)>, epoch: u3
     let data = read.as_ref().and_then(|(data, _)| NodeData::parse(data));
     let token = |czxid: Zxid| FencingToken::new(epoch, czxid, 0).to_string();
     let created = read.as_ref().and_then(|(_, stat)| u64::try_from(stat.created_ms).ok());
-    let says = match (&data, &read) {
-        (None, Some((data, _))) => says(contender, data),
-        _ => Says::default(),
+    let foreign = match (&data, &read) {
+        (None, Some((data, _))) => parse_foreign_data(contender, data),
+        _ => ForeignData::default(),
     };
     let (owner, owner_kind) = owner(&data, read.as_ref().map(|(_, stat)| stat.owner));
     Entry {
@@ -51,17 +51,17 @@ pub(crate) fn of(contender: &Contender, read: Option<(Vec<u8>, Stat)>, epoch: u3
         },
         weight: contender.name.weight,
         token: read.as_ref().map(|(_, stat)| token(stat.czxid)),
-        revoked: read.as_ref().is_some_and(|(data, _)| data::says(data).revoked),
+        revoked: read.as_ref().is_some_and(|(data, _)| data::flags(data).revoked),
         since_ms: since(data.as_ref().and_then(|d| d.since_ms), created),
-        host: data.as_ref().and_then(|d| d.host.clone()).or(says.host),
+        host: data.as_ref().and_then(|d| d.host.clone()).or(foreign.host),
         pid: data.as_ref().and_then(|d| d.pid),
         program: data.as_ref().and_then(|d| d.program.clone()),
         note: data.as_ref().and_then(|d| d.note.clone()),
-        identifier: says.identifier,
+        identifier: foreign.identifier,
         owner,
         owner_kind,
         persistent: read.as_ref().is_some_and(|(_, stat)| !is_session(stat.owner)),
-        of: data.as_ref().and_then(|d| d.of.clone()),
+        reader_id: data.as_ref().and_then(|d| d.reader_id.clone()),
         id: data.map(|d| d.id),
     }
 }
@@ -75,7 +75,7 @@ fn since(recorded: Option<u64>, created: Option<u64>) -> Option<u64> {
 /// Returns the owner, and how it is known. `session`: the session that created the znode.
 fn owner(data: &Option<NodeData>, session: Option<SessionId>) -> (Option<String>, &'static str) {
     let said = |text: &Option<Box<str>>| {
-        text.as_deref().filter(|text| asker::check(text).is_ok()).map(str::to_owned)
+        text.as_deref().filter(|text| owner_id::check(text).is_ok()).map(str::to_owned)
     };
     if let Some(owner) = data.as_ref().and_then(|data| said(&data.owner)) {
         return (Some(owner), "owner");
@@ -143,26 +143,26 @@ pub(super) fn upgrades(data: &[u8]) -> bool {
 
 /// The data of another client library's znode.
 #[derive(Debug, Default, PartialEq, Eq)]
-struct Says {
+struct ForeignData {
     host: Option<String>,
     identifier: Option<String>,
 }
 
-fn says(contender: &Contender, data: &[u8]) -> Says {
+fn parse_foreign_data(contender: &Contender, data: &[u8]) -> ForeignData {
     let is_recipe = contender.name.spelling == Spelling::WriteLock;
     if REVOCATIONS.contains(&data) || (is_recipe && data == RECIPE_DATA) {
-        return Says::default();
+        return ForeignData::default();
     }
     let text = match std::str::from_utf8(data) {
         Ok(text) if !text.chars().any(char::is_control) => text.trim(),
-        _ => return Says { host: None, identifier: Some(hex(data)) },
+        _ => return ForeignData { host: None, identifier: Some(hex(data)) },
     };
     // Java appends the interface to some addresses, after a percent sign.
     let address = text.split('%').next().unwrap_or_default();
     if address.parse::<IpAddr>().is_ok() {
-        return Says { host: Some(short(text)), identifier: None };
+        return ForeignData { host: Some(short(text)), identifier: None };
     }
-    Says { host: None, identifier: (!text.is_empty()).then(|| short(text)) }
+    ForeignData { host: None, identifier: (!text.is_empty()).then(|| short(text)) }
 }
 
 fn short(text: &str) -> String {
@@ -186,7 +186,7 @@ mod tests {
     const HEX: &str = "3f2504e04f8911d39a0c0305e82c3301";
 
     #[test]
-    fn an_owner_is_who_was_named_or_asked_or_else_a_disguised_session() {
+    fn owner_is_name_task_or_session_pseudonym() {
         let of = |data: &str, session| owner(&NodeData::parse(data.as_bytes()), session);
         let session = Some(SessionId(0x1000_0000_0000_0007));
         let named = r#"{"id":"1","kind":"mutex","owner":"job-7","task":"c-3"}"#;
@@ -227,27 +227,27 @@ mod tests {
         Contender { node: node.to_owned(), name: Name::parse(node).expect("a contender") }
     }
 
-    fn told(node: &str, data: &[u8]) -> (Option<String>, Option<String>) {
+    fn foreign_data(node: &str, data: &[u8]) -> (Option<String>, Option<String>) {
         let contender = contender(node);
-        let says = says(&contender, data);
-        (says.host, says.identifier)
+        let foreign = parse_foreign_data(&contender, data);
+        (foreign.host, foreign.identifier)
     }
 
     #[test]
-    fn what_others_say_is_told_as_what_it_is() {
+    fn foreign_data_is_host_or_identifier() {
         let kazoo = format!("{HEX}__lock__0000000007");
         let curator = format!("_c_{HEX}-lock-0000000007");
         let host = |host: &str| (Some(host.to_owned()), None);
         let identifier = |text: &str| (None, Some(text.to_owned()));
-        assert_eq!(told(&curator, b"10.1.2.3"), host("10.1.2.3"));
-        assert_eq!(told(&curator, b"fe80:0:0:0:0:0:0:1%eth0"), host("fe80:0:0:0:0:0:0:1%eth0"));
-        assert_eq!(told(&curator, b"payments"), identifier("payments"));
-        assert_eq!(told(&curator, b"__REVOKE__"), (None, None));
-        assert_eq!(told(&kazoo, b"job 7"), identifier("job 7"));
-        assert_eq!(told(&kazoo, b""), (None, None));
-        assert_eq!(told(&kazoo, b"b'job 7'"), identifier("b'job 7'"));
-        assert_eq!(told("x-7-0000000007", b"\x12\x34"), (None, None));
-        assert_eq!(told("x-7-0000000007", b"\x12\x35"), identifier("0x1235"));
+        assert_eq!(foreign_data(&curator, b"10.1.2.3"), host("10.1.2.3"));
+        assert_eq!(foreign_data(&curator, b"fe80:0:0:0:0:0:0:1%eth0"), host("fe80:0:0:0:0:0:0:1%eth0"));
+        assert_eq!(foreign_data(&curator, b"payments"), identifier("payments"));
+        assert_eq!(foreign_data(&curator, b"__REVOKE__"), (None, None));
+        assert_eq!(foreign_data(&kazoo, b"job 7"), identifier("job 7"));
+        assert_eq!(foreign_data(&kazoo, b""), (None, None));
+        assert_eq!(foreign_data(&kazoo, b"b'job 7'"), identifier("b'job 7'"));
+        assert_eq!(foreign_data("x-7-0000000007", b"\x12\x34"), (None, None));
+        assert_eq!(foreign_data("x-7-0000000007", b"\x12\x35"), identifier("0x1235"));
     }
 
     #[test]
@@ -262,14 +262,14 @@ mod tests {
     }
 
     #[test]
-    fn what_others_say_is_short_and_without_control_characters() {
-        let (_, long) = told("ex0000000007", "ü".repeat(1000).as_bytes());
+    fn foreign_data_is_shortened_and_escaped() {
+        let (_, long) = foreign_data("ex0000000007", "ü".repeat(1000).as_bytes());
         assert_eq!(long, Some("ü".repeat(LONGEST) + "…"));
-        let (host, _) = told("ex0000000007", format!("10.1.2.3%{}", "x".repeat(1000)).as_bytes());
+        let (host, _) = foreign_data("ex0000000007", format!("10.1.2.3%{}", "x".repeat(1000)).as_bytes());
         assert_eq!(host.map(|host| host.chars().count()), Some(LONGEST + 1));
-        let (_, hostile) = told("ex0000000007", b"\x1b[2J");
+        let (_, hostile) = foreign_data("ex0000000007", b"\x1b[2J");
         assert_eq!(hostile.as_deref(), Some("0x1b5b324a"));
-        let (_, binary) = told("ex0000000007", &[0xff; 1000]);
+        let (_, binary) = foreign_data("ex0000000007", &[0xff; 1000]);
         assert_eq!(binary, Some(format!("0x{}…", "ff".repeat(LONGEST / 2))));
     }
 }

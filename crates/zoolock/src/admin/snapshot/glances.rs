@@ -3,7 +3,7 @@
 use zoolock_core::Zxid;
 use zoolock_core::contender::Failure;
 
-use super::{Known, Snapshot, View, describe, gathered};
+use super::{Snapshot, SnapshotCache, View, describe, gathered};
 use crate::base::error::Error;
 use crate::engine::gather::Gathered;
 use crate::engine::reader::Reader;
@@ -15,11 +15,11 @@ use crate::lock::acquire::Lock;
 pub struct Glances {
     lock: Lock,
     waiters: usize,
-    known: Known,
-    /// Creation of the directory that `known` belongs to: a new directory restarts the sequence numbers.
+    cache: SnapshotCache,
+    /// Creation of the directory that `cache` belongs to: a new directory restarts the sequence numbers.
     made: Option<Zxid>,
     /// Set if the queue position of this client is wanted.
-    finds_us: bool,
+    wants_position: bool,
 }
 
 /// One snapshot, and the queue position of this client.
@@ -38,14 +38,14 @@ pub struct Glance {
 
 impl Glances {
     pub(crate) fn new(lock: Lock, waiters: usize) -> Glances {
-        Glances { lock, waiters, known: Known::default(), made: None, finds_us: false }
+        Glances { lock, waiters, cache: SnapshotCache::default(), made: None, wants_position: false }
     }
 
     /// Finds the position of this client's own contender, too. This costs one more request when the contender
     /// is first seen.
     #[must_use]
     pub fn with_place(self) -> Glances {
-        Glances { finds_us: true, ..self }
+        Glances { wants_position: true, ..self }
     }
 
     /// Takes one snapshot. This costs two requests, and one for each holder and each of the next waiters that
@@ -60,49 +60,49 @@ impl Glances {
     /// As [`Mutex::snapshot`](crate::Mutex::snapshot).
     pub async fn look(&mut self) -> Result<Glance, Error> {
         let context = self.lock.context.clone();
-        let keeper = context.keeper().await?;
-        let reader = Reader::new(&*keeper);
+        let zk = context.zk().await?;
+        let reader = Reader::new(&*zk);
         let view = View { waiters: self.waiters, ..View::of(&context) };
         let here = gathered(&reader, self.lock.directory()?, &view).await?;
         if self.made != here.made {
-            (self.made, self.known) = (here.made, Known::default());
+            (self.made, self.cache) = (here.made, SnapshotCache::default());
         }
-        if self.finds_us && !self.knows_us(&here) {
-            self.find_us(&here).await;
+        if self.wants_position && !self.knows_own_znodes(&here) {
+            self.find_own_znodes(&here).await;
         }
-        let (lock, place) = describe(&reader, here, &view, Some(&mut self.known)).await?;
+        let (lock, place) = describe(&reader, here, &view, Some(&mut self.cache)).await?;
         Ok(Glance { lock, place, made: self.made.map(|made| made.0) })
     }
 
-    fn knows_us(&self, here: &Gathered) -> bool {
-        let own = &self.known.own;
+    fn knows_own_znodes(&self, here: &Gathered) -> bool {
+        let own = &self.cache.own;
         !own.is_empty() && here.contenders.iter().any(|contender| own.contains(&contender.path(&here.path)))
     }
 
     /// Asks each session of this client for its own znodes here: names do not tell their session.
-    async fn find_us(&mut self, here: &Gathered) {
-        self.known.own.clear();
+    async fn find_own_znodes(&mut self, here: &Gathered) {
+        self.cache.own.clear();
         if here.contenders.is_empty() {
             return;
         }
         for session in self.lock.context.sessions() {
-            // Keeps each keeper only while it is asked, and skips those without a connection: a pending
+            // Keeps each session only while it is asked, and skips those without a connection: a pending
             // answer keeps a session from being closed.
-            let keeper = session.keeper().filter(|_| session.is_up());
-            let Some(answer) = keeper.map(|keeper| keeper.ephemerals(here.path.as_str())) else { continue };
+            let zk = session.zk().filter(|_| session.is_up());
+            let Some(answer) = zk.map(|zk| zk.ephemerals(here.path.as_str())) else { continue };
             match answer.await {
-                Ok(own) => self.known.own.extend(own),
+                Ok(own) => self.cache.own.extend(own),
                 // The server does not support this request.
-                Err(error) if matches!(error.failure, Failure::Refused(_)) => self.finds_us = false,
+                Err(error) if matches!(error.failure, Failure::Refused(_)) => self.wants_position = false,
                 Err(_) => {}
             }
         }
     }
 }
 
-impl std::fmt::Debug for Known {
+impl std::fmt::Debug for SnapshotCache {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         // Prints neither data of other clients nor session ids in the names of ZooKeeper's recipe.
-        f.debug_struct("Known").field("read", &self.read.len()).finish_non_exhaustive()
+        f.debug_struct("SnapshotCache").field("read", &self.read.len()).finish_non_exhaustive()
     }
 }

@@ -6,11 +6,11 @@ use std::sync::atomic::{AtomicI64, AtomicUsize, Ordering};
 use zoolock_core::record::{Left, Marker};
 use zoolock_core::{Sequence, SessionId, Zxid};
 
-use super::{Known, Snapshot, View, describe, gathered, read};
+use super::{Snapshot, SnapshotCache, View, describe, gathered, read};
 use crate::base::path::LockPath;
 use crate::base::sync::lock;
 use crate::engine::reader::{Reader, Reads};
-use crate::zk::keeper::{Answer, Stat};
+use crate::zk::session::{Answer, Stat};
 
 /// A directory that changes when its children are listed.
 struct Changing {
@@ -53,7 +53,7 @@ impl Reads for Changing {
     }
 
     fn exists(&self, _: &str) -> Answer<Option<Stat>> {
-        unreachable!("a look reads the data and the children")
+        unreachable!("a snapshot reads the data and the children")
     }
 }
 
@@ -75,76 +75,77 @@ fn path() -> LockPath {
 }
 
 /// Takes one snapshot with a cache. Returns `None` if a read gets no answer.
-fn glance(keeper: &Changing, known: &mut Known) -> Option<Snapshot> {
-    let reader = Reader::new(keeper);
-    let look = async {
+fn glance(zk: &Changing, cache: &mut SnapshotCache) -> Option<Snapshot> {
+    let reader = Reader::new(zk);
+    let snapshot = async {
         let here = gathered(&reader, path(), &VIEW).await.expect("it is there");
-        describe(&reader, here, &VIEW, Some(known)).await.expect("a look").0
+        describe(&reader, here, &VIEW, Some(cache)).await.expect("a snapshot").0
     };
-    futures_lite::future::block_on(futures_lite::future::poll_once(look))
+    futures_lite::future::block_on(futures_lite::future::poll_once(snapshot))
 }
 
 /// Returns the previous holder of a snapshot. The record shows that the last holder holds, and changes to `later`
 /// when the queue is read.
-fn told(later: Left, by: Sequence, children: &[&str]) -> (&'static str, Option<u32>) {
-    let keeper = changing(marker(Left::Held, LAST), marker(later, by), children);
-    let seen = futures_lite::future::block_on(read(&Reader::new(&keeper), path(), &VIEW)).expect("a look");
+fn previous_after(later: Left, by: Sequence, children: &[&str]) -> (&'static str, Option<u32>) {
+    let zk = changing(marker(Left::Held, LAST), marker(later, by), children);
+    let seen = futures_lite::future::block_on(read(&Reader::new(&zk), path(), &VIEW)).expect("a snapshot");
     (seen.previous, seen.previous_number)
 }
 
 #[test]
-fn one_who_let_go_between_record_and_queue_has_not_crashed() {
-    assert_eq!(told(Left::Released, LAST, &[]), ("clean", Some(4)));
-    assert_eq!(told(Left::Panicked, LAST, &["lock-0000000005"]), ("panicked", Some(4)));
-    assert_eq!(told(Left::Broken, LAST, &["lock-0000000005"]), ("broken", Some(4)));
+fn release_between_reads_is_no_crash() {
+    assert_eq!(previous_after(Left::Released, LAST, &[]), ("clean", Some(4)));
+    assert_eq!(previous_after(Left::Panicked, LAST, &["lock-0000000005"]), ("panicked", Some(4)));
+    assert_eq!(previous_after(Left::Broken, LAST, &["lock-0000000005"]), ("broken", Some(4)));
     // Another holder has begun since. It has overwritten how its predecessor left.
-    assert_eq!(told(Left::Held, Sequence(5), &[]), ("unknown", None));
+    assert_eq!(previous_after(Left::Held, Sequence(5), &[]), ("unknown", None));
 }
 
 #[test]
-fn one_who_went_without_a_word_has_crashed() {
-    assert_eq!(told(Left::Held, LAST, &[]), ("crashed", Some(4)));
-    assert_eq!(told(Left::Held, LAST, &["lock-0000000005"]), ("crashed", Some(4)));
-    assert_eq!(told(Left::Held, LAST, &["lock-0000000004"]), ("unknown", None));
+fn missing_release_marker_is_a_crash() {
+    assert_eq!(previous_after(Left::Held, LAST, &[]), ("crashed", Some(4)));
+    assert_eq!(previous_after(Left::Held, LAST, &["lock-0000000005"]), ("crashed", Some(4)));
+    assert_eq!(previous_after(Left::Held, LAST, &["lock-0000000004"]), ("unknown", None));
 }
 
 #[test]
-fn a_queue_that_is_too_long_for_one_look_is_seen_after_a_few() {
+fn cached_reads_complete_a_long_queue() {
     let marked = marker(Left::Released, Sequence(0));
-    let keeper = changing(marked, marked, &["lock-0000000001", "lock-0000000002", "lock-0000000003"]);
-    let mut known = Known::default();
+    let zk = changing(marked, marked, &["lock-0000000001", "lock-0000000002", "lock-0000000003"]);
+    let mut cache = SnapshotCache::default();
     for answers in [2, 0] {
-        keeper.answers.store(answers, Ordering::Relaxed);
-        assert!(glance(&keeper, &mut known).is_none());
+        zk.answers.store(answers, Ordering::Relaxed);
+        assert!(glance(&zk, &mut cache).is_none());
     }
-    keeper.answers.store(1, Ordering::Relaxed);
-    assert_eq!(glance(&keeper, &mut known).expect("all were read").waiting, 2);
+    zk.answers.store(1, Ordering::Relaxed);
+    assert_eq!(glance(&zk, &mut cache).expect("all were read").waiting, 2);
     // They are not read again.
-    assert_eq!(glance(&keeper, &mut known).expect("all are known").waiting, 2);
+    assert_eq!(glance(&zk, &mut cache).expect("all are cached").waiting, 2);
 }
 
 #[test]
-fn who_was_seen_and_let_go_between_record_and_queue_has_not_gone_without_a_word() {
+fn release_of_cached_holder_is_seen() {
     let before = marker(Left::Released, Sequence(3));
-    let mut known = Known::default();
+    let mut cache = SnapshotCache::default();
     let here = changing(before, before, &["lock-0000000004"]);
-    assert_eq!(glance(&here, &mut known).expect("a look").previous_number, Some(3));
+    assert_eq!(glance(&here, &mut cache).expect("a snapshot").previous_number, Some(3));
     for (later, previous) in
         [(Left::Released, "clean"), (Left::Panicked, "panicked"), (Left::Broken, "broken")]
     {
-        glance(&here, &mut known).expect("a look");
-        let seen = glance(&changing(before, marker(later, LAST), &[]), &mut known).expect("a look");
+        glance(&here, &mut cache).expect("a snapshot");
+        let seen = glance(&changing(before, marker(later, LAST), &[]), &mut cache).expect("a snapshot");
         assert_eq!((seen.previous, seen.previous_number), (previous, Some(4)));
     }
     // The holder wrote no marker.
-    glance(&here, &mut known).expect("a look");
-    let seen = glance(&changing(before, before, &[]), &mut known).expect("a look");
+    glance(&here, &mut cache).expect("a snapshot");
+    let seen = glance(&changing(before, before, &[]), &mut cache).expect("a snapshot");
     assert_eq!(seen.previous_number, Some(3));
 }
 
 #[test]
-fn a_record_of_another_directory_tells_of_nobody_in_this_one() {
+fn marker_of_another_directory_is_ignored() {
     let of_another = Marker { directory: Zxid(7), ..marker(Left::Broken, LAST) };
-    let seen = glance(&changing(of_another, of_another, &[]), &mut Known::default()).expect("a look");
+    let seen =
+        glance(&changing(of_another, of_another, &[]), &mut SnapshotCache::default()).expect("a snapshot");
     assert_eq!((seen.previous, seen.previous_number), ("unknown", None));
 }

@@ -7,11 +7,11 @@ use futures_util::stream::FuturesUnordered;
 use zoolock_core::layout::KAZOO_GUARD;
 use zoolock_core::names::Family;
 
-use super::{Snapshot, View, describe, entry, refusal, shown};
+use super::{Snapshot, View, describe, entry, refusal, without_chroot};
 use crate::base::error::Error;
 use crate::base::path::{AUDIT, LockPath};
 use crate::engine::gather::{Gathered, is_denied};
-use crate::engine::reader::{AT_ONCE, Reader};
+use crate::engine::reader::{MAX_IN_FLIGHT, Reader};
 
 /// The result for one path.
 #[derive(Default)]
@@ -19,7 +19,7 @@ struct Found {
     lock: Option<Snapshot>,
     below: Vec<LockPath>,
     /// The queue of a foreign semaphore, which is a part of that semaphore.
-    beside: Option<LockPath>,
+    foreign_queue: Option<LockPath>,
 }
 
 /// Reads every lock at and below `start`, in the order of their paths. Each directory costs two requests, and
@@ -33,27 +33,27 @@ pub(crate) async fn walk(
     let mut locks = Vec::new();
     let mut unseen = vec![start.clone()];
     // Directories that may be a part of the lock beside them. This is known after that lock was read.
-    let (mut perhaps_parts, mut parts) = (Vec::new(), HashSet::new());
+    let (mut possible_parts, mut parts) = (Vec::new(), HashSet::new());
     let mut visits = FuturesUnordered::new();
     loop {
-        while visits.len() < AT_ONCE
+        while visits.len() < MAX_IN_FLIGHT
             && let Some(path) = unseen.pop()
         {
             let is_start = path == start;
             visits.push(visit(reader, path, is_start, view));
         }
         let Some(found) = visits.next().await else {
-            unseen.extend(perhaps_parts.drain(..).filter(|path| !parts.contains(path)));
+            unseen.extend(possible_parts.drain(..).filter(|path| !parts.contains(path)));
             if unseen.is_empty() {
                 break;
             }
             continue;
         };
-        let Found { lock, below, beside } = found?;
+        let Found { lock, below, foreign_queue } = found?;
         locks.extend(lock);
-        parts.extend(beside);
+        parts.extend(foreign_queue);
         for path in below {
-            if path.as_str().ends_with(KAZOO_GUARD) { perhaps_parts.push(path) } else { unseen.push(path) }
+            if path.as_str().ends_with(KAZOO_GUARD) { possible_parts.push(path) } else { unseen.push(path) }
         }
     }
     // A lock comes before the locks below it, and these come before its siblings.
@@ -72,17 +72,17 @@ async fn visit(reader: &Reader<'_>, path: LockPath, is_start: bool, view: &View<
             Ok(Some(stat)) if entry::is_session(stat.owner) => return Ok(Found::default()),
             _ => Gathered::hidden(path.clone()),
         },
-        Err(error) => return Err(refusal(shown(&path, view.chroot), error)),
+        Err(error) => return Err(refusal(without_chroot(&path, view.chroot), error)),
     };
     let others = std::mem::take(&mut here.others);
     // A directory may have a name that ends in a number.
     let unknown = here.contenders.iter().filter(|it| it.name.family() == Family::Unknown).map(|it| &it.node);
     let below = others.iter().filter(|name| *name != AUDIT).chain(unknown).map(|name| path.child(name));
     let below = below.filter(|path| path != "/zookeeper").map(LockPath::from_server).collect();
-    let beside = here.foreign.as_ref().map(|foreign| foreign.queue_directory.clone());
+    let foreign_queue = here.foreign.as_ref().map(|foreign| foreign.queue_directory.clone());
     let lock = match here.is_lock() {
         true => Some(describe(reader, here, view, None).await?.0),
         false => None,
     };
-    Ok(Found { lock, below, beside })
+    Ok(Found { lock, below, foreign_queue })
 }

@@ -40,7 +40,7 @@ macro_rules! blocking_guard {
 
             /// Blocks until the lock is lost, at most for `timeout`. Returns `None` if it was not lost.
             pub fn lost_timeout(&self, timeout: std::time::Duration) -> Option<$crate::LossReason> {
-                $crate::api::blocking::loss::within(timeout, self.inner.lost())
+                $crate::api::blocking::loss::block_on_timeout(timeout, self.inner.lost())
             }
 
             /// Returns the reason of the loss, if it is known already. Does not wait.
@@ -59,7 +59,7 @@ macro_rules! blocking_guard {
 
             /// Blocks until this holder is asked to release the lock, at most for `timeout`. Returns whether it was asked.
             pub fn revoked_timeout(&self, timeout: std::time::Duration) -> bool {
-                $crate::api::blocking::loss::in_time(timeout, self.inner.revoked())
+                $crate::api::blocking::loss::resolves_within(timeout, self.inner.revoked())
             }
 
             /// Returns whether this holder has been asked to release the lock.
@@ -179,8 +179,8 @@ impl Guard {
         self.inner
     }
 
-    pub(super) fn departure(&self) -> crate::lock::held::Departure {
-        self.inner.departure()
+    pub(super) fn pending_release(&self) -> crate::lock::held::PendingRelease {
+        self.inner.pending_release()
     }
 }
 
@@ -200,6 +200,6 @@ impl ReentrantGuard {
 }
 
 /// Waits for a release that has begun. Returns at once if the guard still exists.
-pub(super) fn wait_if_begun(departure: crate::lock::held::Departure) -> Result<(), Error> {
-    if departure.has_begun() { wait(departure.wait()) } else { Ok(()) }
+pub(super) fn wait_if_begun(pending_release: crate::lock::held::PendingRelease) -> Result<(), Error> {
+    if pending_release.has_begun() { wait(pending_release.wait()) } else { Ok(()) }
 }

@@ -29,8 +29,8 @@ impl Drop for Callbacks {
 }
 
 /// Blocks until something happens, for `timeout` at most. Returns whether it happened.
-pub(super) fn in_time(timeout: Duration, happens: impl Future<Output = ()>) -> bool {
-    within(timeout, happens).is_some()
+pub(super) fn resolves_within(timeout: Duration, happens: impl Future<Output = ()>) -> bool {
+    block_on_timeout(timeout, happens).is_some()
 }
 
 /// A waker of a thread.
@@ -43,7 +43,7 @@ impl Wake for Unpark {
 }
 
 /// Blocks until the future is ready, for `timeout` at most. It needs no timer of a runtime, and so works in a forked process.
-pub(super) fn within<T>(timeout: Duration, future: impl Future<Output = T>) -> Option<T> {
+pub(super) fn block_on_timeout<T>(timeout: Duration, future: impl Future<Output = T>) -> Option<T> {
     let deadline = Instant::now().checked_add(timeout);
     let waker = Waker::from(Arc::new(Unpark(std::thread::current())));
     let mut future = pin!(tokio::task::unconstrained(future));

@@ -3,11 +3,11 @@
 /// Implements the four methods that acquire one kind of guard.
 macro_rules! blocking_acquire {
     (
-        $handle:ident of $inner:ty, $guard:ident, $what:literal,
+        $handle:ident of $inner:ty, $guard:ident, $object:literal,
         $lock:ident, $try_lock:ident, $lock_timeout:ident, $lock_deadline:ident
     ) => {
         impl $handle {
-            #[doc = concat!("Blocks until ", $what, " is ours.")]
+            #[doc = concat!("Blocks until it acquires ", $object, ".")]
             ///
             /// # Errors
             #[doc = concat!("As [`", stringify!($inner), "::", stringify!($lock), "`].")]
@@ -15,7 +15,7 @@ macro_rules! blocking_acquire {
                 $crate::api::blocking::wait(self.inner.$lock()).map($guard::new)
             }
 
-            #[doc = concat!("Takes ", $what, " if it is free, and says `None` if it is not. Blocks for a round trip.")]
+            #[doc = concat!("Acquires ", $object, " if it is free. Returns `None` if it is busy. Blocks for a round trip.")]
             ///
             /// # Errors
             #[doc = concat!("As [`Self::", stringify!($lock), "`].")]
@@ -23,7 +23,7 @@ macro_rules! blocking_acquire {
                 Ok($crate::api::blocking::wait(self.inner.$try_lock())?.map($guard::new))
             }
 
-            #[doc = concat!("Blocks until ", $what, " is ours, at most for `timeout`.")]
+            #[doc = concat!("Blocks until it acquires ", $object, ", at most for `timeout`.")]
             ///
             /// # Errors
             /// [`Error::Timeout`](crate::Error::Timeout) if the lock is busy at the end of the wait; else
@@ -32,7 +32,7 @@ macro_rules! blocking_acquire {
                 $crate::api::blocking::wait(self.inner.$lock_timeout(timeout)).map($guard::new)
             }
 
-            #[doc = concat!("Blocks until ", $what, " is ours, at most until `deadline`.")]
+            #[doc = concat!("Blocks until it acquires ", $object, ", at most until `deadline`.")]
             ///
             /// # Errors
             /// [`Error::Timeout`](crate::Error::Timeout) if the lock is busy at the end of the wait; else

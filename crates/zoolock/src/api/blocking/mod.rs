@@ -12,11 +12,11 @@
 //! let guard = zl.mutex("nightly").lock_timeout(Duration::from_secs(30))?;
 //! for part in 0..100 {
 //!     if !guard.is_valid() {
-//!         break; // somebody else may have the lock soon
+//!         break; // another holder may be granted the lock soon
 //!     }
 //!     work(part, guard.token());
 //! }
-//! guard.release()?; // says so if the lock was lost before
+//! guard.release()?; // fails if the lock was lost before
 //! zl.close();
 //! # Ok(()) }
 //! # fn work(_: u32, _: zoolock::FencingToken) {}

@@ -12,7 +12,7 @@ blocking_acquire!(
     MultiLock of crate::MultiLock, MultiGuard, "every lock", lock, try_lock, lock_timeout, lock_deadline
 );
 blocking_acquire!(
-    MultiLock of crate::MultiLock, MultiReadGuard, "every lock, for reading,",
+    MultiLock of crate::MultiLock, MultiReadGuard, "every lock for reading",
     read, try_read, read_timeout, read_deadline
 );
 

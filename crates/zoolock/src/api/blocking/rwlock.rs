@@ -17,13 +17,13 @@ blocking_settings!(RwLock of crate::RwLock);
 blocking_crash_settings!(RwLock of crate::RwLock);
 blocking_operate!(RwLock of crate::RwLock);
 blocking_acquire!(
-    RwLock of crate::RwLock, ReadGuard, "the lock, for reading,", read, try_read, read_timeout, read_deadline
+    RwLock of crate::RwLock, ReadGuard, "the lock for reading", read, try_read, read_timeout, read_deadline
 );
 blocking_acquire!(
-    RwLock of crate::RwLock, WriteGuard, "the lock, for writing,", write, try_write, write_timeout, write_deadline
+    RwLock of crate::RwLock, WriteGuard, "the lock for writing", write, try_write, write_timeout, write_deadline
 );
 blocking_acquire!(
-    RwLock of crate::RwLock, UpgradableReadGuard, "the lock, for reading and perhaps writing later,",
+    RwLock of crate::RwLock, UpgradableReadGuard, "the lock for upgradable reading",
     upgradable_read, try_upgradable_read, upgradable_read_timeout, upgradable_read_deadline
 );
 

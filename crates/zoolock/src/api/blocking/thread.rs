@@ -16,7 +16,7 @@ pub(super) fn this_thread() -> Result<Owner, Error> {
     OWNER.try_with(Owner::clone).map_err(|_| {
         Error::invalid(
             "reentrant lock",
-            "is asked for by a thread that ends; lock before it does, or without reentrance",
+            "cannot be acquired while the thread ends; acquire it earlier, or use lock()",
         )
     })
 }
@@ -36,12 +36,12 @@ pub(super) fn this_thread() -> Result<Owner, Error> {
 pub struct ThreadGuard {
     guard: ReentrantGuard,
     /// Makes the guard neither `Send` nor `Sync`.
-    stays: PhantomData<*const ()>,
+    not_send: PhantomData<*const ()>,
 }
 
 impl ThreadGuard {
     pub(super) fn new(guard: ReentrantGuard) -> ThreadGuard {
-        ThreadGuard { guard, stays: PhantomData }
+        ThreadGuard { guard, not_send: PhantomData }
     }
 
     /// Releases this guard. The thread's last guard releases the lock and blocks until the server has confirmed it.

@@ -72,9 +72,9 @@ impl Zoolock {
         work: impl FnOnce(Guard) -> T,
     ) -> Result<T, Error> {
         let guard = self.mutex(name).lock_timeout(timeout)?;
-        let departure = guard.departure();
+        let pending_release = guard.pending_release();
         let value = work(guard);
-        wait_if_begun(departure)?;
+        wait_if_begun(pending_release)?;
         Ok(value)
     }
 

@@ -29,11 +29,11 @@ use crate::base::error::Error;
 /// ```
 pub struct TestServer {
     addr: SocketAddr,
-    place: Mutex<Place>,
+    state: Mutex<ServerState>,
 }
 
 /// The state of the server, with its znodes and sessions.
-enum Place {
+enum ServerState {
     Running(InProcess),
     Stopped(State),
     Changing,
@@ -49,7 +49,7 @@ impl TestServer {
     /// [`Error::Unavailable`] if no port or thread is available.
     pub async fn start() -> Result<TestServer, Error> {
         let server = InProcess::start(builder(SocketAddr::from((Ipv4Addr::LOCALHOST, 0)))).await?;
-        Ok(TestServer { addr: server.handle.local_addr(), place: Mutex::new(Place::Running(server)) })
+        Ok(TestServer { addr: server.handle.local_addr(), state: Mutex::new(ServerState::Running(server)) })
     }
 
     /// Returns the server's address, as a connect string. It stays the same over restarts.
@@ -107,21 +107,21 @@ impl TestServer {
     /// Stops the server. It keeps znodes and sessions for [`TestServer::start_again`], and no time passes for them.
     /// Does nothing if the server is stopped.
     pub async fn stop(&self) {
-        let place = std::mem::replace(&mut *self.place(), Place::Changing);
-        let place = match place {
-            Place::Running(InProcess { thread, mut handle }) => {
+        let state = std::mem::replace(&mut *self.state(), ServerState::Changing);
+        let state = match state {
+            ServerState::Running(InProcess { thread, mut handle }) => {
                 let stopped = thread.handle().spawn(async move {
                     handle.stop().await;
                     handle
                 });
                 match stopped.await {
-                    Ok(handle) => Place::Stopped(handle.state()),
+                    Ok(handle) => ServerState::Stopped(handle.state()),
                     Err(error) => std::panic::resume_unwind(error.into_panic()),
                 }
             }
-            place => place,
+            state => state,
         };
-        *self.place() = place;
+        *self.state() = state;
     }
 
     /// Starts the server again on the same port, with its znodes and sessions. Does nothing if the server runs.
@@ -129,27 +129,29 @@ impl TestServer {
     /// # Errors
     /// [`Error::Unavailable`] if another program has taken the port.
     pub async fn start_again(&self) -> Result<(), Error> {
-        let place = std::mem::replace(&mut *self.place(), Place::Changing);
-        let (place, result) = match place {
-            Place::Stopped(state) => match InProcess::start(builder(self.addr).resume(state.clone())).await {
-                Ok(server) => (Place::Running(server), Ok(())),
-                Err(error) => (Place::Stopped(state), Err(error)),
-            },
-            place => (place, Ok(())),
+        let state = std::mem::replace(&mut *self.state(), ServerState::Changing);
+        let (state, result) = match state {
+            ServerState::Stopped(saved) => {
+                match InProcess::start(builder(self.addr).resume(saved.clone())).await {
+                    Ok(server) => (ServerState::Running(server), Ok(())),
+                    Err(error) => (ServerState::Stopped(saved), Err(error)),
+                }
+            }
+            state => (state, Ok(())),
         };
-        *self.place() = place;
+        *self.state() = state;
         result
     }
 
     fn with<T>(&self, stopped: T, act: impl FnOnce(&ServerHandle) -> T) -> T {
-        match &*self.place() {
-            Place::Running(server) => act(&server.handle),
-            Place::Stopped(_) | Place::Changing => stopped,
+        match &*self.state() {
+            ServerState::Running(server) => act(&server.handle),
+            ServerState::Stopped(_) | ServerState::Changing => stopped,
         }
     }
 
-    fn place(&self) -> MutexGuard<'_, Place> {
-        self.place.lock().unwrap_or_else(PoisonError::into_inner)
+    fn state(&self) -> MutexGuard<'_, ServerState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use tokio::sync::watch;
 use zoolock_core::FencingToken;
 
-use super::question::Entry;
+use super::shared_acquire::MapEntry;
 use crate::api::guard::Guard;
 use crate::base::clock::Deadline;
 use crate::base::error::{Error, LossReason};
@@ -21,7 +21,7 @@ use crate::session::Connection;
 #[must_use = "the lock is released when the owner's last guard is dropped"]
 pub struct ReentrantGuard {
     /// `None` only after the guard was dropped or released.
-    held: Option<Arc<Held>>,
+    held: Option<Arc<OwnerHold>>,
 }
 
 impl ReentrantGuard {
@@ -127,11 +127,11 @@ impl ReentrantGuard {
     /// Dropping the future releases the lock in the background.
     pub async fn release(mut self) -> Result<(), Error> {
         let held = self.leave().expect("taken only when the guard goes");
-        let (loss, departure) = (held.loss(), held.guard.departure());
+        let (loss, pending_release) = (held.loss(), held.guard.pending_release());
         match Arc::into_inner(held) {
             Some(last) => {
                 drop(last);
-                departure.wait().await
+                pending_release.wait().await
             }
             None => loss.map_or(Ok(()), Err),
         }
@@ -145,11 +145,11 @@ impl ReentrantGuard {
         &self.held().guard
     }
 
-    fn held(&self) -> &Held {
+    fn held(&self) -> &OwnerHold {
         self.held.as_ref().expect("taken only when the guard goes")
     }
 
-    fn leave(&mut self) -> Option<Arc<Held>> {
+    fn leave(&mut self) -> Option<Arc<OwnerHold>> {
         let held = self.held.take()?;
         if std::thread::panicking() {
             held.panicked.store(true, Ordering::Release);
@@ -177,7 +177,7 @@ impl std::fmt::Debug for ReentrantGuard {
 
 /// A lock that an owner holds. Each guard has an `Arc` of it, and so has each answer that was not fetched yet. The
 /// lock is released with the last `Arc`.
-pub(super) struct Held {
+pub(super) struct OwnerHold {
     guard: Guard,
     depth: AtomicU32,
     limit: u32,
@@ -185,12 +185,12 @@ pub(super) struct Held {
     panicked: AtomicBool,
     /// Set once a guard has existed: an answer may come after all calls were dropped.
     entered: AtomicBool,
-    _entry: Entry,
+    _entry: MapEntry,
 }
 
-impl Held {
-    pub(super) fn new(guard: Guard, limit: u32, entry: Entry) -> Held {
-        Held {
+impl OwnerHold {
+    pub(super) fn new(guard: Guard, limit: u32, entry: MapEntry) -> OwnerHold {
+        OwnerHold {
             guard,
             depth: AtomicU32::new(0),
             limit,
@@ -201,7 +201,7 @@ impl Held {
     }
 
     /// Adds a guard.
-    pub(super) fn enter(self: Arc<Held>) -> Result<ReentrantGuard, Error> {
+    pub(super) fn enter(self: Arc<OwnerHold>) -> Result<ReentrantGuard, Error> {
         if let Some(lost) = self.loss() {
             return Err(lost);
         }
@@ -224,12 +224,12 @@ impl Held {
     }
 }
 
-impl Drop for Held {
+impl Drop for OwnerHold {
     fn drop(&mut self) {
         if self.panicked.load(Ordering::Acquire) {
             self.guard.release_as_panicked();
         } else if !self.entered.load(Ordering::Acquire) {
-            self.guard.give_back();
+            self.guard.release_untouched();
         }
     }
 }
@@ -238,7 +238,7 @@ pub(super) fn too_deep(path: &str, limit: u32) -> Error {
     Error::invalid(
         format!("lock {path}"),
         format!(
-            "is held {limit} times by the same owner, which is its limit; release some, or raise the limit"
+            "is held {limit} times by this owner, which is the limit; release guards, or raise the limit"
         ),
     )
 }

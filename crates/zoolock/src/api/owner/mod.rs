@@ -1,7 +1,7 @@
 //! Reentrant locks: an owner that holds a lock can take it again without waiting for itself.
 
 mod guard;
-mod question;
+mod shared_acquire;
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -9,11 +9,11 @@ use std::time::{Duration, Instant};
 use zoolock_core::Kind;
 
 pub use self::guard::ReentrantGuard;
-use self::question::Locks;
+use self::shared_acquire::OwnedLocks;
 use crate::api::mutex::Mutex;
-use crate::base::asker::{AskAs, drawn};
 use crate::base::clock;
 use crate::base::error::Error;
+use crate::base::owner_id::{OwnerMode, random_name};
 
 /// An owner of locks, which may take the same lock several times. It is a value that you pass on, no task and no thread.
 ///
@@ -36,7 +36,7 @@ use crate::base::error::Error;
 ///
 /// async fn rotate(zl: &Zoolock, owner: &Owner) -> Result<(), Error> {
 ///     let guard = zl.mutex("keys").lock_as(owner).await?;
-///     publish(zl, owner).await?; // takes the same lock, and does not wait for us
+///     publish(zl, owner).await?; // takes the same lock, and does not wait
 ///     guard.release().await
 /// }
 ///
@@ -50,7 +50,7 @@ use crate::base::error::Error;
 /// ```
 #[derive(Clone)]
 pub struct Owner {
-    locks: Arc<Locks>,
+    locks: Arc<OwnedLocks>,
 }
 
 impl Owner {
@@ -64,12 +64,12 @@ impl Owner {
 
     /// Makes an owner that may hold the same lock at most `limit` times at a time. This detects a recursion without an end.
     pub fn with_limit(limit: u32) -> Owner {
-        Owner { locks: Arc::new(Locks::new(limit, AskAs::Owner(drawn().into()))) }
+        Owner { locks: Arc::new(OwnedLocks::new(limit, OwnerMode::Owner(random_name().into()))) }
     }
 
     /// Makes an owner for the calling thread.
     pub(crate) fn of_thread() -> Owner {
-        Owner { locks: Arc::new(Locks::new(Owner::LIMIT, AskAs::Caller)) }
+        Owner { locks: Arc::new(OwnedLocks::new(Owner::LIMIT, OwnerMode::Caller)) }
     }
 }
 
@@ -101,7 +101,7 @@ impl Mutex {
     /// again. [`Error::Invalid`] if it holds the lock as often as its limit allows. Else as [`Mutex::lock`].
     pub async fn lock_as(&self, owner: &Owner) -> Result<ReentrantGuard, Error> {
         let guard = owner.locks.enter(self, false).await?;
-        Ok(guard.expect("only those who try are told that it is busy"))
+        Ok(guard.expect("only a call that does not wait finds the lock busy"))
     }
 
     /// Acquires the lock for `owner` if it is free, or if the owner holds it already. Returns `None` if it is busy,
@@ -148,7 +148,7 @@ impl Mutex {
             entered = self.lock_as(owner) => return entered,
             () = alarm => {}
         }
-        if !self.context().is_answered().await {
+        if !self.context().server_answers().await {
             return Err(self.lock.no_answer());
         }
         Err(timeout())

@@ -1,9 +1,9 @@
 //! TLS: the trusted authorities, and the certificate of the client.
 
-mod look;
+mod diagnose;
 
-use look::trouble;
-pub(crate) use look::{Outcome, look, speaks_tls};
+use diagnose::trouble;
+pub(crate) use diagnose::{TlsFinding, diagnose, speaks_tls};
 
 use std::fs::File;
 use std::io::{self, Read as _};
@@ -99,8 +99,8 @@ impl Tls {
     /// Presents the certificate in this text, as [`Tls::identity_files`] does for files.
     pub fn identity(mut self, certificate: impl Into<String>, key: impl Into<String>) -> Tls {
         self.identity = Some(Identity {
-            certificate: Pem::Text("our certificate", Zeroizing::new(certificate.into())),
-            key: Pem::Text("our private key", Zeroizing::new(key.into())),
+            certificate: Pem::Text("the client certificate", Zeroizing::new(certificate.into())),
+            key: Pem::Text("the client's private key", Zeroizing::new(key.into())),
         });
         self
     }
@@ -208,7 +208,7 @@ impl Pem {
     fn certificates(&self, text: &str) -> Result<Vec<CertificateDer<'static>>, Error> {
         let read: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(text.as_bytes()).collect();
         match read {
-            Ok(found) if found.is_empty() => Err(self.refuse("there is no certificate in it; give PEM")),
+            Ok(found) if found.is_empty() => Err(self.refuse("contains no certificate in PEM format")),
             Ok(found) => Ok(found),
             Err(_) => Err(self.refuse("it is not PEM")),
         }
@@ -229,7 +229,7 @@ impl Pem {
 
     fn key(&self, text: &str) -> Result<PrivateKeyDer<'static>, Error> {
         PrivateKeyDer::from_pem_slice(text.as_bytes())
-            .map_err(|_| self.refuse("there is no private key in it that is not encrypted; give PEM"))
+            .map_err(|_| self.refuse("contains no unencrypted private key in PEM format"))
     }
 }
 
@@ -286,14 +286,16 @@ impl Certificates {
         let read = on_thread("zoolock-tls", move || {
             match certificates.tls.load() {
                 Ok(config) => *lock(&certificates.current) = config,
-                Err(error) => tracing::warn!(%error, "the certificates stay as they were"),
+                Err(error) => {
+                    tracing::warn!(%error, "cannot reload the TLS certificates; the old ones stay in use")
+                }
             }
             certificates.is_reading.store(false, Ordering::Release);
         });
         // A disk that hangs must not prevent the connection.
         if let Ok(Err(error)) = tokio::time::timeout(READ_BOUND, read).await {
             self.is_reading.store(false, Ordering::Release);
-            tracing::warn!(%error, "the certificates stay as they were");
+            tracing::warn!(%error, "cannot reload the TLS certificates; the old ones stay in use");
         }
     }
 }
@@ -317,7 +319,7 @@ pub(crate) fn server_name(host: &str) -> Result<ServerName<'static>, Error> {
     ServerName::try_from(host.to_owned()).map_err(|_| {
         Error::invalid(
             format!("host {host:?}"),
-            "is no name that a certificate can have; give a DNS name or an address",
+            "is not a valid TLS host name; use a DNS name or an IP address",
         )
     })
 }
@@ -327,7 +329,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_host_that_no_certificate_can_name_is_refused() {
+    fn invalid_certificate_host_is_refused() {
         for host in ["zk_1..org", "-", "a b", "::zz", "host_", ".org", &"x".repeat(300)] {
             // An underscore alone is no reason to refuse.
             if let Err(error) = server_name(host) {
@@ -342,7 +344,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_pem_is_refused_by_its_name_and_not_repeated() {
+    fn invalid_pem_error_names_source_and_hides_content() {
         let refused = |tls: Tls| match tls.load() {
             Ok(_) => panic!("{tls:?} was taken"),
             Err(error) => error.to_string(),

@@ -290,7 +290,7 @@ def a_deadlock_is_drawn_and_broken(browser):
     drawn = time.time()
     print(f"a deadlock was drawn after {drawn - made:.1f} s, {drawn - begun:.1f} s after its first lock")
     assert drawn - made < 2
-    expect(page.locator("svg .box.circle")).to_have_count(3)
+    expect(page.locator("svg .box.cycle")).to_have_count(3)
     expect(page.get_by_text("⚠ cycle")).to_have_count(3)
     expect(page.get_by_text("Seen once")).to_have_count(0)
     page.emulate_media(color_scheme="dark")

@@ -1,0 +1,59 @@
+//! The state that an operation of a multi sees: the earlier operations have changed it, but none of them is applied yet.
+
+use std::collections::HashMap;
+
+use zoolock_wire::{Code, path};
+
+use crate::acl::AclList;
+use crate::state::State;
+use crate::tree::Tree;
+
+/// The properties of a znode that a decision needs.
+#[derive(Debug, Clone)]
+pub(crate) struct PendingZnode {
+    pub(crate) version: i32,
+    pub(crate) created: i32,
+    pub(crate) aversion: i32,
+    pub(crate) owner: i64,
+    pub(crate) children: usize,
+    pub(crate) acl: AclList,
+}
+
+pub(crate) struct PendingState<'a> {
+    tree: &'a Tree,
+    /// The znodes that earlier operations have changed, `None` for deleted ones. Not recorded if there is only one
+    /// operation.
+    changed: Option<HashMap<String, Option<PendingZnode>>>,
+}
+
+impl<'a> PendingState<'a> {
+    pub(crate) fn for_single(state: &'a State) -> Self {
+        PendingState { tree: &state.tree, changed: None }
+    }
+
+    pub(crate) fn for_multi(state: &'a State) -> Self {
+        PendingState { tree: &state.tree, changed: Some(HashMap::new()) }
+    }
+
+    pub(crate) fn get(&self, path: &str) -> Result<PendingZnode, Code> {
+        let path = path::normal(path);
+        if let Some(changed) = self.changed.as_ref().and_then(|changed| changed.get(path)) {
+            return changed.clone().ok_or(Code::NoNode);
+        }
+        let node = self.tree.get(path).ok_or(Code::NoNode)?;
+        Ok(PendingZnode {
+            version: node.version(),
+            created: node.created(),
+            aversion: node.aversion(),
+            owner: node.owner(),
+            children: node.child_count(),
+            acl: node.acl().clone(),
+        })
+    }
+
+    pub(crate) fn set(&mut self, path: &str, znode: impl FnOnce() -> Option<PendingZnode>) {
+        if let Some(changed) = &mut self.changed {
+            changed.insert(path::normal(path).to_owned(), znode());
+        }
+    }
+}

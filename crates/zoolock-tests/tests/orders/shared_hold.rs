@@ -1,0 +1,153 @@
+//! The tasks that share one queue position (`lock/shared_hold/*.rs` of the library).
+//!
+//! A waiter without an answer is a deadlock here.
+
+#[path = "../../../zoolock/src/lock/shared_hold/background.rs"]
+mod background;
+#[expect(dead_code, reason = "other parts of the library use the rest")]
+#[path = "../../../zoolock/src/lock/shared_hold/share.rs"]
+mod share;
+#[expect(dead_code, clippy::needless_update, reason = "the library has more uses, and more options")]
+#[path = "../../../zoolock/src/lock/shared_hold/shared.rs"]
+mod shared;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+use shuttle::sync::Mutex;
+use zoolock_core::tenure::Limits;
+
+pub(crate) use self::share::{Share, TurnLeft};
+use self::shared::{RequestOutcome, SharedHold};
+use crate::base::error::Error;
+use crate::toy::{Acquisition, Context, Held, Lock, Names, Options, Server, WaitLimit, lock};
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct Settings {
+    limits: Limits,
+}
+
+/// An event during the work of the tasks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Event {
+    Nothing,
+    /// An operator deletes the znode of the holder.
+    Break,
+    Revoke,
+    /// The client of the first process is closed.
+    Close,
+}
+
+/// The number of runs in which the event hit a holder.
+static HITS: AtomicU32 = AtomicU32::new(0);
+
+/// The acquisition under which a task works.
+type Worker = Arc<Mutex<Option<Arc<Acquisition>>>>;
+
+/// One task: it acquires the lock, works, and releases it, several times.
+struct Task {
+    shared: Arc<SharedHold>,
+    worker: Worker,
+    event: Event,
+}
+
+impl Task {
+    async fn acquire(&self, wait_limit: WaitLimit) -> Result<Option<Held>, Error> {
+        let options = Options::default();
+        let held = match self.shared.request(&options, wait_limit) {
+            RequestOutcome::Granted(held) => Some(held),
+            RequestOutcome::Free => self.shared.try_alone(&options).await?,
+            RequestOutcome::Busy => None,
+            RequestOutcome::Waits(mut task) => Some(task.granted().await?),
+        };
+        Ok(held.map(Held::mark_seen))
+    }
+
+    /// Works under the lock. No other task has it, unless it was lost.
+    async fn work(&self, held: &Held) {
+        if let Some(other) = lock(&self.worker).replace(held.acquisition().clone()) {
+            assert!(other.is_lost() || held.acquisition().is_lost(), "two tasks hold the lock");
+        }
+        shuttle::future::yield_now().await;
+        let worker = &mut *lock(&self.worker);
+        if worker.as_ref().is_some_and(|worker| Arc::ptr_eq(worker, held.acquisition())) {
+            *worker = None;
+        }
+    }
+
+    async fn run(&self, rounds: u32) {
+        for round in 0..rounds {
+            match round % 3 {
+                // The future is dropped before or after the grant.
+                1 => {
+                    let mut acquiring = std::pin::pin!(self.acquire(WaitLimit::ForEver));
+                    let yields = async {
+                        shuttle::future::yield_now().await;
+                        shuttle::future::yield_now().await;
+                    };
+                    tokio::select! {
+                        biased;
+                        () = yields => {}
+                        _ = &mut acquiring => {}
+                    }
+                }
+                other => {
+                    let wait_limit = if other == 2 { WaitLimit::Try } else { WaitLimit::ForEver };
+                    match (self.acquire(wait_limit).await, self.event) {
+                        (Ok(Some(held)), _) => self.work(&held).await,
+                        (Ok(None), _) if other == 2 => {}
+                        (Err(Error::Lost { .. }), Event::Break | Event::Close) => {}
+                        (Err(Error::Closed), Event::Close) => return,
+                        (Ok(None), event) => panic!("no lock, {event:?}"),
+                        (Err(error), event) => panic!("{error:?}, {event:?}"),
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// Runs two tasks of one process beside a task of another process.
+fn run(max_passes: u32, event: Event) {
+    let limits = Limits { max_passes, max_hold: Duration::from_secs(1), linger: Duration::ZERO };
+    let (server, worker) = (Server::new(), Worker::default());
+    let clients = [Context::new(&server), Context::new(&server)];
+    let processes = clients.each_ref().map(|client| {
+        let lock = Lock::new(client.clone(), Names {});
+        Arc::new(SharedHold::new(&lock, Settings { limits }))
+    });
+    let threads: Vec<_> = [(0, 3), (0, 3), (1, 2)]
+        .map(|(process, rounds)| {
+            let task = Task { shared: processes[process].clone(), worker: worker.clone(), event };
+            shuttle::thread::spawn(move || shuttle::future::block_on(task.run(rounds)))
+        })
+        .into();
+    let hits = match event {
+        Event::Nothing => true,
+        Event::Break => server.break_holder(),
+        Event::Revoke => server.revoke(),
+        Event::Close => clients[0].close(),
+    };
+    HITS.fetch_add(u32::from(hits), Ordering::Relaxed);
+    for thread in threads {
+        thread.join().expect("the task ends");
+    }
+    drop(processes);
+    // Aborted tasks end soon.
+    while !server.is_free() {
+        shuttle::thread::yield_now();
+    }
+}
+
+#[test]
+fn tasks_share_a_lock_in_any_order() {
+    for event in [Event::Nothing, Event::Break, Event::Revoke, Event::Close] {
+        for max_passes in [0, 1, 100] {
+            let hits = HITS.load(Ordering::Relaxed);
+            shuttle::check_random(move || run(max_passes, event), 1_000);
+            shuttle::check_pct(move || run(max_passes, event), 1_000, 3);
+            assert!(HITS.load(Ordering::Relaxed) > hits + 100, "{event:?} hits a holder now and then");
+        }
+    }
+}

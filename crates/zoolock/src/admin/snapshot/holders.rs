@@ -1,0 +1,71 @@
+//! Tells the holders of a lock from its waiters.
+
+use zoolock_core::names::{Name, Role};
+
+use super::entry;
+use crate::engine::gather::Contender;
+use crate::zk::session::Stat;
+
+/// A contender, and the data of its znode.
+pub(super) struct Reading {
+    pub(super) contender: Contender,
+    /// `None` if reading is not permitted. The contender is in the queue either way.
+    pub(super) read: Option<(Vec<u8>, Stat)>,
+    /// Set once a read was tried.
+    pub(super) was_tried: bool,
+}
+
+impl Reading {
+    pub(super) fn new(contender: Contender) -> Reading {
+        Reading { contender, read: None, was_tried: false }
+    }
+
+    fn upgrades(&self) -> bool {
+        self.read.as_ref().is_some_and(|(data, _)| entry::upgrades(data))
+    }
+}
+
+/// All contenders, in queue order.
+pub(super) struct HoldersAndWaiters {
+    pub(super) holders: Vec<Reading>,
+    pub(super) waiters: Vec<Reading>,
+}
+
+/// Maximum distance between a lone reader and its writer. In a longer queue, one waiter too many may be
+/// counted.
+const MAX_UPGRADE_DISTANCE: usize = 16;
+
+/// Returns the indexes of the contenders that must still be read, so that all holders and the first `waiters`
+/// waiters are known.
+///
+/// The names tell the holders of a queue, except a reader that writes.
+pub(super) fn needed(readings: &[Reading], permits: Option<u32>, waiters: usize) -> Vec<usize> {
+    let names = super::names_in(readings);
+    let holds =
+        zoolock_core::queue::holders(&names, |at| readings.get(at).is_some_and(Reading::upgrades), permits);
+    // An upgraded reader is behind its own reader, and perhaps behind writers that wait for that reader.
+    let lone_reader = holds.iter().filter(|holds| **holds).count() == 1
+        && names.first().is_some_and(|name| name.role != Role::Exclusive);
+    let mut queued = 0;
+    let is_needed = |(at, reading): (usize, &Reading)| {
+        let needed = holds.get(at) == Some(&true) || {
+            queued += 1;
+            let perhaps_upgrades =
+                lone_reader && at <= MAX_UPGRADE_DISTANCE && names[at].role == Role::Exclusive;
+            perhaps_upgrades || queued <= waiters
+        };
+        (needed && !reading.was_tried).then_some(at)
+    };
+    readings.iter().enumerate().filter_map(is_needed).collect()
+}
+
+/// Separates the holders from the waiters. `queue`: their names; `permits`: the size of a semaphore.
+pub(super) fn separate(readings: Vec<Reading>, queue: &[Name], permits: Option<u32>) -> HoldersAndWaiters {
+    let upgrades = |at: usize| readings.get(at).is_some_and(Reading::upgrades);
+    let holds = zoolock_core::queue::holders(queue, upgrades, permits);
+    let (mut holders, mut waiters) = (Vec::new(), Vec::new());
+    for (reading, holds) in readings.into_iter().zip(holds) {
+        if holds { holders.push(reading) } else { waiters.push(reading) }
+    }
+    HoldersAndWaiters { holders, waiters }
+}

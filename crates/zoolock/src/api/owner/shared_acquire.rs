@@ -1,0 +1,281 @@
+//! The acquisitions of an owner, each shared by all its calls for the same lock.
+//!
+//! One map under one mutex has all locks that an owner holds or waits for. Nothing that may own a guard is dropped
+//! while the mutex is locked: the drop would lock it again.
+
+use std::collections::HashMap;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex as StdMutex, Weak};
+
+use futures_util::FutureExt;
+use futures_util::future::Shared;
+use tokio::sync::Notify;
+
+use super::guard::{OwnerHold, ReentrantGuard, too_deep};
+use crate::api::mutex::Mutex;
+use crate::base::error::Error;
+use crate::base::owner_id::OwnerMode;
+use crate::base::path::LockPath;
+use crate::base::sync::lock;
+
+/// The locks of one owner.
+pub(super) struct OwnedLocks {
+    limit: u32,
+    owner_mode: OwnerMode,
+    locks: StdMutex<HashMap<Key, LockState>>,
+}
+
+/// One lock of one client.
+#[derive(Clone, PartialEq, Eq, Hash)]
+struct Key {
+    client: usize,
+    path: LockPath,
+}
+
+/// The state of a lock for an owner.
+enum LockState {
+    Pending(SharedAcquire),
+    Held(Weak<OwnerHold>),
+}
+
+/// An acquisition under way, shared by all calls of this owner.
+struct SharedAcquire {
+    answer: Shared<AcquireFuture>,
+    callers: usize,
+    /// Notified when a call is dropped. Its address tells this acquisition from later ones.
+    caller_dropped: Arc<Notify>,
+    trying: bool,
+}
+
+type AcquireFuture = Pin<Box<dyn Future<Output = AcquireResult> + Send>>;
+/// `None` if the lock is busy, for calls that only try.
+type AcquireResult = Result<Option<Arc<OwnerHold>>, Error>;
+
+impl OwnedLocks {
+    pub(super) fn new(limit: u32, owner_mode: OwnerMode) -> OwnedLocks {
+        OwnedLocks { limit, owner_mode, locks: StdMutex::default() }
+    }
+
+    pub(super) fn limit(&self) -> u32 {
+        self.limit
+    }
+
+    /// Returns the number of locks that are held or waited for.
+    pub(super) fn count(&self) -> usize {
+        lock(&self.locks).len()
+    }
+
+    /// Acquires the lock, or enters it again. Returns `None` if it is busy and the call only tries.
+    pub(super) async fn enter(
+        self: &Arc<Self>,
+        mutex: &Mutex,
+        trying: bool,
+    ) -> Result<Option<ReentrantGuard>, Error> {
+        mutex.context().process().check()?;
+        let path = mutex.context().path(mutex.name())?;
+        if self.limit == 0 {
+            return Err(too_deep(&mutex.path(), 0));
+        }
+        let key = Key { client: mutex.context().id(), path };
+        loop {
+            let mut caller = match self.find(&key, mutex, trying) {
+                Found::Held(held) => return held.enter().map(Some),
+                Found::Busy => return Ok(None),
+                Found::Pending(caller) => caller,
+            };
+            match caller.answer().await? {
+                Some(held) => return held.enter().map(Some),
+                None if trying => return Ok(None),
+                // It was the attempt of another call. This call waits.
+                None => {}
+            }
+        }
+    }
+
+    fn find(self: &Arc<Self>, key: &Key, mutex: &Mutex, trying: bool) -> Found {
+        let locks = &mut *lock(&self.locks);
+        let caller = |acquire: &SharedAcquire| {
+            Found::Pending(Caller {
+                owner: self.clone(),
+                key: key.clone(),
+                answer: acquire.answer.clone(),
+                caller_dropped: acquire.caller_dropped.clone(),
+            })
+        };
+        match locks.get_mut(key) {
+            Some(LockState::Held(held)) => {
+                if let Some(held) = held.upgrade() {
+                    return Found::Held(held);
+                }
+            }
+            Some(LockState::Pending(acquire)) if trying && !acquire.trying => return Found::Busy,
+            Some(LockState::Pending(acquire)) => {
+                acquire.callers += 1;
+                return caller(acquire);
+            }
+            None => {}
+        }
+        let mut mutex = mutex.clone();
+        mutex.lock.options.owner_mode = self.owner_mode.clone();
+        let answer: AcquireFuture = Box::pin(self.clone().acquire(key.clone(), mutex, trying));
+        let acquire =
+            SharedAcquire { answer: answer.shared(), callers: 1, caller_dropped: Arc::default(), trying };
+        let found = caller(&acquire);
+        locks.insert(key.clone(), LockState::Pending(acquire));
+        found
+    }
+
+    /// Queues once for all calls.
+    async fn acquire(self: Arc<Self>, key: Key, mutex: Mutex, trying: bool) -> AcquireResult {
+        let answer = if trying { mutex.try_lock().await } else { mutex.lock().await.map(Some) };
+        let answer = answer.map(|guard| {
+            guard.map(|guard| {
+                let entry = MapEntry { owner: self.clone(), key: key.clone() };
+                Arc::new(OwnerHold::new(guard, self.limit, entry))
+            })
+        });
+        // Drops the completed acquisition from the map: a later call must not get its failure again.
+        let _acquire = {
+            let mut locks = lock(&self.locks);
+            match &answer {
+                Ok(Some(held)) => locks.insert(key, LockState::Held(Arc::downgrade(held))),
+                Ok(None) | Err(_) => locks.remove(&key),
+            }
+        };
+        answer
+    }
+}
+
+/// The entry of a lock in its owner's map. Dropping it removes the lock, unless the map has a newer entry.
+pub(super) struct MapEntry {
+    owner: Arc<OwnedLocks>,
+    key: Key,
+}
+
+impl Drop for MapEntry {
+    fn drop(&mut self) {
+        let mut locks = lock(&self.owner.locks);
+        if matches!(locks.get(&self.key), Some(LockState::Held(held)) if held.strong_count() == 0) {
+            locks.remove(&self.key);
+        }
+    }
+}
+
+/// A call that waits for the shared acquisition.
+struct Caller {
+    owner: Arc<OwnedLocks>,
+    key: Key,
+    answer: Shared<AcquireFuture>,
+    caller_dropped: Arc<Notify>,
+}
+
+impl Caller {
+    async fn answer(&mut self) -> AcquireResult {
+        loop {
+            let caller_dropped = self.caller_dropped.clone();
+            let caller_dropped = caller_dropped.notified();
+            tokio::pin!(caller_dropped);
+            caller_dropped.as_mut().enable();
+            tokio::select! {
+                biased;
+                answer = &mut self.answer => return answer,
+                // The call that polled the acquisition was dropped, perhaps with a wake-up for it: poll again.
+                () = caller_dropped => {}
+            }
+        }
+    }
+}
+
+impl Drop for Caller {
+    fn drop(&mut self) {
+        // Kept until the map is unlocked: the last call drops the queue position.
+        let _acquire = {
+            let mut locks = lock(&self.owner.locks);
+            match locks.get_mut(&self.key) {
+                Some(LockState::Pending(acquire))
+                    if Arc::ptr_eq(&acquire.caller_dropped, &self.caller_dropped) =>
+                {
+                    acquire.callers -= 1;
+                    if acquire.callers == 0 { locks.remove(&self.key) } else { None }
+                }
+                _ => None,
+            }
+        };
+        self.caller_dropped.notify_waiters();
+    }
+}
+
+/// The state of a lock when a call begins.
+enum Found {
+    Held(Arc<OwnerHold>),
+    Pending(Caller),
+    /// Another call of this owner waits in the queue.
+    Busy,
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicBool, Ordering};
+    use std::task::{Context, Poll, Wake, Waker};
+
+    use super::*;
+
+    #[derive(Default)]
+    struct Woken(AtomicBool);
+
+    impl Wake for Woken {
+        fn wake(self: Arc<Self>) {
+            self.0.store(true, Ordering::SeqCst);
+        }
+    }
+
+    /// Polls once. Records in `woken` whether it is woken later.
+    fn poll<F: Future + ?Sized>(future: Pin<&mut F>, woken: &Arc<Woken>) -> Poll<F::Output> {
+        woken.0.store(false, Ordering::SeqCst);
+        future.poll(&mut Context::from_waker(&Waker::from(woken.clone())))
+    }
+
+    #[test]
+    fn dropped_call_passes_its_wake_up_on() {
+        let owner = Arc::new(OwnedLocks::new(1, OwnerMode::Caller));
+        let woken = Arc::new(Woken::default());
+        let other: Arc<StdMutex<Option<AcquireFuture>>> = Arc::default();
+        // The answer comes while the acquisition is being polled, after the check that would have seen it. All calls
+        // are woken. The other call finds the acquisition being polled, and sleeps again.
+        let mut came = false;
+        let acquire: AcquireFuture = Box::pin(std::future::poll_fn({
+            let (other, woken) = (other.clone(), woken.clone());
+            move |context: &mut Context<'_>| {
+                if std::mem::replace(&mut came, true) {
+                    return Poll::Ready(Ok(None));
+                }
+                context.waker().wake_by_ref();
+                let mut other = lock(&other);
+                let other = other.as_mut().expect("it is there by now");
+                assert!(poll(other.as_mut(), &woken).is_pending());
+                Poll::Pending
+            }
+        }));
+        let (answer, caller_dropped) = (acquire.shared(), Arc::new(Notify::new()));
+        let caller = || {
+            let key = Key { client: 0, path: LockPath::from_server("/locks/x".to_owned()) };
+            let mut caller = Caller {
+                owner: owner.clone(),
+                key,
+                answer: answer.clone(),
+                caller_dropped: caller_dropped.clone(),
+            };
+            let answer: AcquireFuture = Box::pin(async move { caller.answer().await });
+            answer
+        };
+        let mut first = caller();
+        *lock(&other) = Some(caller());
+        assert!(poll(first.as_mut(), &Arc::default()).is_pending());
+        assert!(!woken.0.load(Ordering::SeqCst), "only the first knows that there is an answer");
+        drop(first);
+        assert!(woken.0.load(Ordering::SeqCst), "the other call polls again");
+        let mut other = lock(&other);
+        let other = other.as_mut().expect("put there above");
+        assert!(matches!(poll(other.as_mut(), &woken), Poll::Ready(Ok(None))));
+    }
+}

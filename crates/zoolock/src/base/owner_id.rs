@@ -1,0 +1,160 @@
+//! The owners of acquisitions, which show which owner waits for which.
+//!
+//! An owner is one job, which may hold several locks and wait for others. The caller may name the owner. Otherwise it is the
+//! tokio task that acquires, or the thread outside of a task.
+
+use std::io::Write as _;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use crate::base::error::Error;
+use crate::base::uuid::random_uuid;
+
+/// The kind of owner that a handle's acquisitions have.
+#[derive(Debug, Clone, Default)]
+pub(crate) enum OwnerMode {
+    /// The owner of the client if the caller named one, or else the task or thread that acquires.
+    #[default]
+    Caller,
+    /// A named owner.
+    Owner(Arc<str>),
+    /// A queue position that all tasks of the process share. It holds or waits for this lock only.
+    SharedPosition(u64),
+}
+
+/// The owner in the data of a znode. At most one of the two fields is set.
+#[derive(Debug, Default)]
+pub(crate) struct OwnerId {
+    pub(crate) owner: Option<Box<str>>,
+    pub(crate) task: Option<Box<str>>,
+}
+
+/// The owner names of one client.
+#[derive(Debug)]
+pub(crate) struct OwnerIds {
+    /// The random name of the client. It does not depend on the session id.
+    client: String,
+    /// The owner of all acquisitions of this client, if the caller named one.
+    owner: Option<Arc<str>>,
+    shared_positions: AtomicU64,
+}
+
+impl OwnerIds {
+    pub(crate) fn new(owner: Option<Arc<str>>) -> OwnerIds {
+        OwnerIds { client: random_name(), owner, shared_positions: AtomicU64::new(0) }
+    }
+
+    /// Returns a new queue position that tasks share.
+    pub(crate) fn new_shared_position(&self) -> OwnerMode {
+        OwnerMode::SharedPosition(self.shared_positions.fetch_add(1, Ordering::Relaxed))
+    }
+
+    /// Returns the owner of an acquisition that the current task or thread starts.
+    pub(crate) fn owner_id(&self, mode: &OwnerMode) -> OwnerId {
+        let owner = match mode {
+            OwnerMode::Owner(owner) => Some(owner),
+            OwnerMode::Caller | OwnerMode::SharedPosition(_) => self.owner.as_ref(),
+        };
+        if let Some(owner) = owner {
+            return OwnerId { owner: Some(owner.as_ref().into()), task: None };
+        }
+        // Written to a buffer first, so that there is one allocation of the right size.
+        let (client, mut text) = (&self.client, [0; LONGEST]);
+        let mut rest = &mut text[..];
+        let written = match (mode, tokio::task::try_id()) {
+            (OwnerMode::SharedPosition(position), _) => write!(rest, "{client}-p{position}"),
+            (_, Some(task)) => write!(rest, "{client}-{task}"),
+            (_, None) => write!(rest, "{client}-t{}", thread()),
+        };
+        written.expect("two numbers have room in it");
+        let length = LONGEST - rest.len();
+        let text = std::str::from_utf8(&text[..length]).expect("digits and dashes");
+        OwnerId { owner: None, task: Some(text.into()) }
+    }
+}
+
+/// Returns a random name of 48 bits. Two of ten thousand clients have the same name in one of five million fleets.
+pub(crate) fn random_name() -> String {
+    format!("{:012x}", random_uuid().as_u128() >> 80)
+}
+
+/// Returns a number of this thread that no other thread of the process gets. The system reuses its own numbers.
+fn thread() -> u64 {
+    static NEXT: AtomicU64 = AtomicU64::new(0);
+    thread_local! {
+        static NUMBER: u64 = NEXT.fetch_add(1, Ordering::Relaxed);
+    }
+    // A thread that is ending has lost its number. All such threads count as one.
+    NUMBER.try_with(|number| *number).unwrap_or(u64::MAX)
+}
+
+/// The maximum length of an owner's name in bytes. Every client that lists the lock reads it.
+const LONGEST: usize = 64;
+
+/// Checks the name of an owner, of this client or of another one.
+pub(crate) fn check(owner: &str) -> Result<(), Error> {
+    let wrong = |message: String| Err(Error::invalid(format!("owner {owner:?}"), message));
+    if owner.is_empty() {
+        return wrong("is empty; leave it out, or give it a name".to_owned());
+    }
+    if owner.len() > LONGEST {
+        return wrong(format!("is longer than {LONGEST} bytes; a random number is enough"));
+    }
+    if !owner.bytes().all(|byte| byte.is_ascii_graphic()) {
+        return wrong("has other than printable ASCII characters, or a space".to_owned());
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn task(owner_ids: &OwnerIds) -> String {
+        owner_ids.owner_id(&OwnerMode::Caller).task.expect("no named owner").into()
+    }
+
+    #[test]
+    fn each_thread_is_one_owner() {
+        let owner_ids = OwnerIds::new(None);
+        let here = task(&owner_ids);
+        assert_eq!(here, task(&owner_ids));
+        assert_ne!(here, task(&OwnerIds::new(None)), "of another client");
+        let there = std::thread::scope(|scope| scope.spawn(|| task(&owner_ids)).join().expect("no panic"));
+        assert_ne!(here, there);
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn each_task_is_one_owner() {
+        let owner_ids = Arc::new(OwnerIds::new(None));
+        let seen = |owner_ids: Arc<OwnerIds>| async move {
+            let first = task(&owner_ids);
+            tokio::task::yield_now().await;
+            assert_eq!(first, task(&owner_ids));
+            first
+        };
+        let (one, two) = (tokio::spawn(seen(owner_ids.clone())), tokio::spawn(seen(owner_ids.clone())));
+        assert_ne!(one.await.expect("no panic"), two.await.expect("no panic"));
+    }
+
+    #[test]
+    fn named_owner_overrides_the_task() {
+        let owner_ids = OwnerIds::new(Some("job-7".into()));
+        let of = |mode: &OwnerMode| {
+            let OwnerId { owner, task } = owner_ids.owner_id(mode);
+            assert_eq!(task, None);
+            owner.expect("named")
+        };
+        assert_eq!(&*of(&OwnerMode::Caller), "job-7");
+        assert_eq!(&*of(&owner_ids.new_shared_position()), "job-7");
+        assert_eq!(&*of(&OwnerMode::Owner("other".into())), "other");
+    }
+
+    #[test]
+    fn long_or_nonprintable_owner_is_refused() {
+        assert!(check("job-7/3:a").is_ok() && check(&"x".repeat(LONGEST)).is_ok());
+        for wrong in ["", "two words", "line\n", "prüfung", &"x".repeat(LONGEST + 1)] {
+            assert!(check(wrong).is_err(), "{wrong:?}");
+        }
+    }
+}

@@ -1,0 +1,107 @@
+//! Detects contenders of other client libraries that join a holder's queue and ignore its znode.
+//!
+//! A holder cannot stop them: they hold the lock at the same time. But it can report them to its listeners. It checks
+//! only while there are listeners, and only after it has held for a while. The longer the queue, the longer
+//! the pauses: the number of names read per second is limited.
+
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use zoolock_core::Record;
+use zoolock_core::Zxid;
+use zoolock_core::census::census;
+use zoolock_core::layout::Layout;
+use zoolock_core::names::{Name, Spelling};
+
+use super::Acquisition;
+use crate::base::events::LockEvent;
+use crate::base::naming;
+use crate::base::sync::lock;
+
+/// Pause between two checks, and before the first one.
+const CHECK_INTERVAL: Duration = Duration::from_secs(1);
+/// Maximum number of names read in that time.
+const NAMES_PER_INTERVAL: u32 = 64;
+
+/// The last check of one directory.
+#[derive(Default)]
+struct LastCheck {
+    changed: Option<(Zxid, i32)>,
+    reported: Vec<Finding>,
+}
+
+/// A finding in one directory.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Finding {
+    /// The spellings of two contenders. The first one ignores the second one.
+    Clash(Spelling, Spelling),
+    /// A semaphore of another client library.
+    Layout(Layout),
+}
+
+/// Checks until the lock is released or lost.
+pub(super) async fn monitor_queue(acquisition: Weak<Acquisition>, lock_count: usize) {
+    let mut last_checks: Vec<LastCheck> = (0..lock_count).map(|_| LastCheck::default()).collect();
+    let mut wait = CHECK_INTERVAL;
+    loop {
+        tokio::time::sleep(wait).await;
+        let mut read = 0;
+        for (lock_index, last) in last_checks.iter_mut().enumerate() {
+            let Some(acquisition) = acquisition.upgrade() else { return };
+            if lock(&acquisition.state).lost.is_some() || acquisition.is_leaving() {
+                return;
+            }
+            if !acquisition.listeners.has_listeners() {
+                continue;
+            }
+            read += acquisition.check_directory(lock_index, last).await;
+        }
+        wait = CHECK_INTERVAL * (1 + read / NAMES_PER_INTERVAL);
+    }
+}
+
+impl Acquisition {
+    /// Checks one directory. Returns the number of names that were read.
+    async fn check_directory(self: &Arc<Self>, lock_index: usize, last: &mut LastCheck) -> u32 {
+        let Some(zk) = self.session.zk() else { return 0 };
+        let directory = self.directories[lock_index].as_str();
+        // Most checks find no change, and then nothing is listed.
+        let Ok((data, stat)) = zk.read(directory).await else { return 0 };
+        if last.changed == Some((stat.pzxid, stat.version)) {
+            return 0;
+        }
+        let Ok((names, _)) = zk.children(directory).await else { return 0 };
+        last.changed = Some((stat.pzxid, stat.version));
+        if let Some(what) = self.find_conflict(lock_index, &names, Record::parse(&data))
+            && !last.reported.contains(&what.0)
+        {
+            last.reported.push(what.0);
+            let what = format!("{directory}: {}", what.1);
+            tracing::warn!("{what}");
+            self.report(&lock(&self.state), |ticket| LockEvent::Neighbour(ticket, what));
+        }
+        u32::try_from(names.len()).unwrap_or(u32::MAX)
+    }
+
+    /// Finds a semaphore of another client library, or a contender that ignores another contender's znode. Returns the finding
+    /// and a message.
+    fn find_conflict(
+        &self,
+        lock_index: usize,
+        names: &[String],
+        record: Record,
+    ) -> Option<(Finding, String)> {
+        let node = lock(&self.state).machine.node(lock_index)?;
+        let mine = node.name();
+        let own = node.prefix.parsed(node.sequence);
+        if let Some(layout) = Layout::proven_by(names, record) {
+            return Some((Finding::Layout(layout), naming::two_layouts(&own, layout)));
+        }
+        let others = names.iter().filter(|name| **name != mine).filter_map(|name| Name::parse(name));
+        // In an unknown name, a number above this holder's may not be a sequence number but, for example, a date.
+        let others = others.filter(|name| name.counts_below(own.position()));
+        let clash = census(others, Some(own), self.config.names)?;
+        let kinds = (clash.blind.spelling, clash.unseen.spelling);
+        Some((Finding::Clash(kinds.0, kinds.1), naming::refusal(&clash)))
+    }
+}

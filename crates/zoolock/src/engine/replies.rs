@@ -1,0 +1,190 @@
+//! The replies and watch events of one acquisition, in the order of its requests.
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use zoolock_core::contender::{self, Node, Reply, RequestId};
+use zoolock_core::{ContenderId, Event};
+
+use super::requests::{Arrived, Expected, Interpreted};
+use super::{Acquisition, InFlight, Progress, State};
+use crate::base::events::LockEvent;
+use crate::base::metrics;
+use crate::base::path::LockPath;
+use crate::base::sync::lock;
+use crate::session::Connection;
+use crate::session::member::Member;
+use crate::zk::session::{Answer, Arrival, WatchNumber, ZkError};
+
+impl Member for Acquisition {
+    fn id(&self) -> ContenderId {
+        self.id
+    }
+
+    fn directories(&self) -> &[LockPath] {
+        &self.directories
+    }
+
+    fn held_node(&self) -> Option<Node> {
+        let state = lock(&self.state);
+        let is_granted = matches!(state.progress, Progress::Granted(_));
+        let has_ended = state.lost.is_some() || state.departed.is_some() || state.machine.is_leaving();
+        if is_granted && !has_ended { state.machine.node(0) } else { None }
+    }
+
+    fn lacks_znode_in(&self, directory: &LockPath) -> bool {
+        let lock_index = self.directories.iter().position(|own| own == directory);
+        lock_index.is_some_and(|lock_index| lock(&self.state).machine.node(lock_index).is_none())
+    }
+
+    fn is_leaving(&self) -> bool {
+        lock(&self.state).machine.is_leaving()
+    }
+
+    fn wait_until_ended(&self) -> Pin<Box<dyn Future<Output = ()> + Send + '_>> {
+        Box::pin(self.wait(|state| state.has_ended.then_some(())))
+    }
+
+    fn tell(self: Arc<Self>, event: Event) {
+        self.handle_event(event);
+    }
+
+    fn receive(self: Arc<Self>, arrival: Arrival) {
+        match arrival {
+            Arrival::Reply { to, sent, outcome } => {
+                self.record(to.request, Arrived::Reply { part: to.part, sent, outcome });
+            }
+            Arrival::Result { request, result, .. } => self.record(request, Arrived::Result(result)),
+            Arrival::Fired { watch, is_deleted, .. } => self.fired(watch, is_deleted),
+            Arrival::Disconnected => self.handle_event(Event::Disconnected),
+            Arrival::Reconnected => self.handle_event(Event::Reconnected),
+        }
+    }
+
+    fn report_connection(&self, is_suspect: bool) {
+        let state = lock(&self.state);
+        if state.lost.is_none() && state.departed.is_none() && !state.machine.is_leaving() {
+            self.report(&state, if is_suspect { LockEvent::Suspect } else { LockEvent::Confirmed });
+        }
+    }
+}
+
+impl Acquisition {
+    /// Starts a timer, and reports its end to the machine.
+    pub(super) fn sleep(self: &Arc<Self>, request: RequestId, ms: u32) {
+        let wait = Duration::from_millis(ms.into());
+        self.session.session_task().start_timer(wait, request, Arc::<Acquisition>::downgrade(self));
+    }
+
+    /// Makes all timers of this acquisition due now.
+    pub(super) fn fire_timers_now(&self) {
+        self.session.session_task().fire_timers_now(self);
+    }
+
+    /// Records the answer to a request, and handles the answers that are next in the order of the requests.
+    fn record(self: &Arc<Self>, request: RequestId, arrived: Arrived) {
+        let mut arrived = Some(arrived);
+        loop {
+            let (id, interpreted) = {
+                let state = &mut *lock(&self.state);
+                let mut waiting = state.in_flight.iter_mut().filter(|sent| sent.arrived.is_none());
+                if let Some(sent) = waiting.find(|sent| arrived.is_some() && sent.id == request) {
+                    sent.arrived = arrived.take();
+                }
+                // The request stays in flight until its answer is handled.
+                let Some(first) = state.in_flight.front_mut() else { return };
+                match first.arrived.take() {
+                    Some(Arrived::Reply { part, sent, outcome }) => {
+                        first.sent = Some(sent);
+                        let expected = std::mem::replace(&mut first.expected, Expected::Result);
+                        (first.id, self.interpret(expected, part, outcome))
+                    }
+                    Some(Arrived::Result(result)) => (first.id, Interpreted::Now(result)),
+                    None => return,
+                }
+            };
+            match interpreted {
+                Interpreted::Now(result) => self.answered(id, result),
+                Interpreted::Later(answer) => return self.spawn_result(id, answer),
+            }
+        }
+    }
+
+    /// Awaits the result of a request that takes several calls, on a task of its own. The task continues after the end of the
+    /// acquisition: it may create the directory, which other acquisitions need, too.
+    pub(super) fn spawn_result(&self, request: RequestId, result: Answer<Reply>) {
+        let (session, contender) = (self.session.clone(), self.id);
+        self.session.tasks().spawn(async move {
+            let mut connection = session.connection();
+            tokio::select! {
+                biased;
+                _ = connection.wait_for(|now| *now == Connection::Over) => {}
+                result = result => {
+                    session.session_task().push(Arrival::Result { contender, request, result });
+                }
+            }
+        });
+    }
+
+    fn answered(self: &Arc<Self>, id: RequestId, result: Result<Reply, ZkError>) {
+        let sent = {
+            let state = &*lock(&self.state);
+            let first = state.in_flight.front().filter(|first| first.id == id);
+            if let (Some(true), Err(error)) = (first.map(|first| first.deletes_own_znode), &result) {
+                metrics::cleanup_failed(error.failure);
+            }
+            first.filter(|first| first.writes).and_then(|first| first.sent)
+        };
+        // The connected server may refuse a write by itself, so a refusal confirms nothing.
+        if let Some(sent) = sent.filter(|_| result.is_ok()) {
+            self.session.confirm(zoolock_core::Instant(sent.0));
+        }
+        let state = &mut *lock(&self.state);
+        let Some(sent) = state.in_flight.pop_front() else { return };
+        if sent.id != id {
+            // The session has ended.
+            return state.in_flight.push_front(sent);
+        }
+        state.answers += u64::from(result.as_ref().err().is_none_or(|error| error.failure.is_answer()));
+        let result = result.map_err(|error| {
+            if matches!(error.failure, contender::Failure::Refused(_)) {
+                state.refusal_message = error.message;
+            }
+            error.failure
+        });
+        let created = match &result {
+            Ok(Reply::Joined(node)) => std::slice::from_ref(node),
+            // Also after lost replies: other acquisitions that search for their znodes must know the owner of these.
+            Ok(Reply::AllJoined(nodes) | Reply::Mine(nodes)) => nodes,
+            _ => &[],
+        };
+        created.iter().for_each(|node| self.session.register_node(node.czxid, self.id));
+        let watch = sent.watch.filter(|_| result.is_ok());
+        let number = watch.as_ref().map(|watch| watch.number);
+        let early = watch.and_then(|watch| state.watches.add(watch));
+        self.step(state, Event::Answer(id, result));
+        if let (Some(number), Some(is_deleted)) = (number, early) {
+            self.fired_in(state, number, is_deleted);
+        }
+        if state.in_flight.is_empty() {
+            self.settled.notify_waiters();
+        }
+    }
+
+    fn fired(self: &Arc<Self>, watch: WatchNumber, is_deleted: bool) {
+        self.fired_in(&mut lock(&self.state), watch, is_deleted);
+    }
+
+    /// Handles an event of a watch. Ignores it if the machine has forgotten the watch.
+    fn fired_in(self: &Arc<Self>, state: &mut State, number: WatchNumber, deleted: bool) {
+        let sets = |sent: &InFlight| sent.watch.as_ref().is_some_and(|watch| watch.number == number);
+        if let Some(watch) = state.watches.fired(number) {
+            state.metrics.woken();
+            self.step(state, Event::Fired { watch, deleted });
+        } else if state.in_flight.iter().any(sets) {
+            // The answer that set the watch waits for the answer to an earlier request.
+            state.watches.fired_early(number, deleted);
+        }
+    }
+}

@@ -1,0 +1,141 @@
+//! Shared holds: the tasks of one process share one position in the queue of a mutex.
+//!
+//! The machine in [`zoolock_core::tenure`] makes all decisions. This module has the waiting tasks, the clock, and the one
+//! acquisition for all of them.
+//!
+//! * `shared.rs`: runs the machine.
+//! * `share.rs`: one task's turn.
+//! * `background.rs`: reports other contenders, timers, revocation and loss to the machine.
+
+mod background;
+mod share;
+mod shared;
+
+pub(crate) use share::{Share, Turn, TurnEnd, TurnLeft};
+pub(crate) use shared::SharedHold;
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, Weak};
+use std::time::Duration;
+
+use zoolock_core::tenure::Limits;
+
+use crate::base::error::{Error, LossReason};
+use crate::base::events::LockEvent;
+use crate::base::naming::Naming;
+use crate::base::options::Options;
+use crate::base::path::LockPath;
+use crate::base::sync::lock;
+use crate::lock::acquire::{Lock, WaitLimit};
+use crate::lock::held::Held;
+use shared::RequestOutcome;
+
+/// The limits of a lock that is not passed on and not kept.
+pub(crate) const NO_SHARING: Limits =
+    Limits { max_passes: 0, max_hold: Duration::ZERO, linger: Duration::ZERO };
+
+/// The settings that two handles must have in common to share a queue position.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+struct Settings {
+    limits: Limits,
+    naming: Naming,
+    kazoo_pattern: bool,
+    crash_detection: bool,
+    lock_delay: Duration,
+}
+
+impl Settings {
+    fn of(options: &Options, limits: Limits) -> Settings {
+        let Options { naming, kazoo_pattern, crash_detection, lock_delay, .. } = *options;
+        Settings { limits, naming, kazoo_pattern, crash_detection, lock_delay }
+    }
+}
+
+/// The shared holds of one client. All its tasks find the same one for the same lock and settings.
+#[derive(Default)]
+pub(crate) struct SharedHolds(Mutex<HashMap<(LockPath, Settings), Weak<SharedHold>>>);
+
+impl SharedHolds {
+    fn of(&self, handle: &Lock, settings: Settings) -> Result<Arc<SharedHold>, Error> {
+        let key = (handle.directory()?, settings);
+        let mut all = lock(&self.0);
+        if let Some(shared) = all.get(&key).and_then(Weak::upgrade) {
+            return Ok(shared);
+        }
+        if all.len() == all.capacity() {
+            all.retain(|_, shared| shared.strong_count() > 0);
+        }
+        let shared = Arc::new(SharedHold::new(handle, settings));
+        all.insert(key, Arc::downgrade(&shared));
+        Ok(shared)
+    }
+}
+
+/// The shared holds that a handle and its clones use. It saves the search in [`SharedHolds`], and keeps a shared hold as long as
+/// one of the handles. There are several only if a clone has other settings.
+#[derive(Clone, Default)]
+pub(crate) struct CachedHolds(Arc<Mutex<Vec<Arc<SharedHold>>>>);
+
+impl Lock {
+    /// Makes the handle share one queue position with the other tasks of this process.
+    pub(crate) fn share_position(&mut self, limits: Limits) {
+        self.options.sharing = Some(limits);
+        self.cached_holds = Some(CachedHolds::default());
+    }
+
+    /// Returns the shared hold of this handle.
+    fn shared_hold(&self, limits: Limits) -> Result<Arc<SharedHold>, Error> {
+        let settings = Settings::of(&self.options, limits);
+        let Some(CachedHolds(cached)) = &self.cached_holds else {
+            return self.context.shared_holds().of(self, settings);
+        };
+        let cached = &mut *lock(cached);
+        if let Some(shared) = cached.iter().find(|shared| shared.settings() == settings) {
+            return Ok(shared.clone());
+        }
+        let shared = self.context.shared_holds().of(self, settings)?;
+        cached.push(shared.clone());
+        Ok(shared)
+    }
+}
+
+/// Acquires the lock as one of the tasks of this process. Returns `None` if the lock is busy, or the deadline has passed.
+pub(crate) async fn acquire(
+    handle: &Lock,
+    limits: Limits,
+    wait_limit: WaitLimit,
+) -> Result<Option<Held>, Error> {
+    if handle.options.crash_detection && !limits.linger.is_zero() {
+        return Err(Error::invalid(
+            format!("lock {}", handle.path()),
+            "linger and crash_detection cannot be combined; use one of them",
+        ));
+    }
+    let shared = handle.shared_hold(limits)?;
+    let held = match shared.request(&handle.options, wait_limit) {
+        RequestOutcome::Granted(held) => Some(held),
+        RequestOutcome::Free => shared.try_alone(&handle.options).await?,
+        RequestOutcome::Busy => {
+            if !shared.is_held() && !handle.context.server_answers().await {
+                return Err(handle.no_answer());
+            }
+            handle.options.listeners.tell(LockEvent::GaveUp);
+            None
+        }
+        RequestOutcome::Waits(mut task) => {
+            let held = handle.within(wait_limit, task.granted()).await.transpose()?;
+            if held.is_none() && !shared.is_held() && !handle.context.server_answers().await {
+                return Err(handle.no_answer());
+            }
+            held
+        }
+    };
+    match held {
+        Some(held) if !held.is_valid() => {
+            // The task polled the grant only after the lease had ended.
+            let reason = held.loss().unwrap_or(LossReason::Unreachable);
+            Err(Error::Lost { path: handle.path(), reason })
+        }
+        held => Ok(held.map(Held::mark_seen)),
+    }
+}

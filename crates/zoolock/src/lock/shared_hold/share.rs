@@ -1,0 +1,117 @@
+//! One task's share of a lock that passes among the tasks of a process.
+
+use std::sync::{Arc, OnceLock};
+
+use tokio::sync::oneshot;
+use zoolock_core::tenure::{Input, LocalId};
+
+use super::shared::SharedHold;
+use crate::base::error::Error;
+use crate::base::events::LockEvent;
+use crate::base::options::Options;
+use crate::base::sync::lock;
+use crate::lock::held::Held;
+
+/// A task's turn with the shared lock.
+pub(crate) struct Share {
+    shared: Arc<SharedHold>,
+    task: LocalId,
+    pass: u32,
+    /// Set when the task knows that it has the lock.
+    seen: bool,
+    turn: Arc<Turn>,
+}
+
+/// The reason for the end of a turn.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum TurnLeft {
+    /// The task has finished its work.
+    Released,
+    /// The task unwinds from a panic.
+    Panicked,
+    /// The task has not worked under the lock.
+    Untouched,
+}
+
+/// The end of a turn, for callers that wait for it.
+#[derive(Debug, Default)]
+pub(crate) struct Turn(OnceLock<TurnEnd>);
+
+/// The state of the lock after a turn.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum TurnEnd {
+    /// The process still has the lock.
+    PassedOn,
+    /// The lock was released at the end of the turn, or had been lost.
+    Released,
+}
+
+impl Turn {
+    pub(crate) fn end(&self) -> Option<TurnEnd> {
+        self.0.get().copied()
+    }
+}
+
+impl Share {
+    pub(super) fn new(shared: Arc<SharedHold>, task: LocalId, pass: u32) -> Share {
+        Share { shared, task, pass, seen: false, turn: Arc::default() }
+    }
+
+    /// Returns the number of earlier turns with the same znode.
+    pub(crate) fn pass(&self) -> u32 {
+        self.pass
+    }
+
+    /// Records that the task knows that it has the lock.
+    pub(crate) fn record_seen(&mut self) {
+        self.seen = true;
+    }
+
+    pub(crate) fn turn(&self) -> Arc<Turn> {
+        self.turn.clone()
+    }
+
+    /// Ends the turn, once. `options`: the options of the handle that acquired the lock.
+    pub(crate) fn done(&self, left: TurnLeft, options: &Options) {
+        if self.turn.end().is_none() {
+            let input = match left {
+                _ if !self.seen => Input::GiveUp(self.task),
+                TurnLeft::Untouched => Input::GiveUp(self.task),
+                TurnLeft::Released => Input::Done { who: self.task, panicked: false },
+                TurnLeft::Panicked => Input::Done { who: self.task, panicked: true },
+            };
+            let end = self.shared.done(self.task, input, options);
+            // This is the only place that sets it.
+            let _ = self.turn.0.set(end);
+        }
+    }
+}
+
+/// A task that waits for its turn. Dropping it gives up.
+pub(super) struct WaitingTask {
+    pub(super) shared: Arc<SharedHold>,
+    pub(super) task: LocalId,
+    pub(super) answer: oneshot::Receiver<Result<Held, Error>>,
+}
+
+impl WaitingTask {
+    pub(super) async fn granted(&mut self) -> Result<Held, Error> {
+        let ended = || Error::unavailable("session", "the client was closed; connect again");
+        (&mut self.answer).await.unwrap_or_else(|_| Err(ended()))
+    }
+}
+
+impl Drop for WaitingTask {
+    fn drop(&mut self) {
+        if self.shared.is_forked() {
+            return;
+        }
+        let state = &mut *lock(&self.shared.state);
+        if let Some(waiter) = state.waiting.remove(&self.task) {
+            state.stop_events(self.task);
+            self.shared.handle_event(state, Input::GiveUp(self.task));
+            waiter.options.listeners.tell(LockEvent::GaveUp);
+        }
+        // A grant that the task has not seen is dropped with the channel after this, and then passed on.
+    }
+}

@@ -1,0 +1,407 @@
+//! Runs the machine of a shared hold: the tasks that wait for one lock, and the acquisition that they share.
+//!
+//! A test runs this file, `share.rs` and `background.rs` in many orders of the threads (`zoolock-tests/tests/orders`).
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+
+use tokio::sync::oneshot;
+use zoolock_core::contender::{Loss, SessionEnd};
+use zoolock_core::record::Left;
+use zoolock_core::tenure::{How, Input, LocalId, Output, Tenure};
+use zoolock_core::{Instant, Kind};
+
+use super::share::{Share, TurnEnd, WaitingTask};
+use super::{Settings, background};
+use crate::base::clock;
+use crate::base::error::{Error, LossReason};
+use crate::base::events::{ListenerSlot, Listeners, LockEvent};
+use crate::base::options::Options;
+use crate::base::sync::{Mutex, lock};
+use crate::base::tasks::Task;
+use crate::lock::acquire::{Lock, WaitLimit};
+use crate::lock::held::Held;
+
+/// A lock that the tasks of this process share: its holds, one after the other.
+pub(crate) struct SharedHold {
+    /// The lock, with the options of the shared acquisition.
+    lock: Lock,
+    settings: Settings,
+    pub(super) state: Mutex<State>,
+}
+
+pub(super) struct State {
+    machine: Tenure,
+    pub(super) waiting: BTreeMap<LocalId, Waiter>,
+    held: Option<Held>,
+    /// The listeners of the task that has the lock.
+    slot: ListenerSlot,
+    /// The task whose listeners get the number of contenders that are ahead in the lock's queue.
+    requesting: Option<(LocalId, ListenerSlot)>,
+    next: u64,
+    /// Number of the current acquisition. It distinguishes its events from those of earlier acquisitions.
+    pub(super) number: u64,
+    /// The background tasks of the current acquisition.
+    tasks: Vec<Task>,
+    /// Time of the next wake-up. Set while there is a task that waits for it.
+    pub(super) alarm: Option<Instant>,
+}
+
+/// A waiting task.
+pub(super) struct Waiter {
+    sender: oneshot::Sender<Result<Held, Error>>,
+    pub(super) options: Options,
+}
+
+/// The outcome of a task's request.
+#[allow(clippy::large_enum_variant, reason = "it is taken apart at once, and small in a test")]
+pub(super) enum RequestOutcome {
+    Granted(Held),
+    /// No task here has the lock or waits for it. A task that only tries asks the server for itself.
+    Free,
+    Busy,
+    Waits(WaitingTask),
+}
+
+impl SharedHold {
+    pub(super) fn new(handle: &Lock, settings: Settings) -> SharedHold {
+        let options = Options {
+            sharing: None,
+            listeners: Listeners::default(),
+            // The owner is the shared position, not a task: the lock passes from task to task without a request
+            // to the server.
+            owner_mode: handle.context.owner_ids().new_shared_position(),
+            ..handle.options.clone()
+        };
+        SharedHold {
+            lock: Lock { options, ..Lock::new(handle.context.clone(), handle.names.clone()) },
+            settings,
+            state: Mutex::new(State {
+                machine: Tenure::new(settings.limits),
+                waiting: BTreeMap::new(),
+                held: None,
+                slot: ListenerSlot::default(),
+                requesting: None,
+                next: 0,
+                number: 0,
+                tasks: Vec::new(),
+                alarm: None,
+            }),
+        }
+    }
+
+    pub(super) fn settings(&self) -> Settings {
+        self.settings
+    }
+
+    /// Returns whether this process is a fork of the process that shares the lock.
+    pub(super) fn is_forked(&self) -> bool {
+        self.lock.context.process().is_forked()
+    }
+
+    /// Returns whether a task of this process holds the lock.
+    pub(super) fn is_held(&self) -> bool {
+        lock(&self.state).machine.holder().is_some()
+    }
+
+    pub(super) fn request(self: &Arc<Self>, options: &Options, wait_limit: WaitLimit) -> RequestOutcome {
+        let state = &mut *lock(&self.state);
+        if matches!(wait_limit, WaitLimit::Try) {
+            if state.machine.is_idle() {
+                return RequestOutcome::Free;
+            }
+            if !state.machine.is_kept() {
+                return RequestOutcome::Busy;
+            }
+        }
+        let task = state.new_id();
+        let ahead = state.waiting.len() + usize::from(state.machine.holder().is_some());
+        let outputs = self.step(state, Input::Ask(task));
+        if let Some(held) = self.run(state, outputs, Some((task, options))) {
+            return RequestOutcome::Granted(held);
+        }
+        if matches!(wait_limit, WaitLimit::Try) {
+            // Other tasks wait, or contenders may, or the lease is not valid.
+            self.handle_event(state, Input::GiveUp(task));
+            return RequestOutcome::Busy;
+        }
+        // The new waiter's listeners hear how many tasks are ahead.
+        if ahead > 0 {
+            options.listeners.tell(LockEvent::Queued { ahead: u32::try_from(ahead).unwrap_or(u32::MAX) });
+        }
+        let (sender, answer) = oneshot::channel();
+        state.waiting.insert(task, Waiter { sender, options: options.clone() });
+        RequestOutcome::Waits(WaitingTask { shared: self.clone(), task, answer })
+    }
+
+    /// Acquires the lock if it is free. From then on the tasks share it, unless others have asked for it since.
+    pub(super) async fn try_alone(self: &Arc<Self>, options: &Options) -> Result<Option<Held>, Error> {
+        let slot = ListenerSlot::default();
+        slot.set(options.listeners.clone());
+        let gave_up = || options.listeners.tell(LockEvent::GaveUp);
+        let outcome = self.acquire_with(&slot, WaitLimit::Try).await;
+        let Some(held) = outcome.inspect_err(|_| gave_up())? else {
+            gave_up();
+            return Ok(None);
+        };
+        let state = &mut *lock(&self.state);
+        if !state.machine.is_idle() {
+            options.listeners.tell(LockEvent::Acquired(held.ticket()));
+            return Ok(Some(held));
+        }
+        let task = state.new_id();
+        // The acquisition that the machine asks for exists already.
+        let _ = self.step(state, Input::Ask(task));
+        state.number += 1;
+        self.begin(state, held, slot);
+        let outputs = self.step(state, Input::Granted);
+        let granted = self.run(state, outputs, Some((task, options)));
+        if granted.is_none() {
+            // It was lost just now, or its lease ended.
+            let reason = state.held.as_ref().and_then(Held::loss).unwrap_or(LossReason::Unreachable);
+            self.handle_event(state, Input::GiveUp(task));
+            gave_up();
+            return Err(Error::Lost { path: self.lock.path(), reason });
+        }
+        Ok(granted)
+    }
+
+    /// Ends a task's turn with `input`.
+    pub(super) fn done(self: &Arc<Self>, task: LocalId, input: Input, options: &Options) -> TurnEnd {
+        let state = &mut *lock(&self.state);
+        if state.machine.holder() != Some(task) {
+            // The lock was lost before.
+            return TurnEnd::Released;
+        }
+        let end = state.held.as_ref().and_then(|held| held.acquisition().session().end());
+        if let Some(end @ (SessionEnd::Closed | SessionEnd::AuthFailed)) = end {
+            // Closes before the event arrives: a task that asks again now would open another session.
+            self.close(state, end);
+            return TurnEnd::Released;
+        }
+        let outputs = self.step(state, input);
+        let releases = outputs.iter().any(|output| matches!(output, Output::LetGo(_)));
+        let end = match &state.held {
+            Some(held) if !releases => {
+                // Reports the release before the next task gets the lock.
+                options.listeners.tell(LockEvent::Released(held.ticket()));
+                state.slot.set(Listeners::default());
+                TurnEnd::PassedOn
+            }
+            _ => TurnEnd::Released,
+        };
+        self.run(state, outputs, None);
+        end
+    }
+
+    /// Steps the machine, and runs its outputs.
+    pub(super) fn handle_event(self: &Arc<Self>, state: &mut State, input: Input) {
+        let outputs = self.step(state, input);
+        self.run(state, outputs, None);
+    }
+
+    fn step(&self, state: &mut State, input: Input) -> Vec<Output> {
+        let valid = state.held.as_ref().is_some_and(Held::is_valid);
+        state.machine.step(input, clock::now(), valid)
+    }
+
+    /// Runs the machine's outputs. Returns the lock if they grant it to `requester`.
+    fn run(
+        self: &Arc<Self>,
+        state: &mut State,
+        outputs: Vec<Output>,
+        requester: Option<(LocalId, &Options)>,
+    ) -> Option<Held> {
+        let mut granted = None;
+        let mut outputs = VecDeque::from(outputs);
+        while let Some(output) = outputs.pop_front() {
+            match output {
+                Output::Acquire => {
+                    state.number += 1;
+                    let slot = ListenerSlot::default();
+                    // The other tasks know already how many are ahead of them.
+                    if let Some((task, options)) = requester {
+                        slot.set(options.listeners.clone());
+                        state.requesting = Some((task, slot.clone()));
+                    }
+                    let acquiring = self.clone().acquire_shared(state.number, slot);
+                    self.spawn(state, acquiring);
+                }
+                Output::Cancel => state.end(),
+                Output::LetGo(how) => {
+                    state.release_held(how);
+                    state.end();
+                }
+                Output::Look => {
+                    let Some(held) = &state.held else { continue };
+                    let watching = background::watch_other_contenders(
+                        Arc::downgrade(self),
+                        held.acquisition().clone(),
+                        state.number,
+                    );
+                    self.spawn(state, watching);
+                }
+                Output::Grant(task, pass) => match requester.filter(|(requester, _)| *requester == task) {
+                    Some((_, options)) => granted = Some(self.share_held(state, task, pass, options)),
+                    None => {
+                        let Some(Waiter { sender, options }) = state.waiting.remove(&task) else {
+                            outputs.extend(self.step(state, Input::GiveUp(task)));
+                            continue;
+                        };
+                        let held = self.share_held(state, task, pass, &options);
+                        // This cannot fail: a waiter that gives up is removed first, under this mutex.
+                        let _ = sender.send(Ok(held));
+                    }
+                },
+                Output::WakeAt(at) => {
+                    if state.alarm.replace(at).is_none() {
+                        let alarm = background::run_alarm(Arc::downgrade(self), state.number);
+                        self.spawn(state, alarm);
+                    }
+                }
+            }
+        }
+        granted
+    }
+
+    /// Returns a task's share of the lock.
+    fn share_held(self: &Arc<Self>, state: &mut State, task: LocalId, pass: u32, options: &Options) -> Held {
+        let held = state.held.as_ref().expect("the machine grants only a lock that is held");
+        let worked = state.machine.has_worked();
+        let shared = held.shared(Share::new(self.clone(), task, pass), worked, options.clone());
+        state.slot.set(options.listeners.clone());
+        options.listeners.tell(LockEvent::Acquired(shared.ticket()));
+        shared
+    }
+
+    fn spawn(&self, state: &mut State, task: impl Future<Output = ()> + Send + 'static) {
+        state.tasks.retain(|task| !task.is_finished());
+        state.tasks.push(self.lock.context.tasks().spawn(task));
+    }
+
+    /// Steps the machine with an event of acquisition `number`, unless that has ended.
+    pub(super) fn handle_event_of(self: &Arc<Self>, number: u64, input: Input) -> bool {
+        let state = &mut *lock(&self.state);
+        let timely = state.number == number;
+        if timely {
+            if input == Input::Gone {
+                // Before the machine starts another acquisition.
+                state.release_held(How::Released);
+                state.end();
+            }
+            self.handle_event(state, input);
+        }
+        timely
+    }
+
+    /// Handles the final end of the session of acquisition `number`.
+    pub(super) fn closed(self: &Arc<Self>, number: u64, end: SessionEnd) {
+        let state = &mut *lock(&self.state);
+        if state.number == number {
+            self.close(state, end);
+        }
+    }
+
+    /// Fails all waiters, since the session cannot be replaced.
+    fn close(self: &Arc<Self>, state: &mut State, end: SessionEnd) {
+        state.release_held(How::Released);
+        let reason = Loss::SessionOver(end).into();
+        let error = match end {
+            SessionEnd::Closed => Error::closed(),
+            _ => Error::Lost { path: self.lock.path(), reason },
+        };
+        self.fail(state, &error);
+    }
+
+    fn fail(self: &Arc<Self>, state: &mut State, error: &Error) {
+        for Waiter { sender, options } in std::mem::take(&mut state.waiting).into_values() {
+            options.listeners.tell(LockEvent::GaveUp);
+            let _ = sender.send(Err(error.clone()));
+        }
+        state.end();
+        self.handle_event(state, Input::Failed);
+    }
+
+    /// Acquires the lock. The listeners of the slot get its events.
+    async fn acquire_with(&self, slot: &ListenerSlot, wait_limit: WaitLimit) -> Result<Option<Held>, Error> {
+        let mut handle = self.lock.clone();
+        handle.options.listeners = Listeners::in_slot(slot.clone());
+        handle.acquire_alone(Kind::Mutex, wait_limit).await
+    }
+
+    fn begin(self: &Arc<Self>, state: &mut State, held: Held, slot: ListenerSlot) {
+        let watching = background::watch_loss(Arc::downgrade(self), held.acquisition().clone(), state.number);
+        self.spawn(state, watching);
+        state.held = Some(held);
+        state.slot = slot;
+        state.requesting = None;
+    }
+
+    async fn acquire_shared(self: Arc<Self>, number: u64, slot: ListenerSlot) {
+        let outcome = loop {
+            match self.acquire_with(&slot, WaitLimit::ForEver).await {
+                // The grant was polled only after the lease had ended. The waiters may still get the lock.
+                Err(Error::Lost { reason: LossReason::Unreachable, .. }) => {}
+                outcome => break outcome,
+            }
+        };
+        let state = &mut *lock(&self.state);
+        match outcome {
+            Ok(Some(held)) if state.number == number => {
+                self.begin(state, held, slot);
+                self.handle_event(state, Input::Granted);
+            }
+            // No task wants this grant.
+            Ok(held) => held.iter().for_each(Held::release_untouched),
+            Err(error) if state.number == number => self.fail(state, &error),
+            Err(_) => {}
+        }
+    }
+}
+
+impl State {
+    fn new_id(&mut self) -> LocalId {
+        self.next += 1;
+        LocalId(self.next)
+    }
+
+    fn release_held(&mut self, how: How) {
+        let Some(held) = self.held.take() else { return };
+        match how {
+            // Not `left_by_this_thread`: this thread may unwind for another reason.
+            How::Released => held.release_as(Left::Released),
+            How::Panicked => held.release_as(Left::Panicked),
+            How::Untouched => held.release_untouched(),
+        }
+    }
+
+    /// Stops everything that runs for the current acquisition.
+    fn end(&mut self) {
+        self.number += 1;
+        self.tasks.drain(..).for_each(|task| task.abort());
+        self.alarm = None;
+        // Does not clear the listeners: the last task must still get the event of its release.
+        self.slot = ListenerSlot::default();
+        self.requesting = None;
+    }
+
+    /// Stops the events of a task that has stopped waiting.
+    pub(super) fn stop_events(&mut self, task: LocalId) {
+        if let Some((_, slot)) = self.requesting.take_if(|(requesting, _)| *requesting == task) {
+            slot.set(Listeners::default());
+        }
+    }
+}
+
+impl Drop for SharedHold {
+    fn drop(&mut self) {
+        if self.is_forked() {
+            return;
+        }
+        // Releases a lock that is kept: no handle is left that could ask for it.
+        let state = &mut *lock(&self.state);
+        let how = if state.machine.has_worked() { How::Released } else { How::Untouched };
+        state.release_held(how);
+        state.end();
+    }
+}

@@ -1,0 +1,446 @@
+//! The inbox of a session: passes each reply and each watch event on, in the order of the server.
+//!
+//! A message to an acquisition becomes an [`Arrival`]. The session task takes the arrivals of all acquisitions from one queue.
+//! So each acquisition sees replies, events and changes of the connection in their order. The grant of a lock depends on that
+//! order. Other callers await the future of their reply.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use futures_channel::oneshot;
+use tokio::sync::{Notify, watch};
+use zoolock_client::{End, Handler, Instant, RequestError, State};
+use zoolock_core::ContenderId;
+use zoolock_core::contender::{self, RequestId, SessionEnd};
+use zoolock_wire::{Code, EventKind, Reply, Request, WatchEvent};
+
+use super::{ConnectionState, Later, OnGrant, Watch, ZkError};
+use crate::base::sync::lock;
+
+/// The request of an acquisition that a reply answers.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Address {
+    pub(crate) contender: ContenderId,
+    pub(crate) request: RequestId,
+    /// The part of a transaction that the request asked for.
+    pub(crate) part: Part,
+}
+
+/// A part of a transaction.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Part {
+    All,
+    /// The operations before this index.
+    Before(usize),
+    /// The operation with this index.
+    Only(usize),
+}
+
+/// The reply to a request: the error code if the server refused it, or `None` if its outcome is unknown.
+pub(crate) type ReplyOutcome = Option<Result<Reply, Code>>;
+
+/// A message to an acquisition.
+pub(crate) enum Arrival {
+    /// The reply to a request that was written at `sent`.
+    Reply { to: Address, sent: Instant, outcome: ReplyOutcome },
+    /// The result of a request that takes several calls.
+    Result { contender: ContenderId, request: RequestId, result: Result<contender::Reply, ZkError> },
+    /// A watch fired.
+    Fired { contender: ContenderId, watch: WatchNumber, is_deleted: bool },
+    /// The connection was lost. For all acquisitions.
+    Disconnected,
+    /// There is a connection again. For all acquisitions.
+    Reconnected,
+}
+
+/// The arrivals that were not handled yet.
+#[derive(Default)]
+pub(crate) struct Arrivals {
+    queue: Mutex<VecDeque<Arrival>>,
+    wake: Notify,
+}
+
+impl Arrivals {
+    pub(crate) fn push(&self, arrival: Arrival) {
+        lock(&self.queue).push_back(arrival);
+        self.wake.notify_one();
+    }
+
+    /// Takes all arrivals.
+    pub(crate) fn take(&self) -> VecDeque<Arrival> {
+        std::mem::take(&mut *lock(&self.queue))
+    }
+
+    /// Wakes the session task.
+    pub(crate) fn wake(&self) {
+        self.wake.notify_one();
+    }
+
+    /// Waits for an arrival, or for [`Arrivals::wake`].
+    pub(crate) async fn arrived(&self) {
+        self.wake.notified().await;
+    }
+}
+
+/// The receiver of a reply.
+pub(super) enum ReplyTo {
+    /// A caller that awaits it.
+    Caller(oneshot::Sender<CallerReply>),
+    /// An acquisition, and the watch that the request sets.
+    Acquisition(Address, Option<WatchNumber>),
+    /// A release, and the create that joined its transaction.
+    Both(Address, Address),
+}
+
+/// The reply for a caller that awaits it.
+pub(super) struct CallerReply {
+    pub(super) reply: Result<Reply, Code>,
+    /// The watch that the request set.
+    pub(super) watch: Option<Watch>,
+}
+
+/// The kind of a watch: on the data of a znode, or on its children. The deletion of the znode fires both.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum WatchKind {
+    Data,
+    Children,
+}
+
+/// The path and the kind of a watch.
+pub(crate) type WatchKey = (String, WatchKind);
+
+/// The number of a watch of an acquisition.
+///
+/// The machine uses the id of a watch again after it has forgotten the watch. An event of the old watch may still arrive. It
+/// must not be taken for an event of the new one: "deleted" would mean another znode. So a number is never used again.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct WatchNumber(pub(crate) u64);
+
+/// Identifies a watch of the session.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Watcher {
+    Acquisition(ContenderId, WatchNumber),
+    Caller(u64),
+}
+
+/// A watch, and the caller that awaits it.
+type WatchEntry = (Watcher, Option<oneshot::Sender<bool>>);
+
+/// The watches that their owners have dropped, and that the inbox has not forgotten yet.
+pub(super) type Dropped = Mutex<Vec<(WatchKey, Watcher)>>;
+
+/// The number of dropped watches at which the inbox forgets them.
+const MAX_DROPPED: usize = 64;
+
+/// The pending requests and the watches of a session. The maps are ordered, so that a simulation repeats itself.
+pub(crate) struct Inbox {
+    pending: BTreeMap<zoolock_client::RequestId, (ReplyTo, Option<WatchKey>)>,
+    watches: BTreeMap<WatchKey, Vec<WatchEntry>>,
+    last_watch: u64,
+    /// Behind a mutex of its own: a watch may be dropped while the session is locked.
+    pub(super) dropped: Arc<Dropped>,
+    pub(super) arrivals: Arc<Arrivals>,
+    connection_states: watch::Sender<ConnectionState>,
+    /// The time at which the last attach was requested.
+    pub(super) attached: Instant,
+    pub(super) on_grant: Option<OnGrant>,
+}
+
+impl Inbox {
+    pub(super) fn new(connection_states: watch::Sender<ConnectionState>) -> Inbox {
+        Inbox {
+            pending: BTreeMap::new(),
+            watches: BTreeMap::new(),
+            last_watch: 0,
+            dropped: Arc::default(),
+            arrivals: Arc::default(),
+            connection_states,
+            attached: Instant::default(),
+            on_grant: None,
+        }
+    }
+
+    /// Registers the receiver of the reply to a request, or passes on that the request was not accepted.
+    pub(super) fn expect(
+        &mut self,
+        request: &Request,
+        to: ReplyTo,
+        accepted: Result<zoolock_client::RequestId, RequestError>,
+        now: Instant,
+    ) {
+        if lock(&self.dropped).len() >= MAX_DROPPED {
+            self.forget_dropped();
+        }
+        match accepted {
+            Ok(id) => drop(self.pending.insert(id, (to, watched(request)))),
+            Err(error) => self.deliver(to, None, now, outcome(Err(error))),
+        }
+    }
+
+    fn deliver(&mut self, to: ReplyTo, key: Option<WatchKey>, sent: Instant, outcome: ReplyOutcome) {
+        let key = key.filter(|_| matches!(outcome, Some(Ok(_))));
+        let reply = |to, outcome| Arrival::Reply { to, sent, outcome };
+        match to {
+            ReplyTo::Caller(caller) => {
+                // Without an answer, the sender is dropped: the outcome is unknown.
+                let Some(reply) = outcome else { return };
+                let watch = key.map(|key| self.watch(key));
+                let _ = caller.send(CallerReply { reply, watch });
+            }
+            ReplyTo::Acquisition(to, watch) => {
+                if let (Some(key), Some(watch)) = (key, watch) {
+                    self.forget_dropped();
+                    let watching = (Watcher::Acquisition(to.contender, watch), None);
+                    self.watches.entry(key).or_default().push(watching);
+                }
+                self.arrivals.push(reply(to, outcome));
+            }
+            ReplyTo::Both(release, create) => {
+                self.arrivals.push(reply(release, outcome.clone()));
+                self.arrivals.push(reply(create, outcome));
+            }
+        }
+    }
+
+    /// Registers a watch that the server has set for a caller.
+    fn watch(&mut self, key: WatchKey) -> Later<bool> {
+        self.forget_dropped();
+        let (sender, fired) = oneshot::channel();
+        self.last_watch += 1;
+        let watcher = Watcher::Caller(self.last_watch);
+        self.watches.entry(key.clone()).or_default().push((watcher, Some(sender)));
+        let guard = WatchGuard { key: Some(key), watcher, dropped: self.dropped.clone() };
+        Box::pin(async move {
+            let is_deleted = fired.await.unwrap_or(false);
+            drop(guard);
+            is_deleted
+        })
+    }
+
+    fn forget_dropped(&mut self) {
+        let dropped = std::mem::take(&mut *lock(&self.dropped));
+        for (key, watcher) in dropped {
+            if let Some(watches) = self.watches.get_mut(&key) {
+                watches.retain(|(other, _)| *other != watcher);
+                if watches.is_empty() {
+                    self.watches.remove(&key);
+                }
+            }
+        }
+    }
+
+    fn fire(&mut self, key: &WatchKey, is_deleted: bool) {
+        for (watcher, caller) in self.watches.remove(key).into_iter().flatten() {
+            match (watcher, caller) {
+                (Watcher::Acquisition(contender, watch), _) => {
+                    self.arrivals.push(Arrival::Fired { contender, watch, is_deleted });
+                }
+                (Watcher::Caller(_), Some(caller)) => drop(caller.send(is_deleted)),
+                (Watcher::Caller(_), None) => {}
+            }
+        }
+    }
+}
+
+impl Handler for Inbox {
+    fn reply(
+        &mut self,
+        request: zoolock_client::RequestId,
+        sent: Instant,
+        result: Result<Reply, RequestError>,
+    ) {
+        if let Some((to, key)) = self.pending.remove(&request) {
+            self.deliver(to, key, sent, outcome(result));
+        }
+    }
+
+    fn event(&mut self, event: WatchEvent) {
+        let is_deleted = event.kind == EventKind::Deleted;
+        if event.kind != EventKind::ChildrenChanged {
+            self.fire(&(event.path.clone(), WatchKind::Data), is_deleted);
+        }
+        if is_deleted || event.kind == EventKind::ChildrenChanged {
+            self.fire(&(event.path, WatchKind::Children), is_deleted);
+        }
+    }
+
+    fn granted(&mut self, timeout: Duration, sent: Instant) {
+        self.attached = sent;
+        if let Some(on_grant) = &self.on_grant {
+            on_grant(zoolock_core::Instant(sent.0), timeout);
+        }
+    }
+
+    fn state(&mut self, state: State) {
+        let connection_state = match state {
+            State::Connected { .. } => {
+                self.arrivals.push(Arrival::Reconnected);
+                // The server has forgotten the watches of the last connection, and anything may have changed.
+                let lost: Vec<WatchKey> = self.watches.keys().cloned().collect();
+                lost.iter().for_each(|key| self.fire(key, false));
+                ConnectionState::Up
+            }
+            State::Disconnected(loss) => {
+                self.arrivals.push(Arrival::Disconnected);
+                tracing::debug!(%loss, "the connection to the server is lost");
+                ConnectionState::Down
+            }
+            State::Over(end) => {
+                self.watches.clear();
+                ConnectionState::Over(match end {
+                    End::Closed | End::Abandoned => SessionEnd::Closed,
+                    End::AuthFailed => SessionEnd::AuthFailed,
+                    _ => SessionEnd::Expired,
+                })
+            }
+        };
+        self.connection_states.send_replace(connection_state);
+    }
+}
+
+/// A guard that reports to the inbox that a watch was dropped.
+struct WatchGuard {
+    key: Option<WatchKey>,
+    watcher: Watcher,
+    dropped: Arc<Dropped>,
+}
+
+impl Drop for WatchGuard {
+    fn drop(&mut self) {
+        if let Some(key) = self.key.take() {
+            lock(&self.dropped).push((key, self.watcher));
+        }
+    }
+}
+
+fn outcome(result: Result<Reply, RequestError>) -> ReplyOutcome {
+    match result {
+        Ok(reply) => Some(Ok(reply)),
+        // An error that ZooKeeper does not define leaves the outcome unknown.
+        Err(RequestError::Refused(number)) => Code::from_number(number).map(Err),
+        // The request was not carried out, and may be repeated.
+        Err(RequestError::NotSent) => Some(Err(Code::Throttled)),
+        Err(_) => None,
+    }
+}
+
+/// Returns the watch that a request sets.
+pub(super) fn watched(request: &Request) -> Option<WatchKey> {
+    match request {
+        Request::GetData { path, watch: true } => Some((path.clone(), WatchKind::Data)),
+        Request::GetChildren2 { path, watch: true } => Some((path.clone(), WatchKind::Children)),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use futures_util::FutureExt;
+    use zoolock_client::Loss;
+    use zoolock_wire::OpResult;
+
+    use super::*;
+
+    const WATCH: WatchNumber = WatchNumber(7);
+
+    fn inbox() -> Inbox {
+        Inbox::new(watch::channel(ConnectionState::Up).0)
+    }
+
+    fn address(number: u16) -> Address {
+        Address { contender: ContenderId(1), request: RequestId(number), part: Part::All }
+    }
+
+    fn key() -> WatchKey {
+        ("/locks/x".to_owned(), WatchKind::Data)
+    }
+
+    fn deleted() -> WatchEvent {
+        WatchEvent { kind: EventKind::Deleted, path: key().0 }
+    }
+
+    fn done() -> ReplyOutcome {
+        Some(Ok(Reply::Multi(vec![OpResult::Check])))
+    }
+
+    /// Passes on the reply to a request that sets a watch.
+    fn watching(inbox: &mut Inbox, request: u16, outcome: ReplyOutcome) {
+        inbox.deliver(
+            ReplyTo::Acquisition(address(request), Some(WATCH)),
+            Some(key()),
+            Instant::default(),
+            outcome,
+        );
+    }
+
+    fn arrived(inbox: &Inbox) -> Vec<String> {
+        let description = |arrival| match arrival {
+            Arrival::Reply { to, outcome, .. } => format!("reply {} {}", to.request.0, outcome.is_some()),
+            Arrival::Result { request, .. } => format!("result {}", request.0),
+            Arrival::Fired { watch, is_deleted, .. } => format!("fired {} {is_deleted}", watch.0),
+            Arrival::Disconnected => "disconnected".to_owned(),
+            Arrival::Reconnected => "reconnected".to_owned(),
+        };
+        inbox.arrivals.take().into_iter().map(description).collect()
+    }
+
+    #[test]
+    fn arrivals_keep_the_order_of_the_server() {
+        let mut inbox = inbox();
+        watching(&mut inbox, 1, done());
+        inbox.event(deleted());
+        inbox.deliver(ReplyTo::Acquisition(address(2), None), None, Instant::default(), done());
+        inbox.state(State::Disconnected(Loss::Closed));
+        inbox.deliver(ReplyTo::Acquisition(address(3), None), None, Instant::default(), None);
+        assert_eq!(
+            arrived(&inbox),
+            ["reply 1 true", "fired 7 true", "reply 2 true", "disconnected", "reply 3 false"]
+        );
+    }
+
+    #[test]
+    fn watch_of_an_old_connection_fires_after_the_reconnect() {
+        let mut inbox = inbox();
+        watching(&mut inbox, 1, done());
+        inbox.state(State::Disconnected(Loss::Closed));
+        let (session, timeout, sent) = (1, Duration::from_secs(30), Instant::default());
+        inbox.state(State::Connected { session, timeout, sent });
+        assert_eq!(arrived(&inbox), ["reply 1 true", "disconnected", "reconnected", "fired 7 false"]);
+        inbox.event(deleted());
+        assert!(arrived(&inbox).is_empty(), "a watch fires once");
+    }
+
+    #[test]
+    fn refused_request_and_forgotten_watch_do_not_fire() {
+        let mut inbox = inbox();
+        watching(&mut inbox, 1, Some(Err(Code::NoNode)));
+        inbox.event(deleted());
+        assert_eq!(arrived(&inbox), ["reply 1 true"]);
+        watching(&mut inbox, 2, done());
+        lock(&inbox.dropped).push((key(), Watcher::Acquisition(ContenderId(1), WATCH)));
+        inbox.forget_dropped();
+        inbox.event(deleted());
+        assert_eq!(arrived(&inbox), ["reply 2 true"]);
+    }
+
+    #[test]
+    fn shared_transaction_answers_the_release_before_the_create() {
+        let mut inbox = inbox();
+        inbox.deliver(ReplyTo::Both(address(1), address(2)), None, Instant::default(), done());
+        assert_eq!(arrived(&inbox), ["reply 1 true", "reply 2 true"]);
+    }
+
+    #[test]
+    fn watch_of_a_caller_resolves_once() {
+        let mut inbox = inbox();
+        let (sender, mut reply) = oneshot::channel();
+        inbox.deliver(ReplyTo::Caller(sender), Some(key()), Instant::default(), done());
+        let reply = reply.try_recv().expect("it was sent").expect("a reply");
+        let mut watch = reply.watch.expect("a watch");
+        assert_eq!((&mut watch).now_or_never(), None);
+        inbox.event(deleted());
+        assert_eq!(watch.now_or_never(), Some(true));
+        assert!(arrived(&inbox).is_empty());
+    }
+}

@@ -1,0 +1,101 @@
+//! Opens sessions.
+
+use std::sync::Arc;
+
+use tokio::sync::watch;
+use tokio::time::{Instant, timeout_at};
+use zoolock_client::{Client, Requests, SessionConfig};
+use zoolock_core::SessionId;
+use zoolock_core::contender::SessionEnd;
+use zoolock_wire::{Code, Hidden, Reply, Request};
+
+use super::deferral::Deferral;
+use super::inbox::Inbox;
+use super::requests::acls;
+use super::{ConnectionState, OpenError, Opened, Opening, ZkSession};
+
+/// Opens a session. It tries the servers until the deadline.
+pub(crate) async fn open(opening: &Opening, deadline: Instant) -> Result<Opened, OpenError> {
+    // The credentials may have been renewed since the last session was opened.
+    in_time(deadline, opening.transport.prepare()).await?;
+    let (connection_states, mut connection_state) = watch::channel(ConnectionState::Down);
+    let inbox = Inbox::new(connection_states);
+    let (arrivals, dropped) = (inbox.arrivals.clone(), inbox.dropped.clone());
+    let servers = opening.transport.servers(&opening.hosts);
+    let client = Client::start(config(opening), servers, inbox, opening.tasks.platform());
+    let opened =
+        timeout_at(deadline, connection_state.wait_for(|state| *state != ConnectionState::Down)).await;
+    match opened.map(|state| state.map(|state| *state)) {
+        Ok(Ok(ConnectionState::Up)) => {}
+        Ok(Ok(ConnectionState::Over(SessionEnd::AuthFailed))) => return Err(OpenError::Denied),
+        _ => {
+            let errors = client.dial_errors();
+            return Err(if errors.is_empty() {
+                OpenError::NotInTime
+            } else {
+                OpenError::Unreachable(errors)
+            });
+        }
+    }
+    let (session, attached) = client.with(|session, inbox, _| (session.id(), inbox.attached));
+    let zk = ZkSession {
+        client,
+        session: SessionId(session),
+        acls: acls(&opening.access),
+        deferral: Deferral::default(),
+        dropped,
+        tasks: opening.tasks.clone(),
+    };
+    if opening.transport.has_sasl() {
+        let known = timeout_at(deadline, zk.who_am_i()).await.map_err(|_| OpenError::NotInTime)?;
+        check_sasl_identity(known.ok_or(OpenError::NotInTime)?.map_err(Some))?;
+    }
+    let requested = zoolock_core::Instant(attached.0);
+    Ok(Opened { zk: Arc::new(zk), arrivals, connection_state, requested })
+}
+
+/// Opens a session for single requests, without locks. It tries each server once.
+pub(crate) async fn open_requests(opening: &Opening, deadline: Instant) -> Result<Requests, OpenError> {
+    in_time(deadline, opening.transport.prepare()).await?;
+    let servers = opening.transport.servers(&opening.hosts);
+    let opened = Requests::open(config(opening), servers, opening.tasks.platform());
+    let requests = timeout_at(deadline, opened).await.map_err(|_| OpenError::NotInTime)?.map_err(
+        |error| match error {
+            zoolock_client::OpenError::Denied => OpenError::Denied,
+            zoolock_client::OpenError::Unreachable(errors) => OpenError::Unreachable(errors),
+            _ => OpenError::NotInTime,
+        },
+    )?;
+    if opening.transport.has_sasl() {
+        let known = timeout_at(deadline, requests.call(&Request::WhoAmI)).await;
+        let reply = known.map_err(|_| OpenError::NotInTime)?.map_err(|error| error.code());
+        check_sasl_identity(reply)?;
+    }
+    Ok(requests)
+}
+
+async fn in_time<T>(
+    deadline: Instant,
+    future: impl Future<Output = Result<T, OpenError>>,
+) -> Result<T, OpenError> {
+    timeout_at(deadline, future).await.unwrap_or(Err(OpenError::NotInTime))
+}
+
+fn config(opening: &Opening) -> SessionConfig {
+    let mut config = SessionConfig::new(opening.timeout);
+    config.credentials =
+        opening.auth.iter().map(|(scheme, secret)| (scheme.clone(), Hidden(secret.to_vec()))).collect();
+    config
+}
+
+/// Checks that the server knows a SASL identity of the session. A server that does not require SASL may accept a session without
+/// one.
+fn check_sasl_identity(reply: Result<Reply, Option<Code>>) -> Result<(), OpenError> {
+    match reply {
+        Ok(Reply::Clients(known)) if known.iter().any(|(scheme, _)| scheme == "sasl") => Ok(()),
+        Ok(_) => Err(OpenError::Denied),
+        // Servers before 3.7 cannot be asked.
+        Err(Some(Code::Unimplemented)) => Ok(()),
+        Err(_) => Err(OpenError::NotInTime),
+    }
+}

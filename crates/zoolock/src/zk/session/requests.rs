@@ -1,0 +1,378 @@
+//! The requests of a session, and the futures for their replies.
+//!
+//! The driver also builds the requests of its acquisitions here, and gets the replies as arrivals (`inbox.rs`). Other callers
+//! await the futures.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_channel::oneshot;
+use zoolock_client::{Instant, RequestError, RequestId, Session};
+use zoolock_core::contender::Failure;
+use zoolock_core::{ContenderId, SessionId, Zxid};
+use zoolock_wire::{Acl, CreateRequest, Identity, OpResult, Reply, Request, op, perms};
+
+use super::codes::{error_of, failed, transaction};
+use super::deferral::reply;
+use super::inbox::{
+    Address, CallerReply, Inbox, Part, ReplyOutcome, ReplyTo, WatchKey, WatchNumber, Watcher, watched,
+};
+use super::{Access, Answer, Created, Flight, OnGrant, Op, Stat, Watch, ZkError, ZkSession};
+use crate::base::sync::lock;
+
+const EPHEMERAL: i32 = 1;
+const PERSISTENT_SEQUENTIAL: i32 = 2;
+const EPHEMERAL_SEQUENTIAL: i32 = 3;
+const CONTAINER: i32 = 4;
+const ANY_VERSION: i32 = -1;
+
+type Read = (Reply, Option<Watch>);
+
+impl ZkSession {
+    pub(crate) fn session(&self) -> SessionId {
+        self.session
+    }
+
+    /// Returns the shortest session timeout that was granted so far.
+    pub(crate) fn timeout(&self) -> Duration {
+        self.client.with(|session, _, _| session.timeout())
+    }
+
+    /// Calls `callback` whenever a server has granted a timeout, under the lock of the session. It must not send requests.
+    pub(crate) fn on_grant(&self, callback: OnGrant) {
+        self.client.with(|session, inbox, _| {
+            // A server may have attached the session again since it was opened.
+            callback(zoolock_core::Instant(inbox.attached.0), session.timeout());
+            inbox.on_grant = Some(callback);
+        });
+    }
+
+    /// Returns whether a request would be sent now.
+    pub(crate) fn is_connected(&self) -> bool {
+        self.client.is_connected()
+    }
+
+    /// Attaches the session on a new connection; see [`zoolock_client::Session::reattach`].
+    pub(crate) fn reattach(&self, is_hopeless: bool, works: bool) {
+        self.client.with(|session, _, now| session.reattach(is_hopeless, works, now));
+    }
+
+    /// Sends the next requests together, when the returned value is dropped. Renewals are sent at once.
+    pub(crate) fn begin_flight(&self) -> Flight {
+        self.client.begin_flight()
+    }
+
+    // ---- requests of acquisitions ----
+
+    /// Sends a request of an acquisition. `watch`: the number of the watch that it sets.
+    pub(crate) fn send(&self, request: &Request, to: Address, watch: Option<WatchNumber>) {
+        let _deferral_lock = self.flush_deferred_release();
+        self.send_now(request, ReplyTo::Acquisition(to, watch));
+    }
+
+    /// Forgets a watch of an acquisition.
+    pub(crate) fn forget(&self, key: WatchKey, contender: ContenderId, watch: WatchNumber) {
+        lock(&self.dropped).push((key, Watcher::Acquisition(contender, watch)));
+    }
+
+    /// Returns the request that reads a znode and watches it. If it does not exist, no watch is set.
+    pub(crate) fn watch_request(path: &str) -> (Request, WatchKey) {
+        keyed(Request::GetData { path: path.to_owned(), watch: true })
+    }
+
+    /// Returns the request that lists the children of a znode and watches them. If it does not exist, no watch is set.
+    pub(crate) fn watch_children_request(path: &str) -> (Request, WatchKey) {
+        keyed(Request::GetChildren2 { path: path.to_owned(), watch: true })
+    }
+
+    /// Returns the request that commits these operations in one transaction.
+    pub(crate) fn multi(&self, ops: Vec<Op>) -> Request {
+        Request::Multi(ops.into_iter().map(|op| self.wire_op(op)).collect())
+    }
+
+    pub(super) fn wire_op(&self, op: Op) -> Request {
+        match op {
+            Op::Join { prefix, data } => self.create_contender(&prefix, &data),
+            Op::Create { path, data } => self.create_request(op::CREATE2, &path, &data, EPHEMERAL),
+            Op::Delete(path) => delete_request(&path),
+            Op::DeleteVersion(path, version) => Request::Delete { path, version },
+            Op::Write { path, data, version } => write_request(&path, &data, version),
+            Op::CreatePersistentSequential { prefix, data } => {
+                self.create_request(op::CREATE2, &prefix, &data, PERSISTENT_SEQUENTIAL)
+            }
+            Op::Check(path) => Request::Check { path, version: ANY_VERSION },
+        }
+    }
+
+    /// Returns the request that creates an ephemeral sequential znode; the number is appended to `prefix`.
+    pub(super) fn create_contender(&self, prefix: &str, data: &[u8]) -> Request {
+        self.create_request(op::CREATE2, prefix, data, EPHEMERAL_SEQUENTIAL)
+    }
+
+    fn create_request(&self, op: i32, path: &str, data: &[u8], flags: i32) -> Request {
+        let (acl, data) = (self.acls.to_vec(), Some(data.to_vec().into()));
+        Request::Create(CreateRequest { op, path: path.to_owned(), data, acl, flags, ttl: 0 })
+    }
+
+    /// Sends a request, at the end of the flight of this thread if there is one.
+    pub(super) fn send_now(&self, request: &Request, to: ReplyTo) {
+        self.client.with_in_flight(|session, inbox, now| {
+            let accepted = session.request(request, now);
+            inbox.expect(request, to, accepted, now);
+        });
+    }
+
+    // ---- requests of other callers ----
+
+    /// Sends a request now, and returns a future for its reply. A pending answer keeps the session open.
+    fn call<T: Send + 'static>(
+        &self,
+        request: &Request,
+        read: impl FnOnce(Read) -> Option<T> + Send + 'static,
+    ) -> Answer<T> {
+        let _deferral_lock = self.flush_deferred_release();
+        self.call_now(request, read)
+    }
+
+    fn call_now<T: Send + 'static>(
+        &self,
+        request: &Request,
+        read: impl FnOnce(Read) -> Option<T> + Send + 'static,
+    ) -> Answer<T> {
+        let (sender, answer) = oneshot::channel();
+        self.send_now(request, ReplyTo::Caller(sender));
+        self.answer(answer, read)
+    }
+
+    /// Sends a request that renews the lease, ahead of the requests that wait for the server.
+    fn renew<T: Send + 'static>(
+        &self,
+        request: &Request,
+        read: impl FnOnce(Read) -> Option<T> + Send + 'static,
+    ) -> Answer<T> {
+        let (sender, answer) = oneshot::channel();
+        self.client.with(|session: &mut Session, inbox: &mut Inbox, now: Instant| {
+            let accepted: Result<RequestId, RequestError> = session.renew(request, now);
+            inbox.expect(request, ReplyTo::Caller(sender), accepted, now);
+        });
+        self.answer(answer, read)
+    }
+
+    /// Asks for the identities that the server knows.
+    pub(super) async fn who_am_i(&self) -> ReplyOutcome {
+        let (sender, answer) = oneshot::channel();
+        self.send_now(&Request::WhoAmI, ReplyTo::Caller(sender));
+        answer.await.ok().map(|answer| answer.reply)
+    }
+
+    fn answer<T: Send + 'static>(
+        &self,
+        answer: oneshot::Receiver<CallerReply>,
+        read: impl FnOnce(Read) -> Option<T> + Send + 'static,
+    ) -> Answer<T> {
+        let client = self.client.clone();
+        Box::pin(async move {
+            let answer = answer.await.ok();
+            drop(client);
+            let (outcome, watch) = match answer {
+                Some(CallerReply { reply, watch }) => (Some(reply), watch),
+                None => (None, None),
+            };
+            read((reply(outcome)?, watch)).ok_or_else(|| failed(Failure::Unknown, "unexpected reply type"))
+        })
+    }
+
+    /// Creates a container, which the server removes some time after its last child.
+    pub(crate) fn create_container(&self, path: &str) -> Answer<()> {
+        self.call(&self.create_request(op::CREATE_CONTAINER, path, b"", CONTAINER), |_| Some(()))
+    }
+
+    /// Creates a persistent znode.
+    pub(crate) fn create_persistent(&self, path: &str) -> Answer<()> {
+        self.call(&self.create_request(op::CREATE2, path, b"", 0), |_| Some(()))
+    }
+
+    pub(crate) fn exists(&self, path: &str) -> Answer<Option<Stat>> {
+        let _deferral_lock = self.flush_deferred_release();
+        self.exists_now(path)
+    }
+
+    pub(super) fn exists_now(&self, path: &str) -> Answer<Option<Stat>> {
+        let answer = self.call_now(&exists_request(path), stat);
+        Box::pin(async move {
+            match answer.await {
+                Err(ZkError { failure: Failure::NoNode, .. }) => Ok(None),
+                outcome => outcome.map(Some),
+            }
+        })
+    }
+
+    pub(crate) fn read(&self, path: &str) -> Answer<(Vec<u8>, Stat)> {
+        self.call(&read_request(path), |(reply, _)| data(reply))
+    }
+
+    pub(crate) fn write(&self, path: &str, data: &[u8], version: Option<i32>) -> Answer<Stat> {
+        self.call(&write_request(path, data, version), stat)
+    }
+
+    pub(crate) fn children(&self, path: &str) -> Answer<(Vec<String>, Stat)> {
+        self.call(&list_request(path), |(reply, _)| names(reply))
+    }
+
+    /// Lists the children of a znode and watches them. If it does not exist, no watch is set.
+    pub(crate) fn watch_children(&self, path: &str) -> Answer<(Vec<String>, Stat, Watch)> {
+        self.call(&ZkSession::watch_children_request(path).0, |(reply, watch)| {
+            let (names, stat) = names(reply)?;
+            Some((names, stat, watch?))
+        })
+    }
+
+    /// Sends a `sync`, ahead of the requests that wait for the server.
+    pub(crate) fn sync_ahead(&self) -> Answer<()> {
+        self.renew(&Request::Sync { path: "/".to_owned() }, |_| Some(()))
+    }
+
+    /// Checks in a transaction that a znode exists, ahead of the requests that wait for the server. Only a quorum can confirm
+    /// it.
+    pub(crate) fn check(&self, path: &str) -> Answer<()> {
+        let check = Request::Check { path: path.to_owned(), version: ANY_VERSION };
+        let answer = self.renew(&Request::Multi(vec![check]), results);
+        Box::pin(async move { checked(&answer.await?) })
+    }
+
+    /// Returns the paths of this session's ephemeral znodes under a prefix.
+    pub(crate) fn ephemerals(&self, prefix: &str) -> Answer<Vec<String>> {
+        self.call(&Request::GetEphemerals { prefix: prefix.to_owned() }, |(reply, _)| match reply {
+            Reply::Children(paths) => Some(paths),
+            _ => None,
+        })
+    }
+
+    /// Commits one transaction. Returns the created znodes, in order.
+    pub(crate) fn commit(&self, ops: Vec<Op>) -> Answer<Vec<Created>> {
+        let parts = ops.len();
+        let answer = self.call(&self.multi(ops), results);
+        Box::pin(async move {
+            transaction(answer.await?, parts)
+                .map_err(|failed_transaction| failed_transaction.error_for(Part::All))
+        })
+    }
+}
+
+fn keyed(request: Request) -> (Request, WatchKey) {
+    let key = watched(&request).expect("the request sets a watch");
+    (request, key)
+}
+
+/// Returns the request that reads a znode.
+pub(crate) fn read_request(path: &str) -> Request {
+    Request::GetData { path: path.to_owned(), watch: false }
+}
+
+/// Returns the request that lists the children of a znode.
+pub(crate) fn list_request(path: &str) -> Request {
+    Request::GetChildren2 { path: path.to_owned(), watch: false }
+}
+
+/// Returns the request that reads the state of a znode.
+pub(crate) fn exists_request(path: &str) -> Request {
+    Request::Exists { path: path.to_owned(), watch: false }
+}
+
+/// Returns the request that deletes a znode.
+pub(crate) fn delete_request(path: &str) -> Request {
+    Request::Delete { path: path.to_owned(), version: ANY_VERSION }
+}
+
+/// Returns the request that writes the data of a znode, at any version if there is none.
+pub(crate) fn write_request(path: &str, data: &[u8], version: Option<i32>) -> Request {
+    let version = version.unwrap_or(ANY_VERSION);
+    Request::SetData { path: path.to_owned(), data: Some(data.to_vec().into()), version }
+}
+
+/// Returns the data and the state in a reply.
+pub(crate) fn data(reply: Reply) -> Option<(Vec<u8>, Stat)> {
+    match reply {
+        Reply::Data { data, stat } => Some((data.map_or(Vec::new(), |data| data.to_vec()), stat.into())),
+        _ => None,
+    }
+}
+
+/// Returns the children and the state in a reply.
+pub(crate) fn names(reply: Reply) -> Option<(Vec<String>, Stat)> {
+    match reply {
+        Reply::ChildrenStat { children, stat } => Some((children, stat.into())),
+        _ => None,
+    }
+}
+
+fn stat((reply, _): Read) -> Option<Stat> {
+    match reply {
+        Reply::Stat(stat) => Some(stat.into()),
+        _ => None,
+    }
+}
+
+fn results((reply, _): Read) -> Option<Vec<OpResult>> {
+    match reply {
+        Reply::Multi(results) => Some(results),
+        _ => None,
+    }
+}
+
+/// Returns the outcome of a transaction of one check.
+fn checked(results: &[OpResult]) -> Result<(), ZkError> {
+    match results {
+        [OpResult::Check] => Ok(()),
+        [OpResult::Error(number)] => Err(error_of(*number)),
+        _ => Err(failed(Failure::Unknown, "a transaction has no clear result")),
+    }
+}
+
+/// Returns the access control list of the znodes that a client creates.
+pub(super) fn acls(access: &Access) -> Arc<[Acl]> {
+    match access {
+        Access::Anyone => Arc::new([Acl::anyone(perms::ALL)]),
+        Access::Creator { readers } => {
+            let creator = Acl { perms: perms::ALL, who: Identity::new("auth", "") };
+            let readers = readers
+                .iter()
+                .map(|(scheme, id)| Acl { perms: perms::READ, who: Identity::new(scheme, id.as_str()) });
+            std::iter::once(creator).chain(readers).collect()
+        }
+    }
+}
+
+impl From<zoolock_wire::Stat> for Stat {
+    fn from(stat: zoolock_wire::Stat) -> Stat {
+        Stat {
+            czxid: Zxid(stat.czxid),
+            pzxid: Zxid(stat.pzxid),
+            version: stat.version,
+            children: u32::try_from(stat.num_children).unwrap_or(0),
+            created_children: stat.created_children(),
+            owner: SessionId(stat.ephemeral_owner),
+            created_ms: stat.ctime,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use zoolock_core::contender::Refusal;
+    use zoolock_wire::Code;
+
+    use super::*;
+
+    #[test]
+    fn only_success_of_the_check_confirms() {
+        let outcome = |results: Vec<OpResult>| checked(&results).map_err(|error| error.failure);
+        assert_eq!(outcome(vec![OpResult::Check]), Ok(()));
+        assert_eq!(outcome(vec![OpResult::Error(Code::NoNode.number())]), Err(Failure::NoNode));
+        assert_eq!(outcome(Vec::new()), Err(Failure::Unknown));
+        let refused = |outcome| reply(outcome).map_err(|error| error.failure);
+        assert_eq!(refused(Some(Err(Code::NoAuth))), Err(Failure::Refused(Refusal::Denied)));
+        assert_eq!(refused(Some(Err(Code::Throttled))), Err(Failure::Throttled));
+        assert_eq!(refused(None), Err(Failure::Unknown));
+    }
+}

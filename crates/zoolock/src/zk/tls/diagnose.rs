@@ -1,0 +1,189 @@
+//! Diagnoses a failed TLS handshake, so that the error can name the cause. It runs only when no session was opened.
+
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use tokio::io::AsyncReadExt as _;
+use tokio::net::TcpStream;
+use tokio_rustls::TlsConnector;
+use tokio_rustls::rustls::{
+    AlertDescription, CertificateError, ClientConfig, Error as TlsError, OtherError, RootCertStore,
+};
+
+use super::{Certificates, Tls, provider, server_name};
+use crate::zk::connect::{Hello, shake_hands};
+
+/// The behaviour of a host towards a client with TLS.
+pub(crate) enum TlsFinding {
+    /// Any other finding, as a text.
+    Other(String),
+    /// The host does not accept the client's certificate, or asks for one.
+    Refuses(String),
+    /// The host does not speak TLS.
+    Plain,
+}
+
+/// Does the handshake that a session would do.
+pub(crate) async fn diagnose(certificates: &Certificates, host: &str, stream: TcpStream) -> TlsFinding {
+    let name = match server_name(host) {
+        Ok(name) => name,
+        Err(error) => return TlsFinding::Other(error.to_string()),
+    };
+    let tls = &certificates.tls;
+    match TlsConnector::from(certificates.current()).connect(name, stream).await {
+        Err(error) => explain(tls, host, &error, false),
+        // The server's refusal of a certificate arrives at the first read, after the handshake has ended for the client.
+        Ok(mut stream) => match shake_hands(&mut stream).await {
+            Ok(Hello::ZooKeeper) => {
+                TlsFinding::Other("speaks ZooKeeper over TLS, but opened no session in time".to_owned())
+            }
+            Ok(Hello::Other) => {
+                TlsFinding::Other("something answers over TLS, but it does not speak ZooKeeper".to_owned())
+            }
+            Err(error) => {
+                // If a write failed, the alert that the server sent before can still be read.
+                let alert = if error.get_ref().is_none() { stream.read_u8().await.err() } else { None };
+                explain(tls, host, &alert.unwrap_or(error), true)
+            }
+        },
+    }
+}
+
+/// Returns the TLS cause of an error of a connection. Returns `None` for an error of another kind, and for an answer without
+/// TLS.
+pub(super) fn trouble(tls: &Tls, host: &str, error: &io::Error) -> Option<String> {
+    of_tls(error)?;
+    match explain(tls, host, error, true) {
+        TlsFinding::Other(what) | TlsFinding::Refuses(what) => Some(what),
+        TlsFinding::Plain => None,
+    }
+}
+
+/// Returns the TLS error in an error of a connection.
+fn of_tls(error: &io::Error) -> Option<&TlsError> {
+    error.get_ref().and_then(|error| error.downcast_ref::<TlsError>())
+}
+
+fn explain(tls: &Tls, host: &str, error: &io::Error, after: bool) -> TlsFinding {
+    let authorities = tls.authorities.name();
+    match of_tls(error) {
+        Some(TlsError::InvalidCertificate(why)) => TlsFinding::Other(match why {
+            // A certificate of another authority with the same name has a bad signature.
+            CertificateError::UnknownIssuer | CertificateError::BadSignature => {
+                format!("its certificate is signed by none of the authorities in {authorities}")
+            }
+            CertificateError::Expired | CertificateError::ExpiredContext { .. } => {
+                "its certificate has expired; check this machine's clock".to_owned()
+            }
+            CertificateError::NotValidYet | CertificateError::NotValidYetContext { .. } => {
+                "its certificate is not valid yet; check this machine's clock".to_owned()
+            }
+            CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. } => {
+                format!("its certificate is not for the host {host}")
+            }
+            CertificateError::UnknownRevocationStatus => format!(
+                "no revocation list in {authorities} covers its certificate; add one for every authority, or remove all \
+                 lists"
+            ),
+            CertificateError::Revoked => format!("its certificate was revoked, as {authorities} says"),
+            CertificateError::Other(why) if is_of_an_authority(why) => {
+                "its certificate is a CA certificate (CA:TRUE), not a server certificate; sign a server certificate with it"
+                    .to_owned()
+            }
+            other => format!("its certificate is not accepted ({other})"),
+        }),
+        Some(TlsError::AlertReceived(alert)) if is_about_certificates(*alert) => refused(tls, alert),
+        // An answer without TLS.
+        Some(TlsError::InvalidMessage(_)) => TlsFinding::Plain,
+        Some(other) => TlsFinding::Other(format!("TLS fails: {other}")),
+        // A server that is busy or stops also hangs up. Only an alert is a refusal.
+        None if after && tls.has_identity() => TlsFinding::Other(format!(
+            "closed the connection after the TLS handshake ({error}); check the server's log for the reason"
+        )),
+        None if after => TlsFinding::Other(
+            "closed the connection after the TLS handshake; it may require a client certificate (`--cert` and `--key`)"
+                .to_owned(),
+        ),
+        None => TlsFinding::Plain,
+    }
+}
+
+/// Returns whether the certificate is one of an authority. rustls has no variant for this error of webpki, and does not export
+/// webpki's errors. So only the name of the error can be compared.
+fn is_of_an_authority(why: &OtherError) -> bool {
+    format!("{:?}", why.0) == "CaUsedAsEndEntity"
+}
+
+fn refused(tls: &Tls, alert: &AlertDescription) -> TlsFinding {
+    TlsFinding::Refuses(match &tls.identity {
+        None => "requires a client certificate; give one (`--cert` and `--key`)".to_owned(),
+        Some(identity) => {
+            let why = match alert {
+                AlertDescription::CertificateExpired => "it has expired".to_owned(),
+                AlertDescription::CertificateRevoked => "it was revoked".to_owned(),
+                AlertDescription::UnknownCA | AlertDescription::DecryptError => {
+                    "it knows no authority that signed it".to_owned()
+                }
+                other => format!("it says {other:?}"),
+            };
+            format!("rejected the client certificate {}: {why}", identity.certificate.name())
+        }
+    })
+}
+
+fn is_about_certificates(alert: AlertDescription) -> bool {
+    use AlertDescription as A;
+    matches!(
+        alert,
+        A::BadCertificate
+            | A::UnsupportedCertificate
+            | A::CertificateRevoked
+            | A::CertificateExpired
+            | A::CertificateUnknown
+            | A::UnknownCA
+            | A::DecryptError
+            | A::AccessDenied
+            | A::CertificateRequired
+            | A::NoCertificate
+    )
+}
+
+/// Returns whether a host speaks TLS. It is asked for a client without TLS that gets no ZooKeeper answer.
+pub(crate) async fn speaks_tls(host: &str, addresses: &[SocketAddr]) -> bool {
+    let Ok(name) = server_name(host) else { return false };
+    let Ok(stream) = TcpStream::connect(addresses).await else { return false };
+    let Ok(builder) = ClientConfig::builder_with_provider(provider()).with_safe_default_protocol_versions()
+    else {
+        return false;
+    };
+    // No authority is trusted, so the handshake fails before anything is sent to the host.
+    let config = builder.with_root_certificates(RootCertStore::empty()).with_no_client_auth();
+    match TlsConnector::from(Arc::new(config)).connect(name, stream).await {
+        Ok(_) => true,
+        Err(error) => {
+            error.get_ref().and_then(|error| error.downcast_ref::<TlsError>()).is_some_and(|error| {
+                matches!(error, TlsError::InvalidCertificate(_) | TlsError::AlertReceived(_))
+            })
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn validity_errors_suggest_to_check_the_clock() {
+        let tls = Tls::with_ca_file("/etc/ca.pem");
+        for (why, words) in [
+            (CertificateError::Expired, "its certificate has expired"),
+            (CertificateError::NotValidYet, "its certificate is not valid yet"),
+        ] {
+            let error = io::Error::other(TlsError::InvalidCertificate(why));
+            let trouble = trouble(&tls, "zk1", &error).expect("TLS is the reason");
+            assert_eq!(trouble, format!("{words}; check this machine's clock"));
+        }
+        assert_eq!(trouble(&tls, "zk1", &io::Error::from(io::ErrorKind::UnexpectedEof)), None);
+    }
+}
