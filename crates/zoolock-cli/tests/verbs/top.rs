@@ -58,6 +58,11 @@ fn read(directory: &Path, name: &str) -> String {
     std::fs::read_to_string(directory.join(name)).expect("the shell has written the file")
 }
 
+/// Returns whether the shell has printed a new prompt. It drops what is typed before.
+fn is_at_prompt(screen: &str) -> bool {
+    screen.trim_end().ends_with("ready>")
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn queue_is_shown_and_cleared_on_screen() {
     if !tmux::availability().or_skip("queue_is_shown_and_cleared_on_screen") {
@@ -130,8 +135,10 @@ async fn queue_is_shown_and_cleared_on_screen() {
     tmux.until("the question is shown", |screen| screen.contains(&format!("token  {third_token}"))).await;
     tmux.type_text("break");
     tmux.press(&["Enter"]);
-    tmux.until("the lock is broken", |screen| screen.contains(&format!("removed {third_token} from the queue")))
-        .await;
+    tmux.until("the lock is broken", |screen| {
+        screen.contains(&format!("removed {third_token} from the queue"))
+    })
+    .await;
     assert_eq!(third.code(), 70);
     tmux.until("the lock is free", |screen| screen.contains("free, no waiters")).await;
 
@@ -152,8 +159,7 @@ async fn queue_is_shown_and_cleared_on_screen() {
     .await;
 
     tmux.press(&["q"]);
-    tmux.until("the shell prompt is shown", |screen| screen.contains("ready>") && !screen.contains("LOCK"))
-        .await;
+    tmux.until("the shell prompt is shown", is_at_prompt).await;
     tmux.run("echo code=$?; stty -a > after");
     tmux.until("top exits with code 0", |screen| screen.contains("code=0\nready>")).await;
     assert_eq!(tmux.tells("#{alternate_on} #{cursor_flag}"), "0 1");
@@ -172,10 +178,7 @@ async fn terminal_is_restored_however_top_ends() {
     let directory = tmux.directory();
     // Waits for the shell, checks the exit code and the terminal modes, and clears the screen.
     let assert_restored = async |code: &str| {
-        tmux.until("the shell prompt is shown", |screen| {
-            screen.contains("ready>") && !screen.contains("LOCK")
-        })
-        .await;
+        tmux.until("the shell prompt is shown", is_at_prompt).await;
         assert_eq!(tmux.tells("#{alternate_on} #{cursor_flag}"), "0 1", "{code}");
         tmux.run("echo code=$?; stty -a > after");
         tmux.until("the exit code is printed", |screen| screen.contains(&format!("{code}\nready>"))).await;
