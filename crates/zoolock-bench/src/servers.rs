@@ -16,7 +16,7 @@ use crate::Outcome;
 use crate::client::Client;
 
 const PATIENCE: Duration = Duration::from_secs(60);
-/// The time that one probe of a starting server may take.
+/// Maximum time for one probe of a starting server.
 const PROBE: Duration = Duration::from_millis(50);
 /// The number of servers in the ensemble.
 const NODES: usize = 3;
