@@ -11,7 +11,7 @@ use zoolock_server::acl::AclList;
 use zoolock_server::log::codec;
 use zoolock_server::tree::Tree;
 use zoolock_server::txn::{Change, Create, Password, Txn};
-use zoolock_server::{SessionId, Word, Zxid, fuzzing};
+use zoolock_server::{SessionId, FourLetterWord, Zxid, fuzzing};
 use zoolock_wire::{
     Acl, ConnectRequest, ConnectResponse, EventKind, Hidden, Identity, OpResult, Reply, ReplyHeader, Request,
     Stat, WatchEvent, Writer, op,
@@ -37,7 +37,7 @@ fn frames(dir: &Path) -> std::io::Result<()> {
         std::fs::write(dir.join(format!("life-{i:02}")), seed)?;
     }
     for (i, request) in requests(&mut random).iter().enumerate() {
-        // As bytes, which the fuzzer can damage.
+        // The request is written as bytes, which the fuzzer can damage.
         let frame = frame(1, request);
         let mut seed = vec![0, 6 << 3, frame.len() as u8];
         seed.extend_from_slice(&frame);
@@ -67,7 +67,7 @@ fn replies(dir: &Path) -> std::io::Result<()> {
         (op::GET_ACL, Reply::AclStat { acl: vec![Acl::anyone(31)], stat }),
         (op::ADD_WATCH, Reply::Number(0)),
         (op::SASL, Reply::Token(Some("token".into()))),
-        (op::WHO_AM_I, Reply::Clients(vec![("ip".to_owned(), "127.0.0.1".to_owned())])),
+        (op::WHO_AM_I, Reply::Identities(vec![("ip".to_owned(), "127.0.0.1".to_owned())])),
         (
             op::MULTI,
             Reply::Multi(vec![
@@ -136,14 +136,14 @@ fn log(dir: &Path) -> std::io::Result<()> {
         Change::CloseSession { ephemerals: Vec::new() },
     ];
     for (i, change) in changes.into_iter().enumerate() {
-        let session = SessionId::from_wire(1);
-        let txn = Txn { zxid: Zxid::from_wire(1), session, time: 1, change };
+        let session = SessionId(1);
+        let txn = Txn { zxid: Zxid(1), session, time: 1, change };
         let mut bytes = BytesMut::from(&[7_u8, 0][..]);
-        codec::encode_txn(&txn, &mut bytes).expect("it has its place in a log");
+        codec::encode_txn(&txn, &mut bytes).expect("the transaction can be logged");
         std::fs::write(dir.join(format!("record-{i}")), &bytes)?;
     }
     let mut bytes = BytesMut::from(&[7_u8, 2][..]);
-    let root = Tree::new().records().next().expect("there is a root");
+    let root = Tree::new().records().next().expect("the tree has a root");
     codec::encode_node(&root, 0, &mut bytes);
     std::fs::write(dir.join("znode"), &bytes)
 }
@@ -197,7 +197,7 @@ fn paths_acls(dir: &Path) -> std::io::Result<()> {
         ("x509", "1.2.3=a;DC=b"),
     ];
     for (i, (scheme, id)) in ids.into_iter().enumerate() {
-        let list = [Acl { perms: 31, who: Identity::new(scheme, id) }, Acl::anyone(1)];
+        let list = [Acl { perms: 31, identity: Identity::new(scheme, id) }, Acl::anyone(1)];
         let mut bytes = BytesMut::from(&[1_u8][..]);
         Acl::encode_list(&list, &mut Writer::new(&mut bytes));
         std::fs::write(dir.join(format!("list-{i:02}")), &bytes)?;
@@ -236,7 +236,7 @@ fn words_http(dir: &Path) -> std::io::Result<()> {
         let seed = [&[choice | sizes.len() as u8], sizes, bytes].concat();
         std::fs::write(dir.join(name), seed)
     };
-    for word in Word::ALL {
+    for word in FourLetterWord::ALL {
         write(word.name(), 0, &[0], word.name().as_bytes())?;
     }
     for (name, bytes) in [
@@ -250,14 +250,7 @@ fn words_http(dir: &Path) -> std::io::Result<()> {
         write(name, 0, &[1], bytes)?;
     }
     let mut greeting = BytesMut::new();
-    let request = ConnectRequest {
-        protocol: 0,
-        last_zxid_seen: 0,
-        timeout_ms: 10_000,
-        session: 0,
-        password: Hidden(vec![0; 16]),
-        read_only: Some(false),
-    };
+    let request = ConnectRequest::new_session(10_000);
     Writer::frame(&mut greeting, |writer| request.encode(writer));
     write("greeting", 16, &[10, 20], &greeting)?;
     let mut random = Random(5);

@@ -1,4 +1,4 @@
-//! Frames and records: several connections send requests and arbitrary bytes to a whole server.
+//! Frames and records: several connections send requests and arbitrary bytes to the core of a server.
 //!
 //! The decided transactions are replayed as from a log, and must result in the same state.
 #![no_main]
@@ -12,7 +12,7 @@ use zoolock_fuzz::{CREDENTIALS, Input, frame, records, sorted};
 use zoolock_server::acl;
 use zoolock_server::core::{ConnId, Core, CoreConfig, Now, SessionSeed};
 use zoolock_server::log::{codec, replay};
-use zoolock_server::tree::{NodeRecord, Owner, Tree};
+use zoolock_server::tree::{NodeRecord, ZnodeOwner, Tree};
 use zoolock_server::{Access, Secret, SessionId, State, Users, txn};
 use zoolock_wire::{
     ConnectRequest, ConnectResponse, Hidden, Reader, Reply, ReplyHeader, Request, RequestHeader, WatchEvent,
@@ -26,7 +26,7 @@ fuzz_target!(|data: &[u8]| {
     while !input.is_empty() {
         server.step(&mut input);
         server.replay_decided();
-        // Sometimes the connections do not read.
+        // In some steps the connections do not read their output.
         if !input.byte().is_multiple_of(4) {
             server.drain();
         }
@@ -35,7 +35,7 @@ fuzz_target!(|data: &[u8]| {
 });
 
 fn config(choice: u8) -> CoreConfig {
-    let users = Users::parse(&acl::digest(CREDENTIALS[0].as_bytes()).id).expect("an account");
+    let users = Users::parse(&acl::digest(CREDENTIALS[0].as_bytes()).id).expect("the account is valid");
     let access = match choice % 8 {
         1 => Access { secret: Some(Secret::new("secret")), ..Access::default() },
         2 => Access { required: true, users: Some(users), ..Access::default() },
@@ -64,7 +64,7 @@ struct Server {
     epoch: u32,
     now: Now,
     seed: u64,
-    /// The connections that act.
+    /// The connections on which the steps act.
     conns: [ConnId; 3],
     /// All connections since the last restart.
     all: Vec<ConnId>,
@@ -92,7 +92,7 @@ impl Server {
             seen: BTreeMap::new(),
         };
         for index in 0..3 {
-            server.connect(index, SessionId::SERVER, &[0; 16]);
+            server.connect(index, SessionId::NONE, &[0; 16]);
         }
         server
     }
@@ -104,7 +104,7 @@ impl Server {
             0 => self.open(index),
             1 => {
                 self.open(index);
-                self.connect(index, SessionId::SERVER, &[0; 16]);
+                self.connect(index, SessionId::NONE, &[0; 16]);
             }
             2 => {
                 self.open(index);
@@ -172,21 +172,15 @@ impl Server {
     }
 
     fn connect(&mut self, index: usize, session: SessionId, password: &[u8]) {
-        let request = ConnectRequest {
-            protocol: 0,
-            last_zxid_seen: 0,
-            timeout_ms: 1000,
-            session: session.get(),
-            password: Hidden(password.to_vec()),
-            read_only: Some(false),
-        };
+        let password = Hidden(password.to_vec());
+        let request = ConnectRequest { session: session.0, password, ..ConnectRequest::new_session(1000) };
         let mut frame = BytesMut::new();
         request.encode(&mut Writer::new(&mut frame));
         self.receive(index, &frame);
         let answer = self.take(self.conns[index]);
         let Some(answer) = frames(&answer).next() else { return };
-        let answer = ConnectResponse::decode(answer).expect("an answer to a greeting");
-        let known = self.core.state().sessions.get(&SessionId::from_wire(answer.session));
+        let answer = ConnectResponse::decode(answer).expect("the answer is a connect response");
+        let known = self.core.state().sessions.get(&SessionId(answer.session));
         assert_eq!(known.is_some(), answer.timeout_ms > 0);
     }
 
@@ -226,18 +220,18 @@ impl Server {
             let mut reader = Reader::new(frame);
             let header = ReplyHeader::decode(&mut reader).expect("every frame has a header");
             if header.xid == op::XID_EVENT {
-                WatchEvent::decode(&mut reader).expect("an event");
+                WatchEvent::decode(&mut reader).expect("the event is decoded");
             } else if header.xid == 7 {
                 answers += 1;
                 if header.zxid != 0 {
                     let before = self.seen.insert(conn, header.zxid).unwrap_or(0);
-                    assert!(header.zxid >= before, "zxids go down");
+                    assert!(header.zxid >= before, "the zxid of a reply decreased");
                 }
                 if header.err == 0 {
-                    Reply::decode(request.op(), &mut reader).expect("an answer to what was asked");
+                    Reply::decode(request.op(), &mut reader).expect("the reply matches its request");
                 }
             }
-            reader.end().expect("nothing else is in a frame");
+            reader.end().expect("the frame has no other bytes");
         }
         assert!(answers <= 1, "{answers} answers");
     }
@@ -259,9 +253,9 @@ impl Server {
     fn replay_decided(&mut self) {
         for txn in std::mem::take(self.core.decided_mut()) {
             let mut bytes = BytesMut::new();
-            codec::encode_txn(&txn, &mut bytes).expect("what was decided can be logged");
-            let txn = codec::decode_txn(&bytes).expect("we wrote it");
-            replay(txn, &mut self.replayed).expect("what was decided fits");
+            codec::encode_txn(&txn, &mut bytes).expect("a decided transaction can be logged");
+            let txn = codec::decode_txn(&bytes).expect("the encoding is decoded");
+            replay(txn, &mut self.replayed).expect("a decided transaction can be replayed");
         }
     }
 
@@ -276,7 +270,7 @@ impl Server {
         match self.core.snapshot_chunk(max) {
             Some(chunk) => had.extend(chunk),
             None => {
-                assert_eq!(sorted(std::mem::take(had)), *begun, "the snapshot is another tree");
+                assert_eq!(sorted(std::mem::take(had)), *begun, "the snapshot differs from the tree");
                 self.snapshot = None;
             }
         }
@@ -287,11 +281,11 @@ impl Server {
         let state = self.core.state();
         assert_eq!(records(&self.replayed.tree), records(&state.tree));
         assert_eq!(self.replayed.sessions, state.sessions);
-        let again = Tree::from_records(state.tree.records()).expect("the tree is whole");
+        let again = Tree::from_records(state.tree.records()).expect("the tree is consistent");
         assert_eq!(again.approximate_data_size(), state.tree.approximate_data_size());
         let ephemerals = |id: &SessionId| state.tree.ephemerals(*id);
         let all: Vec<_> = state.sessions.keys().flat_map(ephemerals).collect();
-        let owned = |record: &NodeRecord| matches!(Owner::of(record.owner), Owner::Session(_));
+        let owned = |record: &NodeRecord| matches!(ZnodeOwner::of(record.meta.owner), ZnodeOwner::Session(_));
         assert_eq!(
             all.len(),
             state.tree.records().filter(owned).count(),
@@ -327,7 +321,7 @@ impl Server {
         while self.snapshot.is_some() {
             self.snapshot_chunk(5);
         }
-        // After the first take the output is with the sockets. After the second take it counts as written.
+        // The first take gives the output to the sockets. The second take marks it as written.
         for conn in [self.all.clone(), self.all.clone()].concat() {
             self.take(conn);
         }
@@ -356,8 +350,8 @@ fn round_trips(data: &[u8]) {
     if let Ok(request) = Request::decode(header.op, &mut reader) {
         let out = frame(header.xid, &request);
         let mut again = Reader::new(&out);
-        assert_eq!(RequestHeader::decode(&mut again).expect("we wrote it"), header);
-        let decoded = Request::decode(header.op, &mut again).expect("we wrote it");
+        assert_eq!(RequestHeader::decode(&mut again).expect("the encoding is decoded"), header);
+        let decoded = Request::decode(header.op, &mut again).expect("the encoding is decoded");
         assert_eq!(decoded, request);
     }
 }
@@ -365,7 +359,7 @@ fn round_trips(data: &[u8]) {
 fn frames(mut out: &[u8]) -> impl Iterator<Item = &[u8]> {
     std::iter::from_fn(move || {
         let Some((len, rest)) = out.split_first_chunk() else {
-            assert!(out.is_empty(), "a cut length");
+            assert!(out.is_empty(), "the output ends within a length");
             return None;
         };
         let (frame, rest) = rest.split_at_checked(u32::from_be_bytes(*len) as usize).expect("a whole frame");

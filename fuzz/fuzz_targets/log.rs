@@ -14,10 +14,10 @@ use zoolock_server::acl::{self, AclList};
 use zoolock_server::core::{Core, CoreConfig, Now, SessionSeed};
 use zoolock_server::log::forge::{self, Batch};
 use zoolock_server::log::{Log, LogError, Options, Recovered, SnapshotWriter, codec, replay};
-use zoolock_server::tree::{CONTAINER, NodeRecord, Tree, ttl_owner};
+use zoolock_server::tree::{CONTAINER, NodeMeta, NodeRecord, Tree, ttl_owner};
 use zoolock_server::txn::{Change, Create, Password, Txn};
-use zoolock_server::{Asker, Session, SessionId, State, Zxid, commit, prepare};
-use zoolock_wire::{Acl, ConnectRequest, Hidden, Identity, Reader, Request, Writer};
+use zoolock_server::{Requester, StoredSession, SessionId, State, Zxid, commit, prepare};
+use zoolock_wire::{Acl, ConnectRequest, Identity, Reader, Request, Writer};
 
 fuzz_target!(|data: &[u8]| {
     let mut input = Input::new(data);
@@ -30,7 +30,7 @@ fuzz_target!(|data: &[u8]| {
     }
 });
 
-/// A log that was written in order, and its expected state.
+/// A log that is written step by step, and its expected state.
 struct History {
     disk: SimDisk,
     options: Options,
@@ -55,12 +55,12 @@ impl History {
         History { disk, options, log: None, synced: state.zxid, state, txns: Vec::new(), sealed: false }
     }
 
-    /// Does this number of steps, or stops at the first error.
+    /// Carries out this number of steps, or stops at the first error.
     fn run(&mut self, steps: u8, input: &mut Input<'_>) -> Result<(), LogError> {
         for _ in 0..steps {
             if self.log.is_none() {
                 let (log, recovered) = Log::open(self.disk.dyn_disk(), self.options.clone())?;
-                assert!(states_equal(&recovered.state, &self.state), "it comes back as it was closed");
+                assert!(states_equal(&recovered.state, &self.state), "the reopened log has another state");
                 self.log = Some(log);
             }
             self.step(input)?;
@@ -79,7 +79,7 @@ impl History {
                 log.sync()?;
             }
             3 => {
-                log.idle_seal()?;
+                log.seal_when_idle()?;
                 self.sealed = true;
             }
             4 | 5 => {
@@ -121,21 +121,21 @@ impl History {
             if state.zxid == zxid {
                 break;
             }
-            replay(txn.clone(), &mut state).expect("it was decided");
+            replay(txn.clone(), &mut state).expect("a decided transaction can be replayed");
         }
         (state.zxid == zxid).then_some(state)
     }
 
     fn assert_earlier_state(&self, recovered: &State) {
-        let Some(earlier) = self.at(recovered.zxid) else { panic!("{} is no transaction", recovered.zxid) };
-        assert!(states_equal(&earlier, recovered), "a state that never was");
+        let Some(earlier) = self.at(recovered.zxid) else { panic!("unknown zxid {}", recovered.zxid) };
+        assert!(states_equal(&earlier, recovered), "the recovered state never existed");
     }
 }
 
 /// Decides a write on a tree with few paths and sessions.
 fn txn(input: &mut Input<'_>, state: &State) -> Txn {
-    let zxid = state.zxid.next().expect("few transactions");
-    let session = SessionId::from_wire(i64::from(input.byte() % 3) + 1);
+    let zxid = state.zxid.next().expect("zxids suffice");
+    let session = SessionId(i64::from(input.byte() % 3) + 1);
     let known = state.sessions.contains_key(&session);
     let change = match input.byte() % 16 {
         _ if !known => Change::CreateSession { timeout_ms: 1000, password: Password([1; 16]) },
@@ -149,8 +149,8 @@ fn txn(input: &mut Input<'_>, state: &State) -> Txn {
     Txn { zxid, session, time: 1, change }
 }
 
-fn asker(session: SessionId) -> Asker<'static> {
-    Asker { session, identities: &[], extended_types: true }
+fn asker(session: SessionId) -> Requester<'static> {
+    Requester { session, identities: &[], extended_types: true }
 }
 
 fn states_equal(a: &State, b: &State) -> bool {
@@ -161,7 +161,7 @@ fn states_equal(a: &State, b: &State) -> bool {
 fn damaged(input: &mut Input<'_>) {
     let mut history = History::new(input);
     let steps = input.byte() % 64;
-    history.run(steps, input).expect("a good disk");
+    history.run(steps, input).expect("disk works");
     if let Some(log) = history.log.take() {
         // Transactions that were not written are lost.
         drop(log);
@@ -237,7 +237,7 @@ fn crashed(input: &mut Input<'_>) {
     let _ = history.run(steps, input);
     drop(history.log.take());
     let disk = history.disk.after_crash(input.long() as u64);
-    let (log, recovered) = Log::open(disk.dyn_disk(), history.options.clone()).expect("a crash is no damage");
+    let (log, recovered) = Log::open(disk.dyn_disk(), history.options.clone()).expect("log survives crash");
     history.assert_earlier_state(&recovered.state);
     assert!(recovered.state.zxid >= history.synced, "synced transactions are missing");
     check_reopens(log, recovered, &disk, &history.options);
@@ -246,33 +246,33 @@ fn crashed(input: &mut Input<'_>) {
 /// Checks that an opened log can be written to, and opened again.
 fn check_reopens(mut log: Log, recovered: Recovered, disk: &SimDisk, options: &Options) {
     let mut state = recovered.state;
-    let (_, again) = Log::open(disk.copy().dyn_disk(), options.clone()).expect("it was repaired");
-    assert!(states_equal(&again.state, &state), "it is another state the second time");
-    assert_eq!(again.dropped_end, None, "an end is dropped the second time");
+    let (_, again) = Log::open(disk.copy().dyn_disk(), options.clone()).expect("a repaired log opens");
+    assert!(states_equal(&again.state, &state), "the second opening gives another state");
+    assert_eq!(again.dropped_end, None, "the second opening drops an end again");
     let Some(zxid) = state.zxid.next() else { return };
     let change = Change::CreateSession { timeout_ms: 1, password: Password([2; 16]) };
-    let txn = Txn { zxid, session: SessionId::from_wire(9999), time: 1, change };
+    let txn = Txn { zxid, session: SessionId(9999), time: 1, change };
     commit(&txn, &mut state);
-    log.append(&txn).expect("a good disk");
-    log.close().expect("a good disk");
-    let (_, again) = Log::open(disk.dyn_disk(), options.clone()).expect("it was closed");
-    assert!(states_equal(&again.state, &state), "what was added is not there");
+    log.append(&txn).expect("disk works");
+    log.close().expect("disk works");
+    let (_, again) = Log::open(disk.dyn_disk(), options.clone()).expect("a closed log opens");
+    assert!(states_equal(&again.state, &state), "the added transaction is missing");
 }
 
 /// Opens a segment of well-formed batches with arbitrary transactions.
 fn forged_segments(input: &mut Input<'_>) {
     let disk = SimDisk::new(1);
-    let after = Zxid::from_wire(i64::from(input.byte() & 1) * i64::from(input.short()));
-    let mut zxid = after.get();
+    let after = Zxid(i64::from(input.byte() & 1) * i64::from(input.short()));
+    let mut zxid = after.0;
     let mut state = State::new(0);
     let mut payloads = Vec::new();
     // Most changes need a session.
     if input.byte() < 240 {
         zxid += 1;
         let change = Change::CreateSession { timeout_ms: 1000, password: Password([3; 16]) };
-        let record = encoded(zxid, SessionId::from_wire(1), 1, change);
-        let txn = codec::decode_txn(&record).expect("we wrote it");
-        replay(txn, &mut state).expect("a session can begin");
+        let record = encoded(zxid, SessionId(1), 1, change);
+        let txn = codec::decode_txn(&record).expect("the encoding is decoded");
+        replay(txn, &mut state).expect("the session can be created");
         payloads.push((1, 0, payload(&[record])));
     }
     while !input.is_empty() && payloads.len() < 16 {
@@ -319,8 +319,8 @@ fn payload(records: &[BytesMut]) -> Vec<u8> {
 
 fn encoded(zxid: i64, session: SessionId, time: i64, change: Change) -> BytesMut {
     let mut out = BytesMut::new();
-    let txn = Txn { zxid: Zxid::from_wire(zxid), session, time, change };
-    codec::encode_txn(&txn, &mut out).expect("it has its place in a log");
+    let txn = Txn { zxid: Zxid(zxid), session, time, change };
+    codec::encode_txn(&txn, &mut out).expect("the transaction can be encoded");
     out
 }
 
@@ -332,7 +332,7 @@ fn forged_txn(zxid: i64, input: &mut Input<'_>) -> BytesMut {
             let mut out = BytesMut::new();
             let mut writer = Writer::new(&mut out);
             writer.long(zxid);
-            writer.long(session.get());
+            writer.long(session.0);
             writer.long(time);
             out.extend_from_slice(input.bytes());
             return out;
@@ -346,7 +346,7 @@ fn forged_txn(zxid: i64, input: &mut Input<'_>) -> BytesMut {
 }
 
 fn forged_session(input: &mut Input<'_>) -> SessionId {
-    SessionId::from_wire(match input.byte() {
+    SessionId(match input.byte() {
         255 => input.long(),
         byte @ 200.. => i64::from(byte % 4),
         _ => 1,
@@ -358,7 +358,7 @@ fn forged_owner(input: &mut Input<'_>) -> i64 {
         0..96 => 0,
         96..128 => CONTAINER,
         128..160 => ttl_owner(i64::from(input.byte()) + 1).unwrap_or_default(),
-        160..240 => forged_session(input).get(),
+        160..240 => forged_session(input).0,
         _ => input.long(),
     }
 }
@@ -367,7 +367,7 @@ fn forged_acl(input: &mut Input<'_>) -> AclList {
     match input.byte() {
         0..192 => acl::open(),
         192..200 => Arc::new([]),
-        _ => Arc::new([Acl { perms: i32::from(input.byte()), who: Identity::new("digest", "me:hash") }]),
+        _ => Arc::new([Acl { perms: i32::from(input.byte()), identity: Identity::new("digest", "me:hash") }]),
     }
 }
 
@@ -396,11 +396,11 @@ fn forged_change(input: &mut Input<'_>) -> Change {
 
 /// Opens a well-formed snapshot of arbitrary znodes and sessions, which may not be a valid state.
 fn forged_snapshot(input: &mut Input<'_>) {
-    let zxid = Zxid::from_wire(i64::from(input.byte()));
+    let zxid = Zxid(i64::from(input.byte()));
     let (mut sessions, mut nodes, mut lists) = (BytesMut::new(), BytesMut::new(), BytesMut::new());
     let session_count = input.byte() % 8;
     for _ in 0..session_count {
-        let session = Session { timeout_ms: u32::from(input.byte()), password: Password([4; 16]) };
+        let session = StoredSession { timeout_ms: u32::from(input.byte()), password: Password([4; 16]) };
         codec::encode_session(forged_session(input), &session, &mut sessions);
     }
     let list_count = 1 + input.byte() % 3;
@@ -416,22 +416,24 @@ fn forged_snapshot(input: &mut Input<'_>) {
     }
     for _ in 0..input.byte() % 16 {
         let number = |input: &mut Input<'_>| match input.byte() {
-            255 => Zxid::from_wire(input.long()),
-            byte => Zxid::from_wire(zxid.get().min(i64::from(byte))),
+            255 => Zxid(input.long()),
+            byte => Zxid(zxid.0.min(i64::from(byte))),
         };
         let record = NodeRecord {
             path: input.path(),
             data: forged_data(input),
             acl: acl::open(),
-            czxid: number(input),
-            mzxid: number(input),
-            pzxid: number(input),
-            ctime: 0,
-            mtime: if input.byte() < 250 { 0 } else { input.long() },
-            version: i32::from(input.byte() as i8),
-            created: i32::from(input.byte() as i8),
-            aversion: 0,
-            owner: forged_owner(input),
+            meta: NodeMeta {
+                czxid: number(input),
+                mzxid: number(input),
+                pzxid: number(input),
+                ctime: 0,
+                mtime: if input.byte() < 250 { 0 } else { input.long() },
+                version: i32::from(input.byte() as i8),
+                created: i32::from(input.byte() as i8),
+                aversion: 0,
+                owner: forged_owner(input),
+            },
         };
         let list = if input.byte() < 250 { 0 } else { input.byte() };
         codec::encode_node(&record, u32::from(list), &mut nodes);
@@ -441,7 +443,7 @@ fn forged_snapshot(input: &mut Input<'_>) {
     let block = [&counts, &lists[..], &nodes[..]].concat();
     let mut last = BytesMut::new();
     let mut writer = Writer::new(&mut last);
-    let synced_zxid = if input.byte() < 250 { zxid.get() } else { input.long() };
+    let synced_zxid = if input.byte() < 250 { zxid.0 } else { input.long() };
     for number in [i64::from(session_count), i64::from(node_count), synced_zxid, 0, i64::from(input.byte())] {
         writer.long(number);
     }
@@ -453,10 +455,10 @@ fn forged_snapshot(input: &mut Input<'_>) {
     let disk = SimDisk::new(1);
     let (name, contents) = forge::snapshot(zxid, &blocks);
     disk.put(&name, contents);
-    // The log ends with the last transaction of the snapshot.
-    let payload = payload(&[encoded(zxid.get(), SessionId::SERVER, 1, Change::Check)]);
+    // The log contains one transaction, which is also the last one of the snapshot.
+    let payload = payload(&[encoded(zxid.0, SessionId::NONE, 1, Change::Check)]);
     let (name, contents) =
-        forge::segment(Zxid::from_wire(0), &[Batch { records: 1, synced_to: 0, payload: &payload }]);
+        forge::segment(Zxid(0), &[Batch { records: 1, synced_to: 0, payload: &payload }]);
     disk.put(&name, contents);
     open_forged(&disk, input);
 }
@@ -466,15 +468,15 @@ fn open_forged(disk: &SimDisk, input: &mut Input<'_>) {
     let options = Options { segment_size: 1 << 20, allocate: 0, snapshot_after: 1 << 20 };
     let Ok((log, recovered)) = Log::open(disk.dyn_disk(), options.clone()) else { return };
     let state = recovered.state.clone();
-    let whole = Tree::from_records(state.tree.records()).expect("the tree is whole");
+    let whole = Tree::from_records(state.tree.records()).expect("the tree is consistent");
     assert_eq!(whole.approximate_data_size(), state.tree.approximate_data_size());
-    if state.zxid >= Zxid::from_wire(0) {
-        let mut writer = SnapshotWriter::begin(log.disk(), state.zxid, &state.sessions).expect("a good disk");
-        writer.add(state.tree.records()).expect("a good disk");
-        writer.finish(log.synced()).expect("a good disk");
-        let (_, again) = Log::open(disk.copy().dyn_disk(), options.clone()).expect("it was written just now");
+    if state.zxid >= Zxid(0) {
+        let mut writer = SnapshotWriter::begin(log.disk(), state.zxid, &state.sessions).expect("disk works");
+        writer.add(state.tree.records()).expect("disk works");
+        writer.finish(log.synced()).expect("disk works");
+        let (_, again) = Log::open(disk.copy().dyn_disk(), options.clone()).expect("log opens with snapshot");
         assert_eq!(again.snapshot.map(|snapshot| snapshot.zxid), Some(state.zxid), "the snapshot is refused");
-        assert!(states_equal(&again.state, &state), "the snapshot is another state");
+        assert!(states_equal(&again.state, &state), "the snapshot has another state");
     }
     serve(state, input);
     check_reopens(log, recovered, disk, &options);
@@ -493,19 +495,12 @@ fn serve(state: State, input: &mut Input<'_>) {
     let mut core = Core::restore(config, state, epoch, now);
     let conn = core.open(IpAddr::V4(Ipv4Addr::LOCALHOST));
     let mut greeting = BytesMut::new();
-    let request = ConnectRequest {
-        protocol: 0,
-        last_zxid_seen: 0,
-        timeout_ms: 1000,
-        session: 0,
-        password: Hidden(vec![0; 16]),
-        read_only: None,
-    };
+    let request = ConnectRequest { read_only: None, ..ConnectRequest::new_session(1000) };
     request.encode(&mut Writer::new(&mut greeting));
     core.receive(conn, &greeting, now, || SessionSeed { id: 77, password: Password([5; 16]) });
     for _ in 0..8 {
         let request = frame(1, &input.request());
-        core.receive(conn, &request, now, || unreachable!("it has a session"));
+        core.receive(conn, &request, now, || unreachable!("the connection has a session"));
     }
     (now.mono_ms, now.wall_ms) = (1 << 40, i64::MAX);
     core.tick(now);
@@ -524,7 +519,7 @@ fn decoders(input: &mut Input<'_>) {
     match choice % 4 {
         0 => {
             let Ok(txn) = codec::decode_txn(bytes) else { return };
-            codec::encode_txn(&txn, &mut out).expect("it was in a log");
+            codec::encode_txn(&txn, &mut out).expect("a decoded transaction can be encoded");
             assert_eq!(codec::decode_txn(&out).as_ref(), Ok(&txn));
         }
         1 => {

@@ -9,11 +9,11 @@ use zoolock_fuzz::{Input, records};
 use zoolock_server::acl;
 use zoolock_server::log::{codec, replay};
 use zoolock_server::tree::Tree;
-use zoolock_server::{Asker, SessionId, State, commit, prepare, txn};
+use zoolock_server::{Requester, SessionId, State, commit, prepare, txn};
 use zoolock_wire::{Acl, Code, CreateRequest, Identity, OpResult, Reader, Reply, Request, Writer, op, perms};
 
 fn me() -> SessionId {
-    SessionId::from_wire(5)
+    SessionId(5)
 }
 
 static IDENTITIES: LazyLock<[Identity; 2]> =
@@ -35,13 +35,13 @@ static STATE: LazyLock<State> = LazyLock::new(|| {
             ttl: -1,
         };
         let change = prepare(Request::Create(create), &state, asker(true));
-        run(&mut state, change).expect("all of them can be created");
+        run(&mut state, change).expect("each znode can be created");
     }
     state
 });
 
-fn asker(extended_types: bool) -> Asker<'static> {
-    Asker { session: me(), identities: &*IDENTITIES, extended_types }
+fn asker(extended_types: bool) -> Requester<'static> {
+    Requester { session: me(), identities: &*IDENTITIES, extended_types }
 }
 
 fuzz_target!(|data: &[u8]| {
@@ -64,37 +64,37 @@ fuzz_target!(|data: &[u8]| {
     };
     if let Request::MultiRead(reads) = &request {
         if let Ok(reply) = zoolock_server::query(&request, &STATE, asker) {
-            let Reply::Multi(results) = &reply else { panic!("a multi is answered by a multi") };
+            let Reply::Multi(results) = &reply else { panic!("the reply to a multi is of another kind") };
             assert_eq!(results.len(), reads.len());
             round_trip(&reply, op::MULTI_READ);
         }
         return;
     }
-    let Request::Multi(ops) = &request else { unreachable!("made as a multi") };
+    let Request::Multi(ops) = &request else { unreachable!("a multiRead has returned above") };
     let count = ops.len();
     let (mut state, mut again) = (STATE.clone(), STATE.clone());
     let change = prepare(request, &STATE, asker);
     let reply = run(&mut state, change.clone());
     if let Ok(reply) = &reply {
-        let Reply::Multi(results) = reply else { panic!("a multi is answered by a multi") };
+        let Reply::Multi(results) = reply else { panic!("the reply to a multi is of another kind") };
         assert_eq!(results.len(), count);
         round_trip(reply, op::MULTI);
     }
     let Ok(Reply::Multi(results)) = reply else {
-        assert_eq!(records(&state.tree), records(&STATE.tree), "a multi that failed left something behind");
+        assert_eq!(records(&state.tree), records(&STATE.tree), "a failed multi changed the tree");
         return;
     };
     if matches!(change, txn::Change::Refused(_)) {
         assert!(results.iter().all(|result| matches!(result, OpResult::Error(_))));
-        assert_eq!(records(&state.tree), records(&STATE.tree), "a multi that failed left something behind");
+        assert_eq!(records(&state.tree), records(&STATE.tree), "a failed multi changed the tree");
         return;
     }
     assert!(!results.iter().any(|result| matches!(result, OpResult::Error(_))));
-    Tree::from_records(state.tree.records()).expect("the tree is whole");
+    Tree::from_records(state.tree.records()).expect("the tree is consistent");
     let txn = txn::Txn { zxid: state.zxid, session: me(), time: 1, change };
     let mut bytes = BytesMut::new();
-    codec::encode_txn(&txn, &mut bytes).expect("what was decided can be logged");
-    replay(codec::decode_txn(&bytes).expect("we wrote it"), &mut again).expect("it fits");
+    codec::encode_txn(&txn, &mut bytes).expect("a decided transaction can be logged");
+    replay(codec::decode_txn(&bytes).expect("txn is decoded"), &mut again).expect("txn is replayed");
     assert_eq!((records(&again.tree), again.zxid), (records(&state.tree), state.zxid));
     // The end of a session deletes all its ephemerals, also those from the multi.
     let end = prepare(Request::CloseSession, &state, asker);
@@ -103,7 +103,7 @@ fuzz_target!(|data: &[u8]| {
 });
 
 fn run(state: &mut State, change: txn::Change) -> Result<Reply, Code> {
-    let zxid = state.zxid.next().expect("there are numbers");
+    let zxid = state.zxid.next().expect("zxids suffice");
     commit(&txn::Txn { zxid, session: me(), time: 1, change }, state).reply
 }
 

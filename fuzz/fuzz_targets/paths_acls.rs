@@ -32,8 +32,8 @@ fn path(bytes: &[u8]) {
         assert!(text.starts_with('/') && (text == "/" || !text.ends_with('/')));
         assert!(text == "/" || text.split('/').skip(1).all(|part| !matches!(part, "" | "." | "..")));
         assert!(!text.contains(|c: char| c.is_control()));
-        let parent = path::parent(text).expect("a sound path has a parent");
-        assert!(path::validate(parent).is_ok(), "the parent of a path is one");
+        let parent = path::parent(text).expect("a valid path has a parent");
+        assert!(path::validate(parent).is_ok(), "the parent of a valid path is invalid");
     }
 }
 
@@ -56,7 +56,7 @@ fn list(input: &mut Input<'_>) -> Vec<Acl> {
             4 => "CN=me,O=us".to_owned(),
             _ => String::from_utf8_lossy(input.bytes()).into_owned(),
         };
-        Acl { perms, who: Identity::new(scheme, id) }
+        Acl { perms, identity: Identity::new(scheme, id) }
     };
     (0..input.byte() % 8).map(|_| entry(input)).collect()
 }
@@ -68,7 +68,7 @@ fn lists(list: Vec<Acl>) {
     let me =
         [Identity::new("ip", "127.0.0.1"), acl::digest(b"me:secret"), Identity::new("x509", "CN=me,O=us")];
     let Ok(stored) = acl::resolve(list, &me) else { return };
-    assert!(!stored.is_empty() && stored.iter().all(|acl| acl.who.scheme != "auth"));
+    assert!(!stored.is_empty() && stored.iter().all(|acl| acl.identity.scheme != "auth"));
     // As in ZooKeeper, `auth` may add an entry that the list already has.
     let mut once: Vec<Acl> = Vec::new();
     for acl in stored.iter() {
@@ -76,23 +76,23 @@ fn lists(list: Vec<Acl>) {
             once.push(acl.clone());
         }
     }
-    assert_eq!(acl::resolve(stored.to_vec(), &me).as_deref(), Ok(&*once), "what is stored can be sent again");
+    assert_eq!(acl::resolve(stored.to_vec(), &me).as_deref(), Ok(&*once), "a stored list is refused");
     let granted = stored.iter().fold(0, |all, acl| all | acl.perms);
     for perm in [perms::READ, perms::WRITE, perms::CREATE, perms::DELETE, perms::ADMIN] {
         let allowed = acl::check(&stored, perm, &me).is_ok();
-        assert!(!allowed || granted & perm != 0, "allowed what nobody may");
+        assert!(!allowed || granted & perm != 0, "a permission is allowed that no entry grants");
         for stranger in ["192.0.2.1", "::1", "2001:db8::1", "nonsense"] {
             let stranger = [Identity::new("ip", stranger)];
             assert!(acl::check(&stored, perm, &stranger).is_err() || granted & perm != 0);
         }
         // A client without identities has the permissions of `world`.
-        let everybody = stored.iter().any(|acl| acl.who.scheme == "world" && acl.perms & perm != 0);
+        let everybody = stored.iter().any(|acl| acl.identity.scheme == "world" && acl.perms & perm != 0);
         assert_eq!(acl::check(&stored, perm, &[]).is_ok(), everybody);
         acl::check(&stored, perm, &[Identity::new("super", "")]).expect("super may do anything");
     }
     assert_eq!(acl::masked(&stored).len(), stored.len());
     for (acl, shown) in stored.iter().zip(acl::masked(&stored)) {
-        assert!(acl.who.scheme != "digest" || shown.who.id.ends_with(":x"), "a hash is shown");
+        assert!(acl.identity.scheme != "digest" || shown.identity.id.ends_with(":x"), "a masked list shows a hash");
     }
 }
 
@@ -125,7 +125,7 @@ fn subject(certificate: &[u8]) {
     let Some(name) = fuzzing::subject(certificate) else { return };
     // Java escapes `\r`, but does not accept it escaped. This server does the same.
     if !name.contains('\r') {
-        assert!(fuzzing::is_subject(&name), "{name:?} cannot stand in an access list");
+        assert!(fuzzing::is_subject(&name), "{name:?} is refused in an access list");
     }
 }
 
@@ -138,6 +138,6 @@ fn accounts(input: &mut Input<'_>) {
     {
         assert!(users.len() <= text.lines().count());
         let access = Access { users: Some(users), secret: Some(Secret::new(text)), ..Access::default() };
-        assert!(text.len() < 4 || !format!("{access:?}").contains(text), "an account is shown");
+        assert!(text.len() < 4 || !format!("{access:?}").contains(text), "the debug output shows an account");
     }
 }

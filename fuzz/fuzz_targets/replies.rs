@@ -1,7 +1,8 @@
 //! Replies: decodes any bytes as messages from a server.
 //!
-//! A decoded record must be decoded again from its own encoding. The elements of a vector must have been in the frame. So a
-//! hostile server cannot make a client allocate more than a small multiple of the bytes that it sent.
+//! The encoding of a decoded record must decode to the same record. A decoded vector must not have more elements than
+//! its frame can hold. So a hostile server cannot make a client allocate more than a small multiple of the bytes that
+//! it sent.
 #![no_main]
 
 use bytes::BytesMut;
@@ -73,7 +74,7 @@ fn reply(code: i32, bytes: &[u8]) {
     let (elements, bytes_each) = match &reply {
         Reply::Children(children) | Reply::ChildrenStat { children, .. } => (children.len(), 4),
         Reply::AclStat { acl, .. } => (acl.len(), 12),
-        Reply::Clients(clients) => (clients.len(), 8),
+        Reply::Identities(clients) => (clients.len(), 8),
         Reply::Multi(results) => (results.len(), 9),
         _ => (0, 0),
     };

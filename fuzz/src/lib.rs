@@ -1,4 +1,4 @@
-//! Code that the targets share: an input of bytes, and requests made from it.
+//! Code that the fuzz targets share: an input of bytes, and requests that are made from an input.
 
 #[path = "../../crates/zoolock-server/tests/support/sim_disk.rs"]
 pub mod sim_disk;
@@ -28,7 +28,7 @@ pub const PATHS: [&str; 14] = [
     "/zookeeper/quota/a",
 ];
 
-/// Credentials: an account, the secret, the super user, and an empty user.
+/// Credentials of an account, of the shared secret, of the super user, and of an empty user.
 pub const CREDENTIALS: [&str; 4] = ["me:pw", "zoolock:secret", "super:test", ":"];
 
 /// Bytes that are read from the front. After the last one, zeros follow.
@@ -80,12 +80,12 @@ impl<'a> Input<'a> {
         self.take(usize::from(len))
     }
 
-    /// Returns one of these values.
+    /// Reads a byte, and returns the value that it selects.
     pub fn choose<T: Copy>(&mut self, from: &[T]) -> T {
         from[usize::from(self.byte()) % from.len()]
     }
 
-    /// Returns a path, mostly one of [`PATHS`].
+    /// Reads a path, mostly one of [`PATHS`].
     pub fn path(&mut self) -> String {
         match self.byte() {
             240.. => String::from_utf8_lossy(self.bytes()).into_owned(),
@@ -111,13 +111,13 @@ impl<'a> Input<'a> {
     fn acl(&mut self) -> Vec<Acl> {
         match self.byte() % 8 {
             0..4 => vec![Acl::anyone(perms::ALL)],
-            4 => vec![Acl { perms: perms::ALL, who: Identity::new("auth", "") }],
-            5 => vec![Acl { perms: i32::from(self.byte()), who: acl::digest(b"me:pw") }],
+            4 => vec![Acl { perms: perms::ALL, identity: Identity::new("auth", "") }],
+            5 => vec![Acl { perms: i32::from(self.byte()), identity: acl::digest(b"me:pw") }],
             6 => vec![Acl::anyone(i32::from(self.byte())), Acl::anyone(perms::READ)],
             _ => {
                 let scheme = self.choose(&["world", "ip", "digest", "x509", "auth", "super", "sasl"]);
                 let id = String::from_utf8_lossy(self.bytes()).into_owned();
-                vec![Acl { perms: i32::from(self.byte()), who: Identity::new(scheme, id) }]
+                vec![Acl { perms: i32::from(self.byte()), identity: Identity::new(scheme, id) }]
             }
         }
     }
@@ -141,7 +141,7 @@ impl<'a> Input<'a> {
         })
     }
 
-    /// Returns a write that a multi may contain.
+    /// Reads a write that a multi may contain.
     pub fn write(&mut self) -> Request {
         match self.byte() % 8 {
             0..4 => self.create(),
@@ -151,7 +151,7 @@ impl<'a> Input<'a> {
         }
     }
 
-    /// Returns any request.
+    /// Reads a request of any kind.
     pub fn request(&mut self) -> Request {
         let watch = |input: &mut Self| input.byte() & 1 == 1;
         match self.byte() % 32 {
@@ -225,7 +225,7 @@ pub fn records(tree: &Tree) -> Vec<NodeRecord> {
     sorted(tree.records())
 }
 
-/// Returns the records sorted by path.
+/// Returns these records, sorted by path.
 pub fn sorted(records: impl IntoIterator<Item = NodeRecord>) -> Vec<NodeRecord> {
     let mut records: Vec<NodeRecord> = records.into_iter().collect();
     records.sort_by(|a, b| a.path.cmp(&b.path));

@@ -24,8 +24,9 @@ import org.apache.zookeeper.recipes.lock.LockListener;
 import org.apache.zookeeper.recipes.lock.WriteLock;
 
 /**
- * A worker with the locks for Java. It reads one job per line of standard input, and prints one answer per job. The
- * worker in Rust describes the jobs. The process lives as long as the run, so its code is compiled before the measurement.
+ * A worker with the locks of Curator and of ZooKeeper's WriteLock. It reads one job per line of standard input, and
+ * prints one answer per job. The worker in Rust (`src/worker`) describes the jobs. The process lives for the whole run,
+ * so its code is compiled before the measurement.
  */
 public class Peers {
     static final int SESSION_TIMEOUT = 30_000;
@@ -161,7 +162,7 @@ public class Peers {
             for (int i = 0; i < sessions; i++) {
                 peers.add(opening.open(address));
             }
-            // A session of its own: WriteLock mistakes any znode of its session for its own.
+            // The gates have a session of their own: WriteLock mistakes any znode of its session for its own.
             Peer keeper = opening.open(address);
             List<Lock> gates = new ArrayList<>();
             for (String path : paths) {
@@ -201,7 +202,7 @@ public class Peers {
             fail();
             long elapsed = System.nanoTime() - opened;
             if (stop != null) {
-                // Ends the second process, which would continue alone.
+                // Ends the second process, which would otherwise continue alone.
                 new File(stop).createNewFile();
             }
             List<Long> samples = new ArrayList<>();

@@ -1,5 +1,5 @@
-"""A worker with kazoo's lock. It reads one job per line of standard input, and prints one answer per job. The worker in
-Rust describes the jobs."""
+"""A worker with kazoo's lock. It reads one job per line of standard input, and prints one answer per job. The
+worker in Rust (`src/worker`) describes the jobs."""
 
 import os
 import sys

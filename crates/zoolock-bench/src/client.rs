@@ -5,40 +5,32 @@ use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
-use zoolock_wire::{Acl, ConnectRequest, CreateRequest, Hidden, Request, RequestHeader, Writer, op, perms};
+use zoolock_wire::{Acl, ConnectRequest, CreateRequest, Request, RequestHeader, Writer, op, perms};
 
 use crate::Outcome;
 
 /// A session.
-pub(crate) struct Client {
+pub(crate) struct BlockingClient {
     socket: TcpStream,
     chunk: Vec<u8>,
     input: Vec<u8>,
     output: BytesMut,
 }
 
-impl Client {
+impl BlockingClient {
     /// Opens a session.
     pub(crate) fn connect(addr: SocketAddr) -> Outcome<Self> {
-        Client::connect_within(addr, Duration::from_secs(60))
+        BlockingClient::connect_within(addr, Duration::from_secs(60))
     }
 
-    /// Opens a session if the server answers in time.
+    /// Opens a session. Fails if the server does not answer within `patience`.
     pub(crate) fn connect_within(addr: SocketAddr, patience: Duration) -> Outcome<Self> {
         let socket = TcpStream::connect(addr)?;
         socket.set_nodelay(true)?;
         socket.set_read_timeout(Some(patience))?;
         let mut client =
-            Client { socket, chunk: vec![0; 256 << 10], input: Vec::new(), output: BytesMut::new() };
-        let hello = ConnectRequest {
-            protocol: 0,
-            last_zxid_seen: 0,
-            timeout_ms: 30_000,
-            session: 0,
-            password: Hidden(vec![0; 16]),
-            read_only: Some(false),
-        };
-        Writer::frame(&mut client.output, |writer| hello.encode(writer));
+            BlockingClient { socket, chunk: vec![0; 256 << 10], input: Vec::new(), output: BytesMut::new() };
+        Writer::frame(&mut client.output, |writer| ConnectRequest::new_session(30_000).encode(writer));
         client.send()?;
         client.receive(1, false)?;
         client.socket.set_read_timeout(Some(Duration::from_secs(60)))?;

@@ -1,15 +1,18 @@
 //! A delaying proxy, in place of a network: it passes each byte on half a round trip later.
 //!
-//! Each piece is delayed from its own arrival, so pipelined requests stay pipelined. The proxy of the tests does the same,
-//! but in steps of a whole millisecond (tokio's timers). It also parses ZooKeeper's frames, which etcd and Redis do not have.
+//! Each piece is delayed from its own arrival, so pipelined requests stay pipelined. The proxy of `zoolock-tests`
+//! cannot be used here: it delays in steps of a whole millisecond (tokio's timers), and parses ZooKeeper's frames,
+//! which etcd and Redis do not have.
 
 use std::io::{Read as _, Write as _};
 use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::num::NonZeroU64;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, mpsc};
+use std::sync::{Arc, Mutex, mpsc};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
+
+use zoolock_tests::lock;
 
 use crate::Outcome;
 
@@ -17,11 +20,11 @@ use crate::Outcome;
 pub(crate) struct Delay {
     /// The address on which it listens.
     pub(crate) addr: SocketAddr,
-    shared: Arc<Shared>,
+    shared: Arc<DelayState>,
     acceptor: Option<JoinHandle<()>>,
 }
 
-struct Shared {
+struct DelayState {
     upstream: SocketAddr,
     half: Duration,
     ended: AtomicBool,
@@ -34,7 +37,7 @@ impl Delay {
     pub(crate) fn start(upstream: SocketAddr, round_trip: Duration) -> Outcome<Self> {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
         let addr = listener.local_addr()?;
-        let shared = Arc::new(Shared {
+        let shared = Arc::new(DelayState {
             upstream,
             half: round_trip / 2,
             ended: AtomicBool::new(false),
@@ -57,7 +60,7 @@ impl Delay {
     }
 }
 
-impl Shared {
+impl DelayState {
     fn connect(self: &Arc<Self>, client: TcpStream) -> std::io::Result<()> {
         let server = TcpStream::connect(self.upstream)?;
         for socket in [&client, &server] {
@@ -81,7 +84,7 @@ impl Shared {
             }
         });
         let writer = thread::spawn(move || {
-            // Without this, the kernel may wake the thread 50 µs late.
+            // With the default timer slack, the kernel may wake the thread 50 µs late.
             let _ = rustix::thread::set_current_timer_slack(NonZeroU64::new(1));
             for (arrived, piece) in receiver {
                 thread::sleep((arrived + half).saturating_duration_since(Instant::now()));
@@ -112,10 +115,6 @@ impl Drop for Delay {
     }
 }
 
-fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -124,13 +123,13 @@ mod tests {
 
     /// Starts a server that echoes each byte.
     fn echo() -> SocketAddr {
-        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port");
-        let addr = listener.local_addr().expect("it is bound");
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port is free");
+        let addr = listener.local_addr().expect("listener has an address");
         thread::spawn(move || {
-            let (mut socket, _) = listener.accept().expect("the proxy comes");
+            let (mut socket, _) = listener.accept().expect("proxy connects");
             let mut byte = [0];
             while let Ok(1) = socket.read(&mut byte) {
-                socket.write_all(&byte).expect("the proxy listens");
+                socket.write_all(&byte).expect("echo is written");
             }
         });
         addr
@@ -138,17 +137,17 @@ mod tests {
 
     #[test]
     fn pipelined_bytes_share_one_delay() {
-        let delay = Delay::start(echo(), ROUND_TRIP).expect("a port");
-        let mut socket = TcpStream::connect(delay.addr).expect("it listens");
-        socket.set_nodelay(true).expect("it is open");
+        let delay = Delay::start(echo(), ROUND_TRIP).expect("a port is free");
+        let mut socket = TcpStream::connect(delay.addr).expect("proxy listens");
+        socket.set_nodelay(true).expect("socket is open");
         let begun = Instant::now();
         for byte in 0..50 {
-            socket.write_all(&[byte]).expect("it is open");
-            // So that each byte is a piece of its own.
+            socket.write_all(&[byte]).expect("socket is open");
+            // The pause makes each byte a piece of its own.
             thread::sleep(Duration::from_millis(1));
         }
         let mut answer = [0; 50];
-        socket.read_exact(&mut answer).expect("all comes back");
+        socket.read_exact(&mut answer).expect("all bytes are echoed");
         let took = begun.elapsed();
         assert_eq!(answer.to_vec(), (0..50).collect::<Vec<u8>>());
         assert!(took >= ROUND_TRIP, "it took {took:?}, less than the delay");

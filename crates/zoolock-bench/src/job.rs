@@ -1,5 +1,5 @@
-//! The protocol between harness and workers: one line for a job and one for its answer, because workers are written
-//! in three languages.
+//! The protocol between harness and workers, which are written in three languages: one line for a job, and one line for
+//! its answer.
 //!
 //! A job is `WORK key=value …`, an answer `ok elapsed_ns=… cpu_ns=… samples=…,…` or `failed why`.
 
@@ -28,7 +28,7 @@ impl Job {
         self
     }
 
-    /// Returns its settings, to be stored with the results.
+    /// Returns the settings of the job, to be stored with the results.
     pub(crate) fn settings(&self) -> BTreeMap<String, String> {
         self.fields.iter().map(|(key, value)| ((*key).to_owned(), value.clone())).collect()
     }
@@ -117,8 +117,8 @@ mod tests {
         let line = Job::new("solo").with("count", 7).with("connect", "127.0.0.1:1").with("count", 8).line();
         let (work, fields) = Fields::parse(&line);
         assert_eq!(work, "solo");
-        assert_eq!(fields.number::<u32>("count").expect("it is there"), 8);
-        assert_eq!(fields.text("connect").expect("it is there"), "127.0.0.1:1");
+        assert_eq!(fields.number::<u32>("count").expect("field is present"), 8);
+        assert_eq!(fields.text("connect").expect("field is present"), "127.0.0.1:1");
         assert!(fields.text("path").is_err());
     }
 
@@ -126,12 +126,12 @@ mod tests {
     fn an_answer_is_read_as_it_was_written() {
         let measurement =
             Measurement { elapsed_ns: 9, cpu_ns: 2, joined_ns: 1, turns: 2, samples_ns: vec![4, 5] };
-        let read = Measurement::parse(&measurement.line()).expect("it is well-formed");
+        let read = Measurement::parse(&measurement.line()).expect("answer is parsed");
         assert_eq!((read.elapsed_ns, read.cpu_ns, read.joined_ns, read.turns), (9, 2, 1, 2));
         assert_eq!(read.samples_ns, [4, 5]);
         let none = Measurement::parse("ok elapsed_ns=1 cpu_ns=1 joined_ns=0 turns=0 samples=");
-        assert!(none.expect("it is well-formed").samples_ns.is_empty());
-        assert_eq!(Measurement::parse("failed no server").expect_err("it failed").to_string(), "no server");
+        assert!(none.expect("answer is parsed").samples_ns.is_empty());
+        assert_eq!(Measurement::parse("failed no server").expect_err("job failed").to_string(), "no server");
         assert!(Measurement::parse("Exception in thread").is_err());
     }
 }

@@ -20,9 +20,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
-
-/// A result whose error the program prints before it ends.
-type Outcome<T> = Result<T, Box<dyn std::error::Error + Send + Sync>>;
+use zoolock_tests::failure::Outcome;
 
 /// The page with the tables.
 const PAGE: &str = "docs/BENCHMARKS.md";
@@ -31,14 +29,14 @@ const PAGE: &str = "docs/BENCHMARKS.md";
 #[command(about, version)]
 struct Args {
     #[command(subcommand)]
-    command: Command,
+    command: BenchCommand,
 }
 
 #[derive(Subcommand)]
-enum Command {
+enum BenchCommand {
     /// Compare zoolock with Curator, WriteLock, kazoo, zookeeper-client, etcd and Redis, on real servers that this
     /// command starts and stops
-    Compare(compare::Settings),
+    Compare(compare::CompareArgs),
     /// Compare the embedded server with a standalone Apache ZooKeeper from Debian's package, both with fsync
     Server {
         /// Number of measurements of each server, in turns
@@ -59,19 +57,19 @@ enum Command {
     },
     /// Run a client that reads its jobs from standard input
     #[command(hide = true)]
-    Worker { client: worker::Client },
+    Worker { client: worker::PeerKind },
 }
 
 fn main() -> ExitCode {
     process::allow_files();
     let ended = match Args::parse().command {
-        Command::Compare(settings) => compare::main(&settings),
-        Command::Server { rounds, znodes, dir, zoolock, dry_run } => {
+        BenchCommand::Compare(settings) => compare::main(&settings),
+        BenchCommand::Server { rounds, znodes, dir, zoolock, dry_run } => {
             let dir = dir.unwrap_or_else(std::env::temp_dir);
-            let run = server::run(&server::Settings { rounds, znodes, dir, zoolock });
+            let run = server::run(&server::MeasurementSettings { rounds, znodes, dir, zoolock });
             run.and_then(|figures| report::write(&figures, dry_run))
         }
-        Command::Worker { client } => worker::run(client),
+        BenchCommand::Worker { client } => worker::run(client),
     };
     match ended {
         Ok(()) => ExitCode::SUCCESS,

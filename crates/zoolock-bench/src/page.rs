@@ -7,7 +7,7 @@ use crate::Outcome;
 
 /// Replaces the table between the marks of `name` in a page.
 pub(crate) fn put(page: &Path, name: &str, table: &str) -> Outcome<()> {
-    let (begin, end) = marks(name);
+    let (begin, end) = section_marks(name);
     let text = fs::read_to_string(page).map_err(|error| format!("{}: {error}", page.display()))?;
     let parts = text.split_once(&begin).and_then(|(before, rest)| Some((before, rest.split_once(&end)?.1)));
     let Some((before, after)) = parts else {
@@ -23,7 +23,7 @@ pub(crate) fn write(path: &Path, text: &str) -> Outcome<()> {
     Ok(fs::rename(draft, path)?)
 }
 
-fn marks(name: &str) -> (String, String) {
+fn section_marks(name: &str) -> (String, String) {
     (format!("<!-- {name}: begin, written by zoolock-bench -->"), format!("<!-- {name}: end -->"))
 }
 
@@ -32,15 +32,15 @@ mod tests {
     use super::put;
 
     #[test]
-    fn only_what_is_between_the_marks_changes() {
-        let dir = tempfile::tempdir().expect("a directory");
+    fn only_text_between_the_marks_changes() {
+        let dir = tempfile::tempdir().expect("directory is created");
         let page = dir.path().join("page.md");
         let with = |table: &str| {
             format!("one\n<!-- a: begin, written by zoolock-bench -->\n{table}<!-- a: end -->\ntwo\n")
         };
-        std::fs::write(&page, with("old\n")).expect("it can be written");
-        put(&page, "a", "new\n").expect("it has a place");
-        assert_eq!(std::fs::read_to_string(&page).expect("it is there"), with("new\n"));
+        std::fs::write(&page, with("old\n")).expect("page is written");
+        put(&page, "a", "new\n").expect("page has the marks");
+        assert_eq!(std::fs::read_to_string(&page).expect("page is read"), with("new\n"));
         assert!(put(&page, "b", "new\n").is_err());
     }
 }

@@ -8,9 +8,9 @@ use serde::Serialize;
 use zoolock_wire::Request;
 
 use crate::Outcome;
-use crate::client::{Client, create};
+use crate::client::{BlockingClient, create};
 use crate::process::{cpu, resident};
-use crate::servers::{Kind, Running};
+use crate::servers::{RunningServer, ServerKind};
 
 const SESSIONS: usize = 8;
 /// Number of requests that a session has in flight.
@@ -21,7 +21,7 @@ const AWAITED: usize = 1_000;
 const WARM_UP: usize = 40;
 
 /// The settings of a measurement.
-pub(crate) struct Settings {
+pub(crate) struct MeasurementSettings {
     pub(crate) rounds: usize,
     pub(crate) znodes: usize,
     pub(crate) dir: PathBuf,
@@ -30,7 +30,7 @@ pub(crate) struct Settings {
 
 /// The samples of both servers: one for each round.
 #[derive(Debug, Default, Serialize)]
-pub(crate) struct Figures {
+pub(crate) struct ServerFigures {
     pub(crate) znodes: usize,
     pub(crate) ours: Samples,
     pub(crate) apache: Samples,
@@ -49,7 +49,7 @@ pub(crate) struct Samples {
     pub(crate) full_mib: Vec<f64>,
 }
 
-/// Pipelined work of one kind.
+/// The samples of pipelined requests of one kind.
 #[derive(Debug, Default, Serialize)]
 pub(crate) struct Piped {
     pub(crate) per_second: Vec<f64>,
@@ -57,27 +57,28 @@ pub(crate) struct Piped {
 }
 
 /// Measures both servers, in turns.
-pub(crate) fn run(settings: &Settings) -> Outcome<Figures> {
-    let mut figures = Figures { znodes: settings.znodes, ..Figures::default() };
+pub(crate) fn run(settings: &MeasurementSettings) -> Outcome<ServerFigures> {
+    let mut figures = ServerFigures { znodes: settings.znodes, ..ServerFigures::default() };
     for round in 1..=settings.rounds {
-        for kind in Kind::ZOOKEEPER {
+        for kind in ServerKind::ZOOKEEPER {
             eprintln!("round {round} of {}: {kind:?}", settings.rounds);
-            let samples = if kind == Kind::Ours { &mut figures.ours } else { &mut figures.apache };
+            let samples = if kind == ServerKind::Ours { &mut figures.ours } else { &mut figures.apache };
             measure(kind, settings, samples)?;
         }
     }
     Ok(figures)
 }
 
-fn measure(kind: Kind, settings: &Settings, samples: &mut Samples) -> Outcome<()> {
-    let server = Running::start(kind, &settings.zoolock, &settings.dir)?;
+fn measure(kind: ServerKind, settings: &MeasurementSettings, samples: &mut Samples) -> Outcome<()> {
+    let server = RunningServer::start(kind, &settings.zoolock, &settings.dir)?;
     samples.start_ms.push(server.start.as_secs_f64() * 1e3);
     thread::sleep(Duration::from_secs(2));
-    samples.idle_mib.push(mib(&server)?);
+    samples.idle_mib.push(memory_mib(&server)?);
 
-    let mut clients = (0..SESSIONS).map(|_| Client::connect(server.addr)).collect::<Outcome<Vec<_>>>()?;
+    let mut clients =
+        (0..SESSIONS).map(|_| BlockingClient::connect(server.addr)).collect::<Outcome<Vec<_>>>()?;
     clients[0].exchange(["/bench", "/full"].map(|path| create(path.to_owned())).into_iter())?;
-    for (at, what) in [make, read, delete].into_iter().enumerate() {
+    for (at, what) in [create, read, delete].into_iter().enumerate() {
         piped(&server, &mut clients, WARM_UP, what).map_err(|error| format!("warm-up {at}: {error}"))?;
     }
 
@@ -93,7 +94,7 @@ fn measure(kind: Kind, settings: &Settings, samples: &mut Samples) -> Outcome<()
     samples.awaited_p99_us.push(latencies[AWAITED * 99 / 100]);
 
     for (piped_samples, what) in [
-        (&mut samples.creates, make as fn(String) -> Request),
+        (&mut samples.creates, create as fn(String) -> Request),
         (&mut samples.reads, read),
         (&mut samples.deletes, delete),
     ] {
@@ -108,14 +109,15 @@ fn measure(kind: Kind, settings: &Settings, samples: &mut Samples) -> Outcome<()
         filler.exchange((first..last).map(|i| create(format!("/full/n{i:010}"))))?;
     }
     thread::sleep(Duration::from_secs(3));
-    samples.full_mib.push(mib(&server)?);
+    samples.full_mib.push(memory_mib(&server)?);
     Ok(())
 }
 
-/// Returns the operations per second, and the microseconds of the server's processor time per operation.
+/// Sends pipelined requests on all sessions at once. Returns the requests per second, and the microseconds of the
+/// server's processor time per request.
 fn piped(
-    server: &Running,
-    clients: &mut [Client],
+    server: &RunningServer,
+    clients: &mut [BlockingClient],
     windows: usize,
     what: fn(String) -> Request,
 ) -> Outcome<(f64, f64)> {
@@ -139,10 +141,6 @@ fn piped(
     Ok((count / took.as_secs_f64(), used.as_secs_f64() * 1e6 / count))
 }
 
-fn make(path: String) -> Request {
-    create(path)
-}
-
 fn read(path: String) -> Request {
     Request::GetData { path, watch: false }
 }
@@ -151,6 +149,6 @@ fn delete(path: String) -> Request {
     Request::Delete { path, version: -1 }
 }
 
-fn mib(server: &Running) -> Outcome<f64> {
+fn memory_mib(server: &RunningServer) -> Outcome<f64> {
     Ok(resident(server.pid())? as f64 / f64::from(1 << 20))
 }

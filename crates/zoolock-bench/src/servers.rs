@@ -10,10 +10,11 @@ use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
 use tempfile::TempDir;
+use zoolock_tests::apache::{SERVER_CLASS, SERVER_JAR};
 use zoolock_tests::ports::Port;
 
 use crate::Outcome;
-use crate::client::Client;
+use crate::client::BlockingClient;
 
 const PATIENCE: Duration = Duration::from_secs(60);
 /// Maximum time for one probe of a starting server.
@@ -24,7 +25,7 @@ const NODES: usize = 3;
 /// A kind of server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub(crate) enum Kind {
+pub(crate) enum ServerKind {
     /// `zoolock serve --data DIR`.
     Ours,
     /// Apache ZooKeeper with the settings of Debian's package: a heap of at most 1000 MB, fsync on.
@@ -39,33 +40,33 @@ pub(crate) enum Kind {
     Etcd,
 }
 
-impl Kind {
+impl ServerKind {
     /// The kinds that speak ZooKeeper's protocol and run alone, in the order of their turns.
-    pub(crate) const ZOOKEEPER: [Kind; 2] = [Kind::Ours, Kind::Apache];
+    pub(crate) const ZOOKEEPER: [ServerKind; 2] = [ServerKind::Ours, ServerKind::Apache];
 
-    /// Returns its name in tables.
+    /// Returns the name in tables.
     pub(crate) fn name(self) -> &'static str {
         match self {
-            Kind::Ours => "zoolock serve",
-            Kind::Apache => "ZooKeeper",
-            Kind::Ensemble => "three ZooKeepers",
-            Kind::Redis => "Redis, no fsync",
-            Kind::RedisSynced => "Redis, fsync always",
-            Kind::Etcd => "etcd",
+            ServerKind::Ours => "zoolock serve",
+            ServerKind::Apache => "ZooKeeper",
+            ServerKind::Ensemble => "three ZooKeepers",
+            ServerKind::Redis => "Redis, no fsync",
+            ServerKind::RedisSynced => "Redis, fsync always",
+            ServerKind::Etcd => "etcd",
         }
     }
 
     /// Returns the missing program or package, with advice, if the server cannot be started.
     pub(crate) fn missing(self, zoolock: &Path) -> Option<String> {
         match self {
-            Kind::Ours if zoolock.is_file() => None,
-            Kind::Ours => Some(format!("no {}, run `cargo build --release`", zoolock.display())),
-            Kind::Apache | Kind::Ensemble => match zoolock_tests::apache::availability() {
+            ServerKind::Ours if zoolock.is_file() => None,
+            ServerKind::Ours => Some(format!("no {}, run `cargo build --release`", zoolock.display())),
+            ServerKind::Apache | ServerKind::Ensemble => match zoolock_tests::apache::availability() {
                 zoolock_tests::apache::Availability::Available => None,
                 zoolock_tests::apache::Availability::Missing(what) => Some(what),
             },
-            Kind::Redis | Kind::RedisSynced => no_program("redis-server", "redis-server"),
-            Kind::Etcd => no_program("etcd", "etcd-server"),
+            ServerKind::Redis | ServerKind::RedisSynced => no_program("redis-server", "redis-server"),
+            ServerKind::Etcd => no_program("etcd", "etcd-server"),
         }
     }
 }
@@ -78,20 +79,20 @@ fn no_program(name: &str, package: &str) -> Option<String> {
 }
 
 /// A running server without data. It is killed when dropped.
-pub(crate) struct Running {
+pub(crate) struct RunningServer {
     /// The address for clients.
     pub(crate) addr: SocketAddr,
     /// The time from the start to the first answer.
     pub(crate) start: Duration,
-    kind: Kind,
+    kind: ServerKind,
     begun: Instant,
-    nodes: Vec<Node>,
-    // Declared last, so that it is dropped after the processes.
+    nodes: Vec<NodeProcess>,
+    // Declared last, so that the directory is deleted after the processes have ended.
     _dir: TempDir,
 }
 
 /// One server process.
-struct Node {
+struct NodeProcess {
     child: Child,
     addr: SocketAddr,
     log: PathBuf,
@@ -99,10 +100,10 @@ struct Node {
     _ports: Vec<Port>,
 }
 
-impl Running {
+impl RunningServer {
     /// Starts a server and waits for its first session.
-    pub(crate) fn start(kind: Kind, zoolock: &Path, dir: &Path) -> Outcome<Self> {
-        let mut running = Running::launch(kind, zoolock, dir)?;
+    pub(crate) fn start(kind: ServerKind, zoolock: &Path, dir: &Path) -> Outcome<Self> {
+        let mut running = RunningServer::launch(kind, zoolock, dir)?;
         while !running.check_serving()? {
             std::thread::sleep(Duration::from_millis(1));
         }
@@ -110,28 +111,28 @@ impl Running {
     }
 
     /// Starts a server. It does not serve yet.
-    pub(crate) fn launch(kind: Kind, zoolock: &Path, dir: &Path) -> Outcome<Self> {
+    pub(crate) fn launch(kind: ServerKind, zoolock: &Path, dir: &Path) -> Outcome<Self> {
         let dir = TempDir::with_prefix_in("zoolock-bench-", dir)?;
         let begun = Instant::now();
         let nodes = match kind {
-            Kind::Ours => vec![single(dir.path(), |port, dir| Ok(ours(zoolock, port.addr(), dir)))?],
-            Kind::Apache => {
+            ServerKind::Ours => vec![single(dir.path(), |port, dir| Ok(ours(zoolock, port.addr(), dir)))?],
+            ServerKind::Apache => {
                 vec![single(dir.path(), |port, dir| apache(port.addr(), dir, ""))?]
             }
-            Kind::Ensemble => ensemble(dir.path())?,
-            Kind::Redis => vec![single(dir.path(), |port, dir| Ok(redis(port, dir, false)))?],
-            Kind::RedisSynced => vec![single(dir.path(), |port, dir| Ok(redis(port, dir, true)))?],
-            Kind::Etcd => vec![etcd(dir.path())?],
+            ServerKind::Ensemble => ensemble(dir.path())?,
+            ServerKind::Redis => vec![single(dir.path(), |port, dir| Ok(redis(port, dir, false)))?],
+            ServerKind::RedisSynced => vec![single(dir.path(), |port, dir| Ok(redis(port, dir, true)))?],
+            ServerKind::Etcd => vec![etcd(dir.path())?],
         };
         let addr = nodes[0].addr;
-        Ok(Running { addr, start: Duration::ZERO, kind, begun, nodes, _dir: dir })
+        Ok(RunningServer { addr, start: Duration::ZERO, kind, begun, nodes, _dir: dir })
     }
 
-    /// Returns whether it serves already.
+    /// Returns whether the server serves already. Fails if a process has ended, or does not serve in time.
     pub(crate) fn check_serving(&mut self) -> Outcome<bool> {
         if self.nodes.iter().all(|node| is_serving(self.kind, node.addr)) {
             self.start = self.begun.elapsed();
-            if self.kind == Kind::Ensemble {
+            if self.kind == ServerKind::Ensemble {
                 let follower = self.nodes.iter().map(|node| node.addr).find(|addr| is_follower(*addr));
                 self.addr = follower.ok_or("no follower in the ensemble")?;
             }
@@ -153,8 +154,8 @@ impl Running {
         self.nodes[0].child.id()
     }
 
-    /// Returns a visible problem of its processes, if there is one.
-    pub(crate) fn trouble(&mut self) -> Option<String> {
+    /// Returns a visible problem of the server processes, if there is one.
+    pub(crate) fn visible_problem(&mut self) -> Option<String> {
         for node in &mut self.nodes {
             if node.log_text().contains("OutOfMemoryError") {
                 return Some("the server ran out of memory".to_owned());
@@ -167,16 +168,16 @@ impl Running {
     }
 }
 
-impl Node {
+impl NodeProcess {
     fn start(mut command: Command, addr: SocketAddr, dir: &Path, ports: Vec<Port>) -> Outcome<Self> {
         let log = dir.join("log.txt");
         let file = File::create(&log)?;
         command.stdin(Stdio::null()).stdout(file.try_clone()?).stderr(file);
-        // An interrupt at the terminal goes to the harness only, which then ends its servers.
+        // In its own process group, the server gets no interrupt from the terminal. The harness ends it.
         command.process_group(0);
         let line = format!("{command:?}");
         let child = command.spawn().map_err(|error| format!("{line}: {error}"))?;
-        Ok(Node { child, addr, log, line, _ports: ports })
+        Ok(NodeProcess { child, addr, log, line, _ports: ports })
     }
 
     fn log_text(&self) -> String {
@@ -184,16 +185,16 @@ impl Node {
     }
 }
 
-impl Drop for Node {
+impl Drop for NodeProcess {
     fn drop(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
 }
 
-fn single(dir: &Path, command: impl FnOnce(&Port, &Path) -> Outcome<Command>) -> Outcome<Node> {
+fn single(dir: &Path, command: impl FnOnce(&Port, &Path) -> Outcome<Command>) -> Outcome<NodeProcess> {
     let port = Port::reserve()?;
-    Node::start(command(&port, dir)?, port.addr(), dir, vec![port])
+    NodeProcess::start(command(&port, dir)?, port.addr(), dir, vec![port])
 }
 
 fn ours(zoolock: &Path, addr: SocketAddr, dir: &Path) -> Command {
@@ -215,15 +216,16 @@ fn apache(addr: SocketAddr, dir: &Path, ensemble: &str) -> Outcome<Command> {
     let mut command = Command::new("java");
     command
         .args(["-Xmx1000m", "-Djava.net.preferIPv4Stack=true"])
-        // Runs `true` on an `OutOfMemoryError`. Then the virtual machine reports the error, which nothing else here does.
+        // Runs `true` on an `OutOfMemoryError`. With this option the virtual machine prints the error, which would not
+        // appear in the log otherwise.
         .arg("-XX:OnOutOfMemoryError=true")
-        .args(["-cp", "/usr/share/java/zookeeper.jar:/usr/share/java/slf4j-nop.jar"])
-        .arg("org.apache.zookeeper.server.quorum.QuorumPeerMain")
+        .args(["-cp", &format!("{SERVER_JAR}:/usr/share/java/slf4j-nop.jar")])
+        .arg(SERVER_CLASS)
         .arg(file);
     Ok(command)
 }
 
-fn ensemble(dir: &Path) -> Outcome<Vec<Node>> {
+fn ensemble(dir: &Path) -> Outcome<Vec<NodeProcess>> {
     let mut ports = Vec::new();
     for _ in 0..NODES {
         ports.push([Port::reserve()?, Port::reserve()?, Port::reserve()?]);
@@ -238,7 +240,7 @@ fn ensemble(dir: &Path) -> Outcome<Vec<Node>> {
         fs::create_dir_all(dir.join("data"))?;
         fs::write(dir.join("data/myid"), (at + 1).to_string())?;
         let addr = ports[0].addr();
-        nodes.push(Node::start(apache(addr, &dir, &settings)?, addr, &dir, ports.into())?);
+        nodes.push(NodeProcess::start(apache(addr, &dir, &settings)?, addr, &dir, ports.into())?);
     }
     Ok(nodes)
 }
@@ -251,7 +253,7 @@ fn redis(port: &Port, dir: &Path, synced: bool) -> Command {
     command
 }
 
-fn etcd(dir: &Path) -> Outcome<Node> {
+fn etcd(dir: &Path) -> Outcome<NodeProcess> {
     let (port, peers) = (Port::reserve()?, Port::reserve()?);
     let (addr, clients, peer) =
         (port.addr(), format!("http://{}", port.addr()), format!("http://{}", peers.addr()));
@@ -260,15 +262,17 @@ fn etcd(dir: &Path) -> Outcome<Node> {
     command.args(["--listen-client-urls", &clients, "--advertise-client-urls", &clients]);
     command.args(["--listen-peer-urls", &peer, "--initial-advertise-peer-urls", &peer]);
     command.args(["--initial-cluster", &format!("default={peer}")]);
-    Node::start(command, addr, dir, vec![port, peers])
+    NodeProcess::start(command, addr, dir, vec![port, peers])
 }
 
-fn is_serving(kind: Kind, addr: SocketAddr) -> bool {
+fn is_serving(kind: ServerKind, addr: SocketAddr) -> bool {
     match kind {
         // Apache ZooKeeper does not answer a client that connects too early.
-        Kind::Ours | Kind::Apache | Kind::Ensemble => Client::connect_within(addr, PROBE).is_ok(),
-        Kind::Redis | Kind::RedisSynced => ask(addr, "PING\r\n").contains("PONG"),
-        Kind::Etcd => ask(addr, "GET /health HTTP/1.0\r\n\r\n").contains("true"),
+        ServerKind::Ours | ServerKind::Apache | ServerKind::Ensemble => {
+            BlockingClient::connect_within(addr, PROBE).is_ok()
+        }
+        ServerKind::Redis | ServerKind::RedisSynced => ask(addr, "PING\r\n").contains("PONG"),
+        ServerKind::Etcd => ask(addr, "GET /health HTTP/1.0\r\n\r\n").contains("true"),
     }
 }
 
@@ -276,7 +280,7 @@ fn is_follower(addr: SocketAddr) -> bool {
     ask(addr, "srvr").contains("Mode: follower")
 }
 
-/// Returns the beginning of the answer to a question in plain text; nothing if there is no server.
+/// Sends a question in plain text. Returns the beginning of the answer, or an empty text if there is no server.
 fn ask(addr: SocketAddr, question: &str) -> String {
     let answer = || {
         let mut socket = TcpStream::connect(addr)?;

@@ -23,7 +23,7 @@ pub(crate) fn percentile(sorted: &[u64], percent: usize) -> u64 {
 }
 
 /// Formats a figure with three significant digits.
-pub(crate) fn short(figure: f64) -> String {
+pub(crate) fn three_digits(figure: f64) -> String {
     match figure {
         figure if figure >= 100.0 => format!("{figure:.0}"),
         figure if figure >= 10.0 => format!("{figure:.1}"),

@@ -1,4 +1,4 @@
-//! Tests of `zoolock-bench compare` with little work. They check that it runs, and not its figures.
+//! Tests of `zoolock-bench compare` with little work. They check that the benchmark runs, and do not check its figures.
 
 use std::fs;
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
@@ -8,14 +8,14 @@ use std::process::{Child, ChildStderr, Command, Stdio};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use zoolock::TestServer;
-use zoolock_tests::proxy::Counts;
+use zoolock_tests::proxy::FrameCounts;
 use zoolock_tests::skip::skip;
 use zoolock_tests::{Proxy, ZoolockBinary, opcode};
 
 const WORKS: [&str; 11] =
     ["alone", "far", "loop", "few", "many", "most", "locks", "process", "articles", "rest", "tenure"];
 
-/// An environment variable that all processes of a run inherit.
+/// An environment variable that all processes of a run inherit. It identifies the processes that remain.
 const MARK: &str = "ZOOLOCK_BENCH_MARK";
 
 /// A run of the benchmark. Dropping it kills the benchmark, and the processes that it started end with it.
@@ -141,7 +141,7 @@ fn interrupted_run_keeps_results_and_leaves_no_process() {
     assert!(!run.processes().is_empty(), "the run has no processes");
     run.signal(Signal::INT);
     let (succeeded, table) = run.end();
-    assert!(!succeeded, "an interrupted run succeeds");
+    assert!(!succeeded, "the interrupted run succeeded");
     let cut = cut_short(&results(out.path()));
     assert_eq!(cut, [("loop".into(), false.into()), ("locks".into(), true.into())]);
     assert!(table.contains("(cut short"));
@@ -166,7 +166,7 @@ fn killed_client_fails_alone() {
         .expect("the path contains the process id");
     kill_process(Pid::from_raw(pid).expect("the process id is valid"), Signal::KILL).expect("worker killed");
     let (succeeded, table) = run.end();
-    assert!(succeeded, "a failed client fails the run");
+    assert!(succeeded, "the failed client has failed the run");
     let results = results(out.path());
     for entry in works(&results)[0]["entries"].as_array().expect("entries is a list") {
         let failed = entry["failed"].as_str().unwrap_or_default();
@@ -178,7 +178,7 @@ fn killed_client_fails_alone() {
 }
 
 /// Runs a worker on one work. Returns the counts of its requests.
-async fn count_requests(client: &str, work: &str) -> Counts {
+async fn count_requests(client: &str, work: &str) -> FrameCounts {
     let server = TestServer::start().await.expect("server started");
     let proxy = Proxy::start(&server.address()).await.expect("proxy started");
     let mut worker = Command::new(env!("CARGO_BIN_EXE_zoolock-bench"));
@@ -210,7 +210,7 @@ async fn assert_same_requests(same: &str, work: impl Fn(u64) -> String, toleranc
     ];
     let mut added = Vec::new();
     for client in ["zoolock", same] {
-        // The difference of twenty locks has no requests of the session itself.
+        // The difference counts the requests of twenty locks, without those of the session itself.
         let (few, many) = (count_requests(client, &work(10)).await, count_requests(client, &work(30)).await);
         let requests = ops.map(|op| many.requests(op) - few.requests(op));
         added.push((requests, many.bytes_to_server - few.bytes_to_server));
@@ -224,7 +224,7 @@ async fn assert_same_requests(same: &str, work: impl Fn(u64) -> String, toleranc
 #[tokio::test(flavor = "multi_thread")]
 async fn clients_called_same_send_zoolocks_requests() {
     assert_same_requests("same", |locks| format!("spread locks={locks} sessions=1 hold_us=50000"), 0).await;
-    // A worker that the machine delays holds the lock for long enough to set a watch.
+    // A worker that the machine delays may hold the lock for long enough to set a watch, so the counts may differ.
     assert_same_requests("same-at-once", |count| format!("solo count={count} warm=0 release=await"), 4).await;
 }
 

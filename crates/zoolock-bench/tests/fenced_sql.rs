@@ -23,7 +23,7 @@ async fn late_write_is_refused() {
 async fn late_write_succeeds_without_token_comparison() {
     let table = Reports::with_one_row().expect("table created");
     let unfenced = late_write(&table, Reports::update_unfenced).await.expect("scenario ended");
-    assert_eq!(unfenced, end(Write::Done, "A"), "the other tests would prove nothing");
+    assert_eq!(unfenced, end(Write::Done, "A"), "the unfenced write was refused");
 }
 
 #[tokio::test]

@@ -1,4 +1,4 @@
-//! Tests of the naive locks in the examples, which check what the examples say about them.
+//! Tests of the naive locks in the examples, which check the faults that the examples describe.
 
 #[path = "../examples/compare/mod.rs"]
 mod compare;
@@ -58,7 +58,7 @@ on_both_arms!(cost_of_zoolock_is_independent_of_waiters, |place| async move {
     assert!(many.received() < 1.2 * few.received(), "more bytes received per release");
     assert_eq!((few.in_order, many.in_order), (FEW, MANY), "the queue is fair");
     let naive = measure::<OneNode>(&place, MANY).await;
-    assert!(many.events() * 4.0 < naive.events(), "more than the next waiter and the old holder are woken");
+    assert!(many.events() * 4.0 < naive.events(), "a release wakes more than two clients");
     assert!(many.sent() < naive.sent() && many.received() < naive.received());
 });
 
@@ -91,7 +91,7 @@ async fn holders_after_expiry<L: Lock>(server: &TestServer) -> usize {
     let also_held = second.lock().await.expect("lock granted");
     referee.enter(2);
     let holders = referee.most_inside();
-    assert!(first.release(held).await.is_err(), "the release tells the first holder");
+    assert!(first.release(held).await.is_err(), "the release of the expired holder succeeded");
     second.release(also_held).await.expect("lock released");
     holders
 }

@@ -1,11 +1,10 @@
-//! One clock for all processes of the run. They are on one machine, so their times can be compared.
+//! The clock of all processes of the run. They run on one machine, so their times can be compared.
 
-use rustix::time::{ClockId, clock_gettime};
+use zoolock_client::boot_time;
 
-/// Returns the nanoseconds since the machine started, including the time in which it slept.
+/// Returns the nanoseconds since the machine started, including the time in suspend.
 pub(crate) fn now() -> i64 {
-    let time = clock_gettime(ClockId::Boottime);
-    time.tv_sec * 1_000_000_000 + time.tv_nsec
+    boot_time().0 as i64
 }
 
 /// Converts nanoseconds to seconds.

@@ -1,4 +1,4 @@
-//! Checks whether the nodes agree, and restarts a node that does not.
+//! Checks whether all nodes have the same znodes, and restarts a node that differs.
 
 use std::time::Duration;
 
@@ -6,12 +6,12 @@ use crate::Outcome;
 use crate::ensemble::{Ensemble, NODES};
 use crate::tree;
 
-/// Checks whether the nodes agree. Restarts a node that does not, without data, so that it copies the leader's.
-/// Returns a description of each such node.
+/// Checks whether all nodes have the same contenders. Restarts a node that differs without its data, so that it copies
+/// the data of the leader. Returns a description of each such node.
 ///
-/// Observed with ZooKeeper 3.8.0 under load, when a follower lost its leader or came back: znodes existed on one node
-/// only. Direct questions to each node showed this. ZOOKEEPER-4712 and ZOOKEEPER-4785 describe such bugs; which one
-/// it was is not known. No client can be right there.
+/// Nodes of ZooKeeper 3.8.0 differed under load when a follower lost its leader or came back: reads from each node
+/// found znodes that existed on one node only. ZOOKEEPER-4712 and ZOOKEEPER-4785 describe such bugs, and either may be
+/// the cause. No client can work correctly on such an ensemble.
 pub(crate) async fn restart_diverged_nodes(
     ensemble: &mut Ensemble,
     patience: Duration,

@@ -8,32 +8,30 @@ use fastrand::Rng;
 use tempfile::TempDir;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::time::{Instant, sleep};
+use zoolock_tests::lock;
 
 use crate::Outcome;
 use crate::clock::{now, seconds};
 use crate::divergence::restart_diverged_nodes;
-use crate::ensemble::{Ensemble, NODES, SYNC_LIMIT};
-use crate::faults::{Kind, Targets};
+use crate::ensemble::{Ensemble, NODES, START, SYNC_LIMIT, WHOLE, save_logs};
+use crate::faults::{FaultKind, Targets};
 use crate::judge;
 use crate::reach::{Prober, Reach};
 use crate::referee::Referee;
 use crate::report;
-use crate::seen::{Observations, Sample, Settings};
-use crate::task::Break;
+use crate::seen::{DrillArgs, Observations, ProgressSample};
+use crate::task::SeededBug;
 use crate::tree;
 use crate::worker::TIMEOUTS;
 use crate::workers::Workers;
 
-/// The time in which three virtual machines start on a busy machine.
-const START: Duration = Duration::from_secs(120);
-/// The time after healing in which the ensemble is whole, and all waiters are served.
-const WHOLE: Duration = Duration::from_secs(60);
+/// The time after healing within which all waiters must be served.
 const SERVED: Duration = Duration::from_secs(60);
-/// The time that a task waits before the trees of the nodes are compared.
+/// The pause before each comparison of the nodes' trees while tasks wait.
 const LOOK: Duration = Duration::from_secs(5);
 
-/// Runs, and returns whether there were no violations.
-pub(crate) async fn run(settings: &Settings) -> Outcome<bool> {
+/// Runs the drill. Returns whether there were no violations.
+pub(crate) async fn run(settings: &DrillArgs) -> Outcome<bool> {
     let seed = settings.seed.unwrap_or_else(|| fastrand::u64(..));
     eprintln!("seed {seed}, {} workers, {:?}", settings.workers, settings.time);
     let dir = settings.dir.clone().unwrap_or_else(std::env::temp_dir);
@@ -42,7 +40,7 @@ pub(crate) async fn run(settings: &Settings) -> Outcome<bool> {
     let socket = dir.path().join("referee");
     let mut ensemble = Ensemble::configure(dir.path(), SYNC_LIMIT).await?;
     ensemble.wait_until_whole(START).await?;
-    let referee = Arc::new(Referee::start(&file, &socket, settings.broken != Some(Break::Unfenced))?);
+    let referee = Arc::new(Referee::start(&file, &socket, settings.broken != Some(SeededBug::Unfenced))?);
     let nodes: Vec<_> = (0..NODES).map(|node| ensemble.client_addr(node)).collect();
     let prober = Prober::start(&nodes);
     let workers = Workers::new(settings.workers, &nodes, socket, seed, settings.broken).await?;
@@ -77,31 +75,29 @@ pub(crate) async fn run(settings: &Settings) -> Outcome<bool> {
         std::fs::write(out.join("chaos.md"), &text)?;
         std::fs::write(out.join("chaos.svg"), crate::timeline::svg(&verdict))?;
         std::fs::copy(&file, out.join("referee.sqlite"))?;
-        for node in 1..=NODES {
-            std::fs::copy(dir.path().join(format!("node{node}/log")), out.join(format!("node{node}.log")))?;
-        }
+        save_logs(dir.path(), out)?;
     }
     Ok(verdict.violations.is_empty())
 }
 
 fn note(observations: &Mutex<Observations>, violation: String) {
     eprintln!("VIOLATION: {violation}");
-    observations.lock().unwrap_or_else(PoisonError::into_inner).violations.push(violation);
+    lock(observations).violations.push(violation);
 }
 
 async fn sample(referee: Arc<Referee>, observations: Arc<Mutex<Observations>>) {
     loop {
         let sample = {
             let live = referee.live();
-            Sample { at: now(), sections: live.sections }
+            ProgressSample { at: now(), sections: live.sections }
         };
-        observations.lock().unwrap_or_else(PoisonError::into_inner).samples.push(sample);
+        lock(&observations).samples.push(sample);
         sleep(Duration::from_secs(1)).await;
     }
 }
 
 struct FaultLoop<'a> {
-    settings: &'a Settings,
+    settings: &'a DrillArgs,
     seed: u64,
     targets: &'a mut Targets,
     referee: &'a Referee,
@@ -112,8 +108,8 @@ impl FaultLoop<'_> {
     async fn run(&mut self) -> Outcome<()> {
         let mut rng = Rng::with_seed(self.seed);
         let until = Instant::now() + self.settings.time;
-        let kinds = if self.settings.only.is_empty() { Kind::all() } else { &self.settings.only[..] };
-        let mut round: Vec<Kind> = Vec::new();
+        let kinds = if self.settings.only.is_empty() { FaultKind::all() } else { &self.settings.only[..] };
+        let mut round: Vec<FaultKind> = Vec::new();
         let mut count = 0;
         self.until_served(now()).await?;
         while Instant::now() < until {
@@ -130,7 +126,7 @@ impl FaultLoop<'_> {
         Ok(())
     }
 
-    async fn inject_one(&mut self, kind: Kind, count: u32, rng: &mut Rng) -> Outcome<()> {
+    async fn inject_one(&mut self, kind: FaultKind, count: u32, rng: &mut Rng) -> Outcome<()> {
         let struck = now();
         let injected = kind.inject(self.targets, self.referee, rng).await;
         let target = match &injected {
@@ -147,10 +143,10 @@ impl FaultLoop<'_> {
             note(self.observations, ended);
         }
         let lives: Vec<u32> =
-            (0..self.targets.workers.len()).map(|it| self.targets.workers.life(it)).collect();
+            (0..self.targets.workers.len()).map(|it| self.targets.workers.starts_of(it)).collect();
         self.targets.heal()?;
         for (worker, life) in lives.into_iter().enumerate() {
-            let lives = self.targets.workers.life(worker);
+            let lives = self.targets.workers.starts_of(worker);
             if lives != life {
                 self.referee.forget(worker, lives);
             }
@@ -179,7 +175,7 @@ impl FaultLoop<'_> {
         Ok(())
     }
 
-    /// Waits until all tasks that asked before `since` have an answer.
+    /// Waits until all attempts to hold a lock that began before `since` have ended.
     async fn until_served(&mut self, since: i64) -> Outcome<()> {
         let deadline = Instant::now() + SERVED;
         let mut look = Instant::now() + LOOK;
@@ -228,7 +224,7 @@ impl FaultLoop<'_> {
 /// Restarts a node whose tree differs from that of the others. Such a difference is no violation by zoolock.
 async fn restart_diverged(targets: &mut Targets, observations: &Mutex<Observations>) -> Outcome<()> {
     let diverged = restart_diverged_nodes(&mut targets.ensemble, WHOLE).await?;
-    observations.lock().unwrap_or_else(PoisonError::into_inner).diverged.extend(diverged);
+    lock(observations).diverged.extend(diverged);
     Ok(())
 }
 
@@ -236,7 +232,7 @@ fn ticket(czxid: i64) -> String {
     format!("{:08x}-{czxid:016x}-{:08x}", 0, 0)
 }
 
-/// Stops all workers, and checks that no znode is left.
+/// Stops all workers, and checks that no contender's znode is left.
 async fn finish(targets: &mut Targets, referee: &Referee, observations: &Mutex<Observations>) -> Outcome<()> {
     targets.heal()?;
     targets.ensemble.wait_until_whole(WHOLE).await?;
@@ -244,10 +240,10 @@ async fn finish(targets: &mut Targets, referee: &Referee, observations: &Mutex<O
     for late in targets.workers.stop(SERVED).await {
         note(observations, late);
     }
-    observations.lock().unwrap_or_else(PoisonError::into_inner).ended = now();
+    lock(observations).ended = now();
     restart_diverged(targets, observations).await?;
     let client = tree::connect(&targets.ensemble.connect_string()).await?;
-    // The sessions of killed workers expire.
+    // The sessions of killed workers must expire first.
     let deadline = Instant::now() + 3 * TIMEOUTS[1];
     loop {
         let left = tree::contenders(&client).await?;

@@ -9,39 +9,45 @@ use std::time::Duration;
 
 use rustix::process::{Pid, Resource, Rlimit, Signal, kill_process, prlimit};
 use tokio::time::{Instant, sleep, timeout};
+use zoolock_tests::apache::{LOGGER_JAR, SERVER_CLASS, SERVER_JAR};
 use zoolock_tests::four_letter::four_letter;
 use zoolock_tests::ports::Port;
+use zoolock_tests::process::last_lines;
 
 use crate::Outcome;
-use crate::link::{Fault, Link};
+use crate::link::{Link, LinkFault};
 
 /// The number of nodes.
 pub(crate) const NODES: usize = 3;
-/// The tick of the ensemble, and the usual number of ticks after which the leader gives up a follower.
+/// The tick of the ensemble.
 pub(crate) const TICK: Duration = Duration::from_millis(500);
+/// The usual number of ticks after which the leader gives up a follower.
 pub(crate) const SYNC_LIMIT: u32 = 5;
+/// The longest time in which three Java virtual machines start on a busy machine.
+pub(crate) const START: Duration = Duration::from_secs(120);
+/// The longest time after healing until a leader and two followers serve.
+pub(crate) const WHOLE: Duration = Duration::from_secs(60);
 /// The longest session timeout that a node grants.
 const LONGEST_SESSION: Duration = Duration::from_secs(40);
-const JARS: &str = "/usr/share/java/zookeeper.jar:/usr/share/java/slf4j-simple.jar";
 const PROBE: Duration = Duration::from_millis(500);
 
 /// The current role of a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Role {
+pub(crate) enum NodeRole {
     Leader,
     Follower,
     /// The node does not serve or answer.
     None,
 }
 
-/// The nodes, and all links between them. Dropping it stops them.
+/// The nodes, and all links between them. Dropping the ensemble kills the nodes.
 pub(crate) struct Ensemble {
-    nodes: Vec<Node>,
-    /// `links[from][to]`: the links for the quorum and for elections.
+    nodes: Vec<EnsembleNode>,
+    /// `links[from][to]` has two links from one node to another: for the quorum and for elections.
     links: Vec<Vec<Vec<Link>>>,
 }
 
-struct Node {
+struct EnsembleNode {
     dir: PathBuf,
     client: Port,
     config: String,
@@ -103,17 +109,17 @@ impl Ensemble {
             for (to, [quorum, election]) in seen[at].iter().enumerate() {
                 config += &format!("server.{}=127.0.0.1:{}:{}\n", to + 1, quorum.port(), election.port());
             }
-            nodes.push(Node { dir, client, config, longest_session: None, child: None });
+            nodes.push(EnsembleNode { dir, client, config, longest_session: None, child: None });
         }
         Ok(Ensemble { nodes, links })
     }
 
-    /// Returns the address of a node for clients, past all links.
+    /// Returns the address of a node for clients, which bypasses all links.
     pub(crate) fn client_addr(&self, node: usize) -> SocketAddr {
         self.nodes[node].client.addr()
     }
 
-    /// Returns the addresses of all nodes, past all links.
+    /// Returns the addresses of all nodes for clients, which bypass all links.
     pub(crate) fn connect_string(&self) -> String {
         let addrs = self.nodes.iter().map(|node| node.client.addr().to_string());
         addrs.collect::<Vec<_>>().join(",")
@@ -140,31 +146,31 @@ impl Ensemble {
                 "-Dorg.slf4j.simpleLogger.showDateTime=true",
                 "-Dorg.slf4j.simpleLogger.dateTimeFormat=HH:mm:ss.SSS",
             ])
-            .args(["-cp", JARS, "org.apache.zookeeper.server.quorum.QuorumPeerMain", "zoo.cfg"])
+            .args(["-cp", &format!("{SERVER_JAR}:{LOGGER_JAR}"), SERVER_CLASS, "zoo.cfg"])
             .current_dir(&node.dir)
             .stdin(Stdio::null())
             .stdout(log.try_clone()?)
             .stderr(log)
-            // An interrupt at the terminal goes to this process only, which stops the nodes.
+            // In its own process group, the node gets no interrupt from the terminal. This process stops it.
             .process_group(0);
         node.child = Some(command.spawn().map_err(|error| format!("starting java: {error}"))?);
         Ok(())
     }
 
-    /// Sets the longest session timeout that a node grants from its next start on, or the usual one.
+    /// Sets the longest session timeout that a node grants from its next start on. `None` sets the usual one.
     pub(crate) fn limit_sessions(&mut self, node: usize, longest: Option<Duration>) {
         self.nodes[node].longest_session = longest;
     }
 
-    /// Sends a signal to a node that runs.
+    /// Sends a signal to a node if it runs.
     pub(crate) fn signal(&mut self, node: usize, signal: Signal) {
         if let Some(child) = self.nodes[node].running() {
-            // Until the child is waited for, the pid is its own.
+            // No other process can have this pid before the child is waited for.
             let _ = kill_process(Pid::from_child(child), signal);
         }
     }
 
-    /// Ends a node with this signal and waits for it.
+    /// Ends a node with this signal, and waits until it has ended. Kills it after five seconds.
     pub(crate) async fn end(&mut self, node: usize, signal: Signal) {
         self.signal(node, signal);
         let deadline = Instant::now() + Duration::from_secs(5);
@@ -176,8 +182,8 @@ impl Ensemble {
         }
     }
 
-    /// Sets or removes the limit of the files that a node writes, in bytes. The kernel then refuses a write as it does on a
-    /// full disk, with another error number.
+    /// Sets or removes the limit on the size of the files that a node writes, in bytes. The kernel then refuses writes
+    /// as on a full disk, but with another error number.
     pub(crate) fn limit_files(&mut self, node: usize, bytes: Option<u64>) {
         if let Some(child) = self.nodes[node].running() {
             let limit = Rlimit { current: bytes, maximum: None };
@@ -188,29 +194,29 @@ impl Ensemble {
     /// Ends a node and deletes its data.
     ///
     /// ZooKeeper 3.8 continues silently after its disk was full. The transactions that it could not write are missing
-    /// in its log, and from its next start on in its tree. Then it serves znodes that were deleted long ago. Observed
-    /// here: a lock that had no holder, and that no waiter got.
+    /// in its log, and after its next start also in its tree. Then it serves znodes that were deleted long ago. In a
+    /// run of this drill, a lock had no holder, and no waiter was granted it.
     pub(crate) async fn wipe(&mut self, node: usize) -> Outcome<()> {
         self.end(node, Signal::KILL).await;
         Ok(std::fs::remove_dir_all(self.nodes[node].dir.join("data/version-2"))?)
     }
 
     /// Asks a node for its role.
-    pub(crate) async fn role(&self, node: usize) -> Role {
+    pub(crate) async fn role(&self, node: usize) -> NodeRole {
         match timeout(PROBE, four_letter(self.client_addr(node), "srvr")).await {
-            Ok(Ok(answer)) if answer.contains("Mode: leader") => Role::Leader,
-            Ok(Ok(answer)) if answer.contains("Mode: follower") => Role::Follower,
-            _ => Role::None,
+            Ok(Ok(answer)) if answer.contains("Mode: leader") => NodeRole::Leader,
+            Ok(Ok(answer)) if answer.contains("Mode: follower") => NodeRole::Follower,
+            _ => NodeRole::None,
         }
     }
 
-    /// Returns the leader. Asks again while no node, or more than one, says that it leads.
+    /// Returns the leader. Asks again while no node, or more than one, reports that it leads.
     pub(crate) async fn leader(&self, patience: Duration) -> Outcome<usize> {
         let deadline = Instant::now() + patience;
         loop {
             let mut leaders = Vec::new();
             for node in 0..NODES {
-                if self.role(node).await == Role::Leader {
+                if self.role(node).await == NodeRole::Leader {
                     leaders.push(node);
                 }
             }
@@ -231,8 +237,8 @@ impl Ensemble {
                 self.start(node)?;
                 roles.push(self.role(node).await);
             }
-            let leaders = roles.iter().filter(|role| **role == Role::Leader).count();
-            if leaders == 1 && !roles.contains(&Role::None) {
+            let leaders = roles.iter().filter(|role| **role == NodeRole::Leader).count();
+            if leaders == 1 && !roles.contains(&NodeRole::None) {
                 return Ok(());
             }
             if Instant::now() > deadline {
@@ -242,40 +248,45 @@ impl Ensemble {
         }
     }
 
-    /// Stops all messages of `from` to `to`, on connections of either.
+    /// Blocks all messages from node `from` to node `to`, on the connections that either node opened.
     pub(crate) fn silence(&self, from: usize, to: usize) {
         for link in &self.links[from][to] {
-            link.set(Fault { blocks_requests: true, ..link.fault() });
+            link.set(LinkFault { blocks_requests: true, ..link.fault() });
         }
         for link in &self.links[to][from] {
-            link.set(Fault { blocks_replies: true, ..link.fault() });
+            link.set(LinkFault { blocks_replies: true, ..link.fault() });
         }
     }
 
     /// Delays all messages between two nodes.
-    pub(crate) fn slow(&self, one: usize, other: usize, delay: Duration) {
+    pub(crate) fn delay_messages(&self, one: usize, other: usize, delay: Duration) {
         for link in self.links[one][other].iter().chain(&self.links[other][one]) {
-            link.set(Fault { delay, ..link.fault() });
+            link.set(LinkFault { delay, ..link.fault() });
         }
     }
 
     /// Opens all links between nodes.
     pub(crate) fn open_links(&self) {
         for link in self.links.iter().flatten().flatten() {
-            link.set(Fault::default());
+            link.set(LinkFault::default());
         }
     }
 
     /// Returns the last lines of a node's log.
     pub(crate) fn log_tail(&self, node: usize) -> String {
-        let log = std::fs::read(self.nodes[node].dir.join("log")).unwrap_or_default();
-        let log = String::from_utf8_lossy(&log);
-        let lines: Vec<&str> = log.lines().collect();
-        lines[lines.len().saturating_sub(20)..].join("\n")
+        last_lines(&self.nodes[node].dir.join("log"), 20)
     }
 }
 
-impl Node {
+/// Copies the logs of all nodes, whose directories are in `dir`.
+pub(crate) fn save_logs(dir: &Path, out: &Path) -> Outcome<()> {
+    for node in 1..=NODES {
+        std::fs::copy(dir.join(format!("node{node}/log")), out.join(format!("node{node}.log")))?;
+    }
+    Ok(())
+}
+
+impl EnsembleNode {
     fn log(&self) -> std::io::Result<File> {
         OpenOptions::new().create(true).append(true).open(self.dir.join("log"))
     }
@@ -292,7 +303,7 @@ impl Node {
     }
 }
 
-impl Drop for Node {
+impl Drop for EnsembleNode {
     fn drop(&mut self) {
         if let Some(child) = &mut self.child {
             let _ = child.kill();

@@ -9,7 +9,7 @@ use tokio::time::sleep;
 
 use crate::Outcome;
 use crate::ensemble::{Ensemble, NODES};
-use crate::link::Fault;
+use crate::link::LinkFault;
 use crate::referee::Referee;
 use crate::task;
 use crate::tree;
@@ -19,7 +19,7 @@ const PATIENCE: Duration = Duration::from_secs(20);
 
 /// A kind of fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, ValueEnum)]
-pub(crate) enum Kind {
+pub(crate) enum FaultKind {
     /// SIGKILL to the leader.
     KillLeader,
     /// SIGKILL to a follower.
@@ -83,9 +83,9 @@ pub(crate) struct InjectedFault {
     pub(crate) node_to_wipe: Option<usize>,
 }
 
-impl Kind {
-    pub(crate) fn all() -> &'static [Kind] {
-        Kind::value_variants()
+impl FaultKind {
+    pub(crate) fn all() -> &'static [FaultKind] {
+        FaultKind::value_variants()
     }
 
     pub(crate) fn name(self) -> String {
@@ -104,46 +104,46 @@ impl Kind {
         let worker = rng.usize(..targets.workers.len());
         let brief = Duration::from_millis(rng.u64(200..3_000));
         let long = Duration::from_millis(rng.u64(4_000..8_000));
-        // Longer than the longest session timeout.
+        // Longer than the longest session timeout of a worker.
         let lethal = Duration::from_millis(rng.u64(8_500..10_500));
         let some = if rng.bool() { brief } else { long };
         let mut node_to_wipe = None;
         let node = |node: usize| format!("node {}", node + 1);
         let (target, lasts) = match self {
-            Kind::KillLeader => {
+            FaultKind::KillLeader => {
                 targets.ensemble.end(leader, Signal::KILL).await;
                 (node(leader), some)
             }
-            Kind::KillFollower => {
+            FaultKind::KillFollower => {
                 targets.ensemble.end(follower, Signal::KILL).await;
                 (node(follower), some)
             }
-            Kind::KillAll => {
+            FaultKind::KillAll => {
                 for node in 0..NODES {
                     targets.ensemble.signal(node, Signal::KILL);
                 }
                 ("all nodes".to_owned(), brief)
             }
-            Kind::StopLeader => {
+            FaultKind::StopLeader => {
                 targets.ensemble.signal(leader, Signal::STOP);
                 (node(leader), some)
             }
-            Kind::StopFollower => {
+            FaultKind::StopFollower => {
                 targets.ensemble.signal(follower, Signal::STOP);
                 (node(follower), long)
             }
-            Kind::RollingRestart => {
+            FaultKind::RollingRestart => {
                 for node in 0..NODES {
                     targets.ensemble.end(node, Signal::TERM).await;
                     targets.ensemble.wait_until_whole(3 * PATIENCE).await?;
                 }
                 ("one after the other".to_owned(), Duration::ZERO)
             }
-            Kind::IsolateLeader => {
+            FaultKind::IsolateLeader => {
                 isolate(&targets.ensemble, leader);
                 (node(leader), long)
             }
-            Kind::IsolateFollower => {
+            FaultKind::IsolateFollower => {
                 let connections = |node: &usize| {
                     (0..targets.workers.len())
                         .map(|worker| targets.workers.connections(worker, *node))
@@ -154,21 +154,21 @@ impl Kind {
                 isolate(&targets.ensemble, follower);
                 (format!("{}, {} sessions on it", node(follower), connections(&follower)), lethal)
             }
-            Kind::DeafLeader => {
+            FaultKind::DeafLeader => {
                 (0..NODES).for_each(|from| block_messages(&targets.ensemble, from, leader));
                 (node(leader), long)
             }
-            Kind::MuteLeader => {
+            FaultKind::MuteLeader => {
                 (0..NODES).for_each(|to| block_messages(&targets.ensemble, leader, to));
                 (node(leader), long)
             }
-            Kind::HalfPartition => {
+            FaultKind::HalfPartition => {
                 let other = if rng.bool() { leader } else { 3 - leader - follower };
                 block_messages(&targets.ensemble, follower, other);
                 block_messages(&targets.ensemble, other, follower);
                 (format!("{} and {}", node(follower), node(other)), long)
             }
-            Kind::CutOffNode => {
+            FaultKind::CutOffNode => {
                 let victim = if rng.bool() { leader } else { follower };
                 isolate(&targets.ensemble, victim);
                 for worker in 0..targets.workers.len() {
@@ -176,31 +176,31 @@ impl Kind {
                 }
                 (node(victim), long)
             }
-            Kind::SlowPeers => {
+            FaultKind::SlowPeers => {
                 let delay = Duration::from_millis(rng.u64(20..250));
                 for one in 0..NODES {
-                    (0..one).for_each(|other| targets.ensemble.slow(one, other, delay));
+                    (0..one).for_each(|other| targets.ensemble.delay_messages(one, other, delay));
                 }
                 (format!("{delay:?} later"), long)
             }
-            Kind::SlowClients => {
+            FaultKind::SlowClients => {
                 let delay = Duration::from_millis(rng.u64(20..400));
                 for (worker, node) in
                     (0..targets.workers.len()).flat_map(|it| (0..NODES).map(move |node| (it, node)))
                 {
-                    targets.workers.set(worker, node, Fault { delay, ..Fault::default() });
+                    targets.workers.set(worker, node, LinkFault { delay, ..LinkFault::default() });
                 }
                 (format!("{delay:?} later"), long)
             }
-            Kind::FullDisk => {
+            FaultKind::FullDisk => {
                 let victim = if rng.bool() { leader } else { follower };
                 targets.ensemble.limit_files(victim, Some(0));
                 node_to_wipe = Some(victim);
                 (node(victim), long)
             }
-            Kind::DeleteDirectory => {
-                let locks: Vec<&str> =
-                    task::Kind::ALL.iter().flat_map(|kind| kind.locks()).copied().collect();
+            FaultKind::DeleteDirectory => {
+                let kinds = task::TaskKind::MIX.into_iter().map(|(kind, _)| kind);
+                let locks: Vec<&str> = kinds.flat_map(task::TaskKind::locks).copied().collect();
                 let lock = locks[rng.usize(..locks.len())];
                 let client = tree::connect(&targets.ensemble.connect_string()).await?;
                 for _ in 0..rng.u32(1..4) {
@@ -209,7 +209,7 @@ impl Kind {
                 }
                 (lock.to_owned(), Duration::ZERO)
             }
-            Kind::TakeSession => {
+            FaultKind::TakeSession => {
                 let client = tree::connect(&targets.ensemble.connect_string()).await?;
                 let close = rng.bool();
                 let mut attempts = 0;
@@ -222,34 +222,34 @@ impl Kind {
                     let session = contenders[rng.usize(..contenders.len())].session;
                     match tree::take_over(targets.ensemble.client_addr(follower), session, close).await {
                         Ok(()) => break,
-                        // The owner may have attached first, or may have closed the session.
+                        // The owner of the session may have attached first, or may have closed the session.
                         Err(_) if attempts < 5 => sleep(Duration::from_millis(200)).await,
                         Err(error) => return Err(error),
                     }
                 }
                 ((if close { "taken and closed" } else { "taken for a second" }).to_owned(), Duration::ZERO)
             }
-            Kind::StopClient => {
+            FaultKind::StopClient => {
                 let found = worker_before_write(referee).await;
                 let worker = found.unwrap_or(worker);
                 targets.workers.signal(worker, Signal::STOP);
                 let when = if found.is_some() { ", before a write" } else { "" };
                 (format!("worker {worker}{when}"), lethal)
             }
-            Kind::KillClient => {
+            FaultKind::KillClient => {
                 targets.workers.kill(worker).await;
                 (format!("worker {worker}"), brief)
             }
-            Kind::CutOffClient => {
+            FaultKind::CutOffClient => {
                 (0..NODES).for_each(|node| targets.workers.set(worker, node, BLOCKED));
                 (format!("worker {worker}"), lethal)
             }
-            Kind::DeafClient => {
-                let deaf = Fault { blocks_replies: true, ..Fault::default() };
+            FaultKind::DeafClient => {
+                let deaf = LinkFault { blocks_replies: true, ..LinkFault::default() };
                 (0..NODES).for_each(|node| targets.workers.set(worker, node, deaf));
                 (format!("worker {worker}"), long)
             }
-            Kind::FlappingClient => {
+            FaultKind::FlappingClient => {
                 for _ in 0..rng.u32(5..20) {
                     targets.workers.cut(worker);
                     sleep(Duration::from_millis(rng.u64(10..400))).await;
@@ -262,11 +262,11 @@ impl Kind {
 }
 
 /// The fault of a link that passes nothing.
-pub(crate) const BLOCKED: Fault =
-    Fault { blocks_requests: true, blocks_replies: true, delay: Duration::ZERO };
+pub(crate) const BLOCKED: LinkFault =
+    LinkFault { blocks_requests: true, blocks_replies: true, delay: Duration::ZERO };
 
 impl Targets {
-    /// Heals all faults that can be healed at once.
+    /// Heals all faults: opens all links, continues stopped processes, and starts missing ones.
     pub(crate) fn heal(&mut self) -> Outcome<()> {
         self.ensemble.open_links();
         self.workers.open_links();
@@ -283,8 +283,8 @@ impl Targets {
     }
 }
 
-/// Waits a while for a worker with a task between its look at the guard and its write. That look does not help a
-/// process that is stopped after it.
+/// Waits for a worker with a task between the check of its guard and its write, for at most ten seconds. A process that
+/// is stopped there writes after its check is out of date.
 async fn worker_before_write(referee: &Referee) -> Option<usize> {
     for _ in 0..2_000 {
         let found = referee.live().worker_before_write();

@@ -5,7 +5,7 @@ use std::future::Future;
 use zoolock::{Error, Guard, LossReason, MultiGuard, PermitGuard, ReadGuard, ReentrantGuard, WriteGuard};
 
 /// A guard of any kind.
-pub(crate) trait Held: Send {
+pub(crate) trait HeldGuard: Send {
     fn is_valid(&self) -> bool;
     /// Returns the fencing token of an exclusive lock.
     fn token(&self) -> Option<String>;
@@ -17,22 +17,25 @@ pub(crate) trait Held: Send {
 
 macro_rules! held {
     ($guard:ident, |$it:ident| $token:expr) => {
-        impl Held for $guard {
+        impl HeldGuard for $guard {
             fn is_valid(&self) -> bool {
-                self.is_valid()
+                let guard: &Guard<_> = self;
+                guard.is_valid()
             }
 
             fn token(&self) -> Option<String> {
-                let $it = self;
+                let $it: &Guard<_> = self;
                 $token
             }
 
             fn ticket(&self) -> String {
-                self.ticket().to_string()
+                let guard: &Guard<_> = self;
+                guard.ticket().to_string()
             }
 
             fn loss(&self) -> Option<LossReason> {
-                self.loss()
+                let guard: &Guard<_> = self;
+                guard.loss()
             }
 
             async fn release(self) -> Result<(), Error> {

@@ -1,4 +1,4 @@
-//! The judge. It reads the database of the referee after a run.
+//! The judge of a run, which reads the database of the referee.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -7,24 +7,24 @@ use rusqlite::Connection;
 
 use crate::Outcome;
 use crate::clock::seconds;
-use crate::notes::{Section, Share};
+use crate::notes::{CriticalSection, HeldShare};
 use crate::reach::Reach;
-use crate::seen::{Fault, NOT_DONE, Observations, Verdict};
+use crate::seen::{FaultRecord, NOT_DONE, Observations, RunVerdict};
 use crate::worker::TIMEOUTS;
 
 /// Judges a run.
-pub(crate) fn judge(file: &Path, observations: Observations) -> Outcome<Verdict> {
+pub(crate) fn judge(file: &Path, observations: Observations) -> Outcome<RunVerdict> {
     let db = Connection::open(file)?;
     let faults = faults(&db)?;
     let reach = observations.reach;
-    let mut verdict = Verdict {
+    let mut verdict = RunVerdict {
         violations: observations.violations,
         diverged: observations.diverged,
         faults,
         samples: observations.samples,
         began: observations.began,
         ended: observations.ended,
-        ..Verdict::default()
+        ..RunVerdict::default()
     };
     for (node, usable) in reach.usable.iter().enumerate() {
         if usable.is_empty() {
@@ -41,10 +41,10 @@ pub(crate) fn judge(file: &Path, observations: Observations) -> Outcome<Verdict>
     Ok(verdict)
 }
 
-fn faults(db: &Connection) -> rusqlite::Result<Vec<Fault>> {
+fn faults(db: &Connection) -> rusqlite::Result<Vec<FaultRecord>> {
     let mut rows = db.prepare("SELECT kind, target, struck, healed, settled FROM faults ORDER BY struck")?;
     let faults = rows.query_map([], |row| {
-        Ok(Fault {
+        Ok(FaultRecord {
             kind: row.get(0)?,
             target: row.get(1)?,
             struck: row.get(2)?,
@@ -55,7 +55,7 @@ fn faults(db: &Connection) -> rusqlite::Result<Vec<Fault>> {
     faults.collect()
 }
 
-fn sections(db: &Connection) -> Outcome<Vec<Section>> {
+fn sections(db: &Connection) -> Outcome<Vec<CriticalSection>> {
     let mut rows = db.prepare("SELECT section FROM sections ORDER BY granted")?;
     let texts = rows.query_map([], |row| row.get::<_, String>(0))?;
     let mut sections = Vec::new();
@@ -65,8 +65,8 @@ fn sections(db: &Connection) -> Outcome<Vec<Section>> {
     Ok(sections)
 }
 
-impl Verdict {
-    /// Checks that the tokens of accepted writes never fall. Reads the log of all writes, and not the fenced table.
+impl RunVerdict {
+    /// Checks that the tokens of accepted writes never decrease. Reads the log of all writes, and not the fenced table.
     fn judge_writes(&mut self, db: &Connection) -> rusqlite::Result<()> {
         let mut newest: BTreeMap<String, (String, String)> = BTreeMap::new();
         let mut last_refused = (0, String::new());
@@ -95,12 +95,12 @@ impl Verdict {
         Ok(())
     }
 
-    fn count(&mut self, section: &Section) {
+    fn count(&mut self, section: &CriticalSection) {
         if section.last_valid.is_some() {
             *self.sections.entry(section.kind.clone()).or_default() += 1;
         }
         if section.end != "released" {
-            // The last part has no names of locks or znodes.
+            // The last part of the text names no locks or znodes, so equal ends are counted together.
             let end = section.end.rsplit(": ").next().unwrap_or_default();
             *self.ends.entry(end.chars().take(60).collect()).or_default() += 1;
         }
@@ -124,16 +124,16 @@ impl Verdict {
         }
     }
 
-    /// Checks that a lock was not lost while a server could have kept it. Such a server was usable, and the worker
+    /// Checks that no lock was lost although a server could have kept it. Such a server was usable, and the worker
     /// reached it, for a whole span. The span begins a sixth of the session timeout before the last time at which the
-    /// guard was valid, and ends with the loss.
-    fn judge_loss(&mut self, section: &Section, reach: &Reach) {
+    /// guard was valid. It ends with the loss.
+    fn judge_loss(&mut self, section: &CriticalSection, reach: &Reach) {
         let (Some(valid), Some(lost)) = (section.last_valid, section.lost) else { return };
         self.lost += 1;
         let timeout = TIMEOUTS[section.who.task % TIMEOUTS.len()];
         let span = (valid - i64::try_from(timeout.as_nanos() / 6).unwrap_or(i64::MAX), lost);
         let worker = format!("worker {}", section.who.worker);
-        // A stopped process renews nothing, and a session may be closed by an intruder.
+        // A stopped process renews nothing, and an intruder may close a session.
         let is_excused = self.faults.iter().any(|fault| {
             let hits = match fault.kind.trim_end_matches(NOT_DONE) {
                 "stop-client" | "kill-client" => fault.target.split(',').next() == Some(worker.as_str()),
@@ -156,8 +156,8 @@ impl Verdict {
     }
 
     /// Checks that guards of two holders are valid at the same time only if their locks can be shared.
-    fn judge_overlaps(&mut self, sections: &[Section]) {
-        let mut holding: BTreeMap<&str, Vec<(i64, &Section)>> = BTreeMap::new();
+    fn judge_overlaps(&mut self, sections: &[CriticalSection]) {
+        let mut holding: BTreeMap<&str, Vec<(i64, &CriticalSection)>> = BTreeMap::new();
         for section in sections {
             let (Some(from), Some(to)) = (section.granted, section.last_valid) else { continue };
             for lock in &section.locks {
@@ -188,8 +188,8 @@ impl Verdict {
         }
     }
 
-    /// Returns whether a fault deleted the znodes of this lock or closed a session shortly before. No lock service can
-    /// report such a loss to the holder before it happens.
+    /// Returns whether a fault deleted the znodes of this lock or closed a session shortly before `at`. No lock service
+    /// can report such a loss to the holder before it happens.
     fn was_taken_away(&self, lock: &str, at: i64) -> bool {
         let grace = i64::try_from(TIMEOUTS[1].as_nanos()).unwrap_or(i64::MAX);
         self.faults.iter().any(|fault| {
@@ -201,14 +201,17 @@ impl Verdict {
     }
 }
 
-/// Returns a holder that excludes the section, with the end of its hold.
-fn excluding_holder<'a>(section: &Section, holders: &[(i64, &'a Section)]) -> Option<(i64, &'a Section)> {
+/// Returns a holder that excludes the section, and the time until which that holder held the lock.
+fn excluding_holder<'a>(
+    section: &CriticalSection,
+    holders: &[(i64, &'a CriticalSection)],
+) -> Option<(i64, &'a CriticalSection)> {
     match section.share {
-        Share::Alone => holders.first().copied(),
-        Share::Reads => holders.iter().find(|(_, other)| other.share != Share::Reads).copied(),
-        Share::Permits(permits, of) => {
+        HeldShare::Alone => holders.first().copied(),
+        HeldShare::Reads => holders.iter().find(|(_, other)| other.share != HeldShare::Reads).copied(),
+        HeldShare::Permits(permits, of) => {
             let taken = holders.iter().map(|(_, other)| match other.share {
-                Share::Permits(permits, _) => permits,
+                HeldShare::Permits(permits, _) => permits,
                 _ => of,
             });
             if taken.sum::<u32>() + permits > of { holders.first().copied() } else { None }
@@ -219,11 +222,11 @@ fn excluding_holder<'a>(section: &Section, holders: &[(i64, &'a Section)]) -> Op
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::notes::Who;
+    use crate::notes::TaskId;
 
-    fn section(task: usize, share: Share, granted: i64, last_valid: i64) -> Section {
-        Section {
-            who: Who { worker: 0, life: 1, task },
+    fn section(task: usize, share: HeldShare, granted: i64, last_valid: i64) -> CriticalSection {
+        CriticalSection {
+            who: TaskId { worker: 0, life: 1, task },
             kind: "mutex".to_owned(),
             locks: vec!["m".to_owned()],
             share,
@@ -239,33 +242,33 @@ mod tests {
         }
     }
 
-    fn overlaps(sections: &[Section], faults: Vec<Fault>) -> (usize, u64) {
-        let mut verdict = Verdict { faults, ..Verdict::default() };
+    fn overlaps(sections: &[CriticalSection], faults: Vec<FaultRecord>) -> (usize, u64) {
+        let mut verdict = RunVerdict { faults, ..RunVerdict::default() };
         verdict.judge_overlaps(sections);
         (verdict.violations.len(), verdict.excused)
     }
 
     #[test]
     fn exclusive_holders_may_not_overlap() {
-        let (one, other) = (section(0, Share::Alone, 0, 10), section(1, Share::Alone, 9, 20));
+        let (one, other) = (section(0, HeldShare::Alone, 0, 10), section(1, HeldShare::Alone, 9, 20));
         assert_eq!(overlaps(&[one, other], Vec::new()), (1, 0));
-        let (one, other) = (section(0, Share::Alone, 0, 10), section(1, Share::Alone, 10, 20));
+        let (one, other) = (section(0, HeldShare::Alone, 0, 10), section(1, HeldShare::Alone, 10, 20));
         assert_eq!(overlaps(&[one, other], Vec::new()), (0, 0));
     }
 
     #[test]
     fn readers_share_and_writers_do_not() {
-        let (one, other) = (section(0, Share::Reads, 0, 10), section(1, Share::Reads, 5, 20));
-        let writer = section(2, Share::Alone, 15, 30);
+        let (one, other) = (section(0, HeldShare::Reads, 0, 10), section(1, HeldShare::Reads, 5, 20));
+        let writer = section(2, HeldShare::Alone, 15, 30);
         assert_eq!(overlaps(&[one.clone(), other.clone()], Vec::new()), (0, 0));
         assert_eq!(overlaps(&[one, other, writer], Vec::new()), (1, 0));
     }
 
     #[test]
     fn permits_may_not_exceed_the_size() {
-        let one = section(0, Share::Permits(2, 3), 0, 10);
-        let other = section(1, Share::Permits(1, 3), 1, 10);
-        let third = section(2, Share::Permits(1, 3), 2, 10);
+        let one = section(0, HeldShare::Permits(2, 3), 0, 10);
+        let other = section(1, HeldShare::Permits(1, 3), 1, 10);
+        let third = section(2, HeldShare::Permits(1, 3), 2, 10);
         assert_eq!(overlaps(&[one.clone(), other.clone()], Vec::new()), (0, 0));
         assert_eq!(overlaps(&[one, other, third], Vec::new()), (1, 0));
     }
@@ -273,21 +276,21 @@ mod tests {
     #[test]
     fn needless_loss_is_found() {
         const SECOND: i64 = 1_000_000_000;
-        let mut loss = section(0, Share::Alone, 0, 10 * SECOND);
+        let mut loss = section(0, HeldShare::Alone, 0, 10 * SECOND);
         loss.lost = Some(11 * SECOND);
         let reach = |usable_from| Reach {
             usable: vec![vec![(usable_from, 20 * SECOND)]],
             broken: vec![vec![Vec::new()]],
         };
-        let fault = |kind: &str, target: &str| Fault {
+        let fault = |kind: &str, target: &str| FaultRecord {
             kind: kind.to_owned(),
             target: target.to_owned(),
             struck: 5 * SECOND,
             healed: 6 * SECOND,
             settled: 12 * SECOND,
         };
-        let needless = |section: &Section, reach: &Reach, faults: Vec<Fault>| {
-            let mut verdict = Verdict { faults, ..Verdict::default() };
+        let needless = |section: &CriticalSection, reach: &Reach, faults: Vec<FaultRecord>| {
+            let mut verdict = RunVerdict { faults, ..RunVerdict::default() };
             verdict.judge_loss(section, reach);
             assert_eq!(verdict.violations.len() as u64, verdict.needlessly_lost);
             verdict.needlessly_lost == 1
@@ -298,19 +301,19 @@ mod tests {
         assert!(needless(&loss, &reach(0), vec![fault("stop-client", "worker 1")]));
         assert!(needless(&loss, &reach(0), vec![fault("kill-leader", "node 1")]));
         loss.lost = None;
-        assert!(!needless(&loss, &reach(0), Vec::new()), "it was not lost");
+        assert!(!needless(&loss, &reach(0), Vec::new()), "the lock was not lost");
     }
 
     #[test]
     fn only_the_deleted_lock_is_excused() {
-        let deleted = |lock: &str| Fault {
+        let deleted = |lock: &str| FaultRecord {
             kind: "delete-directory".to_owned(),
             target: lock.to_owned(),
             struck: 5,
             healed: 6,
             settled: 7,
         };
-        let both = [section(0, Share::Alone, 0, 10), section(1, Share::Alone, 9, 20)];
+        let both = [section(0, HeldShare::Alone, 0, 10), section(1, HeldShare::Alone, 9, 20)];
         assert_eq!(overlaps(&both, vec![deleted("m")]), (0, 1));
         assert_eq!(overlaps(&both, vec![deleted("other")]), (1, 0));
     }

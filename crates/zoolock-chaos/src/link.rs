@@ -1,11 +1,12 @@
 //! A port that forwards its bytes to another port: at once, late, or not at all.
 //!
-//! Two things differ from a broken network. A connection that is opened while the link is shut is accepted, so its client
-//! waits for a reply and not for the connection. Bytes that are sent meanwhile are acknowledged and kept, and not sent again.
+//! Two things differ from a broken network. A connection that is opened while the link is shut is accepted, so its
+//! client waits for a reply and not for the connection. Bytes that are sent meanwhile are acknowledged and kept, so TCP
+//! does not send them again.
 
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -14,23 +15,24 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{mpsc, watch};
 use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::{Instant, sleep, sleep_until};
+use zoolock_tests::lock;
 use zoolock_tests::ports::Port;
 
 use crate::Outcome;
 use crate::clock::now;
-use crate::reach::Span;
+use crate::reach::TimeSpan;
 
 /// The largest number of reads that are kept while the link is shut.
 const IN_FLIGHT: usize = 256;
 const CHUNK: usize = 16 << 10;
 /// The time in nanoseconds for which a link counts as broken after its connections were closed.
 const CUT: i64 = 200_000_000;
-/// The largest size of an address.
+/// The largest size of an address in the first message, in bytes.
 const LONGEST_NAME: usize = 1024;
 
-/// A fault of a link. Requests go from the client to the listener, and replies go back.
+/// A fault of a link. Requests are the bytes from the client to the listener, and replies the bytes back.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Fault {
+pub(crate) struct LinkFault {
     pub(crate) blocks_requests: bool,
     pub(crate) blocks_replies: bool,
     pub(crate) delay: Duration,
@@ -47,12 +49,12 @@ pub(crate) struct Link {
 #[derive(Debug)]
 struct LinkState {
     to: SocketAddr,
-    /// The address to put into the first message. A connection for elections begins with the address at which its client
-    /// listens, and that address would lead past the link.
+    /// The address to put into the first message. A connection for elections begins with the address on which its
+    /// client listens. A connection to that address would bypass the link.
     return_address: Option<SocketAddr>,
     /// The time to wait for the listener.
     patience: Duration,
-    fault: watch::Sender<Fault>,
+    fault: watch::Sender<LinkFault>,
     /// The number of times that bytes of a client were forwarded.
     forwarded: watch::Sender<u64>,
     cuts: watch::Sender<u64>,
@@ -70,7 +72,7 @@ impl Link {
         patience: Duration,
     ) -> Outcome<Self> {
         let listener = TcpListener::bind(port.addr()).await?;
-        let (fault, cuts) = (watch::Sender::new(Fault::default()), watch::Sender::new(0));
+        let (fault, cuts) = (watch::Sender::new(LinkFault::default()), watch::Sender::new(0));
         let forwarded = watch::Sender::new(0);
         let state = Arc::new(LinkState {
             to,
@@ -90,31 +92,31 @@ impl Link {
         self.port.addr()
     }
 
-    pub(crate) fn set(&self, fault: Fault) {
-        let mut broken = self.state.broken.lock().unwrap_or_else(PoisonError::into_inner);
+    pub(crate) fn set(&self, fault: LinkFault) {
+        let mut broken = lock(&self.state.broken);
         match broken.last_mut().filter(|(_, until)| until.is_none()) {
-            Some((_, until)) if fault == Fault::default() => *until = Some(now()),
-            None if fault != Fault::default() => broken.push((now(), None)),
+            Some((_, until)) if fault == LinkFault::default() => *until = Some(now()),
+            None if fault != LinkFault::default() => broken.push((now(), None)),
             _ => {}
         }
         self.state.fault.send_replace(fault);
     }
 
     /// Returns the spans in which the link was broken.
-    pub(crate) fn broken(&self) -> Vec<Span> {
-        let broken = self.state.broken.lock().unwrap_or_else(PoisonError::into_inner);
+    pub(crate) fn broken(&self) -> Vec<TimeSpan> {
+        let broken = lock(&self.state.broken);
         broken.iter().map(|(from, until)| (*from, until.unwrap_or(i64::MAX))).collect()
     }
 
-    pub(crate) fn fault(&self) -> Fault {
+    pub(crate) fn fault(&self) -> LinkFault {
         *self.state.fault.borrow()
     }
 
     /// Closes all connections. New ones are accepted.
     pub(crate) fn cut(&self) {
         let at = now();
-        let mut broken = self.state.broken.lock().unwrap_or_else(PoisonError::into_inner);
-        // Inserted before a fault that continues, which stays the last one.
+        let mut broken = lock(&self.state.broken);
+        // The cut is inserted before a fault that continues, because that fault must stay the last entry.
         let place = broken.iter().position(|(_, until)| until.is_none()).unwrap_or(broken.len());
         broken.insert(place, (at, Some(at + CUT)));
         self.state.cuts.send_modify(|cuts| *cuts += 1);
@@ -156,14 +158,14 @@ async fn serve(from: TcpStream, state: Arc<LinkState>) {
     let mut cuts = state.cuts.subscribe();
     tokio::select! {
         _ = cuts.changed() => {}
-        _ = carry(from, &state) => {}
+        _ = forward(from, &state) => {}
     }
     state.open.fetch_sub(1, Ordering::Relaxed);
 }
 
-async fn carry(mut from: TcpStream, state: &LinkState) -> std::io::Result<()> {
+async fn forward(mut from: TcpStream, state: &LinkState) -> std::io::Result<()> {
     state.passable(|fault| !fault.blocks_requests).await;
-    // If nothing listens, the connection is closed, as a kernel would refuse it.
+    // If nothing listens, the connection is closed. A kernel would refuse it.
     let mut to = state.connect().await?;
     from.set_nodelay(true)?;
     to.set_nodelay(true)?;
@@ -175,12 +177,13 @@ async fn carry(mut from: TcpStream, state: &LinkState) -> std::io::Result<()> {
         pump(state, |fault| !fault.blocks_requests, from_read, to_write, Some(&state.forwarded)),
         pump(state, |fault| !fault.blocks_replies, to_read, from_write, None),
     );
-    // The end of a connection does not pass a shut link either.
+    // A shut link also holds back the end of a connection.
     state.passable(|fault| !fault.blocks_requests && !fault.blocks_replies).await;
     done.map(|_| ())
 }
 
-/// Forwards the version, the number and the address of a node, with another address.
+/// Forwards the first message of a connection for elections, with another address: the version, the number and the
+/// address of a node.
 async fn introduce(
     from: &mut TcpStream,
     to: &mut TcpStream,
@@ -199,7 +202,7 @@ async fn introduce(
 
 async fn pump(
     state: &LinkState,
-    open: impl Fn(&Fault) -> bool + Copy,
+    open: impl Fn(&LinkFault) -> bool + Copy,
     mut from: OwnedReadHalf,
     mut to: OwnedWriteHalf,
     forwarded: Option<&watch::Sender<u64>>,
@@ -232,8 +235,9 @@ async fn pump(
 }
 
 impl LinkState {
-    /// Connects to the listener, again and again for the patience of the link. A new leader listens a little later than its
-    /// followers connect. They try again if they are refused, but begin a new election if they are accepted and dropped.
+    /// Connects to the listener, and retries for the patience of the link. A new leader starts to listen a little after
+    /// its followers connect. A follower retries after a refusal, but begins a new election if its connection is
+    /// accepted and closed.
     async fn connect(&self) -> std::io::Result<TcpStream> {
         let deadline = Instant::now() + self.patience;
         loop {
@@ -244,7 +248,7 @@ impl LinkState {
         }
     }
 
-    async fn passable(&self, open: impl Fn(&Fault) -> bool) {
+    async fn passable(&self, open: impl Fn(&LinkFault) -> bool) {
         self.fault.subscribe().wait_for(open).await.expect("the sender is in self");
     }
 }

@@ -1,144 +1,47 @@
-//! A long run in minutes: thousands of sessions and ten times as many locks are opened and closed, against `zoolock serve`
-//! and Apache ZooKeeper. Memory and file descriptors of server and clients must not grow, and nothing may be left.
+//! Simulates a long run in minutes: clients open and close thousands of sessions, and acquire ten times as many locks,
+//! on `zoolock serve` and on Apache ZooKeeper. Memory and file descriptors of server and clients must not grow. At the
+//! end, no session, contender or watch may be left.
 
 pub(crate) mod churn;
 mod crowd;
 mod flat;
 mod pair;
 mod report;
+mod result;
 mod server;
+mod settings;
+mod tally;
 
-use std::path::PathBuf;
 use std::time::Duration;
 
-use clap::{Args, ValueEnum};
-use serde::Serialize;
+use clap::ValueEnum as _;
 use tempfile::TempDir;
-use tokio::signal::unix::{SignalKind, signal};
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep, sleep_until};
 
 use crate::Outcome;
 use crate::clock::{now, seconds};
+use crate::interrupt::until_interrupted;
 use crate::process::ResourceUse;
-use crate::seen::duration;
-use churn::Tally;
-use crowd::Crowd;
-use server::{Counts, Server};
+use crowd::ClientCrowd;
+use result::{LoadResult, LoadSample};
+use server::LoadedServer;
+pub(crate) use settings::LoadArgs;
+use settings::{LOOK, OTHER_FILES, SETTLED, ServerChoice};
+use tally::ChurnPhase;
 
-/// The setting for one heap per process. Sixteen heaps that a thousand threads share grow for hours, by the gaps
-/// between the pieces in use. One heap has its final size after some minutes, and shows a leak as well.
-const ARENAS: (&str, &str) = ("MALLOC_ARENA_MAX", "1");
-/// The time in which many sessions that are opened at once are open.
+/// The longest time to open all sessions.
 const OPENED: Duration = Duration::from_secs(300);
-/// The time in which each lock is held once.
+/// The longest time until each lock was held once.
 const FIRST_ROUND: Duration = Duration::from_secs(600);
-/// The time in which all clients release their locks and close, and the server forgets them.
-const SETTLED: Duration = Duration::from_secs(120);
-/// The number of other files that a process may open, once.
-const OTHER_FILES: u64 = 8;
-const LOOK: Duration = Duration::from_millis(100);
-
-/// A server.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize)]
-pub(crate) enum Kind {
-    /// `zoolock serve`, with its data on disk.
-    Serve,
-    /// One Apache ZooKeeper.
-    Apache,
-}
-
-/// A seeded bug of the clients, which the judge must find.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(crate) enum Break {
-    /// Clients keep some memory of each turn.
-    Leak,
-}
-
-/// The settings of a run.
-#[derive(Args, Debug)]
-pub(crate) struct Settings {
-    /// Number of concurrent sessions, two per task.
-    #[arg(long, default_value_t = 5_000)]
-    sessions: usize,
-    /// Number of different locks.
-    #[arg(long, default_value_t = 50_000)]
-    locks: usize,
-    /// Length of the run after each lock was held once: `90s`, `5m`.
-    #[arg(long, default_value = "5m", value_parser = duration)]
-    time: Duration,
-    /// Number of client processes.
-    #[arg(long, default_value_t = 5)]
-    processes: usize,
-    /// Turns per second of all clients together.
-    #[arg(long, default_value_t = 500)]
-    rate: u64,
-    /// Largest growth of a figure over the second half, in percent of its mean there.
-    #[arg(long, default_value_t = 5.0, value_name = "PERCENT")]
-    tolerance: f64,
-    /// The seed of the random choices. A random one by default. It is printed.
-    #[arg(long)]
-    seed: Option<u64>,
-    /// Only this server.
-    #[arg(long, value_delimiter = ',', value_name = "SERVER")]
-    only: Vec<Kind>,
-    /// Seeds a bug: the run must fail.
-    #[arg(long = "break", value_name = "WHAT")]
-    broken: Option<Break>,
-    /// The directory for the table, and for all samples as JSON.
-    #[arg(long, value_name = "DIR")]
-    out: Option<PathBuf>,
-}
-
-/// The figures at one time.
-#[derive(Clone, Copy, Debug, Serialize)]
-pub(crate) struct Sample {
-    /// Seconds since each lock had been held once.
-    at: f64,
-    turns: u64,
-    server: ResourceUse,
-    clients: ResourceUse,
-}
-
-/// The results of one server.
-#[derive(Debug, Serialize)]
-pub(crate) struct LoadResult {
-    kind: Kind,
-    /// The resources before the first session.
-    server_before: ResourceUse,
-    clients_before: ResourceUse,
-    /// Seconds until all sessions were open.
-    opening: f64,
-    /// Seconds until each lock had been held once. From then on, server and clients have what they need for all locks.
-    first_round: f64,
-    /// Live bytes on the heap of a server that reserves its heap as a whole: after the first round, and after all
-    /// clients had stopped.
-    alive: Option<(u64, u64)>,
-    samples: Vec<Sample>,
-    tally: Tally,
-    /// The counts after all clients had stopped, with their sessions still open.
-    idle: Counts,
-    /// The counts after all sessions were closed.
-    empty: Counts,
-    server_after: ResourceUse,
-    clients_after: ResourceUse,
-    /// Number of lock directories, and the znodes that are left in them.
-    directories: usize,
-    left: Vec<String>,
-}
 
 /// Runs the load. Returns whether there were no violations.
-pub(crate) async fn run(settings: &Settings) -> Outcome<bool> {
+pub(crate) async fn run(settings: &LoadArgs) -> Outcome<bool> {
     if settings.sessions < 2 * settings.processes || settings.locks < settings.sessions / 2 {
         return Err("too few sessions for so many processes, or fewer locks than tasks".into());
     }
     let seed = settings.seed.unwrap_or_else(|| fastrand::u64(..));
     eprintln!("seed {seed}, {} sessions, {} locks, {:?}", settings.sessions, settings.locks, settings.time);
-    let mut terminated = signal(SignalKind::terminate())?;
-    let results = tokio::select! {
-        results = all(settings, seed) => results?,
-        _ = tokio::signal::ctrl_c() => return Err("interrupted".into()),
-        _ = terminated.recv() => return Err("terminated".into()),
-    };
+    let results = until_interrupted(measure_servers(settings, seed)).await?;
     let violations: Vec<String> =
         results.iter().flat_map(|result| report::violations(settings, result)).collect();
     let text = report::text(settings, seed, &results, &violations);
@@ -151,26 +54,26 @@ pub(crate) async fn run(settings: &Settings) -> Outcome<bool> {
     Ok(violations.is_empty())
 }
 
-async fn all(settings: &Settings, seed: u64) -> Outcome<Vec<LoadResult>> {
+async fn measure_servers(settings: &LoadArgs, seed: u64) -> Outcome<Vec<LoadResult>> {
     let mut results = Vec::new();
-    for kind in Kind::value_variants() {
+    for kind in ServerChoice::value_variants() {
         if settings.only.is_empty() || settings.only.contains(kind) {
-            results.push(one(settings, *kind, seed).await?);
+            results.push(measure_server(settings, *kind, seed).await?);
         }
     }
     Ok(results)
 }
 
-async fn one(settings: &Settings, kind: Kind, seed: u64) -> Outcome<LoadResult> {
+async fn measure_server(settings: &LoadArgs, kind: ServerChoice, seed: u64) -> Outcome<LoadResult> {
     let dir = TempDir::with_prefix("zoolock-load-")?;
-    let server = Server::start(kind, dir.path()).await?;
-    let mut crowd = Crowd::start(settings, &server.addr(), seed)?;
-    // The processes report when they have begun. Then they have the files and the memory that any process has.
-    crowd.wait_for_phase(churn::Phase::Ready, OPENED).await?;
+    let server = LoadedServer::start(kind, dir.path()).await?;
+    let mut crowd = ClientCrowd::start(settings, &server.addr(), seed)?;
+    // Each client process reports when it is ready. By then it has the files and the memory that any process has.
+    crowd.wait_for_phase(ChurnPhase::Ready, OPENED).await?;
     let (server_before, clients_before) = (ResourceUse::of(server.pid()?)?, crowd.resources()?);
     let begun = now();
     crowd.send_order("open").await?;
-    crowd.wait_for_phase(churn::Phase::Open, OPENED).await?;
+    crowd.wait_for_phase(ChurnPhase::Open, OPENED).await?;
     let opening = seconds(now() - begun);
     eprintln!("{kind:?}: {} sessions are open after {opening:.1} s", settings.sessions);
     crowd.send_order("churn").await?;
@@ -179,13 +82,13 @@ async fn one(settings: &Settings, kind: Kind, seed: u64) -> Outcome<LoadResult> 
     let heap_then = server.live_heap().await?;
     let samples = watch(settings, &server, &crowd).await?;
     crowd.send_order("stop").await?;
-    crowd.wait_for_phase(churn::Phase::Idle, SETTLED).await?;
+    crowd.wait_for_phase(ChurnPhase::Idle, SETTLED).await?;
     let idle = server
         .wait_for_counts(|counts| counts.is_free() && counts.sessions == (settings.sessions / 2 * 2) as u64)
         .await?;
     let alive = heap_then.zip(server.live_heap().await?);
     crowd.send_order("close").await?;
-    crowd.wait_for_phase(churn::Phase::Closed, SETTLED).await?;
+    crowd.wait_for_phase(ChurnPhase::Closed, SETTLED).await?;
     let empty = server.wait_for_counts(|counts| counts.is_free() && counts.sessions == 0).await?;
     let (server_after, clients_after) =
         wait_for_closed_files(&server, &crowd, server_before.files, clients_before.files).await?;
@@ -213,7 +116,7 @@ async fn one(settings: &Settings, kind: Kind, seed: u64) -> Outcome<LoadResult> 
 }
 
 /// Waits until each lock was held once, at most for [`FIRST_ROUND`]. Returns the seconds that this took.
-async fn time_to_first_hold(settings: &Settings, crowd: &Crowd) -> f64 {
+async fn time_to_first_hold(settings: &LoadArgs, crowd: &ClientCrowd) -> f64 {
     let begun = Instant::now();
     while crowd.tally().locks < settings.locks && begun.elapsed() < FIRST_ROUND {
         sleep(LOOK).await;
@@ -222,7 +125,7 @@ async fn time_to_first_hold(settings: &Settings, crowd: &Crowd) -> f64 {
 }
 
 /// Samples server and clients once a second, or fifty times in a short run.
-async fn watch(settings: &Settings, server: &Server, crowd: &Crowd) -> Outcome<Vec<Sample>> {
+async fn watch(settings: &LoadArgs, server: &LoadedServer, crowd: &ClientCrowd) -> Outcome<Vec<LoadSample>> {
     let mut samples = Vec::new();
     let begun = Instant::now();
     let mut ticks = interval((settings.time / 50).min(Duration::from_secs(1)));
@@ -235,7 +138,7 @@ async fn watch(settings: &Settings, server: &Server, crowd: &Crowd) -> Outcome<V
         }
         let (at, turns) = (begun.elapsed().as_secs_f64(), crowd.tally().turns());
         let sample =
-            Sample { at, turns, server: ResourceUse::of(server.pid()?)?, clients: crowd.resources()? };
+            LoadSample { at, turns, server: ResourceUse::of(server.pid()?)?, clients: crowd.resources()? };
         if last_printed.elapsed() >= Duration::from_secs(15) {
             last_printed = Instant::now();
             let mib = |used: &ResourceUse| used.memory >> 20;
@@ -247,10 +150,11 @@ async fn watch(settings: &Settings, server: &Server, crowd: &Crowd) -> Outcome<V
     Ok(samples)
 }
 
-/// Waits until the files are closed, which the last threads of the clients do in the background. Returns the resources.
+/// Waits until server and clients have closed their files: the last threads of the clients do so in the background.
+/// Returns the resources in use.
 async fn wait_for_closed_files(
-    server: &Server,
-    crowd: &Crowd,
+    server: &LoadedServer,
+    crowd: &ClientCrowd,
     of_server: u64,
     of_clients: u64,
 ) -> Outcome<(ResourceUse, ResourceUse)> {

@@ -1,142 +1,63 @@
-//! Checks that holders learn of the loss of their locks in time. There are many holders at once, each a process. Each has a
-//! rival in its queue, on another node.
+//! Checks that holders learn of the loss of their locks in time. There are many holders at once, each in its own
+//! process. Each holder has a rival, which waits for the same lock on another node.
 //!
-//! Each round injects one fault, waits until every rival has its lock, and heals the fault. All processes read the same
-//! clock, so the last time at which a guard was valid can be compared with the grant of the rival.
+//! Each round injects one fault, waits until every rival has been granted its lock, and heals the fault. All processes
+//! read the same clock, so the last time at which a guard was valid can be compared with the grant of the rival.
 
 pub(crate) mod holder;
 mod holder_process;
 mod holder_report;
 mod judge;
 mod report;
+mod settings;
 
-use std::path::PathBuf;
 use std::time::Duration;
 
-use clap::{Args, ValueEnum};
+use clap::ValueEnum as _;
 use fastrand::Rng;
 use rustix::process::Signal;
-use serde::Serialize;
 use tempfile::TempDir;
-use tokio::signal::unix::{SignalKind, signal};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, timeout, timeout_at};
 use zookeeper_client::Client;
 use zoolock::{Guard, Zoolock};
+use zoolock_tests::wait::until;
 
 use crate::Outcome;
 use crate::binary;
 use crate::clock::{now, seconds};
 use crate::divergence::restart_diverged_nodes;
-use crate::ensemble::{Ensemble, NODES};
+use crate::ensemble::{Ensemble, NODES, START, WHOLE, save_logs};
 use crate::faults::isolate;
+use crate::interrupt::until_interrupted;
 use crate::tree;
 use holder_process::{HolderProcess, HolderSettings};
-use judge::Case;
+use judge::HolderCase;
+pub(crate) use settings::LossArgs;
+use settings::{LossFault, SESSION, SHORTER};
 
-/// The shortest session timeout that the command accepts, because it does not know the tick of the ensemble.
-pub(crate) const SESSION: Duration = Duration::from_secs(6);
-/// Ten seconds, the default of ZooKeeper: a follower that was cut off serves its clients for longer than their session
-/// timeout.
+/// The number of ticks after which the leader gives up a follower. With ten seconds, as by ZooKeeper's default, a
+/// follower that is cut off serves its clients for longer than their session timeout.
 pub(crate) const SYNC_LIMIT: u32 = 20;
 /// Every fourth holder is `zoolock run`.
 const RUNS: usize = 4;
-/// The time in which three virtual machines start on a busy machine.
-const START: Duration = Duration::from_secs(120);
-const WHOLE: Duration = Duration::from_secs(60);
-/// The time in which all holders have their locks and all rivals are in their queues.
+/// The longest time until all holders have their locks and all rivals are in their queues.
 const READY: Duration = Duration::from_secs(60);
-/// The time that rivals wait for the expiry of a session, and for the server's answer.
+/// The longest time after the session timeout until all rivals have been granted their locks.
 const SERVED: Duration = Duration::from_secs(20);
-/// The time in which holders learn of the loss after the fault is healed.
+/// The longest time after healing until all holders know of the loss.
 const KNOWN: Duration = Duration::from_secs(10);
 const LOOK: Duration = Duration::from_millis(20);
-/// The session timeout of holders whose node is restarted.
-const LONG_SESSION: Duration = Duration::from_secs(30);
-/// The longest session timeout that a restarted node grants.
-const SHORTER: Duration = Duration::from_secs(2);
-/// The longest time from the forwarding of a renewal to the end of its node, in microseconds.
+/// The longest time from the forwarding of a renewal to the kill of the node, in microseconds.
 const FORWARDED: u64 = 3_000;
 
-/// A fault. It hits all holders of a round at once.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, ValueEnum, Serialize)]
-pub(crate) enum Fault {
-    /// The holders do not reach their node. In every other round their connections are closed first.
-    Cut,
-    /// SIGSTOP, and SIGCONT after the rivals have the locks.
-    Stopped,
-    /// The node of the holders is cut off from the other two, and the holders still reach it.
-    Isolated,
-    /// SIGKILL to the node of the holders, right after it has forwarded the renewal of one of them.
-    Killed,
-    /// The node of the holders restarts with a shorter limit for session timeouts. After the holders are attached again, they
-    /// are stopped as by `Stopped`.
-    Shortened,
-}
-
-impl Fault {
-    fn name(self) -> &'static str {
-        match self {
-            Fault::Cut => "link cut",
-            Fault::Stopped => "holder stopped",
-            Fault::Isolated => "follower isolated",
-            Fault::Killed => "follower killed",
-            Fault::Shortened => "timeout shortened",
-        }
-    }
-
-    /// Returns the session timeout that the holders ask for.
-    fn requested(self) -> Duration {
-        match self {
-            // Their node restarts before the fault, and no other node keeps their locks meanwhile.
-            Fault::Shortened => LONG_SESSION,
-            _ => SESSION,
-        }
-    }
-
-    /// Returns the session timeout that the holders have when the fault hits them.
-    fn granted(self) -> Duration {
-        if self == Fault::Shortened { SHORTER } else { SESSION }
-    }
-}
-
-/// A seeded bug of the holders, which the judge must find.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(crate) enum Break {
-    /// Holders report their guards as valid in any case, and commands continue after the loss.
-    NeverLost,
-}
-
-/// The settings of the drill.
-#[derive(Args, Debug)]
-pub(crate) struct Settings {
-    /// The number of rounds of each fault.
-    #[arg(long, default_value_t = 10)]
-    rounds: usize,
-    /// The number of holders at once. Every fourth is `zoolock run` with a command.
-    #[arg(long, default_value_t = 20)]
-    holders: usize,
-    /// The seed of the random choices. A random one by default. It is printed.
-    #[arg(long)]
-    seed: Option<u64>,
-    /// Only these faults.
-    #[arg(long, value_delimiter = ',', value_name = "FAULT")]
-    only: Vec<Fault>,
-    /// Seeds a bug: the drill must fail.
-    #[arg(long = "break", value_name = "WHAT")]
-    broken: Option<Break>,
-    /// The directory for the table, all figures as JSON and the logs of the servers.
-    #[arg(long, value_name = "DIR")]
-    out: Option<PathBuf>,
-}
-
 /// Runs the drill. Returns whether all holders learned of the loss in time.
-pub(crate) async fn run(settings: &Settings) -> Outcome<bool> {
+pub(crate) async fn run(settings: &LossArgs) -> Outcome<bool> {
     let seed = settings.seed.unwrap_or_else(|| fastrand::u64(..));
     eprintln!("seed {seed}, {} holders, {} rounds of each fault", settings.holders, settings.rounds);
     let dir = TempDir::with_prefix("zoolock-loss-")?;
     let holder_settings =
-        HolderSettings { dir: dir.path().to_owned(), zoolock: binary::zoolock()?, broken: settings.broken };
+        HolderSettings { dir: dir.path().to_owned(), zoolock: binary::path()?, broken: settings.broken };
     let mut ensemble = Ensemble::configure(dir.path(), SYNC_LIMIT).await?;
     ensemble.wait_until_whole(START).await?;
     let mut drill = Drill {
@@ -148,15 +69,10 @@ pub(crate) async fn run(settings: &Settings) -> Outcome<bool> {
         violations: Vec::new(),
         diverged: Vec::new(),
     };
-    let mut terminated = signal(SignalKind::terminate())?;
-    tokio::select! {
-        ended = drill.rounds(settings) => ended?,
-        _ = tokio::signal::ctrl_c() => return Err("interrupted".into()),
-        _ = terminated.recv() => return Err("terminated".into()),
-    }
+    until_interrupted(drill.rounds(settings)).await?;
     let Drill { ensemble, cases, mut violations, diverged, .. } = drill;
     drop(ensemble);
-    violations.extend(cases.iter().flat_map(Case::violations));
+    violations.extend(cases.iter().flat_map(HolderCase::violations));
     let text = report::text(settings, seed, &cases, &diverged, &violations);
     println!("{text}");
     if let Some(out) = &settings.out {
@@ -164,9 +80,7 @@ pub(crate) async fn run(settings: &Settings) -> Outcome<bool> {
         std::fs::write(out.join("loss.md"), &text)?;
         std::fs::write(out.join("loss.json"), report::json(seed, &cases, &violations)?)?;
         std::fs::copy(dir.path().join("holders.log"), out.join("holders.log"))?;
-        for node in 1..=NODES {
-            std::fs::copy(dir.path().join(format!("node{node}/log")), out.join(format!("node{node}.log")))?;
-        }
+        save_logs(dir.path(), out)?;
     }
     Ok(violations.is_empty())
 }
@@ -176,29 +90,29 @@ struct Drill {
     rng: Rng,
     holder_settings: HolderSettings,
     ensemble: Ensemble,
-    cases: Vec<Case>,
+    cases: Vec<HolderCase>,
     /// Violations that belong to no holder.
     violations: Vec<String>,
     diverged: Vec<String>,
 }
 
 /// The time of a rival's grant, and its guard.
-type Granted = Result<(i64, Guard), zoolock::Error>;
+type RivalGrant = Result<(i64, Guard), zoolock::Error>;
 
 /// The rivals of one round. The rivals on one node share a session.
 struct Rivals {
     clients: Vec<Zoolock>,
-    waiting: JoinSet<(usize, Granted)>,
+    waiting: JoinSet<(usize, RivalGrant)>,
     granted: Vec<Option<i64>>,
     guards: Vec<Guard>,
-    /// Errors of the rivals. The round continues, so that its table is not lost.
+    /// Errors of the rivals. They do not end the round, so that its results are kept.
     failed: Vec<String>,
 }
 
 impl Drill {
-    async fn rounds(&mut self, settings: &Settings) -> Outcome<()> {
+    async fn rounds(&mut self, settings: &LossArgs) -> Outcome<()> {
         for round in 1..=settings.rounds {
-            for fault in Fault::value_variants() {
+            for fault in LossFault::value_variants() {
                 if settings.only.is_empty() || settings.only.contains(fault) {
                     let begun = now();
                     self.round(*fault, round).await?;
@@ -210,7 +124,7 @@ impl Drill {
         Ok(())
     }
 
-    async fn round(&mut self, fault: Fault, round: usize) -> Outcome<()> {
+    async fn round(&mut self, fault: LossFault, round: usize) -> Outcome<()> {
         let leader = self.ensemble.leader(START).await?;
         let follower = (leader + self.rng.usize(1..NODES)) % NODES;
         let mut holders = Vec::new();
@@ -224,19 +138,19 @@ impl Drill {
         }
         until("all hold", READY, || holders.iter().all(|holder| holder.record().held.is_some())).await?;
         let client = tree::connect(&self.ensemble.client_addr(leader).to_string()).await?;
-        let mut rivals = self.rivals(follower, &holders).await?;
+        let mut rivals = self.queue_rivals(follower, &holders).await?;
         queued(&client, &holders).await?;
-        if fault == Fault::Shortened {
+        if fault == LossFault::Shortened {
             self.limit_sessions(follower, Some(SHORTER)).await?;
             until("all are attached", READY, || holders.iter().all(|holder| holder.connections() > 0))
                 .await?;
         }
-        // At any time between two renewals.
+        // The fault strikes at a random time between two renewals.
         sleep(Duration::from_millis(self.rng.u64(1_000..2_000))).await;
         holders.iter_mut().for_each(|holder| holder.has_lost_before = holder.knows_loss());
         let mut struck = Vec::new();
         match fault {
-            Fault::Cut => {
+            LossFault::Cut => {
                 if holders.iter().any(|holder| holder.connections() == 0) {
                     return Err("a holder has no connection that could be cut".into());
                 }
@@ -245,20 +159,20 @@ impl Drill {
                     struck.push(now());
                 }
             }
-            Fault::Stopped | Fault::Shortened => {
+            LossFault::Stopped | LossFault::Shortened => {
                 for holder in &mut holders {
                     holder.signal(Signal::STOP);
                     struck.push(now());
                 }
             }
-            Fault::Killed => {
+            LossFault::Killed => {
                 let renewed = holders[self.rng.usize(..holders.len())].next_forwarded();
                 timeout(READY, renewed).await.map_err(|_| "a holder sends nothing")?;
                 sleep(Duration::from_micros(self.rng.u64(..FORWARDED))).await;
                 self.ensemble.signal(follower, Signal::KILL);
                 struck.resize(holders.len(), now());
             }
-            Fault::Isolated => {
+            LossFault::Isolated => {
                 isolate(&self.ensemble, follower);
                 struck.resize(holders.len(), now());
             }
@@ -267,18 +181,18 @@ impl Drill {
         sleep(Duration::from_millis(self.rng.u64(300..1_000))).await;
         let mut continued = vec![None; holders.len()];
         match fault {
-            Fault::Cut => holders.iter().for_each(HolderProcess::open),
-            Fault::Killed => {}
-            Fault::Stopped | Fault::Shortened => {
+            LossFault::Cut => holders.iter().for_each(HolderProcess::open),
+            LossFault::Killed => {}
+            LossFault::Stopped | LossFault::Shortened => {
                 for (holder, continued) in holders.iter_mut().zip(&mut continued) {
                     *continued = Some(now());
                     holder.signal(Signal::CONT);
                 }
             }
-            Fault::Isolated => self.ensemble.open_links(),
+            LossFault::Isolated => self.ensemble.open_links(),
         }
         self.ensemble.wait_until_whole(WHOLE).await?;
-        // A holder that never learns of the loss is a violation.
+        // If a holder does not learn of the loss in time, the judge finds a violation.
         let _ = until("all know", KNOWN, || holders.iter_mut().all(HolderProcess::knows_loss)).await;
         let mut ending = JoinSet::new();
         for (number, holder) in holders.into_iter().enumerate() {
@@ -287,14 +201,25 @@ impl Drill {
             let (struck, continued, rival) = (struck[number], continued[number], rivals.granted[number]);
             ending.spawn(async move {
                 let (record, exit) = holder.end().await;
-                Case { fault, round, lock, runs, has_lost_before, struck, continued, rival, exit, record }
+                HolderCase {
+                    fault,
+                    round,
+                    lock,
+                    runs,
+                    has_lost_before,
+                    struck,
+                    continued,
+                    rival,
+                    exit,
+                    record,
+                }
             });
         }
         while let Some(case) = ending.join_next().await {
             self.cases.push(case?);
         }
         let failed = rivals.release().await;
-        if fault == Fault::Shortened {
+        if fault == LossFault::Shortened {
             self.limit_sessions(follower, None).await?;
         }
         self.violations
@@ -315,7 +240,7 @@ impl Drill {
     }
 
     /// Queues a rival behind each holder, on one of the other nodes.
-    async fn rivals(&self, follower: usize, holders: &[HolderProcess]) -> Outcome<Rivals> {
+    async fn queue_rivals(&self, follower: usize, holders: &[HolderProcess]) -> Outcome<Rivals> {
         let mut clients = Vec::new();
         for node in (0..NODES).filter(|node| *node != follower) {
             clients.push(holder::connect(&self.ensemble.client_addr(node).to_string(), SESSION).await?);
@@ -398,15 +323,4 @@ async fn left(client: &Client) -> Outcome<Vec<String>> {
         }
         sleep(LOOK).await;
     }
-}
-
-async fn until(what: &str, patience: Duration, mut is_so: impl FnMut() -> bool) -> Outcome<()> {
-    let deadline = Instant::now() + patience;
-    while !is_so() {
-        if Instant::now() > deadline {
-            return Err(format!("after {patience:?} it is not true that {what}").into());
-        }
-        sleep(LOOK).await;
-    }
-    Ok(())
 }

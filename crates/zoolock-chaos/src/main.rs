@@ -1,8 +1,9 @@
 //! Injects faults into a real ensemble under zoolock. Meanwhile a referee checks that no write of a former holder
 //! comes after a write of its successor.
 //!
-//! `cargo run --release -p zoolock-chaos -- run --time 30m` needs no privileges: three Apache ZooKeeper nodes on loopback. All
-//! connections, between nodes and from clients, go through ports that can be shut in one or both directions, or delayed.
+//! `cargo run --release -p zoolock-chaos -- run --time 30m` starts three Apache ZooKeeper nodes on loopback, and needs
+//! no privileges. All connections between nodes and from clients go through ports that can be shut in one or both
+//! directions, or delayed.
 
 #![forbid(unsafe_code)]
 
@@ -13,6 +14,7 @@ mod drill;
 mod ensemble;
 mod faults;
 mod held;
+mod interrupt;
 mod judge;
 mod link;
 mod load;
@@ -34,48 +36,46 @@ mod workers;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
-
-/// A result whose error ends the program.
-type Outcome<T> = Result<T, Box<dyn std::error::Error + Send + Sync>>;
+use zoolock_tests::failure::Outcome;
 
 #[derive(Parser)]
 #[command(about, version)]
 struct Args {
     #[command(subcommand)]
-    what: What,
+    what: ChaosCommand,
 }
 
 #[derive(Subcommand)]
-enum What {
+enum ChaosCommand {
     /// Starts an ensemble and workers, injects faults, and judges.
-    Run(seen::Settings),
+    Run(seen::DrillArgs),
     /// Cuts holders off in several ways, and checks that they learn of the loss of their locks in time.
-    Loss(loss::Settings),
+    Loss(loss::LossArgs),
     /// Checks that short outages cost no lock.
-    Outages(outages::Settings),
+    Outages(outages::OutagesArgs),
     /// Opens and closes thousands of sessions and locks: memory and files must not grow.
-    Load(load::Settings),
+    Load(load::LoadArgs),
     /// Runs some tasks that acquire locks.
     #[command(hide = true)]
-    Worker(worker::Settings),
+    Worker(worker::WorkerArgs),
     /// Holds one lock and reports what its guard reports.
     #[command(hide = true)]
-    Holder(loss::holder::Settings),
+    Holder(loss::holder::HolderArgs),
     /// Opens some of the thousands of sessions.
     #[command(hide = true)]
-    Churn(load::churn::Settings),
+    Churn(load::churn::ChurnArgs),
 }
 
 #[tokio::main]
 async fn main() -> ExitCode {
     let ended = match Args::parse().what {
-        What::Run(settings) => drill::run(&settings).await,
-        What::Loss(settings) => loss::run(&settings).await,
-        What::Outages(settings) => outages::run(&settings).await,
-        What::Load(settings) => load::run(&settings).await,
-        What::Worker(settings) => worker::run(settings).await.map(|()| true),
-        What::Holder(settings) => loss::holder::hold(settings).await.map(|()| true),
-        What::Churn(settings) => load::churn::churn(settings).await.map(|()| true),
+        ChaosCommand::Run(settings) => drill::run(&settings).await,
+        ChaosCommand::Loss(settings) => loss::run(&settings).await,
+        ChaosCommand::Outages(settings) => outages::run(&settings).await,
+        ChaosCommand::Load(settings) => load::run(&settings).await,
+        ChaosCommand::Worker(settings) => worker::run(settings).await.map(|()| true),
+        ChaosCommand::Holder(settings) => loss::holder::hold(settings).await.map(|()| true),
+        ChaosCommand::Churn(settings) => load::churn::churn(settings).await.map(|()| true),
     };
     match ended {
         Ok(true) => ExitCode::SUCCESS,

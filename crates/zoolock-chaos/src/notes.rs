@@ -4,38 +4,40 @@ use serde::{Deserialize, Serialize};
 
 /// A task of a worker. `life` counts the starts of the worker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-pub(crate) struct Who {
+pub(crate) struct TaskId {
     pub(crate) worker: usize,
     pub(crate) life: u32,
     pub(crate) task: usize,
 }
 
-/// A message.
+/// A message of a task to the referee.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) enum Note {
     /// The task begins to acquire locks.
-    Asks { who: Who, locks: Vec<String> },
-    /// The task has asked its guard, and writes this number of milliseconds later.
-    WillWrite { who: Who, millis: u64 },
-    /// The task writes under a lock that it holds. The answer is a line, `true` or `false`: whether the write was accepted.
-    Writes { who: Who, locks: Vec<String>, token: String },
+    Asks { who: TaskId, locks: Vec<String> },
+    /// The task has checked its guard, and will write this number of milliseconds later.
+    WillWrite { who: TaskId, millis: u64 },
+    /// The task writes under a lock that it holds. The referee answers with the line `true` if it accepted the write,
+    /// or else `false`.
+    Writes { who: TaskId, locks: Vec<String>, token: String },
     /// The attempt to hold a lock has ended.
-    Done(Section),
+    Done(CriticalSection),
 }
 
 /// One attempt to hold a lock. Times are those of [`now`](crate::clock::now).
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub(crate) struct Section {
-    pub(crate) who: Who,
+pub(crate) struct CriticalSection {
+    pub(crate) who: TaskId,
     pub(crate) kind: String,
     pub(crate) locks: Vec<String>,
-    pub(crate) share: Share,
+    pub(crate) share: HeldShare,
     pub(crate) asked: i64,
     /// The time of the grant.
     pub(crate) granted: Option<i64>,
-    /// The last time at which the guard was valid. The task read the clock, then asked the guard.
+    /// The last time at which the guard was valid. The task read the clock, and then checked the guard.
     pub(crate) last_valid: Option<i64>,
-    /// The time at which the session was found to have ended, or its lease. `None` if the lock was broken, or not lost.
+    /// The time at which the task noticed that the session or its lease had ended. `None` if the lock was not lost, or
+    /// was broken.
     pub(crate) lost: Option<i64>,
     /// The time at which the server confirmed the release.
     pub(crate) released: Option<i64>,
@@ -49,11 +51,11 @@ pub(crate) struct Section {
 
 /// The share of a lock that a task holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) enum Share {
+pub(crate) enum HeldShare {
     /// The whole lock.
     Alone,
     /// A read lock.
     Reads,
-    /// The first number of permits, of the second number.
+    /// A number of permits, and the size of the semaphore.
     Permits(u32, u32),
 }

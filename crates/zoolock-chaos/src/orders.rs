@@ -1,10 +1,17 @@
-//! The orders of the parent process, one line each.
+//! Orders from the parent process, and reports to it, one line each.
 
+use std::io::Write as _;
+
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use tokio::io::{AsyncBufReadExt as _, BufReader};
+use tokio::process::ChildStdout;
 use tokio::sync::mpsc::{self, Receiver};
 
 use crate::Outcome;
 
-/// The lines of standard input. A thread of its own reads them. It ends with the input, or after this value is dropped.
+/// The orders on standard input, one per line. A separate thread reads them until the input ends, or until this value
+/// is dropped.
 pub(crate) struct Orders(Receiver<String>);
 
 impl Orders {
@@ -26,6 +33,28 @@ impl Orders {
             Some(line) if line == order => Ok(()),
             Some(line) => Err(format!("expected the order {order}, received {line}").into()),
             None => Err("the parent process has ended".into()),
+        }
+    }
+}
+
+/// Reports to the parent process, as a line of JSON.
+pub(crate) fn send_report(report: &impl Serialize) -> Outcome<()> {
+    let line = serde_json::to_string(report)?;
+    // Each line is one write.
+    Ok(writeln!(std::io::stdout().lock(), "{line}")?)
+}
+
+/// Records each report of a process. `who` names the process in errors.
+pub(crate) async fn read_reports<T: DeserializeOwned>(
+    output: ChildStdout,
+    who: &'static str,
+    mut record: impl FnMut(T),
+) {
+    let mut lines = BufReader::new(output).lines();
+    while let Ok(Some(line)) = lines.next_line().await {
+        match serde_json::from_str(&line) {
+            Ok(report) => record(report),
+            Err(error) => eprintln!("{who} reported `{line}`: {error}"),
         }
     }
 }

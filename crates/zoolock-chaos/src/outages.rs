@@ -1,5 +1,5 @@
-//! Checks that short outages cost no lock. Many clients hold a lock each while one outage after the other hits the ensemble.
-//! All of them must still hold it at the end of each round.
+//! Checks that short outages cost no lock. Many clients hold a lock each while one outage after the other hits the
+//! ensemble. At the end of each round, each client must still hold its lock.
 
 use std::fmt::Write as _;
 use std::time::Duration;
@@ -8,23 +8,20 @@ use clap::{Args, ValueEnum};
 use fastrand::Rng;
 use rustix::process::Signal;
 use tempfile::TempDir;
-use tokio::signal::unix::{SignalKind, signal};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, timeout, timeout_at};
 use zoolock::{Connection, Guard, Zoolock};
 use zoolock_tests::Proxy;
 
 use crate::Outcome;
-use crate::ensemble::{Ensemble, NODES, TICK};
+use crate::ensemble::{Ensemble, NODES, START, TICK, WHOLE};
+use crate::interrupt::until_interrupted;
 use crate::loss::SYNC_LIMIT;
 use crate::seen::duration;
 
-/// The time in which three virtual machines start on a busy machine.
-const START: Duration = Duration::from_secs(120);
-const WHOLE: Duration = Duration::from_secs(60);
-/// The time in which all holders are connected again.
+/// The longest time until all holders are connected again.
 const RECONNECTED: Duration = Duration::from_secs(60);
-/// Pause between two looks at all guards.
+/// Pause between two checks of all guards.
 const LOOK: Duration = Duration::from_millis(20);
 /// The time for which the leader stalls.
 const STALL: Duration = Duration::from_secs(2);
@@ -53,7 +50,7 @@ impl Outage {
     fn session_timeout(self) -> Duration {
         match self {
             Outage::StalledLeader | Outage::AllAway => Duration::from_secs(30),
-            // The outage lasts as long as this, in each round.
+            // The timeout is short, because each round of this outage lasts as long.
             Outage::SilentNode => Duration::from_secs(12),
         }
     }
@@ -61,7 +58,7 @@ impl Outage {
 
 /// The settings of the drill.
 #[derive(Args, Debug)]
-pub(crate) struct Settings {
+pub(crate) struct OutagesArgs {
     /// The number of rounds of each outage.
     #[arg(long, default_value_t = 20)]
     rounds: usize,
@@ -82,7 +79,7 @@ pub(crate) struct Settings {
 
 /// The figures of all rounds of one outage.
 #[derive(Default)]
-struct Figures {
+struct OutageFigures {
     rounds: usize,
     lost: usize,
     /// The largest number of new connections in a round.
@@ -92,19 +89,14 @@ struct Figures {
 }
 
 /// Runs the drill. Returns whether no lock was lost, and all limits were kept.
-pub(crate) async fn run(settings: &Settings) -> Outcome<bool> {
+pub(crate) async fn run(settings: &OutagesArgs) -> Outcome<bool> {
     let seed = settings.seed.unwrap_or_else(|| fastrand::u64(..));
     eprintln!("seed {seed}, {} holders, {} rounds of each outage", settings.holders, settings.rounds);
-    let mut terminated = signal(SignalKind::terminate())?;
-    tokio::select! {
-        judged = judge(settings, seed) => judged,
-        // The nodes and their directory end with that future.
-        _ = tokio::signal::ctrl_c() => Err("interrupted".into()),
-        _ = terminated.recv() => Err("terminated".into()),
-    }
+    // An interrupt drops the future, and the nodes and their directory with it.
+    until_interrupted(judge(settings, seed)).await
 }
 
-async fn judge(settings: &Settings, seed: u64) -> Outcome<bool> {
+async fn judge(settings: &OutagesArgs, seed: u64) -> Outcome<bool> {
     let dir = TempDir::with_prefix("zoolock-outages-")?;
     let mut ensemble = Ensemble::configure(dir.path(), SYNC_LIMIT).await?;
     ensemble.wait_until_whole(START).await?;
@@ -117,13 +109,13 @@ async fn judge(settings: &Settings, seed: u64) -> Outcome<bool> {
         if !settings.only.is_empty() && !settings.only.contains(outage) {
             continue;
         }
-        let mut field = Field::open(&ensemble, *outage, settings.holders).await?;
-        let mut figures = Figures::default();
+        let mut field = OutageSetup::open(&ensemble, *outage, settings.holders).await?;
+        let mut figures = OutageFigures::default();
         for round in 1..=settings.rounds {
             field.round(&mut ensemble, *outage, &mut rng, &mut figures).await?;
             eprintln!("{round:3} {}, {} locks lost so far", outage.name(), figures.lost);
         }
-        // Later than the end of a lease that was not renewed since the outage.
+        // Longer than a lease, so that a lease that was not renewed since the outage has ended.
         field.check_guards_for(outage.session_timeout() * 2 / 3).await;
         figures.lost += field.lost();
         field.close().await;
@@ -146,8 +138,8 @@ async fn judge(settings: &Settings, seed: u64) -> Outcome<bool> {
     Ok(violations.is_empty())
 }
 
-impl Figures {
-    fn violations(&self, outage: Outage, settings: &Settings) -> Vec<String> {
+impl OutageFigures {
+    fn violations(&self, outage: Outage, settings: &OutagesArgs) -> Vec<String> {
         let holders = settings.holders;
         let mut found = Vec::new();
         if self.lost > 0 {
@@ -169,18 +161,18 @@ impl Figures {
 }
 
 /// The holders of one kind of outage, and the proxies through which they reach the nodes.
-struct Field {
+struct OutageSetup {
     proxies: Vec<Proxy>,
     holders: Vec<(Zoolock, Guard)>,
 }
 
-impl Field {
-    async fn open(ensemble: &Ensemble, outage: Outage, holders: usize) -> Outcome<Field> {
+impl OutageSetup {
+    async fn open(ensemble: &Ensemble, outage: Outage, holders: usize) -> Outcome<OutageSetup> {
         let mut proxies = Vec::new();
         for node in 0..NODES {
             proxies.push(Proxy::start(&ensemble.client_addr(node).to_string()).await?);
         }
-        let mut field = Field { proxies, holders: Vec::new() };
+        let mut field = OutageSetup { proxies, holders: Vec::new() };
         let mut opening = JoinSet::new();
         for number in 0..holders {
             let (address, timeout) = (field.addresses(), outage.session_timeout());
@@ -211,10 +203,10 @@ impl Field {
     fn busiest(&self) -> &Proxy {
         let open =
             |proxy: &&Proxy| proxy.stats().connections.iter().filter(|connection| !connection.closed).count();
-        self.proxies.iter().max_by_key(open).expect("there are three")
+        self.proxies.iter().max_by_key(open).expect("each node has a proxy")
     }
 
-    /// Asks all guards again and again: a guard that has seen the end of its lease stays lost.
+    /// Checks all guards again and again for this time. A guard that is checked after the end of its lease stays lost.
     async fn check_guards_for(&self, time: Duration) {
         let until = Instant::now() + time;
         loop {
@@ -236,10 +228,10 @@ impl Field {
         ensemble: &mut Ensemble,
         outage: Outage,
         rng: &mut Rng,
-        figures: &mut Figures,
+        figures: &mut OutageFigures,
     ) -> Outcome<()> {
         let timeout = outage.session_timeout();
-        // At any time between two renewals.
+        // The outage begins at a random time between two renewals.
         let pause = rng.u64(..u64::try_from(timeout.as_millis())? / 6);
         self.check_guards_for(Duration::from_millis(pause)).await;
         let before = self.connections();
@@ -268,7 +260,7 @@ impl Field {
                 figures.longest_reconnect = figures.longest_reconnect.max(self.reconnected().await?);
             }
         }
-        // Later than the next renewal and a move.
+        // Long enough for the next renewal, and for a move to another server.
         self.check_guards_for(timeout / 6).await;
         figures.most_connections = figures.most_connections.max(self.connections() - before);
         figures.rounds += 1;
@@ -282,7 +274,7 @@ impl Field {
         ensemble.wait_until_whole(WHOLE).await
     }
 
-    /// Waits until all holders are connected. Returns the time that took.
+    /// Waits until all holders are connected. Returns the time that this took.
     async fn reconnected(&self) -> Outcome<Duration> {
         let begun = Instant::now();
         for (_, guard) in self.holders.iter().filter(|(_, guard)| guard.is_valid()) {
@@ -307,13 +299,13 @@ mod tests {
 
     #[test]
     fn limits_are_judged() {
-        let figures = |lost, most_connections, ms| Figures {
+        let figures = |lost, most_connections, ms| OutageFigures {
             rounds: 1,
             lost,
             most_connections,
             longest_reconnect: Duration::from_millis(ms),
         };
-        let mut settings = Settings {
+        let mut settings = OutagesArgs {
             rounds: 1,
             holders: 24,
             seed: None,

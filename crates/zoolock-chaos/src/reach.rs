@@ -1,13 +1,14 @@
-//! Records when each node was usable, and when the links of the workers were open. The judge decides with it whether a lock
-//! was lost although a node could have kept it.
+//! Records when each node was usable, and when the links of the workers were open. The judge uses this record to decide
+//! whether a lock was lost although a node could have kept it.
 
 use std::net::SocketAddr;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use tokio::task::JoinHandle;
 use tokio::time::{sleep, timeout};
 use zoolock_client::{Host, Os, Requests, SessionConfig};
+use zoolock_tests::lock;
 use zoolock_wire::Request;
 
 use crate::clock::now;
@@ -18,24 +19,24 @@ const SESSION: Duration = Duration::from_secs(8);
 const IN_TIME: Duration = Duration::from_millis(200);
 /// The pause between two probes.
 const PAUSE: Duration = Duration::from_millis(50);
-/// The time in which a node accepts a session.
+/// The longest time that a usable node takes to open a session.
 const OPENED: Duration = Duration::from_secs(1);
 
 /// A span of time, as two values of [`now`].
-pub(crate) type Span = (i64, i64);
+pub(crate) type TimeSpan = (i64, i64);
 
 /// The spans in which each node was usable, and in which the link of each worker to it was broken.
 #[derive(Default)]
 pub(crate) struct Reach {
-    /// By node.
-    pub(crate) usable: Vec<Vec<Span>>,
-    /// By worker and node.
-    pub(crate) broken: Vec<Vec<Vec<Span>>>,
+    /// The spans in which each node was usable, by node.
+    pub(crate) usable: Vec<Vec<TimeSpan>>,
+    /// The spans in which each link was broken, by worker and node.
+    pub(crate) broken: Vec<Vec<Vec<TimeSpan>>>,
 }
 
 impl Reach {
-    /// Returns a node that a worker reached, and that was usable, for all of this span.
-    pub(crate) fn usable_node(&self, worker: usize, span: Span) -> Option<usize> {
+    /// Returns a node that was usable, and that the worker reached, for the whole span.
+    pub(crate) fn usable_node(&self, worker: usize, span: TimeSpan) -> Option<usize> {
         let broken = self.broken.get(worker)?;
         let is_whole = |node: &usize| {
             self.usable[*node].iter().any(|(from, to)| *from <= span.0 && span.1 <= *to)
@@ -47,7 +48,7 @@ impl Reach {
 
 /// A prober of all nodes. It probes with writes until it is dropped.
 pub(crate) struct Prober {
-    usable: Arc<Mutex<Vec<Vec<Span>>>>,
+    usable: Arc<Mutex<Vec<Vec<TimeSpan>>>>,
     probing: Vec<JoinHandle<()>>,
 }
 
@@ -62,7 +63,7 @@ impl Prober {
     }
 
     /// Returns the spans in which each node was usable.
-    pub(crate) fn usable(&self) -> Vec<Vec<Span>> {
+    pub(crate) fn usable(&self) -> Vec<Vec<TimeSpan>> {
         lock(&self.usable).clone()
     }
 }
@@ -73,8 +74,8 @@ impl Drop for Prober {
     }
 }
 
-async fn probe(node: usize, host: Host, usable: Arc<Mutex<Vec<Vec<Span>>>>) {
-    // Only a quorum confirms it, and it changes nothing.
+async fn probe(node: usize, host: Host, usable: Arc<Mutex<Vec<Vec<TimeSpan>>>>) {
+    // This write changes nothing, but only a quorum can confirm it.
     let write = Request::Multi(vec![Request::Check { path: "/".to_owned(), version: -1 }]);
     loop {
         sleep(PAUSE).await;
@@ -85,7 +86,8 @@ async fn probe(node: usize, host: Host, usable: Arc<Mutex<Vec<Vec<Span>>>>) {
         loop {
             let sent = now();
             match timeout(IN_TIME, requests.call(&write)).await {
-                // After a pause of this process, a late answer may be ready at the same time as its limit.
+                // After a pause of this process, a late reply may be ready together with its time limit, so the clock
+                // decides.
                 Ok(Ok(_)) if now() - sent <= i64::try_from(IN_TIME.as_nanos()).unwrap_or(i64::MAX) => {}
                 _ => break,
             }
@@ -96,16 +98,12 @@ async fn probe(node: usize, host: Host, usable: Arc<Mutex<Vec<Vec<Span>>>>) {
     }
 }
 
-/// Records an answer in time to a probe that was sent at `sent`. The first one on a session begins a span.
-fn record(spans: &mut Vec<Span>, sent: i64, is_first: bool) {
+/// Records that a probe that was sent at `sent` was answered in time. The first answer on a session begins a new span.
+fn record(spans: &mut Vec<TimeSpan>, sent: i64, is_first: bool) {
     match spans.last_mut().filter(|_| !is_first) {
         Some(span) => span.1 = sent,
         None => spans.push((sent, sent)),
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]
@@ -119,8 +117,8 @@ mod tests {
             broken: vec![vec![vec![(30, 35)], vec![(2, 3)]]],
         };
         assert_eq!(reach.usable_node(0, (0, 10)), Some(0));
-        assert_eq!(reach.usable_node(0, (5, 12)), Some(1), "the first one was not usable");
-        assert_eq!(reach.usable_node(0, (1, 12)), None, "and the link to the other was broken");
+        assert_eq!(reach.usable_node(0, (5, 12)), Some(1), "node 0 was not usable");
+        assert_eq!(reach.usable_node(0, (1, 12)), None, "node 0 not usable, link to node 1 broken");
         assert_eq!(reach.usable_node(0, (21, 30)), Some(0));
         assert_eq!(reach.usable_node(0, (34, 36)), None);
         assert_eq!(reach.usable_node(0, (8, 22)), None, "no probe was answered in between");

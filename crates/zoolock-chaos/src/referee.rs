@@ -1,47 +1,50 @@
 //! The referee: an SQLite file that refuses an older token after a newer one, and records all attempts to hold a lock.
 //!
-//! One thread writes, in the order in which it receives messages. It answers each write after its transaction.
-//! Workers speak to it over a socket, not to the file: a stopped worker must not lock the others out of the file.
+//! One thread writes to the file, in the order in which it receives messages. It answers each write after its
+//! transaction was committed. Workers send messages over a socket, and do not open the file: a stopped worker must not
+//! lock the others out of the file.
 
 use std::collections::{HashMap, HashSet};
 use std::path::Path;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
+use std::sync::{Arc, Mutex, MutexGuard, mpsc};
 use std::thread::JoinHandle;
 
 use rusqlite::{Connection, params};
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
 use tokio::net::{UnixListener, UnixStream};
 use tokio::sync::oneshot;
+use zoolock_tests::lock;
 
 use crate::Outcome;
 use crate::clock::now;
-use crate::notes::{Note, Section, Who};
+use crate::notes::{CriticalSection, Note, TaskId};
 
-/// Maximum number of messages that share a transaction with the first one.
+/// Maximum number of messages that join the transaction of the first one.
 const BATCH: usize = 256;
 
 /// The referee. It listens until it is dropped.
 pub(crate) struct Referee {
-    live: Arc<Mutex<Live>>,
-    notes: Option<mpsc::SyncSender<Order>>,
+    live: Arc<Mutex<LiveState>>,
+    notes: Option<mpsc::SyncSender<RefereeOrder>>,
     listening: tokio::task::JoinHandle<()>,
     writing: Option<JoinHandle<rusqlite::Result<()>>>,
 }
 
-/// The current state, available without a read of the file.
+/// The current state, which can be read without the file.
 #[derive(Default)]
-pub(crate) struct Live {
-    /// Tasks that wait for locks or work under them: since when, and which locks.
-    pub(crate) busy: HashMap<Who, (i64, Vec<String>)>,
-    /// Tasks between a look at their guard and their write, and the time of the write.
-    pub(crate) before_write: HashMap<Who, i64>,
-    /// Tickets whose release the server has confirmed, and whose znode does not stay for the next task.
+pub(crate) struct LiveState {
+    /// Tasks that wait for locks or hold them, each with the time of its request and the names of its locks.
+    pub(crate) busy: HashMap<TaskId, (i64, Vec<String>)>,
+    /// Tasks between the check of their guard and their write, each with the time of the write.
+    pub(crate) before_write: HashMap<TaskId, i64>,
+    /// Tickets whose release the server has confirmed. The znodes of batching mutexes stay for the next task, so their
+    /// tickets are left out.
     pub(crate) released: HashSet<String>,
     pub(crate) sections: u64,
     pub(crate) refused: u64,
 }
 
-enum Order {
+enum RefereeOrder {
     Note(Note, Option<oneshot::Sender<bool>>),
     Fault { kind: String, target: String, struck: i64, healed: i64, settled: i64 },
 }
@@ -59,16 +62,16 @@ impl Referee {
                                   settled INTEGER);",
         )?;
         let (sender, receiver) = mpsc::sync_channel(4096);
-        let live = Arc::new(Mutex::new(Live::default()));
+        let live = Arc::new(Mutex::new(LiveState::default()));
         let listener = UnixListener::bind(socket)?;
         let listening = tokio::spawn(listen(listener, sender.clone(), live.clone()));
         let writing = std::thread::Builder::new()
             .name("referee".to_owned())
-            .spawn(move || Writer { db, fenced }.run(&receiver))?;
+            .spawn(move || RefereeWriter { db, fenced }.run(&receiver))?;
         Ok(Referee { live, notes: Some(sender), listening, writing: Some(writing) })
     }
 
-    pub(crate) fn live(&self) -> MutexGuard<'_, Live> {
+    pub(crate) fn live(&self) -> MutexGuard<'_, LiveState> {
         lock(&self.live)
     }
 
@@ -82,7 +85,7 @@ impl Referee {
     /// Records a fault that has ended.
     pub(crate) fn fault(&self, kind: &str, target: &str, struck: i64, healed: i64, settled: i64) {
         let order =
-            Order::Fault { kind: kind.to_owned(), target: target.to_owned(), struck, healed, settled };
+            RefereeOrder::Fault { kind: kind.to_owned(), target: target.to_owned(), struck, healed, settled };
         if let Some(notes) = &self.notes {
             let _ = notes.send(order);
         }
@@ -105,11 +108,7 @@ impl Drop for Referee {
     }
 }
 
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-async fn listen(listener: UnixListener, notes: mpsc::SyncSender<Order>, live: Arc<Mutex<Live>>) {
+async fn listen(listener: UnixListener, notes: mpsc::SyncSender<RefereeOrder>, live: Arc<Mutex<LiveState>>) {
     let mut workers = tokio::task::JoinSet::new();
     loop {
         tokio::select! {
@@ -123,11 +122,11 @@ async fn listen(listener: UnixListener, notes: mpsc::SyncSender<Order>, live: Ar
     }
 }
 
-/// Handles the messages of a task, until its connection ends or sends something else.
+/// Handles the messages of a task, until its connection ends or a message is invalid.
 async fn handle_messages(
     stream: UnixStream,
-    notes: mpsc::SyncSender<Order>,
-    live: Arc<Mutex<Live>>,
+    notes: mpsc::SyncSender<RefereeOrder>,
+    live: Arc<Mutex<LiveState>>,
 ) -> Outcome<()> {
     let (from, mut to) = stream.into_split();
     let mut lines = BufReader::new(from).lines();
@@ -143,7 +142,7 @@ async fn handle_messages(
             }
             Note::Writes { .. } => {
                 let (done, answer) = oneshot::channel();
-                notes.send(Order::Note(note, Some(done)))?;
+                notes.send(RefereeOrder::Note(note, Some(done)))?;
                 let done = answer.await?;
                 if !done {
                     lock(&live).refused += 1;
@@ -152,21 +151,21 @@ async fn handle_messages(
             }
             Note::Done(section) => {
                 lock(&live).done(&section);
-                notes.send(Order::Note(Note::Done(section), None))?;
+                notes.send(RefereeOrder::Note(Note::Done(section), None))?;
             }
         }
     }
     Ok(())
 }
 
-impl Live {
-    /// Returns a worker that has a task between its look and its write for another 50 ms at least.
+impl LiveState {
+    /// Returns a worker with a task that has checked its guard, and that will write in 50 ms or later.
     pub(crate) fn worker_before_write(&self) -> Option<usize> {
         let soon = now() + 50_000_000;
         self.before_write.iter().find(|(_, until)| **until > soon).map(|(who, _)| who.worker)
     }
 
-    fn done(&mut self, section: &Section) {
+    fn done(&mut self, section: &CriticalSection) {
         self.busy.remove(&section.who);
         self.sections += u64::from(section.last_valid.is_some());
         if section.released.is_some() && section.kind != "tenure" {
@@ -175,30 +174,30 @@ impl Live {
     }
 }
 
-struct Writer {
+struct RefereeWriter {
     db: Connection,
     fenced: bool,
 }
 
-impl Writer {
-    fn run(mut self, notes: &mpsc::Receiver<Order>) -> rusqlite::Result<()> {
+impl RefereeWriter {
+    fn run(mut self, notes: &mpsc::Receiver<RefereeOrder>) -> rusqlite::Result<()> {
         while let Ok(first) = notes.recv() {
             let transaction = self.db.transaction()?;
             let mut answers = Vec::new();
             for order in std::iter::once(first).chain(notes.try_iter().take(BATCH)) {
                 match order {
-                    Order::Note(Note::Writes { who, locks, token }, answer) => {
+                    RefereeOrder::Note(Note::Writes { who, locks, token }, answer) => {
                         let done = write(&transaction, self.fenced, who, &locks, &token)?;
                         answers.extend(answer.map(|answer| (answer, done)));
                     }
-                    Order::Note(Note::Done(section), _) => {
+                    RefereeOrder::Note(Note::Done(section), _) => {
                         let text = serde_json::to_string(&section).unwrap_or_default();
                         let mut insert = transaction
                             .prepare("INSERT INTO sections (kind, granted, section) VALUES (?1, ?2, ?3)")?;
                         insert.execute(params![section.kind, section.granted, text])?;
                     }
-                    Order::Note(Note::Asks { .. } | Note::WillWrite { .. }, _) => {}
-                    Order::Fault { kind, target, struck, healed, settled } => {
+                    RefereeOrder::Note(Note::Asks { .. } | Note::WillWrite { .. }, _) => {}
+                    RefereeOrder::Fault { kind, target, struck, healed, settled } => {
                         transaction.execute(
                             "INSERT INTO faults (kind, target, struck, healed, settled) VALUES (?1, ?2, ?3, ?4, ?5)",
                             params![kind, target, struck, healed, settled],
@@ -215,9 +214,15 @@ impl Writer {
     }
 }
 
-/// Writes under all locks or under none.
-fn write(db: &Connection, fenced: bool, who: Who, locks: &[String], token: &str) -> rusqlite::Result<bool> {
-    // The fence does what a user's own table would do, and nothing more.
+/// Writes the token to the rows of all locks, or of none. Returns whether the write was accepted.
+fn write(
+    db: &Connection,
+    fenced: bool,
+    who: TaskId,
+    locks: &[String],
+    token: &str,
+) -> rusqlite::Result<bool> {
+    // The fence does only what a user's own table would do.
     let fence = "INSERT INTO fence (lock, token, writes) VALUES (?1, ?2, 1) ON CONFLICT (lock) DO UPDATE
                  SET token = excluded.token, writes = writes + 1 WHERE token <= excluded.token";
     let no_fence = "INSERT INTO fence (lock, token, writes) VALUES (?1, ?2, 1) ON CONFLICT (lock) DO UPDATE

@@ -1,4 +1,4 @@
-//! The settings of a run, what was observed in it, and the verdict.
+//! The settings, the observations and the verdict of a run.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -6,13 +6,13 @@ use std::time::Duration;
 
 use clap::Args;
 
-use crate::faults::Kind;
+use crate::faults::FaultKind;
 use crate::reach::Reach;
-use crate::task::Break;
+use crate::task::SeededBug;
 
 /// The settings of a run.
 #[derive(Args, Debug)]
-pub(crate) struct Settings {
+pub(crate) struct DrillArgs {
     /// The length of the run: `90s`, `30m`.
     #[arg(long, default_value = "60s", value_parser = duration)]
     pub(crate) time: Duration,
@@ -21,13 +21,13 @@ pub(crate) struct Settings {
     pub(crate) seed: Option<u64>,
     /// Only these kinds of fault, in turn.
     #[arg(long, value_delimiter = ',', value_name = "KIND")]
-    pub(crate) only: Vec<Kind>,
+    pub(crate) only: Vec<FaultKind>,
     /// The number of workers, with twenty-two tasks each.
     #[arg(long, default_value_t = 4)]
     pub(crate) workers: usize,
     /// Seeds a bug: the run must fail.
     #[arg(long = "break", value_name = "WHAT")]
-    pub(crate) broken: Option<Break>,
+    pub(crate) broken: Option<SeededBug>,
     /// The directory for the data of the servers and the referee.
     #[arg(long, value_name = "DIR")]
     pub(crate) dir: Option<PathBuf>,
@@ -54,29 +54,29 @@ pub(crate) struct Observations {
     pub(crate) violations: Vec<String>,
     /// The nodes whose tree differed from that of the others.
     pub(crate) diverged: Vec<String>,
-    pub(crate) samples: Vec<Sample>,
-    /// The spans in which the nodes were usable, and in which the workers reached them.
+    pub(crate) samples: Vec<ProgressSample>,
+    /// The spans in which the nodes were usable, and in which the links of the workers were broken.
     pub(crate) reach: Reach,
     pub(crate) began: i64,
     pub(crate) ended: i64,
 }
 
-/// The progress at one time.
+/// The number of critical sections at one time.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Sample {
+pub(crate) struct ProgressSample {
     pub(crate) at: i64,
     pub(crate) sections: u64,
 }
 
 /// The verdict on a run.
 #[derive(Default)]
-pub(crate) struct Verdict {
+pub(crate) struct RunVerdict {
     /// Violations, in words.
     pub(crate) violations: Vec<String>,
     /// Servers whose tree differed from that of the others, and which were restarted without data.
     pub(crate) diverged: Vec<String>,
-    pub(crate) faults: Vec<Fault>,
-    pub(crate) samples: Vec<Sample>,
+    pub(crate) faults: Vec<FaultRecord>,
+    pub(crate) samples: Vec<ProgressSample>,
     pub(crate) began: i64,
     pub(crate) ended: i64,
     /// Number of sections during which a guard was valid, by kind of lock.
@@ -95,7 +95,7 @@ pub(crate) struct Verdict {
     pub(crate) lost: u64,
     /// Number of locks that were lost although a server could have kept them.
     pub(crate) needlessly_lost: u64,
-    /// Errors of acquisitions and losses, each with its number.
+    /// Errors of acquisitions, and losses, each with its count.
     pub(crate) ends: BTreeMap<String, u64>,
     /// The longest time from an acquire call to its grant, in seconds.
     pub(crate) longest_wait: f64,
@@ -105,7 +105,7 @@ pub(crate) struct Verdict {
 pub(crate) const NOT_DONE: &str = " (not done)";
 
 /// A fault of the run.
-pub(crate) struct Fault {
+pub(crate) struct FaultRecord {
     pub(crate) kind: String,
     pub(crate) target: String,
     pub(crate) struck: i64,
@@ -113,8 +113,9 @@ pub(crate) struct Fault {
     pub(crate) settled: i64,
 }
 
-impl Fault {
-    /// Returns whether the fault was injected. For example, no session can be taken if no contender has one.
+impl FaultRecord {
+    /// Returns whether the fault was injected. This may fail: for example, no session can be taken if there is no
+    /// contender.
     pub(crate) fn is_done(&self) -> bool {
         !self.kind.ends_with(NOT_DONE)
     }

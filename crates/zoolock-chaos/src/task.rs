@@ -15,12 +15,12 @@ use zoolock::{Error, LossReason, Owner, Zoolock};
 
 use crate::Outcome;
 use crate::clock::now;
-use crate::held::Held;
-use crate::notes::{Note, Section, Share, Who};
+use crate::held::HeldGuard;
+use crate::notes::{CriticalSection, HeldShare, Note, TaskId};
 
 /// A seeded bug, which the judge must find.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(crate) enum Break {
+pub(crate) enum SeededBug {
     /// The referee lets older tokens write.
     Unfenced,
     /// Tasks do not ask their guards.
@@ -36,9 +36,9 @@ pub(crate) enum Break {
 /// The number of permits of the semaphore.
 const PERMITS: u32 = 3;
 
-/// A kind of lock.
+/// The kind of lock that a task acquires.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Kind {
+pub(crate) enum TaskKind {
     Mutex,
     ReadWrite,
     Semaphore,
@@ -47,86 +47,67 @@ pub(crate) enum Kind {
     Reentrant,
 }
 
-impl Kind {
-    /// The tasks of one worker.
-    pub(crate) const MIX: [Kind; 22] = [
-        Kind::Mutex,
-        Kind::Mutex,
-        Kind::Mutex,
-        Kind::Mutex,
-        Kind::ReadWrite,
-        Kind::ReadWrite,
-        Kind::ReadWrite,
-        Kind::Semaphore,
-        Kind::Semaphore,
-        Kind::Multi,
-        Kind::Multi,
-        Kind::Tenure,
-        Kind::Tenure,
-        Kind::Tenure,
-        Kind::Tenure,
-        Kind::Tenure,
-        Kind::Tenure,
-        Kind::Tenure,
-        Kind::Tenure,
-        Kind::Tenure,
-        Kind::Tenure,
-        Kind::Reentrant,
+impl TaskKind {
+    /// The tasks of one worker: the number of tasks of each kind.
+    pub(crate) const MIX: [(TaskKind, usize); 6] = [
+        (TaskKind::Mutex, 4),
+        (TaskKind::ReadWrite, 3),
+        (TaskKind::Semaphore, 2),
+        (TaskKind::Multi, 2),
+        (TaskKind::Tenure, 10),
+        (TaskKind::Reentrant, 1),
     ];
-
-    pub(crate) const ALL: [Kind; 6] =
-        [Kind::Mutex, Kind::ReadWrite, Kind::Semaphore, Kind::Multi, Kind::Tenure, Kind::Reentrant];
 
     pub(crate) fn name(self) -> &'static str {
         match self {
-            Kind::Mutex => "mutex",
-            Kind::ReadWrite => "read/write",
-            Kind::Semaphore => "semaphore",
-            Kind::Multi => "multi",
-            Kind::Tenure => "tenure",
-            Kind::Reentrant => "reentrant",
+            TaskKind::Mutex => "mutex",
+            TaskKind::ReadWrite => "read/write",
+            TaskKind::Semaphore => "semaphore",
+            TaskKind::Multi => "multi",
+            TaskKind::Tenure => "tenure",
+            TaskKind::Reentrant => "reentrant",
         }
     }
 
-    /// Returns the names of its locks. Those of a multi-lock are also mutexes.
+    /// Returns the names of the locks of this kind. Mutexes and multi-locks have the same names.
     pub(crate) fn locks(self) -> &'static [&'static str] {
         match self {
-            Kind::Mutex | Kind::Multi => &["m0", "m1", "m2", "m3", "m4", "m5"],
-            Kind::ReadWrite => &["rw0", "rw1"],
-            Kind::Semaphore => &["sem"],
-            Kind::Tenure => &["t0", "t1"],
-            Kind::Reentrant => &["r0"],
+            TaskKind::Mutex | TaskKind::Multi => &["m0", "m1", "m2", "m3", "m4", "m5"],
+            TaskKind::ReadWrite => &["rw0", "rw1"],
+            TaskKind::Semaphore => &["sem"],
+            TaskKind::Tenure => &["t0", "t1"],
+            TaskKind::Reentrant => &["r0"],
         }
     }
 }
 
-/// A task. It has its own connection to the referee.
-pub(crate) struct Task {
-    who: Who,
-    kind: Kind,
+/// A task, with its own connection to the referee.
+pub(crate) struct LockTask {
+    who: TaskId,
+    kind: TaskKind,
     zoolock: Zoolock,
     from: Lines<BufReader<OwnedReadHalf>>,
     to: OwnedWriteHalf,
     rng: Rng,
-    broken: Option<Break>,
+    broken: Option<SeededBug>,
     owner: Owner,
 }
 
-impl Task {
+impl LockTask {
     pub(crate) async fn new(
-        who: Who,
-        kind: Kind,
+        who: TaskId,
+        kind: TaskKind,
         zoolock: Zoolock,
         referee: &Path,
         seed: u64,
-        broken: Option<Break>,
+        broken: Option<SeededBug>,
     ) -> Outcome<Self> {
         let (from, to) = UnixStream::connect(referee).await?.into_split();
         let (from, rng) = (BufReader::new(from).lines(), Rng::with_seed(seed));
-        Ok(Task { who, kind, zoolock, from, to, rng, broken, owner: Owner::new() })
+        Ok(LockTask { who, kind, zoolock, from, to, rng, broken, owner: Owner::new() })
     }
 
-    /// Runs until it is told to stop, and its last attempt has ended.
+    /// Runs until `stop` is set and the last attempt has ended.
     pub(crate) async fn run(mut self, stop: Arc<AtomicBool>) -> Outcome<()> {
         while !stop.load(Ordering::Relaxed) {
             self.turn().await?;
@@ -141,24 +122,24 @@ impl Task {
         let name = self.some_lock();
         let one = vec![name.to_owned()];
         match self.kind {
-            Kind::Mutex => {
-                if self.broken == Some(Break::NoLock) && self.rng.u8(..10) == 0 {
+            TaskKind::Mutex => {
+                if self.broken == Some(SeededBug::NoLock) && self.rng.u8(..10) == 0 {
                     return self.pretend_to_hold(one).await;
                 }
-                let begun = self.begin(one, Share::Alone).await?;
+                let begun = self.begin(one, HeldShare::Alone).await?;
                 let got = zl.mutex(name).lock().await;
                 self.work(begun, got).await
             }
-            Kind::Tenure => {
+            TaskKind::Tenure => {
                 let mutex = zl.mutex(name).batching(400, Duration::from_millis(300));
                 let mutex = mutex.linger(Duration::from_millis(30));
-                let begun = self.begin(one, Share::Alone).await?;
+                let begun = self.begin(one, HeldShare::Alone).await?;
                 let got = mutex.lock().await;
                 self.work(begun, got).await
             }
-            Kind::Reentrant => {
+            TaskKind::Reentrant => {
                 let owner = self.owner.clone();
-                let begun = self.begin(one, Share::Alone).await?;
+                let begun = self.begin(one, HeldShare::Alone).await?;
                 let mutex = zl.mutex(name);
                 let got = match mutex.lock_as(&owner).await {
                     Ok(outer) => match mutex.lock_as(&owner).await {
@@ -169,13 +150,13 @@ impl Task {
                 };
                 self.work(begun, got).await
             }
-            Kind::Semaphore => {
+            TaskKind::Semaphore => {
                 let permits = self.rng.u32(1..=2);
-                let begun = self.begin(one, Share::Permits(permits, PERMITS)).await?;
+                let begun = self.begin(one, HeldShare::Permits(permits, PERMITS)).await?;
                 let got = zl.semaphore(name, PERMITS).acquire_many(permits).await;
                 self.work(begun, got).await
             }
-            Kind::Multi => {
+            TaskKind::Multi => {
                 let mut names = one;
                 while names.len() < 2 {
                     let other = self.some_lock().to_owned();
@@ -183,11 +164,11 @@ impl Task {
                         names.push(other);
                     }
                 }
-                let begun = self.begin(names.clone(), Share::Alone).await?;
+                let begun = self.begin(names.clone(), HeldShare::Alone).await?;
                 let got = zl.multi(names).lock().await;
                 self.work(begun, got).await
             }
-            Kind::ReadWrite => self.read_or_write(zl, name, one).await,
+            TaskKind::ReadWrite => self.read_or_write(zl, name, one).await,
         }
     }
 
@@ -195,18 +176,18 @@ impl Task {
         let lock = zl.rwlock(name);
         match self.rng.u8(..10) {
             0..6 => {
-                let begun = self.begin(one, Share::Reads).await?;
+                let begun = self.begin(one, HeldShare::Reads).await?;
                 let got = lock.read().await;
                 self.work(begun, got).await
             }
             6..8 => {
-                let begun = self.begin(one, Share::Alone).await?;
+                let begun = self.begin(one, HeldShare::Alone).await?;
                 let got = lock.write().await;
                 self.work(begun, got).await
             }
             8 => {
-                // The time of the downgrade is not known, so it counts as a reader only.
-                let begun = self.begin(one, Share::Reads).await?;
+                // The time of the downgrade is not known, so the whole hold counts as a read.
+                let begun = self.begin(one, HeldShare::Reads).await?;
                 let got = match lock.write().await {
                     Ok(writer) => writer.downgrade().await,
                     Err(error) => Err(error),
@@ -214,7 +195,7 @@ impl Task {
                 self.work(begun, got).await
             }
             _ => {
-                let begun = self.begin(one, Share::Alone).await?;
+                let begun = self.begin(one, HeldShare::Alone).await?;
                 let got = match lock.upgradable_read().await {
                     Ok(reader) => reader.upgrade().await.map_err(|kept| kept.error),
                     Err(error) => Err(error),
@@ -229,9 +210,9 @@ impl Task {
         locks[self.rng.usize(..locks.len())]
     }
 
-    async fn begin(&mut self, locks: Vec<String>, share: Share) -> Outcome<Section> {
+    async fn begin(&mut self, locks: Vec<String>, share: HeldShare) -> Outcome<CriticalSection> {
         self.send(&Note::Asks { who: self.who, locks: locks.clone() }).await?;
-        Ok(Section {
+        Ok(CriticalSection {
             who: self.who,
             kind: self.kind.name().to_owned(),
             locks,
@@ -249,7 +230,11 @@ impl Task {
     }
 
     /// Works under the lock, if it was granted.
-    async fn work<G: Held>(&mut self, mut section: Section, got: Result<G, Error>) -> Outcome<()> {
+    async fn work<G: HeldGuard>(
+        &mut self,
+        mut section: CriticalSection,
+        got: Result<G, Error>,
+    ) -> Outcome<()> {
         match got {
             Ok(guard) => self.work_under_guard(&mut section, guard).await?,
             Err(error) => {
@@ -260,7 +245,11 @@ impl Task {
         self.send(&Note::Done(section)).await
     }
 
-    async fn work_under_guard<G: Held>(&mut self, section: &mut Section, guard: G) -> Outcome<()> {
+    async fn work_under_guard<G: HeldGuard>(
+        &mut self,
+        section: &mut CriticalSection,
+        guard: G,
+    ) -> Outcome<()> {
         section.granted = Some(now());
         section.ticket = Some(guard.ticket());
         let token = guard.token();
@@ -270,7 +259,7 @@ impl Task {
                 section.end = "lost".to_owned();
                 break;
             }
-            // Some tasks work for a while between the look and the write.
+            // Some tasks pause between the check and the write.
             let pause = match self.rng.u16(..1000) {
                 0..10 => self.rng.u64(100..1000),
                 10..50 => self.rng.u64(5..50),
@@ -296,7 +285,7 @@ impl Task {
         if !self.check_valid(section, &guard) {
             section.note_loss(guard.loss());
         }
-        if self.broken == Some(Break::NoRelease) && self.rng.u8(..100) == 0 {
+        if self.broken == Some(SeededBug::NoRelease) && self.rng.u8(..100) == 0 {
             std::mem::forget(guard);
             section.released = Some(now());
             return Ok(());
@@ -316,11 +305,11 @@ impl Task {
         Ok(())
     }
 
-    /// Asks the guard whether it is valid. The clock is read before: if the process is stopped in between, the lock was held
-    /// at that time.
-    fn check_valid<G: Held>(&self, section: &mut Section, guard: &G) -> bool {
+    /// Checks whether the guard is valid. The clock is read before the check: even if the process is stopped in
+    /// between, a valid guard was valid at the recorded time.
+    fn check_valid<G: HeldGuard>(&self, section: &mut CriticalSection, guard: &G) -> bool {
         let at = now();
-        let valid = guard.is_valid() || self.broken == Some(Break::NoCheck);
+        let valid = guard.is_valid() || self.broken == Some(SeededBug::NoCheck);
         if valid {
             section.last_valid = Some(at);
         }
@@ -329,7 +318,7 @@ impl Task {
 
     /// Pretends to hold the lock without acquiring it.
     async fn pretend_to_hold(&mut self, locks: Vec<String>) -> Outcome<()> {
-        let mut section = self.begin(locks, Share::Alone).await?;
+        let mut section = self.begin(locks, HeldShare::Alone).await?;
         section.granted = Some(now());
         sleep(Duration::from_millis(100)).await;
         section.last_valid = Some(now());
@@ -349,8 +338,8 @@ impl Task {
     }
 }
 
-impl Section {
-    /// Records the loss of the lock by the end of the session or the lease, at its first notice.
+impl CriticalSection {
+    /// Records the time at which the task first noticed that the session or its lease had ended. Ignores other reasons.
     fn note_loss(&mut self, reason: Option<LossReason>) {
         if matches!(reason, Some(LossReason::SessionExpired | LossReason::Unreachable)) {
             self.lost.get_or_insert(now());

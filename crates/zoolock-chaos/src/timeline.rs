@@ -1,9 +1,9 @@
-//! The timeline: the faults, and the progress meanwhile.
+//! The timeline of a run: the faults, and the critical sections per second.
 
 use std::fmt::Write as _;
 
 use crate::clock::seconds;
-use crate::seen::Verdict;
+use crate::seen::RunVerdict;
 
 const WIDTH: f64 = 1200.0;
 const LEFT: f64 = 170.0;
@@ -13,8 +13,9 @@ const TOP: f64 = 60.0;
 const CURVE: f64 = 140.0;
 const ROW: f64 = 18.0;
 
-/// Draws the timeline: above, critical sections per second and refused writes; below, a row for each kind of fault.
-pub(crate) fn svg(verdict: &Verdict) -> String {
+/// Draws the timeline. The upper part shows critical sections per second and refused writes. The lower part has a row
+/// for each kind of fault.
+pub(crate) fn svg(verdict: &RunVerdict) -> String {
     let done: Vec<_> = verdict.faults.iter().filter(|fault| fault.is_done()).collect();
     let mut kinds: Vec<&str> = done.iter().map(|fault| fault.kind.as_str()).collect();
     kinds.sort_unstable();
@@ -69,7 +70,7 @@ pub(crate) fn svg(verdict: &Verdict) -> String {
     svg + "</svg>\n"
 }
 
-fn curve(svg: &mut String, verdict: &Verdict, x: &impl Fn(i64) -> f64) {
+fn curve(svg: &mut String, verdict: &RunVerdict, x: &impl Fn(i64) -> f64) {
     let rates: Vec<(i64, f64)> = verdict
         .samples
         .windows(2)

@@ -1,6 +1,6 @@
 //! Reads the znodes of the locks, and attacks them as an operator or an intruder could.
 //!
-//! The connections do not pass the links that the drills break.
+//! The connections of this module bypass the links that the drills break.
 
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
@@ -8,8 +8,9 @@ use std::time::Duration;
 
 use tokio::time::{Instant, sleep, timeout};
 use zookeeper_client::{Client, Error};
-use zoolock_tests::Failure;
-use zoolock_tests::raw_client::{self, Ticket, password_on_apache};
+use zoolock_tests::TestFailure;
+use zoolock_tests::raw_client::{self, SessionTicket, password_on_apache};
+use zoolock_tests::tree::children;
 
 use crate::Outcome;
 
@@ -19,7 +20,7 @@ const PATIENCE: Duration = Duration::from_secs(10);
 
 /// A contender's znode.
 #[derive(Clone, Debug)]
-pub(crate) struct Contender {
+pub(crate) struct ContenderZnode {
     pub(crate) path: String,
     pub(crate) czxid: i64,
     pub(crate) session: i64,
@@ -27,12 +28,11 @@ pub(crate) struct Contender {
 
 /// Opens a session with one of the servers.
 pub(crate) async fn connect(addresses: &str) -> Outcome<Client> {
-    let connecting = Client::connector().with_session_timeout(PATIENCE).connect(addresses);
-    Ok(timeout(PATIENCE, connecting).await??)
+    Ok(timeout(PATIENCE, zoolock_tests::tree::connect(addresses)).await??)
 }
 
 /// Returns the znodes of all contenders after a `sync` with the leader.
-pub(crate) async fn contenders(client: &Client) -> Outcome<Vec<Contender>> {
+pub(crate) async fn contenders(client: &Client) -> Outcome<Vec<ContenderZnode>> {
     client.sync(ROOT).await?;
     let mut found = Vec::new();
     for lock in children(client, ROOT).await? {
@@ -47,7 +47,7 @@ pub(crate) async fn contenders(client: &Client) -> Outcome<Vec<Contender>> {
                 && stat.ephemeral_owner > 0
             {
                 let (path, czxid, session) = (path.clone(), stat.czxid, stat.ephemeral_owner);
-                found.push(Contender { path, czxid, session });
+                found.push(ContenderZnode { path, czxid, session });
             }
         }
     }
@@ -88,7 +88,7 @@ pub(crate) async fn odd_one_out(nodes: &[String]) -> Outcome<Option<(usize, Stri
     Ok(None)
 }
 
-/// Deletes a lock directory and its children. Repeats that, because contenders create them again.
+/// Deletes a lock directory and its children. Repeats the deletion, because contenders create them again.
 pub(crate) async fn remove(client: &Client, lock: &str) -> Outcome<()> {
     let path = format!("{ROOT}/{lock}");
     let deadline = Instant::now() + Duration::from_secs(2);
@@ -105,33 +105,26 @@ pub(crate) async fn remove(client: &Client, lock: &str) -> Outcome<()> {
             Err(error) => return Err(error.into()),
         }
     }
-    // The contenders are faster. Each of them was deleted many times.
+    // The contenders create their znodes faster. Each of them was deleted many times.
     Ok(())
 }
 
-/// Attaches to a session of another client on Apache ZooKeeper, whose password follows from its id. Then closes the
-/// session, or keeps its connection for a second.
+/// Attaches to a session of another client on Apache ZooKeeper, where the password of a session follows from its id.
+/// Then closes the session, or keeps its connection for a second.
 pub(crate) async fn take_over(node: SocketAddr, session: i64, close: bool) -> Outcome<()> {
-    let ticket = Ticket { session, password: password_on_apache(session) };
+    let ticket = SessionTicket { session, password: password_on_apache(session) };
     let attack = async {
-        let taken = raw_client::Client::resume(node, 8_000, 0, &ticket).await.map_err(Failure::from)?;
+        let taken =
+            raw_client::RawClient::resume(node, 8_000, 0, &ticket).await.map_err(TestFailure::from)?;
         let Some(mut client) = taken.filter(|client| client.ticket.session == session) else {
             return Err("the session had ended before it was taken over".into());
         };
         if close {
-            client.close().await.map_err(Failure::from)?;
+            client.close().await.map_err(TestFailure::from)?;
         } else {
             sleep(Duration::from_secs(1)).await;
         }
         Outcome::Ok(())
     };
     timeout(PATIENCE, attack).await?
-}
-
-async fn children(client: &Client, path: &str) -> Outcome<Vec<String>> {
-    match client.list_children(path).await {
-        Ok(children) => Ok(children),
-        Err(Error::NoNode) => Ok(Vec::new()),
-        Err(error) => Err(error.into()),
-    }
 }

@@ -14,15 +14,15 @@ use zoolock::Zoolock;
 
 use crate::Outcome;
 use crate::ensemble::TICK;
-use crate::notes::Who;
-use crate::task::{Break, Kind, Task};
+use crate::notes::TaskId;
+use crate::task::{LockTask, SeededBug, TaskKind};
 
-/// The session timeouts of a worker's sessions. A task uses the session of its number, modulo their count.
+/// The session timeouts of a worker's sessions. Each task uses the session at its number modulo the number of sessions.
 pub(crate) const TIMEOUTS: [Duration; 2] = [Duration::from_secs(5), Duration::from_secs(8)];
 
 /// The settings of a worker.
 #[derive(Args, Debug)]
-pub(crate) struct Settings {
+pub(crate) struct WorkerArgs {
     #[arg(long)]
     pub(crate) number: usize,
     #[arg(long)]
@@ -34,19 +34,19 @@ pub(crate) struct Settings {
     #[arg(long)]
     pub(crate) seed: u64,
     #[arg(long = "break")]
-    pub(crate) broken: Option<Break>,
+    pub(crate) broken: Option<SeededBug>,
 }
 
-/// Runs the tasks until the worker is told to stop.
-pub(crate) async fn run(settings: Settings) -> Outcome<()> {
+/// Runs the tasks until the worker reads `stop`.
+pub(crate) async fn run(settings: WorkerArgs) -> Outcome<()> {
     let stop = Arc::new(AtomicBool::new(false));
-    // A thread of its own, which blocks until the end.
+    // The thread blocks on standard input until the process ends.
     std::thread::spawn({
         let stop = stop.clone();
         move || listen(&stop)
     });
     let mut addresses = settings.connect.as_str();
-    if settings.broken == Some(Break::OneServer) {
+    if settings.broken == Some(SeededBug::OneServer) {
         let all: Vec<&str> = addresses.split(',').collect();
         addresses = all[settings.number % all.len()];
     }
@@ -55,11 +55,12 @@ pub(crate) async fn run(settings: Settings) -> Outcome<()> {
         sessions.push(connect(addresses, timeout, &stop).await);
     }
     let mut tasks = JoinSet::new();
-    for (number, kind) in Kind::MIX.into_iter().enumerate() {
-        let who = Who { worker: settings.number, life: settings.life, task: number };
+    let kinds = TaskKind::MIX.into_iter().flat_map(|(kind, count)| std::iter::repeat_n(kind, count));
+    for (number, kind) in kinds.enumerate() {
+        let who = TaskId { worker: settings.number, life: settings.life, task: number };
         let Some(zoolock) = sessions[number % sessions.len()].clone() else { continue };
         let seed = settings.seed ^ ((number as u64) << 40);
-        let task = Task::new(who, kind, zoolock, &settings.referee, seed, settings.broken).await?;
+        let task = LockTask::new(who, kind, zoolock, &settings.referee, seed, settings.broken).await?;
         tasks.spawn(task.run(stop.clone()));
     }
     while let Some(ended) = tasks.join_next().await {
@@ -77,11 +78,11 @@ fn listen(stop: &AtomicBool) {
         stop.store(true, Ordering::Relaxed);
         let _ = lines.next();
     }
-    // The drill has ended.
+    // The input has ended, so the drill has ended.
     std::process::exit(3);
 }
 
-/// Connects. Tries again until the worker is told to stop, since the ensemble may be down.
+/// Connects. Retries until `stop` is set, because the ensemble may be down.
 async fn connect(addresses: &str, timeout: Duration, stop: &AtomicBool) -> Option<Zoolock> {
     while !stop.load(Ordering::Relaxed) {
         let builder = Zoolock::builder().tick_time(TICK).session_timeout(timeout);

@@ -5,23 +5,23 @@ use std::path::PathBuf;
 use std::process::Stdio;
 use std::time::Duration;
 
-use clap::ValueEnum;
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::Signal;
 use tokio::io::AsyncWriteExt;
-use tokio::process::{Child, Command};
+use tokio::process::Child;
 use tokio::time::{Instant, timeout_at};
 use zoolock_tests::ports::Port;
 
 use crate::Outcome;
-use crate::link::{Fault, Link};
-use crate::reach::Span;
-use crate::task::Break;
+use crate::binary::{own_command, send_signal};
+use crate::link::{Link, LinkFault};
+use crate::reach::TimeSpan;
+use crate::task::SeededBug;
 
 /// All workers.
 pub(crate) struct Workers {
     referee: PathBuf,
     seed: u64,
-    broken: Option<Break>,
+    broken: Option<SeededBug>,
     workers: Vec<Worker>,
 }
 
@@ -38,7 +38,7 @@ impl Workers {
         nodes: &[SocketAddr],
         referee: PathBuf,
         seed: u64,
-        broken: Option<Break>,
+        broken: Option<SeededBug>,
     ) -> Outcome<Self> {
         let mut workers = Vec::new();
         for _ in 0..count {
@@ -56,7 +56,7 @@ impl Workers {
     }
 
     /// Returns the number of times that a worker was started.
-    pub(crate) fn life(&self, worker: usize) -> u32 {
+    pub(crate) fn starts_of(&self, worker: usize) -> u32 {
         self.workers[worker].life
     }
 
@@ -71,30 +71,19 @@ impl Workers {
         worker.life += 1;
         let addrs: Vec<String> = worker.links.iter().map(|link| link.addr().to_string()).collect();
         let seed = self.seed ^ ((number as u64) << 56) ^ (u64::from(worker.life) << 48);
-        let mut command = Command::new(std::env::current_exe()?);
+        let mut command = own_command("worker", self.broken)?;
         command
-            .arg("worker")
             .args(["--number", &number.to_string(), "--life", &worker.life.to_string()])
             .args(["--connect", &addrs.join(","), "--seed", &seed.to_string(), "--referee"])
             .arg(&self.referee)
-            .stdin(Stdio::piped())
-            .stdout(Stdio::null())
-            .process_group(0)
-            .kill_on_drop(true);
-        if let Some(broken) = self.broken.and_then(|broken| broken.to_possible_value()) {
-            command.args(["--break", broken.get_name()]);
-        }
+            .stdout(Stdio::null());
         worker.child = Some(command.spawn()?);
         Ok(true)
     }
 
     pub(crate) fn signal(&mut self, worker: usize, signal: Signal) {
-        if let Some(child) = &mut self.workers[worker].child
-            && let Ok(None) = child.try_wait()
-            && let Some(pid) = child.id().and_then(|pid| Pid::from_raw(pid as i32))
-        {
-            // Until the child is waited for, the pid is its own.
-            let _ = kill_process(pid, signal);
+        if let Some(child) = &mut self.workers[worker].child {
+            send_signal(child, signal);
         }
     }
 
@@ -110,7 +99,7 @@ impl Workers {
         self.workers[worker].links[node].connections()
     }
 
-    pub(crate) fn set(&self, worker: usize, node: usize, fault: Fault) {
+    pub(crate) fn set(&self, worker: usize, node: usize, fault: LinkFault) {
         self.workers[worker].links[node].set(fault);
     }
 
@@ -120,17 +109,17 @@ impl Workers {
 
     pub(crate) fn open_links(&self) {
         for link in self.workers.iter().flat_map(|worker| &worker.links) {
-            link.set(Fault::default());
+            link.set(LinkFault::default());
         }
     }
 
     /// Returns the spans in which the links were broken, by worker and node.
-    pub(crate) fn broken(&self) -> Vec<Vec<Vec<Span>>> {
+    pub(crate) fn broken(&self) -> Vec<Vec<Vec<TimeSpan>>> {
         let links = |worker: &Worker| worker.links.iter().map(Link::broken).collect();
         self.workers.iter().map(links).collect()
     }
 
-    /// Returns the workers that ended without being told to, with their status.
+    /// Returns the workers that ended without an order to stop, with their status.
     pub(crate) fn ended_workers(&mut self) -> Vec<String> {
         let mut ended = Vec::new();
         for (number, worker) in self.workers.iter_mut().enumerate() {
@@ -142,11 +131,12 @@ impl Workers {
         ended
     }
 
-    /// Tells all workers to stop, and waits for them. Kills workers that do not stop, and returns their names.
+    /// Tells all workers to stop, and waits for them. Kills workers that do not stop in time. Returns a message for
+    /// each of these, and for each worker that failed.
     pub(crate) async fn stop(&mut self, patience: Duration) -> Vec<String> {
         let mut inputs = Vec::new();
         for worker in &mut self.workers {
-            // Waiting for a child closes its input, which tells it to end at once.
+            // The input is kept: waiting for a child would close it, and the child would end at once.
             if let Some(mut input) = worker.child.as_mut().and_then(|child| child.stdin.take()) {
                 let _ = input.write_all(b"stop\n").await;
                 inputs.push(input);

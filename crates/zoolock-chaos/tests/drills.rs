@@ -24,7 +24,8 @@ fn assert_finds(output: &Output, finding: &str) {
 mod load {
     use super::*;
 
-    /// The tolerance covers the growth of a young process, some percent. The seeded leak grows by half.
+    /// Runs a short load drill. The tolerance covers the growth of a young process, which is a few percent. With the
+    /// seeded leak, memory grows by half.
     fn load(args: &[&str]) -> Output {
         let short = "--sessions 100 --locks 1000 --time 10s --processes 2 --rate 500 --tolerance 20";
         drill("load", &[&short.split(' ').collect::<Vec<_>>()[..], args].concat())
@@ -117,7 +118,7 @@ mod chaos {
         }
     }
 
-    /// Each server has a worker that knows no other.
+    /// Each worker knows only one server, and each server has a worker.
     #[test]
     fn apache_with_needless_losses_is_found() {
         if availability().or_skip("apache_with_needless_losses_is_found") {

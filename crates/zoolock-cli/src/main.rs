@@ -39,7 +39,7 @@ use crate::verbs::{deadlocks, list, operate, serve, why};
 
 fn main() -> ExitCode {
     let line: Vec<OsString> = std::env::args_os().collect();
-    // Before the first thread starts, and before any file is opened.
+    // The internal commands run here: before the first thread starts, and before any file is opened.
     match args::Internal::read(&line) {
         None => {}
         Some(Ok(args::Internal::Reap(reap))) => return reaper::reap(&reap).into(),
@@ -54,7 +54,7 @@ fn main() -> ExitCode {
         Ok(args) => args,
         Err(error) => return refuse(&error).into(),
     };
-    // Before the first thread starts, so that it applies to all threads, and before any file is opened.
+    // Called before the first thread starts, because new threads inherit the signal mask, and before any file is opened.
     match &args.command {
         args::Command::Serve(serve) if serve.local => local::become_independent(),
         args::Command::Run(_) | args::Command::Hold(_) => terminal::block_ttou(),
@@ -137,7 +137,7 @@ fn execute(plan: Plan, color: ColorWhen, reporter: &Arc<Reporter>) -> Result<Exi
         }
     });
     zombies::reap_all();
-    // The command has awaited all work that must finish. The rest is dropped.
+    // The command has awaited all work that must finish. The remaining tasks are dropped.
     runtime.shutdown_background();
     result
 }
@@ -151,7 +151,7 @@ fn log(verbose: u8, color: ColorWhen) -> Option<WorkerGuard> {
         _ => "trace",
     };
     let filter = EnvFilter::new(level);
-    // Lossy, so that a blocked standard error does not delay lease renewal.
+    // This writer drops lines when its buffer is full, so a blocked standard error does not delay lease renewal.
     let (writer, guard) = tracing_appender::non_blocking(std::io::stderr());
     tracing_subscriber::fmt().with_env_filter(filter).with_writer(writer).with_ansi(colored(color)).init();
     Some(guard)

@@ -53,7 +53,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn hosts_are_shown_as_they_are_written() {
+    fn hosts_display_as_in_a_connect_string() {
         let shown = |host: Host| host.to_string();
         assert_eq!(shown(Host::Tcp { name: "::1".to_owned(), port: 2181 }), "[::1]:2181");
         assert_eq!(shown(Host::Tcp { name: "zk".to_owned(), port: 2181 }), "zk:2181");

@@ -9,7 +9,7 @@ use crate::SaslStep;
 use crate::host::{DialFailure, Host};
 use crate::platform::{ConnectError, Platform, Stream};
 use crate::race::race;
-use crate::sasl::{Exchange, Mechanism};
+use crate::sasl::{Exchange, SaslClient};
 
 /// The reason why a server could not be reached.
 #[derive(Debug, Clone, thiserror::Error)]
@@ -26,14 +26,14 @@ pub struct DialError {
 /// The TLS and SASL settings of one dial.
 #[derive(Clone)]
 pub(crate) struct Security {
-    pub(crate) mechanism: Option<Arc<dyn Mechanism>>,
+    pub(crate) mechanism: Option<Arc<dyn SaslClient>>,
     #[cfg(feature = "tls")]
     pub(crate) tls: Option<Arc<tokio_rustls::rustls::ClientConfig>>,
 }
 
 impl Security {
     /// Returns settings without TLS.
-    pub(crate) fn new(mechanism: Option<Arc<dyn Mechanism>>) -> Security {
+    pub(crate) fn new(mechanism: Option<Arc<dyn SaslClient>>) -> Security {
         Security {
             mechanism,
             #[cfg(feature = "tls")]
@@ -46,8 +46,9 @@ impl Security {
 #[derive(Debug, Clone)]
 pub(crate) struct Hosts {
     hosts: Vec<Host>,
-    /// The first server to try, unless it was reached last.
+    /// The position of the server to try first, unless it was reached last.
     next: usize,
+    /// The position of the server that was reached last.
     last_reached: Option<usize>,
 }
 
@@ -61,8 +62,9 @@ impl Hosts {
         Hosts { hosts, next: 0, last_reached: None }
     }
 
-    /// Returns the servers in the order of this dial. The next dial starts with the second one of this one. The server that was
-    /// reached last comes last, or first with `same_first`. `avoid_last_reached` leaves it out.
+    /// Returns the servers in the order in which this dial tries them. The next dial starts one server later. The
+    /// server that was reached last comes at the end, or at the start with `same_first`. With `avoid_last_reached` it
+    /// is left out.
     pub(crate) fn round(&mut self, avoid_last_reached: bool, same_first: bool) -> Vec<(usize, Host)> {
         let count = self.hosts.len();
         let order = (0..count).map(|step| (self.next + step) % count);
@@ -77,7 +79,7 @@ impl Hosts {
     }
 
     /// Records the server that was reached: the next dial starts behind it.
-    pub(crate) fn reached(&mut self, at: usize) {
+    pub(crate) fn record_reached(&mut self, at: usize) {
         self.last_reached = Some(at);
         self.next = (at + 1) % self.hosts.len().max(1);
     }
@@ -92,7 +94,7 @@ pub(crate) struct Dialed {
     pub(crate) sasl: Option<(Box<dyn Exchange>, SaslStep)>,
 }
 
-/// Connects to the first server of a round that accepts, and for which there is a SASL token if one is needed.
+/// Connects to the first server of a round that accepts. If SASL is used, there must also be a token for that server.
 ///
 /// Each server gets `head_start` before the next one is tried beside it. After a refusal, the next one is tried at once.
 ///
@@ -107,18 +109,18 @@ pub(crate) async fn dial(
     let attempts = round.into_iter().map(|(at, host)| {
         let (security, platform) = (security.clone(), platform.clone());
         async move {
-            let reached = reach(at, &host, head_start, security, &*platform).await;
+            let reached = connect_to_host(at, &host, head_start, security, &*platform).await;
             reached.map_err(|ConnectError { failure, message }| DialError { host, failure, message })
         }
     });
     race(attempts, head_start).await
 }
 
-/// Connects to a server, and computes the first SASL token. TLS is for TCP alone.
+/// Connects to a server, and computes the first SASL token. TLS is used on TCP only.
 ///
-/// A ticket may take long, so it is fetched before the session leaves its old connection. A server that does not accept must
-/// not take the time for that.
-async fn reach(
+/// A Kerberos ticket may take long, so it is fetched before the session leaves its old connection. The time to connect
+/// is limited, so that a server that does not accept leaves time for the ticket of the next one.
+async fn connect_to_host(
     at: usize,
     host: &Host,
     head_start: Duration,
@@ -156,7 +158,7 @@ async fn connect(
     Ok(stream)
 }
 
-/// The shortest time for a connection to a server, if a SASL token is needed after it.
+/// The shortest limit on connecting to a server, if a SASL token is computed afterwards.
 const SHORTEST_CONNECT: Duration = Duration::from_millis(500);
 
 #[cfg(test)]
@@ -177,10 +179,10 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn server_that_failed_is_not_first() {
+    async fn server_reached_last_is_tried_last() {
         let mut hosts = hosts(3).await;
         let (at, _) = hosts.round(false, false)[1].clone();
-        hosts.reached(at);
+        hosts.record_reached(at);
         let firsts: Vec<usize> = (0..4)
             .map(|_| {
                 let round = hosts.round(false, false);
@@ -188,10 +190,10 @@ mod tests {
                 round[0].0
             })
             .collect();
-        assert!(firsts == [2, 0, 2, 0], "the others take turns: {firsts:?}");
-        // A move away from it does not try it at all.
+        assert!(firsts == [2, 0, 2, 0], "the other servers take turns: {firsts:?}");
+        // A move to another server does not try it at all.
         let others: Vec<usize> = hosts.round(true, false).iter().map(|(at, _)| *at).collect();
         assert!(others.len() == 2 && !others.contains(&1), "{others:?}");
-        assert_eq!(hosts.round(false, true)[0].0, 1, "a new connection to the same server");
+        assert_eq!(hosts.round(false, true)[0].0, 1, "the same server is tried first");
     }
 }

@@ -1,18 +1,19 @@
 //! One session with ZooKeeper, made for locks.
 //!
-//! [`Session`] is the protocol as a state machine: no socket, clock, task or random source is inside. The caller passes
-//! it the time, received bytes and requests, and carries out its [`Output`]s. So the same code runs on a network and in a
-//! simulation, and each order of events can be tested. [`Client`] runs one on the network, with the clock of the machine.
+//! [`Session`] is the protocol as a state machine: it contains no socket, clock, task or random source. The caller
+//! passes it the time, received bytes and requests, and carries out its [`Output`]s. So the same code runs on a network
+//! and in a simulation, and each order of events can be tested. [`Client`] runs a session on the network, with the
+//! machine's clock.
 //!
 //! # Promises
 //! - **One order.** Replies, watch events and state changes leave [`Session::next_output`] in the order in which the
-//!   server sent them. A request reaches the server in the order of the calls of [`Session::request`].
+//!   server sent them. Requests reach the server in the order of the calls of [`Session::request`].
 //! - **Nothing is sent twice.** A request that was written and not answered fails with
 //!   [`RequestError::ConnectionLoss`]: its outcome is unknown. A request that was never written fails with
 //!   [`RequestError::NotSent`]. The caller repeats requests; the session does not.
 //! - **Nothing waits for a connection.** Without a connection, a request is refused at once.
-//! - **A session is never replaced.** If the server answers with another session, this one has ended.
-//! - **Watches end with the connection.** The caller reads and watches again after [`State::Connected`].
+//! - **A session is never replaced.** If the server answers a reattach with another session, this session has ended.
+//! - **Watches end with the connection.** The caller reads and watches again after [`SessionState::Connected`].
 //! - **A hostile server costs little.** Frames have a limit, and no length in a frame is trusted. Bytes that are no
 //!   reply end the connection.
 
@@ -28,9 +29,8 @@ pub mod sasl;
 mod session;
 mod socket_path;
 mod threads;
-mod time;
 
-/// Types that a test replaces, to run all orders of the threads.
+/// Types that a test replaces, to run the code in many orders of the threads.
 mod sync {
     pub(crate) use std::sync::{Mutex, MutexGuard};
 
@@ -42,13 +42,16 @@ mod tls;
 pub use driver::{Client, Flight, Handler, Servers};
 pub use host::{DialFailure, Host};
 pub use hosts::DialError;
-pub use platform::{ConnectError, Connecting, Os, Platform, Stream, Task, closes_at_once};
+pub use platform::{
+    ConnectError, Connecting, Os, Platform, SessionFuture, Stream, boot_time, closes_at_once,
+};
 pub use requests::{Notice, Notices, OpenError, Requests};
 pub use session::{
-    ConnectionId, End, Loss, Output, RequestError, RequestId, SaslStep, Session, SessionConfig, State,
+    ConnectionId, DisconnectReason, End, Output, RequestError, RequestNumber, SaslStep, Session,
+    SessionConfig, SessionState,
 };
 pub use socket_path::SocketPath;
 pub use threads::{RAISE_THREAD_LIMIT, limit_advice, name_limit, on_thread, resolve, start_thread};
-pub use time::Instant;
 #[cfg(feature = "tls")]
 pub use tls::TlsSource;
+pub use zoolock_wire::Instant;

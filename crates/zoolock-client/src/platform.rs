@@ -24,7 +24,7 @@ pub trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
 impl<T: AsyncRead + AsyncWrite + Send + Unpin> Stream for T {}
 
 /// A task that drives a session.
-pub type Task = Pin<Box<dyn Future<Output = ()> + Send>>;
+pub type SessionFuture = Pin<Box<dyn Future<Output = ()> + Send>>;
 
 /// The reason why a connection to a server was not made.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -47,14 +47,15 @@ pub type Connecting = Pin<Box<dyn Future<Output = Result<Box<dyn Stream>, Connec
 
 /// The machine on which a session runs.
 ///
-/// [`Os`] is the real one. A simulation has another one, and so runs everything above the socket unchanged.
+/// [`Os`] is the real machine. A simulation implements this trait itself, and so runs all code above the socket
+/// unchanged.
 pub trait Platform: Send + Sync + 'static {
-    /// Reads a clock that counts suspend, because the server's clock does.
+    /// Reads a clock that goes on during suspend, as the server's clock does.
     fn now(&self) -> Instant;
     /// Returns a random number.
     fn random(&self) -> u64;
-    /// Runs the task that drives a session until it ends. Attempts to connect are tasks of the current tokio runtime.
-    fn spawn(&self, task: Task);
+    /// Spawns the task that drives a session. It must run on a tokio runtime, where it spawns its attempts to connect.
+    fn spawn(&self, task: SessionFuture);
     /// Connects to a server. Each of its addresses gets `head_start` before the next one is tried beside it.
     fn connect(&self, host: &Host, head_start: Duration) -> Connecting;
 }
@@ -66,7 +67,7 @@ pub struct Os {
 }
 
 impl Os {
-    /// Returns the platform whose tasks run on this runtime. It needs the drivers for I/O and time.
+    /// Returns the platform whose tasks run on this runtime. The runtime needs the drivers for I/O and time.
     pub fn on(runtime: &Handle) -> Arc<dyn Platform> {
         Arc::new(Os { runtime: runtime.clone() })
     }
@@ -74,8 +75,7 @@ impl Os {
 
 impl Platform for Os {
     fn now(&self) -> Instant {
-        let time = clock_gettime(ClockId::Boottime);
-        Instant((time.tv_sec as u64).saturating_mul(1_000_000_000).saturating_add(time.tv_nsec as u64))
+        boot_time()
     }
 
     fn random(&self) -> u64 {
@@ -83,7 +83,7 @@ impl Platform for Os {
         RandomState::new().build_hasher().finish()
     }
 
-    fn spawn(&self, task: Task) {
+    fn spawn(&self, task: SessionFuture) {
         self.runtime.spawn(task);
     }
 
@@ -92,7 +92,13 @@ impl Platform for Os {
     }
 }
 
-/// Returns whether a server has accepted a connection, and has closed it before `connect` returned.
+/// Reads the boot-time clock, which goes on during suspend.
+pub fn boot_time() -> Instant {
+    let time = clock_gettime(ClockId::Boottime);
+    Instant((time.tv_sec as u64).saturating_mul(1_000_000_000).saturating_add(time.tv_nsec as u64))
+}
+
+/// Returns whether the error means that a server accepted a connection and closed it before `connect` returned.
 pub fn closes_at_once(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset)
 }
@@ -112,7 +118,7 @@ async fn connect(host: Host, head_start: Duration) -> Result<Box<dyn Stream>, Co
             let addresses = resolve(&name, port).await.map_err(not_connected)?;
             let connected = race(addresses.into_iter().map(TcpStream::connect), head_start).await;
             let stream = connected.map_err(|errors| of_tcp(&errors))?;
-            // A request never waits for the acknowledgement of the previous one.
+            // A request must not wait for the TCP acknowledgement of the previous one.
             let set = stream.set_nodelay(true);
             set.map_err(|error| not_connected(format!("cannot set TCP_NODELAY ({error})")))?;
             Ok(Box::new(stream))
@@ -124,7 +130,7 @@ fn not_connected(message: String) -> ConnectError {
     ConnectError::new(DialFailure::NotConnected, message)
 }
 
-/// Returns the error of a host with these errors of its addresses.
+/// Returns the error of a host whose addresses failed with these errors. The first error decides.
 fn of_tcp(errors: &[io::Error]) -> ConnectError {
     match errors.first() {
         Some(error) if closes_at_once(error) => ConnectError::new(
@@ -144,7 +150,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_an_accepted_connection_can_hang_up() {
+    fn only_reset_and_broken_pipe_are_hang_ups() {
         for (kind, failure) in [
             (io::ErrorKind::ConnectionReset, DialFailure::HungUp),
             (io::ErrorKind::BrokenPipe, DialFailure::HungUp),

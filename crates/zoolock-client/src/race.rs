@@ -1,11 +1,12 @@
-//! Attempts that run side by side (RFC 8305).
+//! A race of attempts with staggered starts (RFC 8305).
 
 use std::time::Duration;
 
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 
-/// Runs attempts until one succeeds. The next one starts when the newest one fails, or when its head start ends.
+/// Runs attempts until one succeeds. The next attempt starts when the newest one fails, or when the head start of the
+/// newest one ends.
 pub(crate) async fn race<T, E>(
     attempts: impl Iterator<Item: Future<Output = Result<T, E>> + Send + 'static>,
     head_start: Duration,

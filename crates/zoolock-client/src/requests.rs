@@ -1,4 +1,4 @@
-//! A client that awaits the reply to each request.
+//! A client whose callers await the reply to each request.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -12,28 +12,29 @@ use crate::Instant;
 use crate::driver::{Client, Handler, Servers};
 use crate::hosts::DialError;
 use crate::platform::Platform;
-use crate::session::{End, RequestError, RequestId, SessionConfig, State};
+use crate::session::{End, RequestError, RequestNumber, SessionConfig, SessionState};
 
-/// The number of notices that are kept for a receiver. A receiver that is slower misses some, and learns that.
+/// The number of notices that are kept for a receiver. A receiver that lags behind by more misses notices, and gets an
+/// error.
 const KEPT_NOTICES: usize = 256;
 
 /// A change of the session, or a watch event.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Notice {
     /// The state of the session changed.
-    State(State),
+    State(SessionState),
     /// A watch fired.
     Event(WatchEvent),
 }
 
-/// A receiver of notices.
+/// A receiver of the [`Notice`]s of a session.
 pub type Notices = broadcast::Receiver<Notice>;
 
 /// The reason why [`Requests::open`] failed.
 #[derive(Debug, Clone, thiserror::Error)]
 #[non_exhaustive]
 pub enum OpenError {
-    /// No server was reached. There is an error for each.
+    /// No server was reached. Each server has an error.
     #[error("{}", list(.0))]
     Unreachable(Vec<DialError>),
     /// The server refused the credentials, or did not prove its identity.
@@ -48,19 +49,19 @@ pub enum OpenError {
 ///
 /// Dropping it closes the session in the background.
 pub struct Requests {
-    client: Client<Pending>,
+    client: Client<PendingReplies>,
     notices: broadcast::Sender<Notice>,
 }
 
-struct Pending {
-    /// The caller of [`Requests::open`].
+struct PendingReplies {
+    /// The waiting caller of [`Requests::open`]. `None` after it has got its result.
     opener: Option<oneshot::Sender<Result<(), OpenError>>>,
-    replies: HashMap<RequestId, oneshot::Sender<Result<Reply, RequestError>>>,
+    replies: HashMap<RequestNumber, oneshot::Sender<Result<Reply, RequestError>>>,
     notices: broadcast::Sender<Notice>,
 }
 
-impl Handler for Pending {
-    fn reply(&mut self, request: RequestId, _: Instant, result: Result<Reply, RequestError>) {
+impl Handler for PendingReplies {
+    fn reply(&mut self, request: RequestNumber, _: Instant, result: Result<Reply, RequestError>) {
         if let Some(caller) = self.replies.remove(&request) {
             let _ = caller.send(result);
         }
@@ -70,12 +71,12 @@ impl Handler for Pending {
         let _ = self.notices.send(Notice::Event(event));
     }
 
-    fn state(&mut self, state: State) {
+    fn state(&mut self, state: SessionState) {
         match state {
-            State::Connected { .. } => self.opened(Ok(())),
-            State::Over(End::AuthFailed) => self.opened(Err(OpenError::Denied)),
-            State::Over(end) => self.opened(Err(OpenError::Ended(end))),
-            State::Disconnected(_) => {}
+            SessionState::Connected { .. } => self.opened(Ok(())),
+            SessionState::Ended(End::AuthFailed) => self.opened(Err(OpenError::Denied)),
+            SessionState::Ended(end) => self.opened(Err(OpenError::Ended(end))),
+            SessionState::Disconnected(_) => {}
         }
         let _ = self.notices.send(Notice::State(state));
     }
@@ -85,7 +86,7 @@ impl Handler for Pending {
     }
 }
 
-impl Pending {
+impl PendingReplies {
     fn opened(&mut self, outcome: Result<(), OpenError>) {
         if let Some(opener) = self.opener.take() {
             let _ = opener.send(outcome);
@@ -98,11 +99,12 @@ fn list(errors: &[DialError]) -> String {
 }
 
 impl Requests {
-    /// Opens a session. A server that is reached may take any time to attach it, so the caller limits the time.
+    /// Opens a session. The caller must limit the time, because a server that was reached may take any time to attach
+    /// the session.
     ///
     /// # Errors
-    /// [`OpenError::Unreachable`] if no server is reached at the first attempt, [`OpenError::Denied`] if the server refuses
-    /// the credentials.
+    /// [`OpenError::Unreachable`] if no server is reached at the first attempt, [`OpenError::Denied`] if the server
+    /// refuses the credentials, and [`OpenError::Ended`] if the session ends for another reason.
     ///
     /// # Cancel safety
     /// Dropping the future ends the attempt, and closes a session that was just opened.
@@ -116,7 +118,8 @@ impl Requests {
     ) -> Result<Requests, OpenError> {
         let (opener, opened) = oneshot::channel();
         let notices = broadcast::Sender::new(KEPT_NOTICES);
-        let pending = Pending { opener: Some(opener), replies: HashMap::new(), notices: notices.clone() };
+        let pending =
+            PendingReplies { opener: Some(opener), replies: HashMap::new(), notices: notices.clone() };
         let requests = Requests { client: Client::start(config, servers, pending, platform), notices };
         opened.await.unwrap_or(Err(OpenError::Ended(End::Abandoned)))?;
         Ok(requests)
@@ -125,7 +128,7 @@ impl Requests {
     /// Sends a request when first polled, and returns its reply.
     ///
     /// # Errors
-    /// As [`Session::request`](crate::Session::request), and those of the server.
+    /// The errors of [`Session::request`](crate::Session::request), and the error codes of the server.
     ///
     /// # Cancel safety
     /// Dropping the future does not cancel the request.
@@ -134,10 +137,10 @@ impl Requests {
         self.client.with(|session, pending, now| {
             session.request(request, now).map(|id| pending.replies.insert(id, sender))
         })?;
-        reply.await.unwrap_or(Err(RequestError::Over))
+        reply.await.unwrap_or(Err(RequestError::SessionEnded))
     }
 
-    /// Returns a receiver of everything that happens from now on.
+    /// Returns a receiver of all notices from now on.
     pub fn notices(&self) -> Notices {
         self.notices.subscribe()
     }
@@ -152,7 +155,7 @@ impl Requests {
         self.client.with(|session, _, _| session.end().is_some())
     }
 
-    /// Closes the session, and waits until the server has confirmed that or the session timeout has passed.
+    /// Closes the session, and waits until the server has confirmed the close or the session timeout has passed.
     pub async fn close(&self) {
         let mut notices = self.notices();
         self.client.close();
@@ -250,19 +253,19 @@ impl Requests {
 impl Requests {
     /// Removes all watches of the session on this path, without waiting for the reply.
     pub fn forget_watches(&self, path: &str) {
-        // Without a connection there is no watch.
+        // The error is ignored: without a connection the session has no watches.
         let _ = self.client.request(&Request::RemoveWatches { path: path.to_owned(), kind: ANY_WATCH });
     }
 }
 
-/// The kind of all watches in a request that removes them.
+/// The watch type of `removeWatches` that stands for all types.
 const ANY_WATCH: i32 = 3;
 
-/// The mode of a watch on a znode and everything below it, which stays when it fires.
+/// The mode of `addWatch` for a watch on a znode and all znodes below it, which stays after it fires.
 const PERSISTENT_RECURSIVE: i32 = 1;
 
-/// Returns the error of a request whose reply is of no use. The session decodes a reply by its request, so a reply of
-/// another kind does not occur.
+/// Returns the error of a result that is not the expected reply. A reply of another kind does not occur, because the
+/// session decodes each reply by its request.
 fn unexpected(result: Result<Reply, RequestError>) -> RequestError {
     result.err().unwrap_or(RequestError::ConnectionLoss)
 }

@@ -9,7 +9,8 @@ use rustix::fs::{Mode, OFlags};
 /// The longest path that the kernel accepts for a Unix socket, in bytes.
 const LONGEST: usize = 107;
 
-/// A path of a Unix socket that the kernel accepts. A longer path leads through the open directory, by way of `/proc`.
+/// A path of a Unix socket that is short enough for the kernel. A longer path is replaced with one through its open
+/// directory in `/proc/self/fd`.
 #[derive(Debug)]
 pub struct SocketPath {
     path: PathBuf,
@@ -18,7 +19,8 @@ pub struct SocketPath {
 }
 
 impl SocketPath {
-    /// Returns a path to the same socket that the kernel accepts. A file name of more than 80 bytes is still too long for it.
+    /// Returns a path to the same socket that is short enough for the kernel. With a file name of more than 80 bytes,
+    /// the path may still be too long.
     ///
     /// # Errors
     /// The path is longer than 107 bytes, and its directory does not exist or may not be searched.

@@ -1,6 +1,7 @@
-//! Threads that may be refused, and errors that name the limit.
+//! Threads whose start may fail, and errors that name the system limit.
 //!
-//! tokio's own threads do not fail cleanly where the system refuses a thread: a call panics, or its work never starts.
+//! tokio's blocking calls do not fail cleanly if the system refuses a thread: the call panics, or its work never
+//! starts.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
@@ -8,11 +9,12 @@ use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
 use rustix::io::Errno;
 use tokio::sync::{Semaphore, oneshot};
 
-/// The advice if a process or a thread was refused.
+/// The advice to users if the system refused a process or a thread.
 pub const RAISE_THREAD_LIMIT: &str =
     "raise the limit on processes and threads (ulimit -u, TasksMax, pids.max)";
 
-/// Returns the advice for this error of a process, a thread or a file. `None` if no limit caused it.
+/// Returns the advice for an error of starting a process or thread, or of opening a file. `None` if no limit caused the
+/// error.
 pub fn limit_advice(error: &io::Error) -> Option<&'static str> {
     match Errno::from_io_error(error)? {
         Errno::AGAIN => Some(RAISE_THREAD_LIMIT),
@@ -21,7 +23,7 @@ pub fn limit_advice(error: &io::Error) -> Option<&'static str> {
     }
 }
 
-/// Adds the advice to the error, if a limit caused it.
+/// Adds the advice of [`limit_advice`] to the error, if a limit caused it.
 pub fn name_limit(error: io::Error) -> io::Error {
     match limit_advice(&error) {
         Some(advice) => io::Error::new(error.kind(), format!("{error}; {advice}")),
@@ -38,7 +40,7 @@ pub fn start_thread(name: &str, work: impl FnOnce() + Send + 'static) -> io::Res
     started.map(drop).map_err(name_limit)
 }
 
-/// Runs work that blocks on a thread of its own.
+/// Runs blocking work on a new thread, and returns its result.
 ///
 /// # Errors
 /// The system refuses the thread, or the work panics.
@@ -51,7 +53,7 @@ pub async fn on_thread<T: Send + 'static>(
     receiver.await.map_err(|_| io::Error::other(format!("the thread {name} panicked")))
 }
 
-/// Lookups of this process at a time. A lookup keeps its thread until the resolver answers.
+/// The limit on concurrent name lookups of this process. A lookup occupies its thread until the resolver answers.
 static LOOKUPS: Semaphore = Semaphore::const_new(4);
 
 /// Resolves the name of a host.

@@ -9,15 +9,15 @@ use tokio_rustls::rustls::pki_types::ServerName;
 
 use crate::platform::Stream;
 
-/// The TLS settings of a session, which may change while it lives: certificates are renewed.
+/// A source of TLS settings for a session. The settings may change during the session, as certificates are renewed.
 pub trait TlsSource: Send + Sync + 'static {
     /// Returns the settings for the next connections. Called before each dial.
     ///
-    /// A holder waits for it while its lease runs out. So it must resolve within a fraction of a second.
+    /// The future must resolve within a fraction of a second, because a holder's lease runs out meanwhile.
     fn config(&self) -> Pin<Box<dyn Future<Output = Arc<ClientConfig>> + Send + '_>>;
 }
 
-/// Shakes hands with the server of this name.
+/// Performs the TLS handshake with the server of this name.
 ///
 /// # Errors
 /// The handshake fails, or no certificate can have this name. The error is a text in lower case.

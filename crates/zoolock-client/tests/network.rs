@@ -12,10 +12,10 @@ use tokio::net::{TcpListener, TcpStream, UnixListener};
 use tokio::sync::Semaphore;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::task::{JoinHandle, JoinSet};
-use zoolock_client::sasl::{Exchange, Mechanism, StepFuture};
+use zoolock_client::sasl::{Exchange, SaslClient, StepFuture};
 use zoolock_client::{
-    Client, DialFailure, End, Handler, Host, Instant, Os, RequestError, RequestId, SaslStep, Servers,
-    SessionConfig, State,
+    Client, DialFailure, End, Handler, Host, Instant, Os, RequestError, RequestNumber, SaslStep, Servers,
+    SessionConfig, SessionState,
 };
 use zoolock_server::{Server, ServerHandle};
 use zoolock_wire::{
@@ -26,23 +26,23 @@ use zoolock_wire::{
 /// The session timeout of the tests.
 const T: Duration = Duration::from_secs(12);
 
-/// Time for anything that must happen, on a slow machine.
+/// The longest wait for an expected event, on a slow machine.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 #[derive(Debug, PartialEq)]
 enum Happened {
-    Reply(RequestId, Result<Reply, RequestError>),
+    Reply(RequestNumber, Result<Reply, RequestError>),
     Event(WatchEvent),
-    State(State),
+    State(SessionState),
 }
 
-/// Passes everything to the test, in order.
+/// A handler that passes everything to the test, in order.
 struct Recorder {
     happened: UnboundedSender<Happened>,
 }
 
 impl Handler for Recorder {
-    fn reply(&mut self, request: RequestId, _: Instant, result: Result<Reply, RequestError>) {
+    fn reply(&mut self, request: RequestNumber, _: Instant, result: Result<Reply, RequestError>) {
         let _ = self.happened.send(Happened::Reply(request, result));
     }
 
@@ -50,7 +50,7 @@ impl Handler for Recorder {
         let _ = self.happened.send(Happened::Event(event));
     }
 
-    fn state(&mut self, state: State) {
+    fn state(&mut self, state: SessionState) {
         let _ = self.happened.send(Happened::State(state));
     }
 }
@@ -75,12 +75,12 @@ impl Session {
 
     async fn next(&mut self) -> Happened {
         let next = tokio::time::timeout(PATIENCE, self.happened.recv());
-        next.await.expect("something happens in time").expect("the driver runs")
+        next.await.expect("an output arrives in time").expect("the driver runs")
     }
 
     async fn connected(&mut self) -> i64 {
         loop {
-            if let Happened::State(State::Connected { session, .. }) = self.next().await {
+            if let Happened::State(SessionState::Connected { session, .. }) = self.next().await {
                 return session;
             }
         }
@@ -127,7 +127,7 @@ async fn replies_and_events_arrive_in_order() {
     assert_eq!(session.next().await, Happened::Event(event), "the event comes before the reply");
     assert!(matches!(session.next().await, Happened::Reply(id, Ok(_)) if Ok(id) == write));
     session.client.close();
-    assert_eq!(session.next().await, Happened::State(State::Over(End::Closed)));
+    assert_eq!(session.next().await, Happened::State(SessionState::Ended(End::Closed)));
     server.shutdown().await;
 }
 
@@ -136,7 +136,7 @@ async fn ten_thousand_requests_are_answered_once_each() {
     let server = server().await;
     let mut session = Session::start(vec![tcp(server.local_addr())]);
     session.connected().await;
-    let mut pending: HashMap<RequestId, ()> = HashMap::new();
+    let mut pending: HashMap<RequestNumber, ()> = HashMap::new();
     for n in 0..10_000 {
         let path = format!("/n{n}");
         let request = if n % 2 == 0 { create(&path, 0) } else { Request::Exists { path, watch: false } };
@@ -162,7 +162,7 @@ async fn session_survives_a_lost_connection() {
     let id = session.connected().await;
     session.call(create("/e", 1)).await.expect("znode is created");
     proxy.cut();
-    assert!(matches!(session.next().await, Happened::State(State::Disconnected(_))));
+    assert!(matches!(session.next().await, Happened::State(SessionState::Disconnected(_))));
     assert_eq!(session.connected().await, id, "the same session");
     let Ok(Reply::Stat(stat)) = session.call(Request::Exists { path: "/e".to_owned(), watch: false }).await
     else {
@@ -183,7 +183,7 @@ async fn server_that_never_answers_is_left() {
             kept.push(stream);
         }
     });
-    // In either order of the two servers, the session finds the server that answers.
+    // The order of the servers is random, so several sessions try both orders.
     for _ in 0..6 {
         let mut session = Session::start(vec![tcp(silent_addr), tcp(server.local_addr())]);
         session.connected().await;
@@ -192,8 +192,8 @@ async fn server_that_never_answers_is_left() {
     server.shutdown().await;
 }
 
-/// Listens on this socket, and passes `places` connections on to the server. It hangs up on others, as a server with
-/// `maxClientCnxns` does.
+/// Listens on this socket, and passes at most `places` connections at a time on to the server. Hangs up on all others,
+/// as a server with `maxClientCnxns` does.
 fn serve_with_places(socket: &Path, server: SocketAddr, places: usize) -> JoinHandle<()> {
     let _ = std::fs::remove_file(socket);
     let listener = UnixListener::bind(socket).expect("socket is bound");
@@ -240,7 +240,7 @@ async fn newcomers_take_no_places_of_holders_after_a_restart() {
     for (id, holder) in &mut holders {
         assert_eq!(holder.connected().await, *id, "a holder lost its session");
     }
-    // A free place goes to a newcomer.
+    // A newcomer gets the connection that a holder gives up.
     drop(holders.pop());
     let connected = newcomers.iter_mut().map(|newcomer| Box::pin(newcomer.connected()));
     futures_util::future::select_all(connected).await;
@@ -274,14 +274,14 @@ async fn dial_errors_name_host_and_cause() {
     assert!(matches!(session.client.request(&create("/a", 0)), Err(RequestError::NotSent)));
 }
 
-/// After a pause of the process every deadline is past, and the replies wait in the socket.
+/// After a pause of the process every deadline is past, but the replies wait in the socket.
 #[test]
 fn session_survives_a_pause_of_the_process() {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build();
     let runtime = runtime.expect("runtime starts");
     let server = runtime.block_on(server());
     let addr = server.local_addr();
-    // The session has a thread of its own, which the test stops for longer than any deadline.
+    // The session runs on this thread, which the test blocks for longer than any deadline.
     let paused = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("runtime starts");
     paused.block_on(async {
         let mut session = Session::start(vec![tcp(addr)]);
@@ -290,11 +290,11 @@ fn session_survives_a_pause_of_the_process() {
         let check = Request::Multi(vec![Request::Check { path: "/e".to_owned(), version: -1 }]);
         let renewal =
             session.client.with(|session, _, now| session.renew(&check, now)).expect("renewal is sent");
-        // The driver writes the renewal, and then does not run for twice the longest deadline.
+        // The driver writes the renewal, and then does not run for half of the session timeout.
         tokio::task::yield_now().await;
         std::thread::sleep(T / 2);
         let next =
-            tokio::time::timeout(PATIENCE, session.happened.recv()).await.expect("something happens in time");
+            tokio::time::timeout(PATIENCE, session.happened.recv()).await.expect("an output arrives in time");
         assert_eq!(next, Some(Happened::Reply(renewal, Ok(Reply::Multi(vec![OpResult::Check])))));
         assert!(session.happened.try_recv().is_err(), "nothing else has happened");
     });
@@ -345,13 +345,13 @@ fn stopped_runtime_ends_the_session() {
     let happened: Vec<Happened> = std::iter::from_fn(|| session.happened.try_recv().ok()).collect();
     assert!(
         happened.iter().any(|h| matches!(h, Happened::Reply(id, _) if *id == pending))
-            && happened.contains(&Happened::State(State::Over(End::Abandoned))),
+            && happened.contains(&Happened::State(SessionState::Ended(End::Abandoned))),
         "{happened:?}"
     );
-    assert_eq!(session.client.request(&create("/b", 0)), Err(RequestError::Over));
+    assert_eq!(session.client.request(&create("/b", 0)), Err(RequestError::SessionEnded));
 }
 
-/// A server that answers the reattach with a new session, as ClickHouse Keeper does.
+/// A server may answer a reattach with a new session, as ClickHouse Keeper does.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn replaced_session_is_never_adopted() {
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port is free");
@@ -382,7 +382,7 @@ async fn replaced_session_is_never_adopted() {
     let mut session = Session::start(vec![tcp(addr)]);
     session.connected().await;
     let end = loop {
-        if let Happened::State(State::Over(end)) = session.next().await {
+        if let Happened::State(SessionState::Ended(end)) = session.next().await {
             break end;
         }
     };
@@ -390,13 +390,14 @@ async fn replaced_session_is_never_adopted() {
     assert!(serving.await.expect("server task ends").is_empty(), "a request was sent on the other session");
 }
 
-/// A ticket may take long. Meanwhile the session stays on its old connection, and the server counts no time.
+/// A Kerberos ticket may take long to fetch. Until then the session stays on its old connection, and sends no connect
+/// request on the new one.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn first_sasl_token_is_ready_before_the_connect_request() {
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port is free");
     let host = tcp(listener.local_addr().expect("listener has an address"));
     let permits = Arc::new(Semaphore::new(0));
-    let sasl: Arc<dyn Mechanism> = Arc::new(Slow { permits: permits.clone() });
+    let sasl: Arc<dyn SaslClient> = Arc::new(Slow { permits: permits.clone() });
     let servers = Servers { hosts: vec![host], sasl: Some(sasl), ..Servers::default() };
     let _session = Session::start_with(servers);
     let (mut stream, _) = listener.accept().await.expect("connection is accepted");
@@ -410,12 +411,12 @@ async fn first_sasl_token_is_ready_before_the_connect_request() {
     assert_eq!(frame[4..8], op::SASL.to_be_bytes());
 }
 
-/// A SASL mechanism whose tokens need a permit.
+/// A SASL mechanism whose tokens each wait for a permit.
 struct Slow {
     permits: Arc<Semaphore>,
 }
 
-impl Mechanism for Slow {
+impl SaslClient for Slow {
     fn start(&self, _: &str) -> Box<dyn Exchange> {
         Box::new(SlowExchange { permits: self.permits.clone() })
     }

@@ -1,9 +1,9 @@
 //! Visibility: which contenders of different client libraries see each other.
 //!
 //! A contender that does not see an earlier contender of its queue holds at the same time. zoolock reads the names of all
-//! families. Other libraries read only their own names and a few more, and are not told of others. So a contender that lists
-//! the queue checks whether all contenders there exclude each other, and does not join if they do not. `docs/INTEROP.md` has
-//! the table, and says for each family how it was found.
+//! families. Other libraries read only their own names and a few more. So a contender that lists the queue checks whether
+//! all contenders there exclude each other, and does not join if they do not. `docs/INTEROP.md` has the table, and says for
+//! each family how this was found out.
 
 use crate::names::{Name, Names, Role, Spelling};
 
@@ -11,10 +11,10 @@ use crate::names::{Name, Names, Role, Spelling};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Clash {
     /// The contender that does not wait.
-    pub blind: Name,
+    pub viewer: Name,
     /// The contender that it should wait for.
-    pub unseen: Name,
-    /// Set if `unseen` is our own contender.
+    pub ignored: Name,
+    /// Set if `ignored` is our own contender.
     pub ours: bool,
     /// A spelling of our name that all contenders in the queue see.
     pub remedy: Option<Spelling>,
@@ -33,20 +33,20 @@ pub fn census(others: impl Iterator<Item = Name>, me: Option<Name>, names: Names
         }
     }
     let among = |all: &[Name]| {
-        let pairs = all.iter().flat_map(|blind| all.iter().map(move |unseen| (*blind, *unseen)));
-        let mut clashes = pairs.filter(|(blind, unseen)| !sees(blind, unseen, names));
+        let pairs = all.iter().flat_map(|viewer| all.iter().map(move |ignored| (*viewer, *ignored)));
+        let mut clashes = pairs.filter(|(viewer, ignored)| !sees(viewer, ignored, names));
         clashes.next()
     };
-    if let Some((blind, unseen)) = among(&seen) {
-        return Some(Clash { blind, unseen, ours: false, remedy: None });
+    if let Some((viewer, ignored)) = among(&seen) {
+        return Some(Clash { viewer, ignored, ours: false, remedy: None });
     }
     let me = me?;
-    let blind = *seen.iter().find(|other| !sees(other, &me, names))?;
+    let viewer = *seen.iter().find(|other| !sees(other, &me, names))?;
     let fits = |spelling: &Spelling| {
         seen.iter().all(|other| sees(other, &Name { spelling: *spelling, ..me }, names))
     };
     let remedy = REMEDIES.into_iter().find(fits);
-    Some(Clash { blind, unseen: me, ours: true, remedy })
+    Some(Clash { viewer, ignored: me, ours: true, remedy })
 }
 
 /// The spellings that our own name can have, the best one first.
@@ -68,22 +68,22 @@ fn sees(viewer: &Name, other: &Name, names: Names) -> bool {
     }
     match viewer.spelling {
         // zoolock reads all names. .NET's mutex has the spelling `lock-`, too.
-        Lock | Marked | Upgradable | Permit => true,
+        Lock | Marked | Own => true,
         // Orders names with a number after the last `lock-`. It compares other names as text, so their order may be wrong.
         CuratorLock => matches!(other.spelling, Lock | UnknownLock),
         CuratorMarked => matches!(other.spelling, Marked),
         CuratorLease => false,
         Kazoo => names.kazoo_pattern && matches!(other.spelling, Lock | CuratorLock | UnknownLock),
-        // Orders names with a number after the last dash.
+        // WriteLock orders names by the number after the last dash.
         WriteLock => matches!(other.spelling, Lock | CuratorLock | Aiozk | UnknownLock | UnknownDash),
-        // A writer waits for all names that end in digits, a reader only for its own writers.
+        // A writer of zk-ruby waits for all names that end in digits, a reader only for zk-ruby's writers.
         Ruby => viewer.role == Role::Exclusive,
         DotNet => false,
-        // Waits for all names that end in digits.
+        // aiozk's Lock waits for all names that end in digits.
         Aiozk => true,
-        // A reader waits only for names that begin with `write-`.
+        // A reader of aiozk's SharedLock waits only for names that begin with `write-`.
         AiozkMarked => false,
-        // Not known. `show` and `doctor` report these contenders.
+        // Not known, so no clash is reported here. `show` and `doctor` report these contenders.
         UnknownLock | UnknownDash | Unknown => true,
     }
 }
@@ -131,19 +131,19 @@ mod tests {
     fn client_that_ignores_unknown_contender_is_refused() {
         let curator = format!("{UUID}-lock-0000000004");
         let aiozk = format!("lock-{HEX}-0000000003");
-        for (blind, unseen) in [
+        for (viewer, ignored) in [
             (curator.as_str(), "job-0000000003"),
             (&curator, &aiozk),
             ("x-1-0000000004", "0000000003"),
             (&format!("{HEX}__lock__0000000004"), &aiozk),
             ("sh0000000004", "job-0000000003"),
         ] {
-            let clash = clash(&[unseen, blind], "lock-0000000007", true).expect("clash is found");
-            assert_eq!((clash.blind, clash.unseen, clash.ours), (name(blind), name(unseen), false));
+            let clash = clash(&[ignored, viewer], "lock-0000000007", true).expect("clash is found");
+            assert_eq!((clash.viewer, clash.ignored, clash.ours), (name(viewer), name(ignored), false));
         }
         let reader = format!("read-{HEX}-0000000004");
         let clash = clash(&[&reader], "lock-0000000007", false).expect("clash with aiozk's reader is found");
-        assert_eq!((clash.blind, clash.ours, clash.remedy), (name(&reader), true, None));
+        assert_eq!((clash.viewer, clash.ours, clash.remedy), (name(&reader), true, None));
     }
 
     #[test]
@@ -159,7 +159,7 @@ mod tests {
             ("write-0000000002", "lock-0000000007", None),
         ] {
             let clash = clash(&[other], me, false).expect("clash is found");
-            assert_eq!((clash.blind, clash.unseen), (name(other), name(me)));
+            assert_eq!((clash.viewer, clash.ignored), (name(other), name(me)));
             assert_eq!((clash.ours, clash.remedy), (true, remedy), "{other} and {me}");
         }
     }
@@ -172,8 +172,8 @@ mod tests {
                 let clash =
                     clash(&["lock-0000000002", &curator, &kazoo], me, pattern).expect("clash is found");
                 assert!(!clash.ours && clash.remedy.is_none());
-                let curators = [clash.blind, clash.unseen].contains(&name(&curator));
-                assert!(curators || clash.blind == name(&kazoo), "{clash:?}");
+                let curators = [clash.viewer, clash.ignored].contains(&name(&curator));
+                assert!(curators || clash.viewer == name(&kazoo), "{clash:?}");
             }
         }
     }
@@ -187,7 +187,7 @@ mod tests {
             others.extend(numbers.map(curator));
             let others: Vec<_> = others.iter().map(String::as_str).collect();
             let clash = clash(&others, "lock-0000000010", true).expect("clash is found");
-            assert!([clash.blind, clash.unseen].contains(&name(&curator(4))), "{clash:?}");
+            assert!([clash.viewer, clash.ignored].contains(&name(&curator(4))), "{clash:?}");
         }
     }
 

@@ -1,7 +1,7 @@
 //! The graph of owners that wait for each other, and its deadlocks.
 //!
-//! Owners are queued for locks. An owner goes on when it is granted everything that it asks for, and releases everything
-//! some time after that. Stuck owners are found by reduction, as R. C. Holt reduces general resource graphs ("Some Deadlock
+//! Owners are queued for locks. An owner can continue when it is granted everything that it asks for. Some time later it
+//! releases everything. Stuck owners are found by reduction, as R. C. Holt reduces general resource graphs ("Some Deadlock
 //! Properties of Computer Systems", ACM Computing Surveys 4 (3), 1972). The conditions are those of E. G. Coffman, M. J.
 //! Elphick and A. Shoshani ("System Deadlocks", ibid. 3 (2), 1971). An owner that would be granted everything is removed,
 //! which makes room for others. The owners that remain when none can be removed are stuck. So readers and permits are
@@ -12,7 +12,7 @@
 
 use std::collections::VecDeque;
 
-use crate::names::Role;
+use crate::names::{Role, Roles};
 
 /// One queue, in the order of grants: the holders come first.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -21,59 +21,58 @@ pub struct Queue {
     /// as stuck in this queue.
     pub permits: Option<u64>,
     /// The contenders, in order.
-    pub places: Vec<Place>,
+    pub places: Vec<QueuePosition>,
 }
 
 /// One contender in a queue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Place {
-    /// Its owner. Owners are numbered from zero.
+pub struct QueuePosition {
+    /// The contender's owner. Owners are numbered from zero.
     pub owner: usize,
-    /// The kind of access that it asks for.
+    /// The kind of access that the contender asks for.
     pub role: Role,
-    /// Number of permits that it asks for.
+    /// Number of permits that the contender asks for.
     pub weight: u32,
-    /// Set if it holds.
+    /// Set if the contender holds.
     pub holds: bool,
-    /// The position in the same queue of its reader, if this is the writer of an upgrade. It does not wait for that reader.
+    /// For the writer of an upgrade: the index of its reader in the same queue. The writer does not wait for that reader.
     pub upgrades: Option<usize>,
 }
 
-impl Place {
-    /// Returns whether it waits for `other`, which is before it at `at` and does not leave. `other_has`: set if `other`
+impl QueuePosition {
+    /// Returns whether this contender waits for `other`, which is before it at index `at`. `other_has`: set if `other`
     /// holds.
-    fn waits_for(&self, at: usize, other: &Place, other_has: bool) -> bool {
-        match self.role {
+    fn waits_for(&self, at: usize, other: &QueuePosition, other_has: bool) -> bool {
+        match self.upgrades {
             // Writers between the reader and this contender wait for the reader.
-            _ if self.upgrades.is_some() => other_has && self.upgrades != Some(at),
-            Role::Exclusive | Role::Permit => true,
-            Role::Shared => other.role == Role::Exclusive,
-            Role::Upgradable => matches!(other.role, Role::Exclusive | Role::Upgradable),
+            Some(reader) => other_has && reader != at,
+            None => self.role.waits_for(other.role),
         }
     }
 }
 
-/// A deadlock: owners that wait for each other, and for no owner that could go on.
+/// A deadlock: owners that wait for each other, and for no owner that could continue.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Knot {
-    /// All its owners.
+pub struct DeadlockCycle {
+    /// All owners in the deadlock.
     pub owners: Vec<usize>,
-    /// A shortest cycle among them: each owner waits for the next one, the last for the first.
-    pub circle: Vec<Step>,
-    /// Number of other owners that wait for these, directly or not. They may be stuck for another reason, too.
+    /// A shortest cycle among the owners: each owner waits for the next one, the last for the first.
+    pub cycle: Vec<WaitStep>,
+    /// Number of other owners that wait for the owners in the deadlock, directly or not. They may also be stuck for another
+    /// reason.
     pub behind: usize,
 }
 
 /// A part of a cycle: one owner waits for another.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Step {
+pub struct WaitStep {
     /// The owner that waits.
     pub owner: usize,
     /// The queue in which it waits.
     pub queue: usize,
-    /// Its position there.
+    /// The position of the owner in that queue.
     pub place: usize,
-    /// The position there of the next owner in the cycle.
+    /// The position in that queue of the next owner in the cycle.
     pub behind: usize,
 }
 
@@ -99,7 +98,7 @@ impl Graph {
         for (at, queue) in graph.queues.iter().enumerate() {
             graph.base.push(graph.count);
             graph.count += queue.places.len();
-            for (place, Place { owner, .. }) in queue.places.iter().enumerate() {
+            for (place, QueuePosition { owner, .. }) in queue.places.iter().enumerate() {
                 if graph.places.len() <= *owner {
                     graph.places.resize_with(owner + 1, Vec::new);
                 }
@@ -109,7 +108,7 @@ impl Graph {
         graph
     }
 
-    /// Returns its queues.
+    /// Returns the queues.
     pub fn queues(&self) -> &[Queue] {
         &self.queues
     }
@@ -119,7 +118,7 @@ impl Graph {
         self.places.get(owner).map_or(&[], Vec::as_slice)
     }
 
-    /// Returns the positions before this one for which it waits.
+    /// Returns the earlier positions in the queue for which the contender at `place` waits.
     pub fn waits_for(&self, queue: usize, place: usize) -> impl Iterator<Item = usize> {
         let places = &self.queues[queue].places;
         let ours = &places[place];
@@ -133,10 +132,10 @@ impl Graph {
     }
 
     /// Returns the deadlocks.
-    pub fn knots(&self) -> Vec<Knot> {
+    pub fn deadlocks(&self) -> Vec<DeadlockCycle> {
         let all = self.reduce(&self.all_owners());
         let edges = self.edges(&all);
-        let mut knots = Vec::new();
+        let mut deadlocks = Vec::new();
         let mut suspects = components(&all.stuck, &edges);
         while let Some(members) = suspects.pop() {
             let alone = self.reduce(&members);
@@ -145,20 +144,20 @@ impl Graph {
                     suspects.push(part);
                     continue;
                 }
-                let circle = self.shortest_cycle(&alone);
+                let cycle = self.shortest_cycle(&alone);
                 let behind = count_waiting_for(&part, &edges) - part.len();
-                knots.push(Knot { owners: part, circle, behind });
+                deadlocks.push(DeadlockCycle { owners: part, cycle, behind });
             }
         }
-        knots.sort_by(|a, b| a.owners.cmp(&b.owners));
-        knots
+        deadlocks.sort_by(|a, b| a.owners.cmp(&b.owners));
+        deadlocks
     }
 
     fn all_owners(&self) -> Vec<usize> {
         (0..self.places.len()).collect()
     }
 
-    fn place(&self, (queue, place): (usize, usize)) -> &Place {
+    fn place(&self, (queue, place): (usize, usize)) -> &QueuePosition {
         &self.queues[queue].places[place]
     }
 
@@ -166,8 +165,8 @@ impl Graph {
         self.places(owner).iter().copied().filter(move |&at| !self.place(at).holds)
     }
 
-    /// Removes every owner that can go on, in a graph of `members` alone.
-    fn reduce(&self, members: &[usize]) -> Reduced {
+    /// Removes every owner that can continue, in a graph of `members` alone.
+    fn reduce(&self, members: &[usize]) -> Reduction {
         let mut removed = vec![true; self.places.len()];
         let mut missing = vec![0; self.places.len()];
         let mut has: Vec<bool> =
@@ -184,7 +183,7 @@ impl Graph {
         }
         while let Some(queue) = due.pop_front() {
             is_due[queue] = false;
-            let mut before = Earlier::default();
+            let mut before = EarlierCounts::default();
             for (at, place) in self.queues[queue].places.iter().enumerate() {
                 let (owner, number) = (place.owner, self.base[queue] + at);
                 if removed[owner] {
@@ -215,13 +214,13 @@ impl Graph {
             }
         }
         let stuck = members.iter().copied().filter(|&owner| !removed[owner]).collect();
-        Reduced { stuck, removed, has }
+        Reduction { stuck, removed, has }
     }
 
     /// Returns for each owner the stuck owners that it waits for. A contender that waits for all earlier ones represents
     /// them: later contenders have an edge to it, and not to them. So a long queue has few edges.
-    fn edges(&self, reduced: &Reduced) -> Vec<Vec<usize>> {
-        let Reduced { stuck, removed, has } = reduced;
+    fn edges(&self, reduced: &Reduction) -> Vec<Vec<usize>> {
+        let Reduction { stuck, removed, has } = reduced;
         let mut edges = vec![Vec::new(); self.places.len()];
         let waits = |&(queue, place): &(usize, usize)| !has[self.base[queue] + place];
         let mut queues: Vec<usize> =
@@ -229,8 +228,9 @@ impl Graph {
         queues.sort_unstable();
         queues.dedup();
         for queue in queues {
-            let (mut before, mut alone, mut upgradable) = (Vec::new(), Vec::new(), Vec::new());
-            let mut holders = Vec::new();
+            let (mut before, mut holders) = (Vec::new(), Vec::new());
+            // The owners behind the last contender that waits for all earlier ones, by role.
+            let mut by_role = Role::ALL.map(|_| Vec::<usize>::new());
             for (at, place) in self.queues[queue].places.iter().enumerate() {
                 let owner = place.owner;
                 if removed[owner] {
@@ -239,29 +239,24 @@ impl Graph {
                 let has = has[self.base[queue] + at];
                 if !has {
                     let of: &mut Vec<usize> = &mut edges[owner];
-                    match place.role {
-                        _ if place.upgrades.is_some() => {
-                            let others = holders.iter().filter(|(holder, _)| place.upgrades != Some(*holder));
-                            of.extend(others.map(|&(_, owner)| owner));
+                    let waits = |older: &Role| place.role.waits_for(*older);
+                    if place.upgrades.is_some() {
+                        let others = holders.iter().filter(|(holder, _)| place.upgrades != Some(*holder));
+                        of.extend(others.map(|&(_, owner)| owner));
+                    } else if Role::ALL.iter().all(waits) {
+                        of.append(&mut before);
+                        by_role.iter_mut().for_each(Vec::clear);
+                    } else {
+                        for older in Role::ALL.into_iter().filter(waits) {
+                            of.extend(&by_role[older as usize]);
                         }
-                        Role::Exclusive | Role::Permit => {
-                            of.append(&mut before);
-                            alone.clear();
-                            upgradable.clear();
-                        }
-                        Role::Shared => of.extend(&alone),
-                        Role::Upgradable => {
-                            of.extend(alone.iter().chain(&upgradable));
-                            upgradable.clear();
+                        if waits(&place.role) {
+                            by_role[place.role as usize].clear();
                         }
                     }
                 }
                 before.push(owner);
-                match place.role {
-                    Role::Exclusive => alone.push(owner),
-                    Role::Upgradable => upgradable.push(owner),
-                    Role::Shared | Role::Permit => {}
-                }
+                by_role[place.role as usize].push(owner);
                 if has {
                     holders.push((at, owner));
                 }
@@ -275,19 +270,19 @@ impl Graph {
     }
 
     /// Returns a shortest cycle among the stuck owners. There is at least one.
-    fn shortest_cycle(&self, reduced: &Reduced) -> Vec<Step> {
+    fn shortest_cycle(&self, reduced: &Reduction) -> Vec<WaitStep> {
         let holds = |owner: usize| self.places(owner).iter().any(|&at| self.place(at).holds);
         let mut starts = reduced.stuck.clone();
         starts.sort_by_key(|&owner| !holds(owner));
         let cycles =
             starts.iter().take(MAX_CYCLE_STARTS).filter_map(|&start| self.cycle_from(start, reduced));
-        // Of several, the first one: the result depends only on the graph.
+        // Of several shortest cycles, take the first one, so that the result depends only on the graph.
         cycles.min_by_key(Vec::len).unwrap_or_default()
     }
 
-    fn cycle_from(&self, start: usize, reduced: &Reduced) -> Option<Vec<Step>> {
-        let Reduced { removed, has, .. } = reduced;
-        let mut reached_by: Vec<Option<Step>> = vec![None; self.places.len()];
+    fn cycle_from(&self, start: usize, reduced: &Reduction) -> Option<Vec<WaitStep>> {
+        let Reduction { removed, has, .. } = reduced;
+        let mut reached_by: Vec<Option<WaitStep>> = vec![None; self.places.len()];
         let mut next = VecDeque::from([start]);
         while let Some(owner) = next.pop_front() {
             for (queue, place) in self.waits(owner) {
@@ -300,7 +295,7 @@ impl Graph {
                     if removed[other.owner] || !ours.waits_for(behind, other, theirs_has) {
                         continue;
                     }
-                    let step = Step { owner, queue, place, behind };
+                    let step = WaitStep { owner, queue, place, behind };
                     if other.owner == start {
                         let mut cycle = vec![step];
                         while let Some(step) = reached_by[cycle[cycle.len() - 1].owner] {
@@ -321,9 +316,9 @@ impl Graph {
 }
 
 /// The result of a reduction.
-struct Reduced {
+struct Reduction {
     stuck: Vec<usize>,
-    /// By owner: set if it can go on, or is not a member.
+    /// By owner: set if it can continue, or is not a member.
     removed: Vec<bool>,
     /// By position: set if it holds, or will hold when the removed owners have released.
     has: Vec<bool>,
@@ -331,40 +326,34 @@ struct Reduced {
 
 /// Counts of the contenders before a position that were not removed.
 #[derive(Default)]
-struct Earlier {
-    all: usize,
-    exclusive: usize,
-    upgradable: usize,
+struct EarlierCounts {
+    roles: Roles,
     holders: usize,
     weight: u64,
 }
 
-impl Earlier {
-    fn add(&mut self, place: &Place, has: bool) {
-        self.all += 1;
-        self.exclusive += usize::from(place.role == Role::Exclusive);
-        self.upgradable += usize::from(place.role == Role::Upgradable);
+impl EarlierCounts {
+    fn add(&mut self, place: &QueuePosition, has: bool) {
+        self.roles.insert(place.role);
         self.holders += usize::from(has);
         self.weight = self.weight.saturating_add(place.weight.into());
     }
 
-    /// Returns whether the next contender is granted. `reads`: set if the reader that it upgrades was not removed.
-    fn grants(&self, place: &Place, reads: bool, permits: Option<u64>) -> bool {
+    /// Returns whether the next contender is granted. `reads`: for an upgrade, set if its reader was not removed.
+    fn grants(&self, place: &QueuePosition, reads: bool, permits: Option<u64>) -> bool {
         match place.role {
             _ if place.upgrades.is_some() => self.holders <= usize::from(reads),
-            Role::Exclusive => self.all == 0,
-            Role::Shared => self.exclusive == 0,
-            Role::Upgradable => self.exclusive + self.upgradable == 0,
             Role::Permit => {
                 let taken = self.weight.saturating_add(place.weight.into());
-                self.exclusive == 0 && permits.is_none_or(|permits| taken <= permits)
+                !self.roles.contains(Role::Exclusive) && permits.is_none_or(|permits| taken <= permits)
             }
+            role => !self.roles.block(role),
         }
     }
 }
 
 /// Returns the vertices on cycles, by strongly connected component (R. Tarjan, "Depth-First Search and Linear Graph
-/// Algorithms", SIAM Journal on Computing 1 (2), 1972). It does not recurse, because queues are long.
+/// Algorithms", SIAM Journal on Computing 1 (2), 1972). Does not recurse, because queues are long.
 fn components(vertices: &[usize], edges: &[Vec<usize>]) -> Vec<Vec<usize>> {
     const UNSEEN: usize = usize::MAX;
     let (mut number, mut low) = (vec![UNSEEN; edges.len()], vec![UNSEEN; edges.len()]);

@@ -1,7 +1,8 @@
-//! Semaphores of other client libraries. They use two directories: one for the permits, and one for a lock
-//! that guards them.
+//! Semaphores of Curator and kazoo. Each has two directories: one for the permits, and one for a lock that
+//! guards them.
 //!
-//! Both libraries count all children of every name. Only the children show that there is such a semaphore.
+//! Both libraries count every child as a permit, whatever its name. Only the children and the data of a
+//! directory can show that it belongs to such a semaphore.
 
 use crate::record::Record;
 
@@ -9,18 +10,18 @@ use crate::record::Record;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Layout {
     /// Curator's InterProcessSemaphoreV2: permits are `leases/_c_<uuid>-lease-S`, guarded by a mutex in
-    /// `locks`. Its size is not stored.
+    /// `locks`. The size is not stored.
     Curator,
-    /// kazoo's Semaphore: permits are `<hex32>`, guarded by a lock in a directory beside theirs. The data of
-    /// their directory is the size.
+    /// kazoo's Semaphore: permits are `<hex32>`, guarded by a lock in a directory beside that of the permits.
+    /// The size is the data of the permits' directory.
     Kazoo,
 }
 
-/// Name of Curator's guard, below the path of the semaphore.
+/// Name of the directory of Curator's guarding mutex, below the path of the semaphore.
 pub const CURATOR_GUARD: &str = "locks";
-/// Name of the directory of Curator's permits.
+/// Name of the directory of Curator's permits, below the path of the semaphore.
 pub const CURATOR_LEASES: &str = "leases";
-/// Suffix of the directory of kazoo's guard.
+/// Suffix of the directory of kazoo's guarding lock, after the path of the permits.
 pub const KAZOO_GUARD: &str = "-__lock__";
 
 impl Layout {
@@ -35,19 +36,19 @@ impl Layout {
     /// Returns the layout that these children and this record prove.
     ///
     /// A semaphore may exist without proof: the server removes an empty `locks` while permits are held, and
-    /// kazoo does not write the data of a directory that others created. But a lock may be called `leases`,
-    /// or have a name of 32 digits, and is not taken for a semaphore because of that.
+    /// kazoo does not write the data of a directory that others created. A single child called `leases` or
+    /// `locks`, or with a name of 32 hex digits, is no proof: it may be the directory of another lock.
     pub fn proven_by<S: AsRef<str>>(children: &[S], record: Record) -> Option<Layout> {
         let has = |name: &str| children.iter().any(|child| child.as_ref() == name);
-        // The size stays even if no permit is held.
-        if matches!(record, Record::Leases(_)) {
+        // kazoo's size stays in the data even if no permit is held.
+        if matches!(record, Record::KazooSize(_)) {
             return Some(Layout::Kazoo);
         }
         (has(CURATOR_GUARD) && has(CURATOR_LEASES)).then_some(Layout::Curator)
     }
 }
 
-/// Returns whether a child may be a permit of kazoo's: the hex digits of a UUID.
+/// Returns whether a child's name is that of a permit of kazoo's semaphore: a UUID as 32 hex digits.
 pub fn is_kazoo_lease(name: &str) -> bool {
     name.len() == 32 && name.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f'))
 }
@@ -60,7 +61,7 @@ mod tests {
 
     #[test]
     fn foreign_semaphore_is_proven_by_its_directory() {
-        let five = Record::Leases(5);
+        let five = Record::KazooSize(5);
         assert_eq!(Layout::proven_by(&["locks", "leases"], Record::Empty), Some(Layout::Curator));
         let children = ["leases", "lock-0000000001", "locks"];
         assert_eq!(Layout::proven_by(&children, Record::Empty), Some(Layout::Curator));

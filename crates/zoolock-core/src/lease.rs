@@ -6,49 +6,37 @@
 //! * `confirmed` is the send time of the newest write that a quorum confirmed. A leader that was cut off still answers reads
 //!   and `sync`. Meanwhile the other servers have elected a new leader, which counts the silence of the session. A leader
 //!   that was cut off cannot confirm a write.
-//! * `told` is the send time of the newest request of which the leader surely knows. The leader does not count the silence
-//!   from the requests that it confirms. It counts from the reports of the server that the client is connected to. That
-//!   server reports the sessions of which it has heard in its answers to the leader's pings.
-//! * T/12 is for the drift of the clocks.
+//! * `told` is the send time of the newest request of which the leader surely knows. The leader does not measure a
+//!   session's silence from the requests that it confirms, but from the reports of the client's server. That server answers
+//!   the leader's pings, and each answer reports the sessions of which the server has heard.
+//! * T/12 allows for the drift of the clocks.
 //!
 //! Three answered requests prove that the leader was told of the first one:
 //!
 //! 1. The second one is sent a ping interval after the first was answered. The leader has sent a ping in between, and that
-//!    ping is ahead of the second answer on the connection between the two servers. So when the second answer is here, the
-//!    server has reported the session.
+//!    ping is ahead of the second answer on the connection between the leader and the server. So when the second answer is
+//!    here, the server has reported the session.
 //! 2. The third one is sent when the second was answered, so the report is ahead of it on that connection. When the third
 //!    answer is here, the leader has the report.
 //!
-//! An attach tells the leader directly: it touches the session when it confirms it to the new server.
+//! An attach (the client connects to a server again) tells the leader directly: the leader touches the session when it
+//! confirms the session to that server.
 
 use std::collections::VecDeque;
 use std::time::Duration;
 
-/// A time on a clock that counts suspend (CLOCK_BOOTTIME), in nanoseconds.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Instant(pub u64);
+pub use zoolock_wire::Instant;
 
-impl Instant {
-    /// Returns the time `d` later.
-    pub fn after(self, d: Duration) -> Instant {
-        Instant(self.0.saturating_add(u64::try_from(d.as_nanos()).unwrap_or(u64::MAX)))
-    }
-
-    /// Returns the time from `self` to `later`, or zero if `later` is earlier.
-    pub fn until(self, later: Instant) -> Duration {
-        Duration::from_nanos(later.0.saturating_sub(self.0))
-    }
-}
-
-/// The time between two requests of a session that holds a lock, as a share of its timeout. Every second request is a write.
+/// Number of beats in a session timeout. A session that holds a lock sends a request at each beat. Every second request is
+/// a write.
 pub const BEATS: u32 = 12;
 
 /// Returns the report interval. If a request is sent this long after the answer to an earlier one, the leader has sent a
-/// ping in between. It is half a tick, and half of that because a ping may be late. It is a whole tick if the timeout has
-/// room for it.
+/// ping in between. The leader pings every half tick. The interval is three quarters of a tick, because a ping may be late.
+/// If a beat is longer, the interval is as long as the beat, but at most a tick.
 ///
-/// The smallest timeout that a server grants is two ticks, unless it is configured. So an unknown tick is at most half of
-/// the timeout, and half a tick at most a quarter.
+/// The smallest timeout that a server grants is two ticks, unless the server is configured otherwise. So an unknown tick is
+/// at most half of the timeout, and the ping interval at most a quarter.
 fn report_interval(timeout: Duration, tick: Option<Duration>) -> Duration {
     match tick {
         Some(tick) => (tick * 3 / 4).max(tick.min(timeout / BEATS)),
@@ -56,7 +44,8 @@ fn report_interval(timeout: Duration, tick: Option<Duration>) -> Duration {
     }
 }
 
-/// Returns how long a lease lasts from the sending of the newest request, if all answers come at once.
+/// Returns the length of a steady lease: how long it lasts from the sending of the newest request, if all answers come at
+/// once.
 pub fn steady_length(timeout: Duration, tick: Option<Duration>) -> Duration {
     let beat = (timeout / BEATS).max(Duration::from_nanos(1));
     let before_second = report_interval(timeout, tick).as_nanos() / beat.as_nanos() + 1;
@@ -66,7 +55,7 @@ pub fn steady_length(timeout: Duration, tick: Option<Duration>) -> Duration {
 }
 
 /// Returns the time that is left of a steady lease after a third of the timeout without an answer.
-pub fn spare(timeout: Duration, tick: Option<Duration>) -> Duration {
+pub fn spare_time(timeout: Duration, tick: Option<Duration>) -> Duration {
     steady_length(timeout, tick).saturating_sub(timeout / 3)
 }
 
@@ -81,7 +70,8 @@ pub struct Lease {
     confirmed: Option<Instant>,
     /// The send time of the newest request of which the leader surely knows.
     told: Instant,
-    /// Requests that the server has reported: when they were sent, and when that was known. The oldest is first.
+    /// Requests that the server has reported to the leader: the time when each was sent, and when the report became known.
+    /// The oldest is first.
     reported: VecDeque<(Instant, Instant)>,
     /// Answered requests: when they were sent and answered. The oldest is first.
     answered: VecDeque<(Instant, Instant)>,
@@ -89,8 +79,8 @@ pub struct Lease {
 }
 
 impl Lease {
-    /// Creates the lease of a session that was requested at `requested`, and for which a server granted this timeout. It is
-    /// not valid before the first confirmation. `tick` is the tick of the servers, if it is known.
+    /// Creates the lease of a session that was requested at `requested`, and for which a server granted this timeout. The
+    /// lease is not valid before the first confirmation. `tick` is the tick of the servers, if it is known.
     pub fn new(timeout: Duration, tick: Option<Duration>, requested: Instant) -> Lease {
         Lease {
             timeout,
@@ -112,7 +102,7 @@ impl Lease {
         self.answered.clear();
         if timeout < self.timeout {
             self.timeout = timeout;
-            let cut = sent.after(self.after_told());
+            let cut = sent.after(self.lifetime_after_report());
             self.end = self.end.map(|end| end.min(cut));
         }
     }
@@ -125,11 +115,11 @@ impl Lease {
     /// Records that a quorum confirmed a write that was sent at `sent`. Returns whether the end of the lease has moved.
     pub fn confirm(&mut self, sent: Instant, now: Instant) -> bool {
         self.confirmed = self.confirmed.max(Some(sent));
-        self.hear(sent, now)
+        self.record_answer(sent, now)
     }
 
     /// Records the answer to any request that was sent at `sent`. Returns whether the end of the lease has moved.
-    pub fn hear(&mut self, sent: Instant, now: Instant) -> bool {
+    pub fn record_answer(&mut self, sent: Instant, now: Instant) -> bool {
         while let Some((first, known)) = self.reported.front()
             && sent >= *known
         {
@@ -145,7 +135,7 @@ impl Lease {
             self.answered.pop_front();
         }
         self.reported.extend(newest);
-        // Keeps only as many as are needed.
+        // Keep only as many answers as are needed.
         if self.answered.back().is_none_or(|(last, _)| sent >= last.after(wait / 4)) {
             self.answered.push_back((sent, now));
         }
@@ -155,12 +145,12 @@ impl Lease {
     /// Extends the lease as far as the answers prove. Returns whether its end has moved.
     fn extend(&mut self, now: Instant) -> bool {
         let Some(confirmed) = self.confirmed else { return false };
-        let end = confirmed.min(self.told).after(self.after_told());
+        let end = confirmed.min(self.told).after(self.lifetime_after_report());
         let moves = if self.is_valid(now) {
             self.end.is_none_or(|known| known < end)
         } else {
-            // A lease that begins again must not end before the next renewal is answered, or before the leader can be told of
-            // a newer request: after a gap no earlier request helps.
+            // The lease has ended. It becomes valid again only if it then lasts until the next renewal is answered, and
+            // until the leader can be told of a newer request. After a gap no earlier request can extend it.
             let told_again = match (self.reported.is_empty(), self.answered.front()) {
                 (true, Some((_, answered))) => {
                     answered.after(report_interval(self.timeout, self.tick) + self.timeout / 6)
@@ -185,7 +175,8 @@ impl Lease {
         self.timeout
     }
 
-    /// Returns whether much less of the lease is left than if all answers came at once. Then it is renewed more often.
+    /// Returns whether much less of the lease is left than if all answers came at once. Then the session renews the lease
+    /// more often.
     pub fn is_low(&self, now: Instant) -> bool {
         let low = steady_length(self.timeout, self.tick).saturating_sub(self.timeout / 4);
         self.end.is_none_or(|end| now.until(end) < low)
@@ -196,7 +187,7 @@ impl Lease {
         self.end.is_some_and(|end| now < end && now.until(end) < self.timeout / 6)
     }
 
-    /// Returns whether a quorum confirmed the session after the newest request of which the leader surely knows.
+    /// Returns whether the newest confirmed write was sent after the newest request of which the leader surely knows.
     pub fn is_confirmed_last(&self) -> bool {
         self.confirmed.is_some_and(|confirmed| confirmed > self.told)
     }
@@ -205,15 +196,15 @@ impl Lease {
     ///
     /// One cause is a connected server that has no quorum and confirms nothing. The other cause is too few answers since an
     /// outage to prove in time that the leader was told of the session. An attach helps in both cases: it tells the leader
-    /// at once. To be asked at a beat, just before a request is sent.
+    /// at once. Call this at a beat, just before a request is sent.
     pub fn needs_attach(&self, now: Instant) -> bool {
         let Some(end) = self.end.filter(|_| self.ends_soon(now)) else { return false };
         let beat = self.timeout / BEATS;
         let last_sent = match (self.reported.is_empty(), self.answered.front()) {
             _ if !self.is_confirmed_last() => return true,
-            // The third request is sent now.
+            // The third of the three requests is sent now.
             (false, _) => now,
-            // The second one is sent now or at a later beat, and the third at the next beat.
+            // The second request is sent now or at a later beat, and the third one at the beat after that.
             (true, Some((_, answered))) => {
                 let second = answered.after(report_interval(self.timeout, self.tick));
                 if second <= now { now.after(beat) } else { second.after(beat * 2) }
@@ -228,8 +219,8 @@ impl Lease {
         self.end.is_some_and(|end| now < end)
     }
 
-    /// Returns how long the session lives for certain after a request of which the leader was told.
-    fn after_told(&self) -> Duration {
+    /// Returns how long the session surely lives after a request of which the leader was told.
+    fn lifetime_after_report(&self) -> Duration {
         self.timeout - self.timeout / BEATS
     }
 }
@@ -253,9 +244,9 @@ mod tests {
     #[test]
     fn lease_needs_an_attach_in_its_last_sixth() {
         let mut lease = lease();
-        assert!(!lease.needs_attach(at(100)), "it has not begun");
+        assert!(!lease.needs_attach(at(100)), "the lease has not begun");
         lease.confirm(at(100), at(100));
-        // It ends at 99 + 22 s. The request at 100 is of no help if no other one was answered.
+        // The lease ends at 99 + 22 s. The request at 100 does not help, because no later one was answered.
         let needed: Vec<u64> = (100..125).filter(|now| lease.needs_attach(at(*now))).collect();
         assert_eq!(needed, [119, 120]);
         // After an outage a write is confirmed. The third answer would come too late.
@@ -272,10 +263,10 @@ mod tests {
         let mut lease = lease();
         lease.confirm(at(100), at(100));
         for second in [104, 108, 112] {
-            lease.hear(at(second), at(second));
+            lease.record_answer(at(second), at(second));
         }
         assert!(lease.ends_soon(at(119)) && !lease.is_confirmed_last());
-        assert!(lease.needs_attach(at(119)), "although the leader is told of the session");
+        assert!(lease.needs_attach(at(119)), "the leader knows of the session, but no quorum confirms it");
     }
 
     #[test]
@@ -292,12 +283,12 @@ mod tests {
     #[test]
     fn limits_of_a_lease_are_exact() {
         let mut lease = lease();
-        assert!(lease.is_low(at(100)), "it has not begun");
+        assert!(lease.is_low(at(100)), "the lease has not begun");
         lease.confirm(at(100), at(100));
-        // It ends at 121. A steady lease has 16 s left, and a low one less than 10 s.
+        // The lease ends at 121. A steady lease has 16 s left, and a low lease has less than 10 s.
         assert!(!lease.is_low(at(111)) && lease.is_low(at(112)));
         assert!(!lease.ends_soon(at(117)) && lease.ends_soon(at(118)) && lease.ends_soon(at(120)));
-        assert!(!lease.ends_soon(at(121)), "it has ended");
+        assert!(!lease.ends_soon(at(121)), "the lease has ended");
         assert!(lease.is_valid(at(120)) && !lease.is_valid(at(121)));
         assert!(lease.is_confirmed_last());
         lease.attach(at(98), T);
@@ -317,10 +308,10 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_valid_before_the_first_confirmation() {
+    fn lease_is_invalid_before_first_confirmation() {
         let mut lease = lease();
         assert!(!lease.is_valid(at(0)));
-        assert!(!lease.hear(at(100), at(100)));
+        assert!(!lease.record_answer(at(100), at(100)));
         assert_eq!(lease.valid_until(), None);
     }
 
@@ -340,11 +331,11 @@ mod tests {
         let mut lease = lease();
         lease.confirm(at(100), at(100));
         for second in 101..=115 {
-            lease.hear(at(second), at(second));
+            lease.record_answer(at(second), at(second));
         }
-        assert_eq!(lease.valid_until(), Some(at(122)), "a leader that was cut off answers, too");
+        assert_eq!(lease.valid_until(), Some(at(122)), "a leader that was cut off also answers reads");
         lease.confirm(at(116), at(116));
-        assert_eq!(lease.valid_until(), Some(at(135)), "told of the request at 113");
+        assert_eq!(lease.valid_until(), Some(at(135)), "the leader knows of the request at 113");
     }
 
     #[test]
@@ -354,7 +345,7 @@ mod tests {
             let now = Instant(half * 500_000_000);
             lease.confirm(now, now);
         }
-        // The answers to 101, 103 and 103.5.
+        // The answers to the requests at 101, 103 and 103.5 prove this.
         assert_eq!(lease.valid_until(), Some(at(123)));
         let mut unknown = Lease::new(T, None, at(99));
         for second in 100..=106 {
@@ -366,7 +357,7 @@ mod tests {
     }
 
     #[test]
-    fn late_confirmation_of_an_older_request_takes_nothing_back() {
+    fn late_answer_to_older_request_changes_nothing() {
         let mut lease = lease();
         lease.confirm(at(105), at(106));
         assert!(!lease.confirm(at(100), at(107)));
@@ -389,7 +380,7 @@ mod tests {
         lease.confirm(at(100), at(100));
         lease.confirm(at(103), at(103));
         lease.attach(at(104), T);
-        // With the old answers, this one would prove that the leader was told of 103.
+        // With the old answers, this answer would prove that the leader was told of the request at 103.
         lease.confirm(at(106), at(106));
         lease.confirm(at(107), at(107));
         assert_eq!(lease.valid_until(), Some(at(126)));
@@ -403,7 +394,7 @@ mod tests {
         assert_eq!(lease.valid_until(), Some(at(112)));
         lease.confirm(at(102), at(102));
         assert_eq!((lease.valid_until(), lease.timeout()), (Some(at(112)), T / 2));
-        // A longer one changes nothing.
+        // A longer timeout changes nothing.
         lease.attach(at(103), T);
         lease.confirm(at(104), at(104));
         assert_eq!(lease.valid_until(), Some(at(114)));
@@ -447,8 +438,8 @@ mod tests {
         assert_eq!(length(30, None), 15_000);
         assert_eq!(length(12, TICK), 8_000);
         assert_eq!(length(6, TICK), 3_000);
-        assert_eq!(spare(Duration::from_secs(30), TICK), Duration::from_millis(12_500));
-        assert_eq!(spare(Duration::from_secs(30), None), Duration::from_secs(5));
+        assert_eq!(spare_time(Duration::from_secs(30), TICK), Duration::from_millis(12_500));
+        assert_eq!(spare_time(Duration::from_secs(30), None), Duration::from_secs(5));
     }
 
     #[test]
@@ -464,7 +455,7 @@ mod tests {
                 if beat % 2 == 0 {
                     lease.confirm(sent, answered);
                 } else {
-                    lease.hear(sent, answered);
+                    lease.record_answer(sent, answered);
                 }
                 if beat % 2 == 0 {
                     let left = sent.until(lease.valid_until().expect("lease is confirmed"));
@@ -481,7 +472,7 @@ mod tests {
         for seconds in 6..=300 {
             let timeout = Duration::from_secs(seconds);
             for tick in [TICK, None] {
-                assert!(spare(timeout, tick) >= timeout / 7, "{timeout:?}, {tick:?}");
+                assert!(spare_time(timeout, tick) >= timeout / 7, "{timeout:?}, {tick:?}");
             }
         }
     }

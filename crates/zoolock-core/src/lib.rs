@@ -7,11 +7,10 @@
 //! * [`names`]: the names of contenders, in the format of each known client library.
 //! * [`census`]: which contenders see each other.
 //! * [`queue`]: the order of contenders, and the predecessor of each.
-//! * [`graph`]: the waiting of owners in several queues, and deadlocks.
+//! * [`graph`]: which owners wait for each other in several queues, and deadlocks.
 //! * [`layout`]: semaphores of other client libraries, which use more than one directory.
 //! * [`record`]: the release marker, in the lock directory's own data.
-//! * [`contender`]: one acquisition as a state machine, from the create to the last clean-up.
-//! * [`multi`]: several locks at once, in one transaction.
+//! * [`acquisition`]: one acquisition as a state machine, of one lock or of several, from the create to the last clean-up.
 //! * [`lease`]: the time until which a holder may rely on its session.
 //! * [`pace`]: the requests that renew the lease.
 //! * [`tenure`]: one queue position for all tasks of a process.
@@ -19,13 +18,12 @@
 
 #![forbid(unsafe_code)]
 
+pub mod acquisition;
 pub mod census;
-pub mod contender;
 pub mod graph;
 pub mod ids;
 pub mod layout;
 pub mod lease;
-pub mod multi;
 pub mod names;
 pub mod pace;
 pub mod queue;
@@ -34,10 +32,9 @@ pub mod rules;
 pub mod tenure;
 pub mod token;
 
-pub use contender::{Action, Config, Contender, Event, Kind, Mode};
+pub use acquisition::{Action, Config, Event, Kind, Machine, Mode};
 pub use ids::{ContenderId, Sequence, SessionId, Zxid};
 pub use lease::{Instant, Lease};
-pub use multi::Multi;
 pub use record::{Marker, Record};
 pub use rules::{Rule, Rules};
 pub use token::FencingToken;

@@ -1,8 +1,8 @@
 //! The requests that keep a session and its lease alive.
 //!
-//! While a lock depends on it, a session sends a request every twelfth of its timeout T. So the leader is told of the
-//! session soon (see [`lease`](crate::lease)). Every second request is a write that only a quorum confirms. When answers are
-//! slow, each one is.
+//! A session with a holder or a waiter sends a request every twelfth of its timeout. So the leader soon hears of the
+//! session (see [`lease`](crate::lease)). Every second request is a write, which only a quorum confirms. When little of the
+//! lease is left, every request is a write.
 
 use std::time::Duration;
 
@@ -19,7 +19,7 @@ pub struct Pace {
 const WRITES_EACH: u32 = 2;
 
 impl Pace {
-    /// Creates a pace. Something is due at the first beat.
+    /// Creates a pace. A request is due at the first beat.
     pub fn new() -> Pace {
         Pace { beats: WRITES_EACH }
     }
@@ -30,13 +30,14 @@ impl Pace {
     }
 
     /// Counts a beat. Returns whether its request is a write. `is_low`: little of the lease is left.
-    pub fn writes(&mut self, is_low: bool) -> bool {
+    pub fn next_beat(&mut self, is_low: bool) -> bool {
         self.beat_for(if is_low { 1 } else { WRITES_EACH })
     }
 
-    /// Counts a beat of a session without locks. Returns whether it sends a request. It sends one at each beat if the tick
-    /// of the servers is unknown: then it takes longer until the leader has surely been told.
-    pub fn is_heard(&mut self, knows_tick: bool) -> bool {
+    /// Counts a beat of a session without locks. Returns whether it sends a request. It sends one at every second beat. If
+    /// the tick of the servers is unknown, it sends one at each beat, because then it takes longer to prove that the leader
+    /// knows of the session.
+    pub fn next_idle_beat(&mut self, knows_tick: bool) -> bool {
         self.beat_for(if knows_tick { WRITES_EACH } else { 1 })
     }
 
@@ -63,7 +64,7 @@ mod tests {
     fn idle_session_sends_at_every_second_beat() {
         for (knows_tick, each) in [(true, 2), (false, 1)] {
             let mut pace = Pace::new();
-            let heard: Vec<bool> = (0..6).map(|_| pace.is_heard(knows_tick)).collect();
+            let heard: Vec<bool> = (0..6).map(|_| pace.next_idle_beat(knows_tick)).collect();
             let due: Vec<bool> = (0..6).map(|beat| beat % each == 0).collect();
             assert_eq!(heard, due);
         }
@@ -77,22 +78,22 @@ mod tests {
     }
 
     /// A session on which answers are late, and nothing else goes wrong.
-    struct Run {
+    struct SimulatedRun {
         rng: fastrand::Rng,
         timeout: Duration,
         /// The longest delay of an answer.
         late: Duration,
-        /// The time of the last answer: they come in the order of the requests.
+        /// The time of the last answer. Answers come in the order of the requests.
         last_answer: Instant,
         under_way: VecDeque<Sent>,
     }
 
-    struct Outcome {
+    struct SimulatedOutcome {
         lost: bool,
         writes: u32,
     }
 
-    impl Run {
+    impl SimulatedRun {
         fn send(&mut self, now: Instant, is_write: bool) {
             let most = u64::try_from(self.late.as_nanos()).expect("delay fits in u64");
             let late = match self.rng.u8(..4) {
@@ -105,9 +106,9 @@ mod tests {
         }
 
         /// Runs a session for ten timeouts. A contender asks for a lock after some idle time.
-        fn of(seed: u64, timeout: Duration, late: Duration, tick: Option<Duration>) -> Outcome {
+        fn of(seed: u64, timeout: Duration, late: Duration, tick: Option<Duration>) -> SimulatedOutcome {
             let begin = Instant(1 << 40);
-            let mut run = Run {
+            let mut run = SimulatedRun {
                 rng: fastrand::Rng::with_seed(seed),
                 timeout,
                 late,
@@ -130,17 +131,17 @@ mod tests {
                     .min()
                     .expect("there is a next beat");
                 if granted && !lease.is_valid(now) {
-                    return Outcome { lost: true, writes };
+                    return SimulatedOutcome { lost: true, writes };
                 }
                 if now >= ends {
                     assert!(granted, "seed {seed}: the lock was never granted");
-                    return Outcome { lost: false, writes };
+                    return SimulatedOutcome { lost: false, writes };
                 }
                 if answer == Some(now) {
                     let sent = run.under_way.pop_front().expect("an answer is pending");
                     match sent.is_write {
                         true => lease.confirm(sent.at, now),
-                        false => lease.hear(sent.at, now),
+                        false => lease.record_answer(sent.at, now),
                     };
                     granted |= came && lease.is_valid(now);
                 } else if !came && now == comes {
@@ -149,10 +150,10 @@ mod tests {
                 } else {
                     beat = beat.after(Pace::beat(run.timeout) + Duration::from_millis(run.rng.u64(..4)));
                     if came {
-                        let is_write = pace.writes(lease.is_low(now));
+                        let is_write = pace.next_beat(lease.is_low(now));
                         run.send(now, is_write);
                         writes += u32::from(is_write);
-                    } else if pace.is_heard(tick.is_some()) {
+                    } else if pace.next_idle_beat(tick.is_some()) {
                         run.send(now, false);
                     }
                 }
@@ -161,12 +162,12 @@ mod tests {
     }
 
     #[test]
-    fn lease_survives_answers_after_an_eighth() {
+    fn lease_survives_answers_late_by_an_eighth() {
         for half_ticks in [6, 7, 8, 9, 10, 11, 12, 16, 20, 28, 29, 30, 40, 60, 200] {
             let timeout = TICK / 2 * half_ticks;
             for seed in 0..2000 {
                 for tick in [Some(TICK), None] {
-                    let outcome = Run::of(seed, timeout, timeout / 8, tick);
+                    let outcome = SimulatedRun::of(seed, timeout, timeout / 8, tick);
                     assert!(!outcome.lost, "{timeout:?}, {tick:?}: seed {seed}");
                 }
             }
@@ -175,7 +176,7 @@ mod tests {
 
     #[test]
     fn lease_ends_if_answers_take_longer() {
-        let lost = |seed| Run::of(seed, TICK * 3, TICK, Some(TICK)).lost;
+        let lost = |seed| SimulatedRun::of(seed, TICK * 3, TICK, Some(TICK)).lost;
         assert!((0..100).any(lost), "no lease ever ends");
     }
 
@@ -184,13 +185,14 @@ mod tests {
         for ticks in [3, 4, 5, 10, 15] {
             let timeout = TICK * ticks;
             for tick in [Some(TICK), None] {
-                let writes = Run::of(0, timeout, timeout / 200, tick).writes;
+                let writes = SimulatedRun::of(0, timeout, timeout / 200, tick).writes;
                 assert!((50..=70).contains(&writes), "{ticks} ticks, {tick:?}: {writes} in ten timeouts");
             }
         }
     }
 
-    /// Answers are prompt, and for a while there are none. A lease that begins again after that does not end again.
+    /// Answers are prompt, except for a gap without any answers. A lease that becomes valid again after the gap does not
+    /// end again.
     #[test]
     fn lease_renewed_after_a_gap_stays_valid() {
         for seconds in [6, 7, 8, 9, 10, 12, 15, 20, 30] {
@@ -212,9 +214,9 @@ mod tests {
                         );
                         if !silent {
                             let was_lost = !lease.is_valid(answered);
-                            match pace.writes(lease.is_low(beat)) {
+                            match pace.next_beat(lease.is_low(beat)) {
                                 true => lease.confirm(beat, answered),
-                                false => lease.hear(beat, answered),
+                                false => lease.record_answer(beat, answered),
                             };
                             begun |= was_lost && beat >= from && lease.is_valid(answered);
                         }

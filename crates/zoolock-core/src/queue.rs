@@ -6,9 +6,9 @@
 
 use crate::census::{Clash, census};
 use crate::ids::Sequence;
-use crate::names::{Name, Names, Prefix, Role};
+use crate::names::{Name, Names, Prefix, Role, Roles};
 
-/// The kind of request that a contender makes.
+/// The kind of lock that a contender requests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Claim {
     /// An exclusive lock, or a read lock.
@@ -18,7 +18,7 @@ pub enum Claim {
         /// Number of permits of the semaphore.
         size: u32,
     },
-    /// The writer's znode of a reader that upgrades: it holds already, as a reader.
+    /// An exclusive lock for a reader that upgrades. Its reader already holds the lock.
     Upgrade {
         /// Prefix of the reader's own znode.
         prefix: Prefix,
@@ -29,7 +29,7 @@ pub enum Claim {
 
 /// The result of a listing for one contender.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Decision {
+pub enum QueueDecision {
     /// The contender holds the lock.
     Held,
     /// The contender waits for this child.
@@ -38,7 +38,7 @@ pub enum Decision {
     WatchChildren,
     /// Our znode is not in the list.
     NotQueued,
-    /// A reader upgrades, and another reader goes first.
+    /// A reader upgrades, but another reader goes first.
     Outranked,
     /// This directory contains locks of another kind.
     OtherKind,
@@ -52,18 +52,19 @@ pub enum Decision {
 /// * A reader waits for the nearest exclusive predecessor. An upgradable reader also waits for upgradable
 ///   predecessors.
 /// * Permits are granted, all or none, if the weights of the predecessors and its own fit.
-/// * An upgrading reader waits for the other readers that hold, and goes before writers that wait for it. If
-///   two readers upgrade, the upgradable one goes first, then the older one, and the other one is outranked.
-///   It is also outranked if other readers are queued behind a waiting writer.
-/// * The answer is [`Decision::Clash`] if a contender in the queue ignores our znode, or another one's.
+/// * An upgrading reader waits for the other readers that hold, and goes before writers that wait for it. If two readers
+///   upgrade, an upgradable reader goes before a plain one, and otherwise the older reader goes first. The other reader is
+///   outranked. An upgrading reader is also outranked if other readers are queued behind a waiting writer.
+/// * The answer is [`QueueDecision::Clash`] if a contender in the queue ignores our znode, or that of another contender.
 pub fn decide<S: AsRef<str>>(
     children: &[S],
     prefix: Prefix,
     me: Sequence,
     claim: Claim,
     names: Names,
-) -> Decision {
+) -> QueueDecision {
     let mine = prefix.name(me);
+    let ours = prefix.parsed(me).role;
     let position = position(me);
     let mut found = false;
     let mut others: Vec<(Name, &str)> = Vec::with_capacity(children.len());
@@ -72,38 +73,38 @@ pub fn decide<S: AsRef<str>>(
         if child == mine {
             found = true;
         } else if let Some(name) = Name::parse(child).filter(|name| name.counts_below(position)) {
-            if (name.role == Role::Permit) != matches!(prefix, Prefix::Permit(_)) {
-                return Decision::OtherKind;
+            if !ours.may_queue_with(name.role) {
+                return QueueDecision::OtherKind;
             }
             others.push((name, child));
         }
     }
     if !found {
-        return Decision::NotQueued;
+        return QueueDecision::NotQueued;
     }
     if let Some(clash) = census(others.iter().map(|(name, _)| *name), Some(prefix.parsed(me)), names) {
-        return Decision::Clash(clash);
+        return QueueDecision::Clash(clash);
     }
-    // Equal sequence numbers: a reader under its own write lock repeats the writer's number (Curator's do).
-    // In any case that znode existed before we could be granted.
+    // A child with our own sequence number counts as a predecessor. A Curator reader under its own write lock repeats the
+    // writer's number. In any case that znode existed before we could be granted.
     let before = others.into_iter().filter(|(name, _)| name.position() <= position);
     match (claim, prefix) {
         (Claim::Upgrade { prefix, sequence }, _) => upgrade(before, prefix, sequence),
         (Claim::Permits { size }, Prefix::Permit(take)) => permits(before.collect(), take, size),
-        _ => nearest(before.filter(|(name, _)| excludes(name.role, prefix))),
+        _ => wait_for_nearest(before.filter(|(name, _)| ours.waits_for(name.role))),
     }
 }
 
-/// Returns which contenders hold the lock, for observers. `queue` is sorted by [`Name::order`]. `permits`:
-/// the size of the semaphore. `upgrades`: whether a writer's znode belongs to an upgrading reader; if there
-/// is only one holder before it, it is that holder's own. A reader with the number of a writer that holds
-/// belongs to that writer (Curator).
+/// Returns which contenders hold the lock, for observers. `queue` is sorted by [`Name::order`]. `permits`: the size of the
+/// semaphore. `upgrades`: whether the writer at this index of the queue belongs to an upgrading reader. Such a writer holds
+/// if exactly one contender before it holds, because that is its own reader. A reader with the number of a holding writer
+/// belongs to that writer (Curator), and holds, too.
 ///
 /// The names do not show that a contender was granted by a larger semaphore, or that it does not know of its
 /// grant yet.
 pub fn holders(queue: &[Name], upgrades: impl Fn(usize) -> bool, permits: Option<u32>) -> Vec<bool> {
     let mut weight = 0u64;
-    let (mut exclusive, mut upgradable) = (0usize, 0usize);
+    let mut older = Roles::default();
     let (mut writer, mut holding) = (None, 0usize);
     queue
         .iter()
@@ -111,20 +112,20 @@ pub fn holders(queue: &[Name], upgrades: impl Fn(usize) -> bool, permits: Option
         .map(|(before, name)| {
             weight += u64::from(name.weight);
             let holds = match name.role {
-                Role::Permit => exclusive == 0 && permits.is_none_or(|permits| weight <= permits.into()),
-                Role::Shared => exclusive == 0 || writer == Some(name.sequence),
-                Role::Upgradable => {
-                    upgradable += 1;
-                    exclusive == 0 && upgradable == 1
+                Role::Permit => {
+                    let fits = permits.is_none_or(|permits| weight <= permits.into());
+                    !older.contains(Role::Exclusive) && fits
                 }
                 Role::Exclusive => {
-                    exclusive += 1;
                     // Writers between it and its reader wait for that reader.
                     let holds = before == 0 || (holding == 1 && upgrades(before));
                     writer = writer.or(holds.then_some(name.sequence));
                     holds
                 }
+                Role::Shared if writer == Some(name.sequence) => true,
+                role => !older.block(role),
             };
+            older.insert(name.role);
             holding += usize::from(holds);
             holds
         })
@@ -135,69 +136,73 @@ fn position(sequence: Sequence) -> u32 {
     sequence.0 as u32
 }
 
-fn excludes(theirs: Role, ours: Prefix) -> bool {
-    match ours {
-        Prefix::Upgradable => theirs != Role::Shared,
-        _ if ours.reads() => theirs == Role::Exclusive,
-        _ => true,
-    }
-}
-
-fn nearest<'a>(before: impl Iterator<Item = (Name, &'a str)>) -> Decision {
-    // The first of several with one number, so that the answer is the same for every contender.
+fn wait_for_nearest<'a>(before: impl Iterator<Item = (Name, &'a str)>) -> QueueDecision {
+    // Of several predecessors with the same number, take the first one.
     match before.reduce(|a, b| if b.0.position() > a.0.position() { b } else { a }) {
-        None => Decision::Held,
-        Some((_, name)) => Decision::WaitFor(name.to_owned()),
+        None => QueueDecision::Held,
+        Some((_, name)) => QueueDecision::WaitFor(name.to_owned()),
     }
 }
 
-fn permits(mut before: Vec<(Name, &str)>, take: u32, size: u32) -> Decision {
+fn permits(mut before: Vec<(Name, &str)>, take: u32, size: u32) -> QueueDecision {
     before.sort_by_key(|(name, _)| name.position());
     let weights = |of: &[(Name, &str)]| of.iter().map(|(name, _)| u64::from(name.weight)).sum::<u64>();
     let ahead = weights(&before);
     if ahead + u64::from(take) <= size.into() {
-        return Decision::Held;
+        return QueueDecision::Held;
     }
     match before.last() {
-        Some((_, last)) if ahead > size.into() => Decision::WaitFor((*last).to_owned()),
-        _ => Decision::WatchChildren,
+        Some((_, last)) if ahead > size.into() => QueueDecision::WaitFor((*last).to_owned()),
+        _ => QueueDecision::WatchChildren,
     }
 }
 
-fn upgrade<'a>(before: impl Iterator<Item = (Name, &'a str)>, prefix: Prefix, from: Sequence) -> Decision {
+fn upgrade<'a>(
+    before: impl Iterator<Item = (Name, &'a str)>,
+    prefix: Prefix,
+    from: Sequence,
+) -> QueueDecision {
     let mine = prefix.name(from);
     let all: Vec<_> = before.collect();
     if all.iter().all(|(_, child)| *child != mine) {
-        return Decision::NotQueued;
+        return QueueDecision::NotQueued;
     }
-    // Readers behind a writer do not hold yet.
+    // The position of the first writer. Readers behind it do not hold yet.
     let writer = all.iter().filter(|(name, _)| name.role == Role::Exclusive).map(|(name, _)| name.position());
     let writer = writer.min().unwrap_or(u32::MAX);
     if writer < position(from) {
-        // The earlier writer holds, or assumes so: then we do not hold. Only another client library can cause
-        // that.
-        return nearest(all.into_iter().filter(|(name, _)| name.position() == writer));
+        // A writer before our reader holds, or assumes that it does. Then our reader does not hold. Only another client
+        // library can cause that.
+        return wait_for_nearest(all.into_iter().filter(|(name, _)| name.position() == writer));
     }
-    // A later upgradable reader waits for us while our reader's znode exists.
-    let waits_for_us = |name: &Name| {
-        prefix == Prefix::Upgradable && name.role == Role::Upgradable && name.position() > position(from)
+    // A later contender that excludes our reader waits for us while our reader's znode exists.
+    let waits_for_us = |name: &Name| name.role.waits_for(prefix.role()) && name.position() >= position(from);
+    // The position of the first of them, by role.
+    let first_waiter = Role::ALL.map(|role| {
+        let others = all.iter().filter(|(name, child)| name.role == role && *child != mine);
+        let waiters = others.filter(|(name, _)| waits_for_us(name)).map(|(name, _)| name.position());
+        waiters.min().unwrap_or(u32::MAX)
+    });
+    let waits_for_waiter = |name: &Name| {
+        let is_waiter_before = |role: &Role| first_waiter[*role as usize] < name.position();
+        Role::ALL.iter().filter(|role| name.role.waits_for(**role)).any(is_waiter_before)
     };
     let readers = all
         .into_iter()
         .filter(|(name, child)| name.role != Role::Exclusive && *child != mine && !waits_for_us(name));
     let readers: Vec<_> = readers.collect();
-    if readers.iter().any(|(name, _)| name.position() > writer) {
-        // They hold as soon as the writer before them gives up, since they do not wait for our writer's znode. We cannot
-        // wait for them, because that writer waits for us.
-        return Decision::Outranked;
+    if readers.iter().any(|(name, _)| waits_for_waiter(name)) {
+        // They hold as soon as that waiter gives up, since they do not wait for our writer's znode. We cannot wait for them,
+        // because that waiter waits for us.
+        return QueueDecision::Outranked;
     }
     let ranks_before_us = |name: &Name| {
         prefix != Prefix::Upgradable && (name.role == Role::Upgradable || name.position() < position(from))
     };
     if readers.iter().any(|(name, _)| ranks_before_us(name)) {
-        return Decision::Outranked;
+        return QueueDecision::Outranked;
     }
-    nearest(readers.into_iter())
+    wait_for_nearest(readers.into_iter())
 }
 
 #[cfg(test)]
@@ -206,12 +211,12 @@ mod tests {
 
     const HEX: &str = "3f2504e04f8911d39a0c0305e82c3301";
 
-    fn mutex(children: &[&str], me: i32) -> Decision {
+    fn mutex(children: &[&str], me: i32) -> QueueDecision {
         decide(children, Prefix::Lock, Sequence(me), Claim::Lock, Names::default())
     }
 
-    fn wait(name: &str) -> Decision {
-        Decision::WaitFor(name.to_owned())
+    fn wait(name: &str) -> QueueDecision {
+        QueueDecision::WaitFor(name.to_owned())
     }
 
     #[test]
@@ -220,8 +225,8 @@ mod tests {
         let children = ["lock-0000000009", "config", "lock-0000000002", curator.as_str(), "lock-0000000005"];
         assert_eq!(mutex(&children, 9), wait("lock-0000000005"));
         assert_eq!(mutex(&children, 5), wait(&curator));
-        assert_eq!(mutex(&children, 2), Decision::Held);
-        assert_eq!(mutex(&children, 3), Decision::NotQueued);
+        assert_eq!(mutex(&children, 2), QueueDecision::Held);
+        assert_eq!(mutex(&children, 3), QueueDecision::NotQueued);
     }
 
     #[test]
@@ -231,7 +236,7 @@ mod tests {
         {
             let children = ["lock-0000000002", "backup-2024010101", unknown, "lock-0000000005"];
             assert_eq!(mutex(&children, 5), wait(unknown));
-            assert_eq!(mutex(&children, 2), Decision::Held);
+            assert_eq!(mutex(&children, 2), QueueDecision::Held);
         }
     }
 
@@ -239,22 +244,22 @@ mod tests {
     fn contender_with_unknown_name_is_exclusive() {
         let children = ["__READ__0000000001", "job-0000000002", "__READ__0000000003"];
         let read = |me| decide(&children, Prefix::Read, Sequence(me), Claim::Lock, Names::default());
-        assert_eq!((read(1), read(3)), (Decision::Held, wait("job-0000000002")));
+        assert_eq!((read(1), read(3)), (QueueDecision::Held, wait("job-0000000002")));
         let children = ["permit-1-0000000001", "job-0000000002", "permit-1-0000000003"];
         let permit = |me| {
             let claim = Claim::Permits { size: 5 };
             decide(&children, Prefix::Permit(1), Sequence(me), claim, Names::default())
         };
-        assert_eq!((permit(1), permit(3)), (Decision::Held, Decision::OtherKind));
+        assert_eq!((permit(1), permit(3)), (QueueDecision::Held, QueueDecision::OtherKind));
     }
 
     #[test]
-    fn unknown_name_behind_us_is_no_reason_to_refuse() {
+    fn unknown_name_with_later_number_is_ignored() {
         let curator = format!("_c_{HEX}-lock-0000000004");
         let children = [curator.as_str(), "lock-0000000005", "backup-2024010101", "job--2147483648"];
         assert_eq!(mutex(&children, 5), wait(&curator));
         let children = [curator.as_str(), "lock-0000000005", "job-0000000003"];
-        assert!(matches!(mutex(&children, 5), Decision::Clash(_)));
+        assert!(matches!(mutex(&children, 5), QueueDecision::Clash(_)));
     }
 
     #[test]
@@ -267,11 +272,11 @@ mod tests {
     #[test]
     fn mutex_and_semaphore_recognise_each_other() {
         let children = ["lock-0000000002", "permit-1-0000000001"];
-        assert_eq!(mutex(&children, 2), Decision::OtherKind);
+        assert_eq!(mutex(&children, 2), QueueDecision::OtherKind);
         let permits = Claim::Permits { size: 5 };
         assert_eq!(
             decide(&children, Prefix::Permit(1), Sequence(1), permits, Names::default()),
-            Decision::OtherKind
+            QueueDecision::OtherKind
         );
     }
 
@@ -288,9 +293,9 @@ mod tests {
             "upgr-0000000008",
         ];
         let asks = |prefix, me| decide(&children, prefix, Sequence(me), Claim::Lock, Names::default());
-        assert_eq!(asks(Prefix::Read, 1), Decision::Held);
-        assert_eq!(asks(Prefix::Upgradable, 2), Decision::Held);
-        assert_eq!(asks(Prefix::Read, 3), Decision::Held);
+        assert_eq!(asks(Prefix::Read, 1), QueueDecision::Held);
+        assert_eq!(asks(Prefix::Upgradable, 2), QueueDecision::Held);
+        assert_eq!(asks(Prefix::Read, 3), QueueDecision::Held);
         assert_eq!(asks(Prefix::Lock, 4), wait("__READ__0000000003"));
         assert_eq!(asks(Prefix::Read, 5), wait("lock-0000000004"));
         assert_eq!(asks(Prefix::Upgradable, 6), wait("lock-0000000004"));
@@ -314,14 +319,14 @@ mod tests {
         let asks = |size, take, me| {
             decide(&children, Prefix::Permit(take), Sequence(me), Claim::Permits { size }, Names::default())
         };
-        assert_eq!(asks(5, 1, 2), Decision::Held);
-        assert_eq!(asks(5, 3, 3), Decision::WatchChildren);
+        assert_eq!(asks(5, 1, 2), QueueDecision::Held);
+        assert_eq!(asks(5, 3, 3), QueueDecision::WatchChildren);
         // One permit is left, but not for later contenders.
         assert_eq!(asks(5, 1, 4), wait("permit-3-0000000003"));
-        assert_eq!(asks(6, 1, 4), Decision::WatchChildren);
-        assert_eq!(asks(7, 1, 4), Decision::Held);
-        assert_eq!(asks(1, 2, 1), Decision::WatchChildren);
-        assert_eq!(asks(u32::MAX, 9, 9), Decision::NotQueued);
+        assert_eq!(asks(6, 1, 4), QueueDecision::WatchChildren);
+        assert_eq!(asks(7, 1, 4), QueueDecision::Held);
+        assert_eq!(asks(1, 2, 1), QueueDecision::WatchChildren);
+        assert_eq!(asks(u32::MAX, 9, 9), QueueDecision::NotQueued);
     }
 
     #[test]
@@ -338,13 +343,13 @@ mod tests {
             decide(children, Prefix::Write, Sequence(me), claim, Names::default())
         };
         assert_eq!(upgrade(&children, Prefix::Read, 1, 3), wait("__READ__0000000002"));
-        assert_eq!(upgrade(&children, Prefix::Read, 2, 4), Decision::Outranked);
-        assert_eq!(upgrade(&children[1..], Prefix::Read, 2, 4), Decision::Held);
-        assert_eq!(upgrade(&children[1..], Prefix::Read, 1, 4), Decision::NotQueued);
+        assert_eq!(upgrade(&children, Prefix::Read, 2, 4), QueueDecision::Outranked);
+        assert_eq!(upgrade(&children[1..], Prefix::Read, 2, 4), QueueDecision::Held);
+        assert_eq!(upgrade(&children[1..], Prefix::Read, 1, 4), QueueDecision::NotQueued);
         // An upgradable reader goes before older plain readers.
         let children = ["__READ__0000000001", "upgr-0000000002", "__WRIT__0000000003", "__WRIT__0000000004"];
         assert_eq!(upgrade(&children, Prefix::Upgradable, 2, 4), wait("__READ__0000000001"));
-        assert_eq!(upgrade(&children, Prefix::Read, 1, 3), Decision::Outranked);
+        assert_eq!(upgrade(&children, Prefix::Read, 1, 3), QueueDecision::Outranked);
     }
 
     #[test]
@@ -391,17 +396,23 @@ mod tests {
         // The reader behind the writer would hold as soon as the writer gives up.
         assert_eq!(
             decide(&children, Prefix::Write, Sequence(4), claim, Names::default()),
-            Decision::Outranked
+            QueueDecision::Outranked
         );
         let children = [children[0], children[1], children[3]];
-        assert_eq!(decide(&children, Prefix::Write, Sequence(4), claim, Names::default()), Decision::Held);
+        assert_eq!(
+            decide(&children, Prefix::Write, Sequence(4), claim, Names::default()),
+            QueueDecision::Held
+        );
     }
 
     #[test]
     fn upgrade_ignores_waiting_upgradable_readers() {
         let children = ["upgr-0000000001", "upgr-0000000002", "__WRIT__0000000003"];
         let claim = Claim::Upgrade { prefix: Prefix::Upgradable, sequence: Sequence(1) };
-        assert_eq!(decide(&children, Prefix::Write, Sequence(3), claim, Names::default()), Decision::Held);
+        assert_eq!(
+            decide(&children, Prefix::Write, Sequence(3), claim, Names::default()),
+            QueueDecision::Held
+        );
         let children = ["upgr-0000000001", "__READ__0000000002", "upgr-0000000002", "__WRIT__0000000003"];
         assert_eq!(
             decide(&children, Prefix::Write, Sequence(3), claim, Names::default()),

@@ -1,6 +1,6 @@
 //! The record of a lock directory: the release marker, kept in the directory's own data.
 //!
-//! One short line of text, so that a person with a ZooKeeper shell can read it:
+//! The record is one short line of text, so that a person with a ZooKeeper shell can read it:
 //!
 //! ```text
 //! zoolock/1 lock 0x100000002 released 0000000017
@@ -10,8 +10,8 @@
 //!
 //! The fields are: format, kind of lock, and czxid of the directory that the record was written for. Then
 //! follow the state and the sequence number of a contender, or the size of the semaphore. `tracked` means
-//! that every later holder has written its beginning here. All other data counts as no record and is not
-//! overwritten.
+//! that crashes are tracked: every holder from then on writes a `held` marker before its grant. All other
+//! data counts as no record and is not overwritten.
 
 use std::fmt::Write as _;
 
@@ -32,7 +32,7 @@ pub enum Record {
     /// The size of a semaphore.
     Semaphore(Size),
     /// A number: perhaps the size of a kazoo semaphore.
-    Leases(u32),
+    KazooSize(u32),
     /// Data of another program. It is not overwritten.
     Foreign,
 }
@@ -47,50 +47,57 @@ pub struct Size {
 }
 
 /// The release marker: a holder writes it in the transaction that deletes its znode. If crashes are tracked,
-/// the holder also writes one when it begins.
+/// the holder also writes one before its grant ([`HolderState::Held`]).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Marker {
     /// The transaction that created the directory for which the marker was written.
     pub directory: Zxid,
     /// The way in which the holder left.
-    pub left: Left,
+    pub state: HolderState,
     /// Sequence number of the holder.
     pub sequence: Sequence,
-    /// Set if crashes are tracked: every later holder has written its beginning.
+    /// Set if crashes are tracked: every later holder writes a marker before its grant.
     pub tracked: bool,
 }
 
 /// The way in which the last holder left.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Left {
-    /// It released the lock.
+pub enum HolderState {
+    /// The holder released the lock.
     Released,
-    /// Its guard was dropped while its thread unwound from a panic.
+    /// The holder's guard was dropped while its thread unwound from a panic.
     Panicked,
-    /// It has begun, and has not left.
+    /// The holder wrote this marker before its grant, and has not left since.
     Held,
-    /// Another client took the lock away from it.
+    /// The holder did not release cleanly, but is not known to have crashed. For example, another client took
+    /// the lock away from it.
     Broken,
-    /// It is not a writer any more. Its znode, or that of the reader it has become, still exists.
+    /// The holder has finished its writes, and holds as a reader now.
     Downgraded,
 }
 
-impl Left {
+impl HolderState {
     /// All values.
-    pub const ALL: [Left; 5] = [Left::Released, Left::Panicked, Left::Held, Left::Broken, Left::Downgraded];
+    pub const ALL: [HolderState; 5] = [
+        HolderState::Released,
+        HolderState::Panicked,
+        HolderState::Held,
+        HolderState::Broken,
+        HolderState::Downgraded,
+    ];
 
     /// Returns whether the holder deleted its own znode in the transaction that wrote this marker.
     pub(crate) fn is_release(self) -> bool {
-        matches!(self, Left::Released | Left::Panicked)
+        matches!(self, HolderState::Released | HolderState::Panicked)
     }
 
     fn word(self) -> &'static str {
         match self {
-            Left::Released => "released",
-            Left::Panicked => "panicked",
-            Left::Held => "held",
-            Left::Broken => "broken",
-            Left::Downgraded => "downgraded",
+            HolderState::Released => "released",
+            HolderState::Panicked => "panicked",
+            HolderState::Held => "held",
+            HolderState::Broken => "broken",
+            HolderState::Downgraded => "downgraded",
         }
     }
 }
@@ -100,10 +107,10 @@ impl Marker {
     pub fn encode(&self) -> String {
         // One allocation: every release encodes a marker.
         let mut text = String::with_capacity(72);
-        let (directory, left, sequence) = (self.directory, self.left.word(), self.sequence);
+        let (directory, state, sequence) = (self.directory, self.state.word(), self.sequence);
         let written = match self.tracked {
-            true => write!(text, "{FORMAT} {LOCK} {directory} {left} {sequence} {TRACKED}"),
-            false => write!(text, "{FORMAT} {LOCK} {directory} {left} {sequence}"),
+            true => write!(text, "{FORMAT} {LOCK} {directory} {state} {sequence} {TRACKED}"),
+            false => write!(text, "{FORMAT} {LOCK} {directory} {state} {sequence}"),
         };
         written.expect("writing to a string succeeds");
         text
@@ -129,17 +136,17 @@ impl Record {
             return Record::Empty;
         }
         let text = std::str::from_utf8(data).ok();
-        text.and_then(|text| leases(text).or_else(|| parse_text(text))).unwrap_or(Record::Foreign)
+        text.and_then(|text| kazoo_size(text).or_else(|| parse_text(text))).unwrap_or(Record::Foreign)
     }
 
-    /// Returns whether a holder may overwrite this with its marker, in the directory with this czxid.
+    /// Returns whether a holder may overwrite this record with its marker, in the directory with this czxid.
     pub fn is_writable(&self, directory: Zxid) -> bool {
         match self {
             Record::Empty | Record::Marker(_) => true,
             // The record of a semaphore that does not exist any more: the directory was copied, or the write
             // was late.
             Record::Semaphore(size) => !size.is_of(directory),
-            Record::Leases(_) | Record::Foreign => false,
+            Record::KazooSize(_) | Record::Foreign => false,
         }
     }
 
@@ -154,9 +161,9 @@ impl Record {
 
 /// Parses the size of a kazoo semaphore. kazoo accepts everything that Python's `int` parses; programs write
 /// only this form.
-fn leases(text: &str) -> Option<Record> {
+fn kazoo_size(text: &str) -> Option<Record> {
     let permits = text.trim_ascii().parse().ok().filter(|&permits| permits > 0)?;
-    Some(Record::Leases(permits))
+    Some(Record::KazooSize(permits))
 }
 
 fn parse_text(text: &str) -> Option<Record> {
@@ -170,14 +177,14 @@ fn parse_text(text: &str) -> Option<Record> {
     let record = match kind {
         LOCK => {
             let word = words.next()?;
-            let left = Left::ALL.into_iter().find(|left| left.word() == word)?;
+            let state = HolderState::ALL.into_iter().find(|state| state.word() == word)?;
             let sequence = Sequence::parse(words.next()?)?;
             let tracked = match words.next() {
                 None => false,
                 Some(TRACKED) => true,
                 Some(_) => return None,
             };
-            Record::Marker(Marker { directory, left, sequence, tracked })
+            Record::Marker(Marker { directory, state, sequence, tracked })
         }
         SEMAPHORE => {
             let permits = words.next()?.parse().ok().filter(|&permits| permits > 0)?;
@@ -194,11 +201,11 @@ mod tests {
 
     #[test]
     fn marker_round_trips() {
-        for left in Left::ALL {
+        for state in HolderState::ALL {
             for sequence in [0, 7, i32::MAX] {
                 for tracked in [false, true] {
                     let directory = Zxid(0x1_0000_0002);
-                    let marker = Marker { directory, left, sequence: Sequence(sequence), tracked };
+                    let marker = Marker { directory, state, sequence: Sequence(sequence), tracked };
                     let record = Record::parse(marker.encode().as_bytes());
                     assert_eq!(record, Record::Marker(marker));
                     assert_eq!(record.marker_of(directory), Some(marker));
@@ -228,7 +235,7 @@ mod tests {
     fn number_is_the_size_of_a_kazoo_semaphore() {
         for (data, permits) in [("1", 1), ("5\n", 5), (" 12 ", 12), ("+3", 3), ("4294967295", u32::MAX)] {
             let record = Record::parse(data.as_bytes());
-            assert_eq!(record, Record::Leases(permits), "{data:?}");
+            assert_eq!(record, Record::KazooSize(permits), "{data:?}");
             assert!(!record.is_writable(Zxid(1)));
         }
         for data in ["0", "-1", "5.0", "five", "4294967296", " "] {

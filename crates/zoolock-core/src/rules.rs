@@ -1,7 +1,7 @@
-//! The safety rules. Each closes a hole that was found by search.
+//! The safety rules. Each rule closes a hole in the protocol.
 //!
-//! A rule can be switched off only in builds with the feature `weaken`. There the model shows that it finds the hole
-//! again. In all other builds [`Rules::all`] is the only value.
+//! A rule can be switched off only in builds with the feature `weaken`. There the model shows that it finds a violation
+//! without the rule. In all other builds [`Rules::all`] is the only value.
 
 /// A safety rule. Each text says what goes wrong without it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -10,8 +10,8 @@ pub enum Rule {
     /// A release marker counts only if it has the czxid of the directory from which it was read.
     /// Without it, a directory that was deleted and copied or created again grants to the wrong contender.
     MarkerOfThisDirectory = 1,
-    /// A contender is alone in the directory if there is one child *and* the last change of the children was its own create.
-    /// Without it, the one child may be another contender's, and its own may have been deleted in between.
+    /// A contender is alone if the directory has one child *and* the last change of the children was its own create.
+    /// Without it, that child may be another contender's, and the contender's own znode may be deleted already.
     AloneByPzxid = 1 << 1,
     /// After a wait a contender reads the directory first and its own znode after it.
     /// Without it, a marker grants to a contender whose znode is deleted.
@@ -19,9 +19,6 @@ pub enum Rule {
     /// A contender identifies its znode by czxid and owner, not by name.
     /// Without it, in a directory that was created again, it takes another contender's znode of that name for its own.
     IdentityByCzxid = 1 << 3,
-    /// Only an exclusive holder writes the marker. A waiter that gives up only deletes its znode.
-    /// Without it, a waiter that cancels grants the lock while the holder still holds.
-    MarkerByHolderOnly = 1 << 4,
     /// If the release transaction is refused, the znode is deleted alone.
     /// Without it, the znode of a holder that left blocks all others until its session ends.
     ReleaseWithoutRecord = 1 << 5,
@@ -34,16 +31,16 @@ pub enum Rule {
     /// A reader only deletes its znode, and so does a writer that has become a reader.
     /// Without it, the marker of a reader says that it was the head of the queue, while other readers still read.
     ReadersLeaveNoMarker = 1 << 8,
-    /// A waiter that is granted permits writes so to its own znode.
+    /// A waiter that is granted permits writes that to its own znode.
     /// Without it, the grant deletes nothing, so the waiters behind it are never woken.
     GrantIsTold = 1 << 9,
-    /// A holder that tracks crashes records its beginning in one transaction with a check of its own znode.
+    /// A holder that tracks crashes writes its `held` marker in one transaction with a check of its own znode.
     /// Without it, a contender whose znode is deleted overwrites the record of the next holder.
     HeldWithOwnNode = 1 << 10,
     /// A crash is concluded only from a record that was read after the deletion of the predecessors was seen.
-    /// Without it, a holder that releases in between is taken for crashed.
+    /// Without it, a holder that releases in between is reported as crashed.
     CrashedAfterDeletion = 1 << 11,
-    /// All znodes of a multi-lock are read again before it is granted.
+    /// All znodes of a multi-lock are read again before its grant, unless no queue has changed since the create.
     /// Without it, the deletion of one znode during the wait for another lock goes unnoticed.
     VerifyAll = 1 << 12,
     /// If one znode of a multi-lock is missing at its release, the others are deleted one by one.
@@ -62,16 +59,16 @@ pub enum Rule {
     /// After a reconnect every waiter reads the queue again.
     /// Without it, a deletion during the disconnect wakes no waiter, unless the client sets its watches again.
     LookAfterReconnect = 1 << 17,
-    /// After a create whose reply was lost, the znodes that it may have made are searched for.
+    /// After a create whose reply was lost, the contender searches for the znodes that this create may have made.
     /// Without it, an unknown znode blocks all contenders, this one included, until the end of the session.
     SearchAfterLostReply = 1 << 18,
-    /// Before that search another create is sent, after which no earlier request can still arrive.
-    /// Without it, the first create arrives after the search.
+    /// Before a search for the znodes of a lost reply, another create is sent. No earlier request can arrive after it.
+    /// Without it, the create whose reply was lost may arrive after the search.
     CreateBeforeSearch = 1 << 19,
     /// A grant needs a lease that is valid now.
     /// Without it, a waiter whose session has expired meanwhile may be granted the lock.
     GrantOnLease = 1 << 20,
-    /// A contender that gives up undoes the record of its beginning only if that is still the record.
+    /// A contender that gives up restores the record only if the record is still its own `held` marker.
     /// Without it, an upgrade that gives up after its reader was deleted overwrites the next holder's marker.
     UndoWhatIsThere = 1 << 21,
     /// A waiter that is to be granted by the deletion of its predecessor watches its own znode.
@@ -80,11 +77,12 @@ pub enum Rule {
     /// The deletion of the predecessor grants only if no contender can be before the predecessor.
     /// Without it, a predecessor that gives up grants the lock, although others wait or hold before it.
     AheadByProof = 1 << 23,
-    /// The deletion of the predecessor grants only if the predecessor has not recorded its beginning.
-    /// Without it, the new holder does not record its beginning either, and its crash is taken for a clean release.
+    /// The deletion of the predecessor grants only if the predecessor writes no `held` marker.
+    /// Without it, the new holder writes no `held` marker either, and its crash is taken for a clean release.
     AheadUntracked = 1 << 24,
     /// Look-ahead that was proven on one connection grants nothing after a reconnect.
-    /// Without it, watches fire in any order after a reconnect, and the waiter's own znode may already be deleted.
+    /// Without it, a waiter may be granted whose own znode is already deleted, because watches fire in any order after a
+    /// reconnect.
     AheadOnOneConnection = 1 << 25,
     /// A holder that leaves no marker writes to its znode before it deletes it, in the same transaction.
     /// Without it, a waiter that is granted by the deletion assumes the record of a release, and overwrites what a third
@@ -94,13 +92,13 @@ pub enum Rule {
     /// Without it, the semaphore may have been enlarged after the contender's own znode was deleted.
     SizeOfThatMoment = 1 << 27,
     /// A writer becomes a reader only in the directory in which it wrote.
-    /// Without it, in a directory that was created again it takes the position of another writer with the same number,
-    /// and reads beside other holders.
+    /// Without it, in a directory that was created again it takes the position of another writer with the same number, and
+    /// reads beside other holders.
     DowngradeInPlace = 1 << 28,
     /// A refusal by the connected server alone is no barrier before the search for znodes of lost replies.
     /// Without it, the lost create arrives after the search, and nothing finds its znode.
     BarrierPassesLeader = 1 << 29,
-    /// A multi-lock records its beginning in all directories at once, when it is the head of all queues.
+    /// A multi-lock writes its `held` markers in all directories at once, when it is the head of all queues.
     /// Without it, a contender that waits in another queue and dies is taken for a holder that crashed.
     BeginTogether = 1 << 30,
     /// A contender that gives up after a wait reads its own znode before it deletes it.
@@ -110,12 +108,11 @@ pub enum Rule {
 
 impl Rule {
     /// Every rule.
-    pub const ALL: [Rule; 32] = [
+    pub const ALL: [Rule; 31] = [
         Rule::MarkerOfThisDirectory,
         Rule::AloneByPzxid,
         Rule::OwnNodeAfterDirectory,
         Rule::IdentityByCzxid,
-        Rule::MarkerByHolderOnly,
         Rule::ReleaseWithoutRecord,
         Rule::NoBlindDelete,
         Rule::RetireNearTheEnd,
@@ -149,23 +146,33 @@ impl Rule {
 /// The rules in force.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Rules {
+    #[cfg(feature = "weaken")]
     off: u32,
 }
 
 impl Rules {
     /// Returns all rules.
     pub const fn all() -> Rules {
-        Rules { off: 0 }
+        Rules {
+            #[cfg(feature = "weaken")]
+            off: 0,
+        }
     }
 
-    /// Returns all rules but one, to show that it is needed.
+    /// Returns all rules but one, to show that this one is needed.
     #[cfg(feature = "weaken")]
     pub const fn without(rule: Rule) -> Rules {
         Rules { off: rule as u32 }
     }
 
-    pub(crate) const fn on(self, rule: Rule) -> bool {
-        self.off & rule as u32 == 0
+    #[cfg(feature = "weaken")]
+    pub(crate) const fn off(self, rule: Rule) -> bool {
+        self.off & rule as u32 != 0
+    }
+
+    #[cfg(not(feature = "weaken"))]
+    pub(crate) const fn off(self, _: Rule) -> bool {
+        false
     }
 }
 
@@ -177,8 +184,8 @@ mod tests {
     fn without_switches_off_one_rule() {
         for off in Rule::ALL {
             for rule in Rule::ALL {
-                assert!(Rules::all().on(rule));
-                assert_eq!(Rules::without(off).on(rule), rule != off, "{rule:?} without {off:?}");
+                assert!(!Rules::all().off(rule));
+                assert_eq!(Rules::without(off).off(rule), rule == off, "{rule:?} without {off:?}");
             }
         }
     }

@@ -1,10 +1,10 @@
-//! Local hand-off: one znode for all tasks of a process. They queue in memory, and the lock passes among them without the
-//! network.
+//! Local hand-off: one znode for all tasks of a process. The tasks queue in memory, and the lock passes among them without
+//! the network.
 //!
-//! A tenure begins when the process is granted the lock, and ends when the process releases it. While no other contender is
-//! queued, the lock may pass on without limit. As soon as another contender may be queued, the [`Limits`] apply. Each local
-//! grant needs a valid lease, as any grant does. The machine takes inputs ([`Input`]) and returns outputs ([`Output`]). It
-//! has no clock, no task and no connection. For its safety see `docs/design/kinds.md`.
+//! A tenure begins when the process is granted the lock, and ends when the process releases it. While no other contender
+//! is queued, the lock may pass on without limit. As soon as another contender may be queued, the [`TenureLimits`] apply.
+//! Each local grant needs a valid lease, as any grant does. The machine takes inputs ([`TenureInput`]) and returns
+//! outputs ([`TenureOutput`]). It has no clock, no task and no connection. For its safety see `docs/design/kinds.md`.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -13,7 +13,7 @@ use crate::lease::Instant;
 
 /// The limits of a tenure.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub struct Limits {
+pub struct TenureLimits {
     /// Maximum number of local passes while another contender waits.
     pub max_passes: u32,
     /// Time after which the lock is not passed on locally, while another contender waits.
@@ -28,21 +28,22 @@ pub struct LocalId(pub u64);
 
 /// An input of the machine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Input {
+pub enum TenureInput {
     /// A task requests the lock.
     Ask(LocalId),
-    /// A task gives up its request, or its deadline has passed. If it holds already, it has not worked under the lock.
+    /// A task gives up its request, or its deadline has passed. If the task already holds the lock, it has not worked
+    /// under it.
     GiveUp(LocalId),
     /// A holder has worked under the lock, and releases it.
     Done {
         /// The task.
         who: LocalId,
-        /// Set if the task unwinds from a panic. Then the record must say so to the next holder.
+        /// Set if the task unwinds from a panic. Then the release marker must say so.
         panicked: bool,
     },
     /// The process was granted the lock.
     Granted,
-    /// The process will not get the lock, or not again. All waiting tasks have been told.
+    /// The acquisition has failed, or the session has ended for good. All waiting tasks have been told.
     Failed,
     /// The lease has ended, and the holder has been told. The znode stays until the holder releases, and may still keep
     /// others out.
@@ -51,116 +52,116 @@ pub enum Input {
     Gone,
     /// Another client asks the process to release the lock.
     Revoked,
-    /// A listing shows no other contender. It has set a watch, which is in force since.
+    /// A listing shows no other contender. The same request has set a watch on the directory.
     Alone,
     /// The listing shows another contender or failed, or the watch has fired.
     NotAlone,
-    /// The time of [`Output::WakeAt`] has come.
+    /// The time of [`TenureOutput::WakeAt`] has come.
     Alarm,
 }
 
 /// An output of the machine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Output {
+pub enum TenureOutput {
     /// Queue for the lock.
     Acquire,
     /// Leave the queue.
     Cancel,
-    /// Release the lock. The next output may be sent directly after the release.
-    LetGo(How),
+    /// Release the lock. If [`TenureOutput::Acquire`] follows, its requests may be sent directly after the release.
+    Release(ReleaseKind),
     /// List the queue for other contenders, and watch it.
     Look,
-    /// Grant the lock to this task. Its token has this pass.
+    /// Grant the lock to this task. The number is the pass in its fencing token.
     Grant(LocalId, u32),
-    /// Send [`Input::Alarm`] at this time, instead of at an earlier requested time.
+    /// Send [`TenureInput::Alarm`] at this time. This replaces the time of an earlier output.
     WakeAt(Instant),
 }
 
 /// The way in which the process releases the lock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum How {
+pub enum ReleaseKind {
     /// A task has worked under the lock.
     Released,
     /// A task unwinds from a panic.
     Panicked,
-    /// No task has worked under the lock. The previous holder remains the last one.
+    /// No task has worked under the lock. In the record the previous holder stays the last one.
     Untouched,
 }
 
 /// The tasks of one process that share one queue position for one lock.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Tenure {
-    limits: Limits,
-    phase: Phase,
+    limits: TenureLimits,
+    phase: TenurePhase,
     waiting: VecDeque<LocalId>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-enum Phase {
+enum TenurePhase {
     /// Neither queued nor holding.
     Idle,
     /// Queued.
     Queued,
-    Held(Holding),
+    Held(HeldTenure),
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-struct Holding {
+struct HeldTenure {
     /// The task that holds the lock; `None` if no task does.
     holder: Option<LocalId>,
     /// Number of grants to tasks of this process.
     grants: u32,
     /// Set if a task has worked under the lock.
     worked: bool,
-    /// Set if the lock is lost. Then it is not passed on.
+    /// Set if the lock is lost. Then no other task is granted it.
     lost: bool,
-    others: Others,
+    others: OtherContenders,
     revoked: bool,
     /// The time since which no task wants the lock.
     idle_since: Option<Instant>,
 }
 
-/// Knowledge about other contenders in the queue. The fields are the time since which one may wait, and the number of grants
-/// by then.
+/// The knowledge about other contenders in the queue. The values are the time since which another contender may be waiting,
+/// and the number of grants before that time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-enum Others {
+enum OtherContenders {
     /// No other contender is queued.
     None,
-    /// A look is under way. Until its answer, another contender is assumed.
+    /// A look is in progress. Until its answer, another contender is assumed.
     Unknown(Instant, u32),
-    /// Another contender is queued, or was.
+    /// Another contender was seen in the queue during this tenure.
     Seen(Instant, u32),
 }
 
 impl Tenure {
     /// Creates a tenure that has not begun.
-    pub fn new(limits: Limits) -> Tenure {
-        Tenure { limits, phase: Phase::Idle, waiting: VecDeque::new() }
+    pub fn new(limits: TenureLimits) -> Tenure {
+        Tenure { limits, phase: TenurePhase::Idle, waiting: VecDeque::new() }
     }
 
     /// Handles one input and returns the outputs, in order. `lease_valid`: whether the session's lease is valid *now*.
-    pub fn step(&mut self, input: Input, now: Instant, lease_valid: bool) -> Vec<Output> {
+    pub fn step(&mut self, input: TenureInput, now: Instant, lease_valid: bool) -> Vec<TenureOutput> {
         let mut outputs = Vec::new();
         match (input, &mut self.phase) {
-            (Input::Ask(who), phase) => {
+            (TenureInput::Ask(who), phase) => {
                 self.waiting.push_back(who);
                 match phase {
-                    Phase::Idle => self.acquire(&mut outputs),
-                    Phase::Queued => {}
-                    Phase::Held(_) => self.pass_on(now, lease_valid, &mut outputs),
+                    TenurePhase::Idle => self.acquire(&mut outputs),
+                    TenurePhase::Queued => {}
+                    TenurePhase::Held(_) => self.grant_next_or_release(now, lease_valid, &mut outputs),
                 }
             }
-            (Input::GiveUp(who), _) => {
+            (TenureInput::GiveUp(who), _) => {
                 self.waiting.retain(|waiting| *waiting != who);
-                if self.phase == Phase::Queued && self.waiting.is_empty() {
-                    self.phase = Phase::Idle;
-                    outputs.push(Output::Cancel);
+                if self.phase == TenurePhase::Queued && self.waiting.is_empty() {
+                    self.phase = TenurePhase::Idle;
+                    outputs.push(TenureOutput::Cancel);
                 }
                 self.end_task_hold(who, None, now, lease_valid, &mut outputs);
             }
-            (Input::Granted, Phase::Queued) => {
-                let others = Others::Unknown(now, 0);
-                self.phase = Phase::Held(Holding {
+            (TenureInput::Granted, TenurePhase::Queued) => {
+                let others = OtherContenders::Unknown(now, 0);
+                self.phase = TenurePhase::Held(HeldTenure {
                     holder: None,
                     grants: 0,
                     worked: false,
@@ -169,46 +170,48 @@ impl Tenure {
                     revoked: false,
                     idle_since: None,
                 });
-                self.pass_on(now, lease_valid, &mut outputs);
-                if matches!(self.phase, Phase::Held(_)) {
-                    outputs.push(Output::Look);
+                self.grant_next_or_release(now, lease_valid, &mut outputs);
+                if matches!(self.phase, TenurePhase::Held(_)) {
+                    outputs.push(TenureOutput::Look);
                 }
             }
-            (Input::Failed, Phase::Queued | Phase::Held(_)) => {
-                self.phase = Phase::Idle;
+            (TenureInput::Failed, TenurePhase::Queued | TenurePhase::Held(_)) => {
+                self.phase = TenurePhase::Idle;
                 self.waiting.clear();
             }
-            (Input::Lost, Phase::Held(holding)) => {
+            (TenureInput::Lost, TenurePhase::Held(holding)) => {
                 holding.lost = true;
-                self.pass_on(now, lease_valid, &mut outputs);
+                self.grant_next_or_release(now, lease_valid, &mut outputs);
             }
-            (Input::Gone, Phase::Held(_)) => self.end(&mut outputs),
-            (Input::Revoked, Phase::Held(holding)) => {
+            (TenureInput::Gone, TenurePhase::Held(_)) => self.end(&mut outputs),
+            (TenureInput::Revoked, TenurePhase::Held(holding)) => {
                 holding.revoked = true;
-                self.pass_on(now, lease_valid, &mut outputs);
+                self.grant_next_or_release(now, lease_valid, &mut outputs);
             }
-            (Input::Alone, Phase::Held(holding)) => {
-                if let Others::Unknown(..) = holding.others {
-                    holding.others = Others::None;
+            (TenureInput::Alone, TenurePhase::Held(holding)) => {
+                if let OtherContenders::Unknown(..) = holding.others {
+                    holding.others = OtherContenders::None;
                 }
-                self.pass_on(now, lease_valid, &mut outputs);
+                self.grant_next_or_release(now, lease_valid, &mut outputs);
             }
-            (Input::NotAlone, Phase::Held(holding)) => {
+            (TenureInput::NotAlone, TenurePhase::Held(holding)) => {
                 // A contender that was seen once counts until the release. A new look would cost a listing for each new
                 // contender.
                 holding.others = match holding.others {
-                    Others::None => Others::Seen(now, holding.grants),
-                    Others::Unknown(since, grants) | Others::Seen(since, grants) => {
-                        Others::Seen(since, grants)
+                    OtherContenders::None => OtherContenders::Seen(now, holding.grants),
+                    OtherContenders::Unknown(since, grants) | OtherContenders::Seen(since, grants) => {
+                        OtherContenders::Seen(since, grants)
                     }
                 };
-                self.pass_on(now, lease_valid, &mut outputs);
+                self.grant_next_or_release(now, lease_valid, &mut outputs);
             }
-            (Input::Alarm, Phase::Held(_)) => self.pass_on(now, lease_valid, &mut outputs),
-            (Input::Done { who, panicked }, _) => {
+            (TenureInput::Alarm, TenurePhase::Held(_)) => {
+                self.grant_next_or_release(now, lease_valid, &mut outputs)
+            }
+            (TenureInput::Done { who, panicked }, _) => {
                 self.end_task_hold(who, Some(panicked), now, lease_valid, &mut outputs);
             }
-            // An input of a tenure that has ended.
+            // The input belongs to a tenure that has ended.
             _ => {}
         }
         outputs
@@ -216,50 +219,54 @@ impl Tenure {
 
     /// Returns whether the process is neither queued nor holds, and no task waits.
     pub fn is_idle(&self) -> bool {
-        self.phase == Phase::Idle && self.waiting.is_empty()
+        self.phase == TenurePhase::Idle && self.waiting.is_empty()
     }
 
     /// Returns whether a task has worked under the current hold.
     pub fn has_worked(&self) -> bool {
-        matches!(self.phase, Phase::Held(Holding { worked: true, .. }))
+        matches!(self.phase, TenurePhase::Held(HeldTenure { worked: true, .. }))
     }
 
     /// Returns the task that holds the lock.
     pub fn holder(&self) -> Option<LocalId> {
         match self.phase {
-            Phase::Held(holding) => holding.holder,
-            Phase::Idle | Phase::Queued => None,
+            TenurePhase::Held(holding) => holding.holder,
+            TenurePhase::Idle | TenurePhase::Queued => None,
         }
     }
 
     /// Returns whether the process holds the lock, and none of its tasks does.
-    pub fn is_kept(&self) -> bool {
-        matches!(self.phase, Phase::Held(Holding { holder: None, .. }))
+    pub fn is_held_by_no_task(&self) -> bool {
+        matches!(self.phase, TenurePhase::Held(HeldTenure { holder: None, .. }))
     }
 
     /// Grants a lock that no task holds to the next task, releases it, or keeps it for later.
-    fn pass_on(&mut self, now: Instant, lease_valid: bool, outputs: &mut Vec<Output>) {
-        let Phase::Held(holding) = &mut self.phase else { return };
+    fn grant_next_or_release(&mut self, now: Instant, lease_valid: bool, outputs: &mut Vec<TenureOutput>) {
+        let TenurePhase::Held(holding) = &mut self.phase else { return };
         if holding.holder.is_some() {
             return;
         }
         if holding.lost || holding.revoked || holding.grants == u32::MAX {
             return self.release(outputs);
         }
-        // The lease has ended, but `Input::Lost` has not arrived yet.
+        // The lease has ended, but `TenureInput::Lost` has not arrived yet.
         if !lease_valid {
             return;
         }
-        if let Others::Unknown(since, grants) | Others::Seen(since, grants) = holding.others {
+        if let OtherContenders::Unknown(since, grants) | OtherContenders::Seen(since, grants) = holding.others
+        {
             // The first grant of a tenure is not a pass.
             let passes = holding.grants.saturating_sub(grants.max(1));
             let is_limit_reached =
                 passes >= self.limits.max_passes || since.until(now) >= self.limits.max_hold;
             if holding.grants > 0 && is_limit_reached {
                 match holding.others {
-                    // The pending look is answered before a release that is sent now. Waiting for the answer delays other
-                    // contenders only by its way back, and queueing again would delay this process as much.
-                    Others::Unknown(..) if !self.waiting.is_empty() || !self.limits.linger.is_zero() => {
+                    // The server answers the pending look before it handles a release that is sent now. So waiting for the
+                    // answer delays other contenders only by the time that the answer travels. To release and queue again
+                    // would delay this process by as much.
+                    OtherContenders::Unknown(..)
+                        if !self.waiting.is_empty() || !self.limits.linger.is_zero() =>
+                    {
                         return;
                     }
                     _ => return self.release(outputs),
@@ -267,20 +274,20 @@ impl Tenure {
             }
         }
         if let Some(next) = self.waiting.pop_front() {
-            outputs.push(Output::Grant(next, holding.grants));
+            outputs.push(TenureOutput::Grant(next, holding.grants));
             *holding =
-                Holding { holder: Some(next), grants: holding.grants + 1, idle_since: None, ..*holding };
+                HeldTenure { holder: Some(next), grants: holding.grants + 1, idle_since: None, ..*holding };
             return;
         }
         let since = *holding.idle_since.get_or_insert(now);
         let until = match holding.others {
-            Others::Seen(..) => since,
-            Others::Unknown(..) | Others::None => since.after(self.limits.linger),
+            OtherContenders::Seen(..) => since,
+            OtherContenders::Unknown(..) | OtherContenders::None => since.after(self.limits.linger),
         };
         if until <= now {
             return self.release(outputs);
         }
-        outputs.push(Output::WakeAt(until));
+        outputs.push(TenureOutput::WakeAt(until));
     }
 
     /// Ends the hold of a task. Ignores a task that held before the lock was lost. `panicked`: `None` if the task has not
@@ -291,42 +298,42 @@ impl Tenure {
         panicked: Option<bool>,
         now: Instant,
         lease_valid: bool,
-        outputs: &mut Vec<Output>,
+        outputs: &mut Vec<TenureOutput>,
     ) {
-        let Phase::Held(holding) = &mut self.phase else { return };
+        let TenurePhase::Held(holding) = &mut self.phase else { return };
         if holding.holder != Some(who) {
             return;
         }
         holding.holder = None;
         holding.worked |= panicked.is_some();
         match panicked {
-            Some(true) => self.release_as(How::Panicked, outputs),
+            Some(true) => self.release_as(ReleaseKind::Panicked, outputs),
             // Without a valid lease no task can be granted the lock, so it is not kept.
             _ if !lease_valid => self.release(outputs),
-            _ => self.pass_on(now, lease_valid, outputs),
+            _ => self.grant_next_or_release(now, lease_valid, outputs),
         }
     }
 
-    fn release(&mut self, outputs: &mut Vec<Output>) {
-        let how = if self.has_worked() { How::Released } else { How::Untouched };
+    fn release(&mut self, outputs: &mut Vec<TenureOutput>) {
+        let how = if self.has_worked() { ReleaseKind::Released } else { ReleaseKind::Untouched };
         self.release_as(how, outputs);
     }
 
-    fn release_as(&mut self, how: How, outputs: &mut Vec<Output>) {
-        outputs.push(Output::LetGo(how));
+    fn release_as(&mut self, how: ReleaseKind, outputs: &mut Vec<TenureOutput>) {
+        outputs.push(TenureOutput::Release(how));
         self.end(outputs);
     }
 
-    fn end(&mut self, outputs: &mut Vec<Output>) {
-        self.phase = Phase::Idle;
+    fn end(&mut self, outputs: &mut Vec<TenureOutput>) {
+        self.phase = TenurePhase::Idle;
         if !self.waiting.is_empty() {
             self.acquire(outputs);
         }
     }
 
-    fn acquire(&mut self, outputs: &mut Vec<Output>) {
-        self.phase = Phase::Queued;
-        outputs.push(Output::Acquire);
+    fn acquire(&mut self, outputs: &mut Vec<TenureOutput>) {
+        self.phase = TenurePhase::Queued;
+        outputs.push(TenureOutput::Acquire);
     }
 }
 
@@ -336,106 +343,116 @@ mod tests {
 
     const ONE: LocalId = LocalId(1);
     const TWO: LocalId = LocalId(2);
-    const LIMITS: Limits =
-        Limits { max_passes: 5, max_hold: Duration::from_secs(1), linger: Duration::from_millis(100) };
+    const LIMITS: TenureLimits =
+        TenureLimits { max_passes: 5, max_hold: Duration::from_secs(1), linger: Duration::from_millis(100) };
 
     fn at(millis: u64) -> Instant {
         Instant(0).after(Duration::from_millis(millis))
     }
 
-    /// Returns a tenure that these tasks have requested, and whose first task was granted the lock.
-    fn begun(limits: Limits, tasks: &[LocalId]) -> Tenure {
+    /// Returns a tenure of these tasks, in which the first task holds the lock and the others wait.
+    fn begun(limits: TenureLimits, tasks: &[LocalId]) -> Tenure {
         let mut tenure = Tenure::new(limits);
         for (nth, task) in tasks.iter().enumerate() {
-            let acquires = if nth == 0 { vec![Output::Acquire] } else { vec![] };
-            assert_eq!(tenure.step(Input::Ask(*task), at(0), true), acquires);
+            let acquires = if nth == 0 { vec![TenureOutput::Acquire] } else { vec![] };
+            assert_eq!(tenure.step(TenureInput::Ask(*task), at(0), true), acquires);
         }
         // The first task is granted the lock, for any limits.
-        let granted = tenure.step(Input::Granted, at(0), true);
-        assert_eq!(granted, [Output::Grant(tasks[0], 0), Output::Look]);
+        let granted = tenure.step(TenureInput::Granted, at(0), true);
+        assert_eq!(granted, [TenureOutput::Grant(tasks[0], 0), TenureOutput::Look]);
         tenure
     }
 
-    fn done(who: LocalId) -> Input {
-        Input::Done { who, panicked: false }
+    fn done(who: LocalId) -> TenureInput {
+        TenureInput::Done { who, panicked: false }
     }
 
     #[test]
     fn queries_follow_the_hold() {
         let mut tenure = Tenure::new(LIMITS);
-        let seen =
-            |tenure: &Tenure| (tenure.is_idle(), tenure.holder(), tenure.is_kept(), tenure.has_worked());
+        let seen = |tenure: &Tenure| {
+            (tenure.is_idle(), tenure.holder(), tenure.is_held_by_no_task(), tenure.has_worked())
+        };
         assert_eq!(seen(&tenure), (true, None, false, false));
-        tenure.step(Input::Ask(ONE), at(0), true);
+        tenure.step(TenureInput::Ask(ONE), at(0), true);
         assert_eq!(seen(&tenure), (false, None, false, false));
         let mut tenure = begun(LIMITS, &[ONE]);
         assert_eq!(seen(&tenure), (false, Some(ONE), false, false));
-        assert_eq!(tenure.step(done(ONE), at(10), true), [Output::WakeAt(at(110))]);
+        assert_eq!(tenure.step(done(ONE), at(10), true), [TenureOutput::WakeAt(at(110))]);
         assert_eq!(seen(&tenure), (false, None, true, true));
-        assert_eq!(tenure.step(Input::Alarm, at(109), true), [Output::WakeAt(at(110))]);
-        assert_eq!(tenure.step(Input::Alarm, at(110), true), [Output::LetGo(How::Released)]);
+        assert_eq!(tenure.step(TenureInput::Alarm, at(109), true), [TenureOutput::WakeAt(at(110))]);
+        assert_eq!(
+            tenure.step(TenureInput::Alarm, at(110), true),
+            [TenureOutput::Release(ReleaseKind::Released)]
+        );
         assert_eq!(seen(&tenure), (true, None, false, false));
     }
 
     #[test]
     fn revoked_process_releases_instead_of_passing() {
         let mut tenure = begun(LIMITS, &[ONE, TWO]);
-        assert_eq!(tenure.step(Input::Revoked, at(0), true), []);
-        assert_eq!(tenure.step(done(ONE), at(0), true), [Output::LetGo(How::Released), Output::Acquire]);
+        assert_eq!(tenure.step(TenureInput::Revoked, at(0), true), []);
+        assert_eq!(
+            tenure.step(done(ONE), at(0), true),
+            [TenureOutput::Release(ReleaseKind::Released), TenureOutput::Acquire]
+        );
         // A lock that no task holds is released at once.
         let mut tenure = begun(LIMITS, &[ONE]);
         tenure.step(done(ONE), at(0), true);
-        assert_eq!(tenure.step(Input::Revoked, at(0), true), [Output::LetGo(How::Released)]);
+        assert_eq!(
+            tenure.step(TenureInput::Revoked, at(0), true),
+            [TenureOutput::Release(ReleaseKind::Released)]
+        );
     }
 
     #[test]
     fn passing_stops_at_the_limits() {
         let mut tenure = begun(LIMITS, &[ONE, TWO]);
-        assert_eq!(tenure.step(done(ONE), at(999), true), [Output::Grant(TWO, 1)]);
+        assert_eq!(tenure.step(done(ONE), at(999), true), [TenureOutput::Grant(TWO, 1)]);
         let mut tenure = begun(LIMITS, &[ONE, TWO]);
-        tenure.step(Input::NotAlone, at(0), true);
-        let release = [Output::LetGo(How::Released), Output::Acquire];
+        tenure.step(TenureInput::NotAlone, at(0), true);
+        let release = [TenureOutput::Release(ReleaseKind::Released), TenureOutput::Acquire];
         assert_eq!(tenure.step(done(ONE), at(1000), true), release);
     }
 
     #[test]
     fn pending_look_delays_release_if_task_waits() {
-        let none = Limits { max_passes: 0, linger: Duration::ZERO, ..LIMITS };
+        let none = TenureLimits { max_passes: 0, linger: Duration::ZERO, ..LIMITS };
         let mut tenure = begun(none, &[ONE]);
-        assert_eq!(tenure.step(done(ONE), at(0), true), [Output::LetGo(How::Released)]);
+        assert_eq!(tenure.step(done(ONE), at(0), true), [TenureOutput::Release(ReleaseKind::Released)]);
 
         let mut tenure = begun(none, &[ONE, TWO]);
         assert_eq!(tenure.step(done(ONE), at(0), true), []);
-        assert_eq!(tenure.step(Input::Alone, at(0), true), [Output::Grant(TWO, 1)]);
+        assert_eq!(tenure.step(TenureInput::Alone, at(0), true), [TenureOutput::Grant(TWO, 1)]);
 
         let mut tenure = begun(none, &[ONE, TWO]);
         assert_eq!(tenure.step(done(ONE), at(0), true), []);
-        let release = [Output::LetGo(How::Released), Output::Acquire];
-        assert_eq!(tenure.step(Input::NotAlone, at(0), true), release);
+        let release = [TenureOutput::Release(ReleaseKind::Released), TenureOutput::Acquire];
+        assert_eq!(tenure.step(TenureInput::NotAlone, at(0), true), release);
 
-        let mut tenure = begun(Limits { max_passes: 0, ..LIMITS }, &[ONE]);
+        let mut tenure = begun(TenureLimits { max_passes: 0, ..LIMITS }, &[ONE]);
         assert_eq!(tenure.step(done(ONE), at(0), true), []);
-        assert_eq!(tenure.step(Input::Alone, at(0), true), [Output::WakeAt(at(100))]);
+        assert_eq!(tenure.step(TenureInput::Alone, at(0), true), [TenureOutput::WakeAt(at(100))]);
     }
 
     #[test]
     fn linger_restarts_after_each_hold() {
         let mut tenure = begun(LIMITS, &[ONE]);
-        tenure.step(Input::Alone, at(0), true);
-        assert_eq!(tenure.step(done(ONE), at(0), true), [Output::WakeAt(at(100))]);
-        assert_eq!(tenure.step(Input::Ask(TWO), at(50), true), [Output::Grant(TWO, 1)]);
-        assert_eq!(tenure.step(done(TWO), at(200), true), [Output::WakeAt(at(300))]);
+        tenure.step(TenureInput::Alone, at(0), true);
+        assert_eq!(tenure.step(done(ONE), at(0), true), [TenureOutput::WakeAt(at(100))]);
+        assert_eq!(tenure.step(TenureInput::Ask(TWO), at(50), true), [TenureOutput::Grant(TWO, 1)]);
+        assert_eq!(tenure.step(done(TWO), at(200), true), [TenureOutput::WakeAt(at(300))]);
     }
 
     #[test]
     fn panic_or_invalid_lease_releases() {
         let mut tenure = begun(LIMITS, &[ONE, TWO]);
-        let panicked = Input::Done { who: ONE, panicked: true };
-        let release = [Output::LetGo(How::Panicked), Output::Acquire];
+        let panicked = TenureInput::Done { who: ONE, panicked: true };
+        let release = [TenureOutput::Release(ReleaseKind::Panicked), TenureOutput::Acquire];
         assert_eq!(tenure.step(panicked, at(0), true), release);
 
         let mut tenure = begun(LIMITS, &[ONE, TWO]);
-        let release = [Output::LetGo(How::Released), Output::Acquire];
+        let release = [TenureOutput::Release(ReleaseKind::Released), TenureOutput::Acquire];
         assert_eq!(tenure.step(done(ONE), at(0), false), release);
     }
 }

@@ -8,8 +8,8 @@ use crate::ids::Zxid;
 /// A fencing token: a number that rises with every grant, for the resource to check.
 ///
 /// Tokens are ordered by epoch, then by the transaction that created the holder's znode, then by the local hand-off within
-/// one tenure. The epoch is a setting. An operator raises it when the ensemble is wiped, restored from a backup, or replaced
-/// by another one: transaction ids start again there.
+/// one tenure. The epoch is a setting. An operator raises it when the ensemble is wiped, restored from a backup, or
+/// replaced by another one: the transaction ids of the new ensemble start again.
 ///
 /// The text form has a fixed width, so tokens compare as text exactly as they compare as values. This helps in SQL and in
 /// object names.
@@ -115,7 +115,7 @@ mod tests {
         assert_eq!((token.epoch(), token.czxid(), token.pass()), (3, Zxid(0x1_0000_0007), 0x20));
         assert_eq!(token.to_string(), "00000003-0000000100000007-00000020");
         assert_eq!(token.to_string().parse(), Ok(token));
-        // Each part has its width.
+        // Each part has a fixed width.
         "0000000-00000000100000007-00000020".parse::<FencingToken>().expect_err("parts have 7 and 17 digits");
     }
 

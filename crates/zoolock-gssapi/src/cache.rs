@@ -1,7 +1,7 @@
-//! The ticket cache: keeps a damaged file away from libkrb5.
+//! A check of the ticket cache, so that libkrb5 does not read a damaged file.
 //!
-//! MIT Kerberos 1.20.1 frees a principal that it has not read (`krb5_cccol_have_content`), which ends the process. An empty
-//! file is enough for that. A full disk leaves one.
+//! With a damaged file, MIT Kerberos 1.20.1 frees a principal that it has not read (`krb5_cccol_have_content`), which
+//! ends the process. An empty file is enough, and a full disk may leave an empty file.
 
 use std::ffi::OsStr;
 use std::fs::File;
@@ -9,7 +9,7 @@ use std::io::{self, Read};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-/// Number of bytes read from a cache. No principal is longer.
+/// The largest number of bytes that are read from a cache. No principal is longer.
 const LIMIT: u64 = 64 << 10;
 
 /// Checks that the cache can be read. A missing cache is not an error here: libkrb5 reports it.
@@ -29,8 +29,8 @@ fn configuration() -> Vec<PathBuf> {
     }
 }
 
-/// Returns whether the configuration file, or a file that it includes, may name another cache than the default in `/tmp`.
-/// libkrb5 does not read the default cache then, and any user may have left a damaged file there.
+/// Returns whether the configuration file, or a file that it includes, may name another cache than the default in
+/// `/tmp`. In that case libkrb5 does not read the default cache, where any user may have left a damaged file.
 fn may_name_cache(file: &Path) -> bool {
     std::fs::read(file).is_ok_and(|text| {
         let text = String::from_utf8_lossy(&text);
@@ -61,7 +61,8 @@ fn check_file(file: &Path) -> Result<(), String> {
     }
 }
 
-/// Parses the header and the principal, which are all that libkrb5 reads before the fault. Returns `None` for a damaged file.
+/// Parses the header and the principal, which libkrb5 reads before it frees the principal. Returns `None` for a damaged
+/// file.
 fn parse_principal(mut bytes: &[u8]) -> Option<()> {
     let mut take = |length: usize| bytes.split_off(..length);
     match take(2)? {
@@ -70,7 +71,8 @@ fn parse_principal(mut bytes: &[u8]) -> Option<()> {
             take(header.into())?;
         }
         [5, 3] => {}
-        // Old formats in the byte order of the machine. Nothing has written them for decades.
+        // Versions 1 and 2 are in the byte order of the machine, and are not checked. No program has written them for
+        // decades.
         [5, 1 | 2] => return Some(()),
         _ => return None,
     }
@@ -117,27 +119,27 @@ mod tests {
     fn configuration_may_name_another_cache() {
         let file = std::env::temp_dir().join(format!("zoolock-krb5-{}", std::process::id()));
         let may_name_cache_in = |text: &str| {
-            std::fs::write(&file, text).expect("writable");
+            std::fs::write(&file, text).expect("file is written");
             may_name_cache(&file)
         };
         assert!(may_name_cache_in("[libdefaults]\n default_ccache_name = KCM:\n"));
         assert!(may_name_cache_in("includedir /etc/krb5.conf.d/\n"));
         assert!(!may_name_cache_in("[libdefaults]\n default_realm = R\n"));
-        std::fs::remove_file(&file).expect("written by this test");
+        std::fs::remove_file(&file).expect("file is removed");
         assert!(!may_name_cache(&file));
     }
 
     #[test]
     fn damaged_cache_is_named_and_missing_cache_is_not() {
         let file = std::env::temp_dir().join(format!("zoolock-cache-{}", std::process::id()));
-        check_file(&file).expect("left to libkrb5");
-        std::fs::write(&file, "").expect("writable");
-        let why = check_file(&file).expect_err("an empty file");
+        check_file(&file).expect("missing cache is accepted");
+        std::fs::write(&file, "").expect("file is written");
+        let why = check_file(&file).expect_err("empty file is refused");
         assert!(why.contains("damaged") && why.contains(file.to_str().expect("UTF-8")), "{why}");
-        let why = check_file(&std::env::temp_dir()).expect_err("a directory");
+        let why = check_file(&std::env::temp_dir()).expect_err("directory is refused");
         assert!(why.contains("cannot be read"), "{why}");
-        std::fs::write(&file, CACHE).expect("writable");
-        check_file(&file).expect("a whole principal");
-        std::fs::remove_file(&file).expect("written by this test");
+        std::fs::write(&file, CACHE).expect("file is written");
+        check_file(&file).expect("whole principal is accepted");
+        std::fs::remove_file(&file).expect("file is removed");
     }
 }

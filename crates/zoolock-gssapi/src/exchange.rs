@@ -1,4 +1,5 @@
-//! One SASL exchange with GSSAPI (RFC 4752): tickets first, then the agreement that no security layer follows.
+//! One SASL exchange with GSSAPI (RFC 4752): first the tokens of Kerberos, then the agreement that no security layer
+//! follows.
 //!
 //! GSSAPI blocks its caller, for half a minute if the KDC does not answer. So each exchange has a thread of its own, which
 //! ends with the exchange.
@@ -20,7 +21,7 @@ const THREAD: &str = "zoolock-kerberos";
 /// The largest number of threads at once. A KDC that does not answer blocks each of them for half a minute.
 const MAX_THREADS: usize = 4;
 
-/// The choice of no security layer, and of the longest message, of which there is none.
+/// The client's last message: no security layer (1), and 0 as the size of the longest message.
 const NO_LAYER: [u8; 4] = [1, 0, 0, 0];
 
 /// The threads of one client.
@@ -36,31 +37,31 @@ impl Threads {
             self.running.fetch_sub(1, Ordering::AcqRel);
             return false;
         }
-        let place = Place(self.running.clone());
+        let running = RunningThread(self.running.clone());
         let thread = std::thread::Builder::new().name(THREAD.to_owned());
         thread
             .spawn(move || {
-                let _place = place;
+                let _place = running;
                 work();
             })
             .is_ok()
     }
 }
 
-/// A thread that counts as running.
-struct Place(Arc<AtomicUsize>);
+/// The count of one running thread, which ends on drop.
+struct RunningThread(Arc<AtomicUsize>);
 
-impl Drop for Place {
+impl Drop for RunningThread {
     fn drop(&mut self) {
         self.0.fetch_sub(1, Ordering::AcqRel);
     }
 }
 
-type Question = (Option<Bytes>, oneshot::Sender<SaslStep>);
+type ChallengeRequest = (Option<Bytes>, oneshot::Sender<SaslStep>);
 
-/// The end of an exchange that the session holds.
+/// The session's handle of an exchange that runs on another thread.
 pub(crate) struct ThreadedExchange {
-    questions: Sender<Question>,
+    questions: Sender<ChallengeRequest>,
 }
 
 impl ThreadedExchange {
@@ -70,7 +71,7 @@ impl ThreadedExchange {
         begin: impl FnOnce() -> Option<(ClientCtx, Bytes)> + Send + 'static,
     ) -> ThreadedExchange {
         let (questions, asked) = channel();
-        // Without a thread, there is no token.
+        // If no thread starts, `step` returns `NoToken`.
         threads.run(move || answer(asked, begin));
         ThreadedExchange { questions }
     }
@@ -79,16 +80,16 @@ impl ThreadedExchange {
 impl Exchange for ThreadedExchange {
     fn step(&mut self, challenge: Option<Bytes>) -> StepFuture<'_> {
         let (sender, step) = oneshot::channel();
-        // Fails if the thread has ended. The receiver learns that, too.
+        // The send fails if the thread has ended. Then the receiver also fails, and the step is `NoToken`.
         let _ = self.questions.send((challenge, sender));
         Box::pin(async move { step.await.unwrap_or(SaslStep::NoToken) })
     }
 }
 
 /// Computes the steps of an exchange until the session drops it.
-fn answer(questions: Receiver<Question>, begin: impl FnOnce() -> Option<(ClientCtx, Bytes)>) {
+fn answer(questions: Receiver<ChallengeRequest>, begin: impl FnOnce() -> Option<(ClientCtx, Bytes)>) {
     let Ok((_, sender)) = questions.recv() else { return };
-    // Without a token the sender is dropped, which says so.
+    // Without a token, the sender is dropped, and the step is `NoToken`.
     let Some((mut context, token)) = begin() else { return };
     let mut has_context = context.is_complete();
     let _ = sender.send(SaslStep::Send(token));
@@ -100,7 +101,8 @@ fn answer(questions: Receiver<Question>, begin: impl FnOnce() -> Option<(ClientC
     }
 }
 
-/// Returns the next step. `has_context` is set when the context is complete and the server is to offer security layers.
+/// Returns the next step. `has_context` is set when the context is complete. The next challenge then offers security
+/// layers.
 fn next_step(
     context: &mut ClientCtx,
     has_context: &mut bool,

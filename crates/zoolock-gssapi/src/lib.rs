@@ -12,15 +12,16 @@ use zoolock::sasl::{Authenticator, Mechanism};
 
 use crate::tickets::Tickets;
 
-/// The Kerberos service that the ensemble runs as. [`Builder::sasl_mechanism`](zoolock::Builder::sasl_mechanism) takes it.
+/// The Kerberos service of the ensemble, for [`Builder::sasl_mechanism`](zoolock::Builder::sasl_mechanism).
 ///
-/// The default principal is `zookeeper/HOST` for each host of the connect string. `krb5.conf` says which realm that is in,
-/// and whether the host name is looked up in DNS first.
+/// The default principal is `zookeeper/HOST` for each host of the connect string. `krb5.conf` decides the realm of the
+/// service, and whether the host name is looked up in DNS first.
 ///
 /// # Identity
-/// New znodes belong to the principal of the client, under the scheme `sasl`. Those of `jobs@EXAMPLE.ORG` can be used from every
-/// host. Those of `jobs/a.example.org@EXAMPLE.ORG` can be used from that host alone, unless the ensemble removes host names
-/// (`kerberos.removeHostFromPrincipal`). The rules of [`Builder::auth`](zoolock::Builder::auth) on access apply.
+/// New znodes belong to the principal of the client, under the scheme `sasl`. The znodes of `jobs@EXAMPLE.ORG` can be
+/// used from every host. The znodes of `jobs/a.example.org@EXAMPLE.ORG` can be used from that host alone, unless the
+/// ensemble removes host names (`kerberos.removeHostFromPrincipal`). The rules of
+/// [`Builder::auth`](zoolock::Builder::auth) on access apply.
 ///
 /// # Tickets
 /// The ticket is in the default cache, which `kinit` fills, or in the cache that `KRB5CCNAME` names. An expired ticket is
@@ -61,7 +62,7 @@ impl Default for Kerberos {
 }
 
 impl Kerberos {
-    /// The service `zookeeper` on each host of the connect string.
+    /// Returns the service `zookeeper` on each host of the connect string.
     pub fn new() -> Kerberos {
         Kerberos { service: "zookeeper".to_owned(), host: None }
     }
@@ -78,7 +79,8 @@ impl Kerberos {
         self
     }
 
-    /// Checks that service and host can be parts of a principal. For the command, which checks its flags before it connects.
+    /// Checks that service and host can be parts of a principal. The command `zoolock` calls this to check its flags
+    /// before it connects.
     #[doc(hidden)]
     pub fn check(&self) -> Result<(), Error> {
         for part in [Some(&self.service), self.host.as_ref()].into_iter().flatten() {
@@ -108,12 +110,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn text_that_is_no_part_of_a_principal_is_refused() {
+    fn invalid_part_of_a_principal_is_refused() {
         for wrong in ["", "a/b", "a@REALM", "a\0", " ", "a ", "a\n"] {
             assert!(Kerberos::new().service(wrong).check().is_err(), "{wrong:?}");
             let error = Kerberos::new().host(wrong).check().expect_err(wrong).to_string();
             assert!(error.contains("SERVICE/HOST"), "{error}");
         }
-        Kerberos::new().service("zk").host("zk1.example.org").check().expect("a valid service and host");
+        Kerberos::new().service("zk").host("zk1.example.org").check().expect("service and host are valid");
     }
 }

@@ -1,4 +1,4 @@
-//! Tickets: fetches them for a new session, and says why there are none.
+//! Kerberos tickets: fetches them for a new session, and reports why there are none.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -10,8 +10,8 @@ use libgssapi::error::Error as GssError;
 use libgssapi::name::Name;
 use libgssapi::oid::{GSS_MECH_KRB5, GSS_NT_HOSTBASED_SERVICE, OidSet};
 use tokio::sync::oneshot;
-use zoolock::sasl::{Authenticator, BoxFuture, Missing};
-use zoolock_client::sasl::{Exchange, Mechanism};
+use zoolock::sasl::{Authenticator, BoxFuture, MissingCredentials};
+use zoolock_client::sasl::{Exchange, SaslClient};
 
 use crate::exchange::{ThreadedExchange, Threads};
 use crate::{Kerberos, cache};
@@ -19,7 +19,8 @@ use crate::{Kerberos, cache};
 /// The message while the KDC has not answered.
 const SILENCE: &str = "the Kerberos server (KDC) has not answered; check its address in krb5.conf";
 
-/// Age up to which tickets are not fetched again, so that a client without a server does not ask the KDC in every round.
+/// Age up to which tickets are not fetched again. A client that reaches no server would otherwise ask the KDC at every
+/// attempt.
 const FRESH: Duration = Duration::from_secs(5);
 
 /// The tickets of one client.
@@ -27,7 +28,7 @@ pub(crate) struct Tickets {
     kerberos: Kerberos,
     hosts: Vec<String>,
     last_fetch: Arc<Mutex<LastFetch>>,
-    /// Held while a fetch runs: fetches that hang block at most one thread.
+    /// Held while a fetch runs, so that fetches that hang block at most one thread.
     turn: Arc<tokio::sync::Mutex<()>>,
     threads: Threads,
 }
@@ -55,7 +56,7 @@ impl Tickets {
         self.last_fetch.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    async fn fetch_tickets(&self) -> Result<(), Missing> {
+    async fn fetch_tickets(&self) -> Result<(), MissingCredentials> {
         let turn = self.turn.clone().lock_owned().await;
         self.last_fetch().problem.get_or_insert_with(|| SILENCE.to_owned());
         let (service, hosts) = (self.kerberos.service.clone(), self.hosts.clone());
@@ -64,7 +65,8 @@ impl Tickets {
             let _ = sender.send(fetch_any(&service, &hosts));
             drop(turn);
         });
-        let no_thread = || Missing { message: "no thread for Kerberos".to_owned(), is_final: false };
+        let no_thread =
+            || MissingCredentials { message: "no thread for Kerberos".to_owned(), is_final: false };
         let fetched = fetched.await.unwrap_or_else(|_| Err(no_thread()));
         let problem = fetched.as_ref().err().map(|missing| missing.message.clone());
         *self.last_fetch() = LastFetch { fetched_at: fetched.is_ok().then(Instant::now), problem };
@@ -72,7 +74,7 @@ impl Tickets {
     }
 }
 
-impl Mechanism for Tickets {
+impl SaslClient for Tickets {
     fn start(&self, host: &str) -> Box<dyn Exchange> {
         let host = self.kerberos.host.clone().unwrap_or_else(|| host.to_owned());
         let service = self.kerberos.service.clone();
@@ -87,12 +89,12 @@ impl Mechanism for Tickets {
 }
 
 impl Authenticator for Tickets {
-    fn mechanism(self: Arc<Self>) -> Arc<dyn Mechanism> {
+    fn mechanism(self: Arc<Self>) -> Arc<dyn SaslClient> {
         self
     }
 
-    /// Fetches a service ticket into the cache, as each connection does. A connection does not say why that fails.
-    fn fetch(&self) -> BoxFuture<'_, Result<(), Missing>> {
+    /// Fetches a service ticket into the cache, as each connection does. Unlike a connection, reports why that fails.
+    fn fetch(&self) -> BoxFuture<'_, Result<(), MissingCredentials>> {
         Box::pin(async move {
             let fetched_at = self.last_fetch().fetched_at;
             match fetched_at {
@@ -116,7 +118,7 @@ impl Authenticator for Tickets {
     }
 }
 
-/// The error codes of libkrb5 (`krb5_err`) that have a remedy of their own.
+/// The error codes of libkrb5 (`krb5_err`) for which the message names a specific remedy.
 mod code {
     pub(super) const SERVICE_UNKNOWN: u32 = 0x96c7_3a07;
     pub(super) const CLOCKS_DIFFER: u32 = 0x96c7_3a25;
@@ -126,8 +128,8 @@ mod code {
     pub(super) const REALM_UNRESOLVED: u32 = 0x96c7_3adc;
 }
 
-/// Fetches a ticket for each host. One ticket is enough.
-fn fetch_any(service: &str, hosts: &[String]) -> Result<(), Missing> {
+/// Tries to fetch a ticket for each host. Succeeds if it has at least one ticket.
+fn fetch_any(service: &str, hosts: &[String]) -> Result<(), MissingCredentials> {
     let (mut has_ticket, mut refused) = (false, None);
     for host in hosts {
         match begin(service, host) {
@@ -143,9 +145,9 @@ fn fetch_any(service: &str, hosts: &[String]) -> Result<(), Missing> {
     }
 }
 
-/// Creates the context of a connection with this host, and its first token. That fetches the ticket for the host if the cache
-/// has none.
-fn begin(service: &str, host: &str) -> Result<(ClientCtx, Bytes), Missing> {
+/// Creates the context of a connection with this host, and its first token. Fetches the ticket for the host if the
+/// cache has none.
+fn begin(service: &str, host: &str) -> Result<(ClientCtx, Bytes), MissingCredentials> {
     let mut context = context(service, host)?;
     let token = context.step(None, None).map_err(|error| no_service_ticket(service, host, &error))?;
     let token = token.map_or(Bytes::new(), |token| Bytes::copy_from_slice(&token));
@@ -155,26 +157,27 @@ fn begin(service: &str, host: &str) -> Result<(ClientCtx, Bytes), Missing> {
 const KINIT: &str = "run kinit, or name a client keytab in KRB5_CLIENT_KTNAME";
 
 /// Creates the context of a connection with this host.
-fn context(service: &str, host: &str) -> Result<ClientCtx, Missing> {
+fn context(service: &str, host: &str) -> Result<ClientCtx, MissingCredentials> {
     const NO_TICKET: &str = "no Kerberos ticket";
     let no_ticket = |error| missing(NO_TICKET, &error, KINIT, true);
-    cache::check().map_err(|why| Missing { message: format!("{NO_TICKET}: {why}"), is_final: true })?;
+    cache::check()
+        .map_err(|why| MissingCredentials { message: format!("{NO_TICKET}: {why}"), is_final: true })?;
     let mut mechanisms = OidSet::new().map_err(no_ticket)?;
     mechanisms.add(&GSS_MECH_KRB5).map_err(no_ticket)?;
     let client = Cred::acquire(None, None, CredUsage::Initiate, Some(&mechanisms)).map_err(no_ticket)?;
     let target = format!("{service}@{host}");
     let target = Name::new(target.as_bytes(), Some(&GSS_NT_HOSTBASED_SERVICE))
         .map_err(|error| no_service_ticket(service, host, &error))?;
-    // No ticket is forwarded to the server, which needs none.
+    // `GSS_C_DELEG_FLAG` is not set, because the server needs no forwarded ticket.
     let flags = CtxFlags::GSS_C_MUTUAL_FLAG | CtxFlags::GSS_C_INTEG_FLAG;
     Ok(ClientCtx::new(Some(client), target, flags, Some(&GSS_MECH_KRB5)))
 }
 
-fn no_service_ticket(service: &str, host: &str, error: &GssError) -> Missing {
+fn no_service_ticket(service: &str, host: &str, error: &GssError) -> MissingCredentials {
     let (remedy, is_final) = match error.minor {
-        // With a client keytab and a silent KDC, there is no cache yet.
+        // A client with a keytab has no cache until the KDC has answered.
         code::KDC_UNREACHABLE | code::NO_CACHE => ("check that the KDC in krb5.conf runs", false),
-        // The realm may be in DNS, which may answer soon.
+        // The realm may be listed in DNS, and DNS may answer the next attempt.
         code::REALM_UNKNOWN | code::REALM_UNRESOLVED => {
             ("check that krb5.conf or DNS names the KDC of the realm", false)
         }
@@ -187,11 +190,12 @@ fn no_service_ticket(service: &str, host: &str, error: &GssError) -> Missing {
     missing(&format!("no Kerberos ticket for {service}/{host}"), error, remedy, is_final)
 }
 
-fn missing(what: &str, error: &GssError, remedy: &str, is_final: bool) -> Missing {
-    Missing { message: format!("{what}: {}; {remedy}", text(error)), is_final }
+fn missing(what: &str, error: &GssError, remedy: &str, is_final: bool) -> MissingCredentials {
+    MissingCredentials { message: format!("{what}: {}; {remedy}", text(error)), is_final }
 }
 
-/// Returns the mechanism's text of an error, without the general text of GSSAPI. Works only on the thread of the error.
+/// Returns the mechanism's text of an error, without the general text of GSSAPI. Must be called on the thread on which
+/// the error occurred.
 fn text(error: &GssError) -> String {
     let text = error.to_string();
     let inner = text.split_once(" (").and_then(|(_, inner)| inner.strip_suffix(')'));

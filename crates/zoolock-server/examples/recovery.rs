@@ -16,7 +16,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let mut state: State = recovered.state;
     let begun = Instant::now();
     for i in 0..count {
-        // Each znode is created once and written three times. A directory and its children are a thousand znodes.
+        // Each znode is created once and written three times. Each directory has 999 children.
         let node = i / 4;
         let path: Arc<str> = match node % 1000 {
             0 => format!("/d{}", node / 1000).into(),
@@ -35,14 +35,14 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             version => Change::SetData { path, data, version: version as i32 },
         };
         let zxid = state.zxid.next().ok_or("too many")?;
-        let txn = Txn { zxid, session: SessionId::SERVER, time: 1, change };
+        let txn = Txn { zxid, session: SessionId::NONE, time: 1, change };
         commit(&txn, &mut state);
         log.append(&txn)?;
         if i % 100 == 99 {
             log.write()?;
         }
     }
-    log.idle_seal()?;
+    log.seal_when_idle()?;
     println!("{count} transactions committed and logged in batches of 100: {:?}", begun.elapsed());
     drop(log);
 

@@ -98,7 +98,7 @@ impl Access {
         self.secret.as_ref().is_some_and(|secret| secret.matches_credentials(credentials))
     }
 
-    /// Returns whether clients without credentials may learn only that the server runs.
+    /// Returns whether clients must present credentials before their requests are executed.
     pub(crate) fn requires_credentials(&self) -> bool {
         self.secret.is_some() || self.required
     }
@@ -109,7 +109,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn accounts_are_lines() {
+    fn accounts_are_parsed_line_by_line() {
         let users = Users::parse("# ours\n\nsuper:D/InIHSb7yEEbrWz8b9l71RjZJU=\r\n").expect("one account");
         assert!(users.contains(&acl::digest(b"super:test")) && !users.contains(&acl::digest(b"super:tset")));
         for bad in ["me:password", "nonsense", ":D/InIHSb7yEEbrWz8b9l71RjZJU=", "me:"] {

@@ -26,7 +26,8 @@ pub fn digest(credentials: &[u8]) -> Identity {
     Identity::new("digest", format!("{user}:{hash}"))
 }
 
-/// Returns whether the client authenticated as this identity. An entry with the scheme `auth` means these identities.
+/// Returns whether the client proved this identity. An entry with the scheme `auth` stands for all such identities of
+/// the client.
 fn is_authenticated(identity: &Identity) -> bool {
     matches!(identity.scheme.as_str(), "digest" | "x509")
 }
@@ -59,7 +60,7 @@ pub fn resolve(sent: Vec<Acl>, client: &[Identity]) -> Result<AclList, Code> {
     if sent.len() > MAX_ENTRIES {
         return Err(Code::InvalidAcl);
     }
-    if sent.iter().filter(|acl| acl.who.scheme == "ip").count() > MAX_SUBNETS {
+    if sent.iter().filter(|acl| acl.identity.scheme == "ip").count() > MAX_SUBNETS {
         return Err(Code::InvalidAcl);
     }
     let mut stored: Vec<Acl> = Vec::with_capacity(sent.len());
@@ -67,19 +68,21 @@ pub fn resolve(sent: Vec<Acl>, client: &[Identity]) -> Result<AclList, Code> {
         if sent[..at].contains(acl) {
             continue;
         }
-        match acl.who.scheme.as_str() {
-            "world" if acl.who.id == "anyone" => stored.push(acl.clone()),
+        match acl.identity.scheme.as_str() {
+            "world" if acl.identity.id == "anyone" => stored.push(acl.clone()),
             "auth" => {
                 let authenticated = client.iter().filter(|identity| is_authenticated(identity));
                 let before = stored.len();
-                stored.extend(authenticated.map(|identity| Acl { perms: acl.perms, who: identity.clone() }));
+                stored.extend(
+                    authenticated.map(|identity| Acl { perms: acl.perms, identity: identity.clone() }),
+                );
                 if stored.len() == before {
                     return Err(Code::InvalidAcl);
                 }
             }
-            "digest" if has_two_parts(&acl.who.id) => stored.push(acl.clone()),
-            "x509" if x500::is_name(&acl.who.id) => stored.push(acl.clone()),
-            "ip" if Subnet::parse(&acl.who.id).is_some() => stored.push(acl.clone()),
+            "digest" if has_two_parts(&acl.identity.id) => stored.push(acl.clone()),
+            "x509" if x500::is_name(&acl.identity.id) => stored.push(acl.clone()),
+            "ip" if Subnet::parse(&acl.identity.id).is_some() => stored.push(acl.clone()),
             _ => return Err(Code::InvalidAcl),
         }
     }
@@ -92,7 +95,7 @@ pub fn resolve(sent: Vec<Acl>, client: &[Identity]) -> Result<AclList, Code> {
 
 /// Returns the approximate size of a list in the log, in bytes.
 pub(crate) fn stored_bytes(list: &[Acl]) -> usize {
-    list.iter().map(|acl| acl.who.scheme.len() + acl.who.id.len()).sum()
+    list.iter().map(|acl| acl.identity.scheme.len() + acl.identity.id.len()).sum()
 }
 
 /// Returns whether Java's `split(":")`, which drops empty parts at the end, returns two parts.
@@ -111,11 +114,11 @@ pub fn check(list: &[Acl], perm: i32, client: &[Identity]) -> Result<(), Code> {
     });
     let allowed = |acl: &Acl| {
         acl.perms & perm != 0
-            && match acl.who.scheme.as_str() {
-                "world" => acl.who.id == "anyone",
-                "ip" => Subnet::parse(&acl.who.id)
+            && match acl.identity.scheme.as_str() {
+                "world" => acl.identity.id == "anyone",
+                "ip" => Subnet::parse(&acl.identity.id)
                     .is_some_and(|net| addresses.iter().any(|address| net.contains(address))),
-                _ => client.contains(&acl.who),
+                _ => client.contains(&acl.identity),
             }
     };
     if list.is_empty() || list.iter().any(allowed) || client.iter().any(|identity| identity.scheme == "super")
@@ -128,14 +131,16 @@ pub fn check(list: &[Acl], perm: i32, client: &[Identity]) -> Result<(), Code> {
 
 /// Returns the list with hidden password hashes, for clients without the ADMIN permission.
 pub fn masked(list: &[Acl]) -> Vec<Acl> {
-    let mask = |acl: &Acl| match acl.who.scheme.as_str() {
-        "digest" => Acl { perms: acl.perms, who: Identity::new("digest", format!("{}:x", acl.who.user())) },
+    let mask = |acl: &Acl| match acl.identity.scheme.as_str() {
+        "digest" => {
+            Acl { perms: acl.perms, identity: Identity::new("digest", format!("{}:x", acl.identity.user())) }
+        }
         _ => acl.clone(),
     };
     list.iter().map(mask).collect()
 }
 
-/// The bytes of an IP address. They are not allocated, because each check parses the subnets again.
+/// The bytes of an IP address. Stored without an allocation, because each check parses the subnets again.
 struct Octets {
     bytes: [u8; 16],
     len: usize,
@@ -203,20 +208,20 @@ mod tests {
     #[test]
     fn auth_expands_to_client_identities() {
         let me = [Identity::new("ip", "127.0.0.1"), digest(b"me:pw")];
-        let auth = Acl { perms: perms::READ, who: Identity::new("auth", "") };
+        let auth = Acl { perms: perms::READ, identity: Identity::new("auth", "") };
         let list = resolve(vec![auth.clone()], &me).expect("authenticated");
-        assert_eq!(list.as_ref(), [Acl { perms: perms::READ, who: me[1].clone() }]);
+        assert_eq!(list.as_ref(), [Acl { perms: perms::READ, identity: me[1].clone() }]);
         assert_eq!(resolve(vec![auth], &me[..1]), Err(Code::InvalidAcl));
         assert_eq!(resolve(vec![], &me), Err(Code::InvalidAcl));
         assert_eq!(check(&list, perms::READ, &me), Ok(()));
         assert_eq!(check(&list, perms::WRITE, &me), Err(Code::NoAuth));
         assert_eq!(check(&list, perms::READ, &me[..1]), Err(Code::NoAuth));
         assert_eq!(check(&list, perms::WRITE, &[Identity::new("super", "")]), Ok(()));
-        assert_eq!(masked(&list)[0].who.id, "me:x");
+        assert_eq!(masked(&list)[0].identity.id, "me:x");
     }
 
     #[test]
-    fn subnets() {
+    fn subnet_contains_only_its_addresses() {
         let within = |net: &str, addr: &str| {
             Subnet::parse(net).is_some_and(|net| net.contains(&octets(addr.parse().expect("an address"))))
         };
@@ -237,7 +242,7 @@ mod tests {
     fn list_with_too_many_subnets_is_refused() {
         let ip = |n: usize| Acl {
             perms: perms::READ,
-            who: Identity::new("ip", format!("10.0.{}.{}", n / 256, n % 256)),
+            identity: Identity::new("ip", format!("10.0.{}.{}", n / 256, n % 256)),
         };
         assert!(resolve((0..MAX_SUBNETS).map(ip).collect(), &[]).is_ok());
         assert_eq!(resolve((0..=MAX_SUBNETS).map(ip).collect(), &[]), Err(Code::InvalidAcl));

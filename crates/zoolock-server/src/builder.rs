@@ -13,17 +13,17 @@ use crate::error::Error;
 use crate::limits::Limits;
 use crate::log;
 use crate::secret::Secret;
-use crate::serve::{self, Conf, ConnectionLimits, Listener, Shared, Timing};
+use crate::serve::{self, ConnectionLimits, Listener, ReportedSettings, SharedServer, Timing};
 use crate::server::{Server, ServerHandle};
 use crate::state::State;
 use crate::storage::{Durability, Storage};
 use crate::tls::TlsConfig;
-use crate::word::Word;
+use crate::word::FourLetterWord;
 
-/// Maximum of [`Limits::max_frame`]. A transaction in the log takes at most twice as much.
+/// Maximum of [`Limits::max_frame`]. A transaction in the log takes at most twice as many bytes.
 const MAX_MAX_FRAME: usize = 512 << 20;
 
-/// The address of a server that listens on a Unix socket alone.
+/// The address reported for a server that listens only on a Unix socket.
 const NO_ADDRESS: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
 
 /// A builder of a [`Server`].
@@ -42,7 +42,7 @@ pub struct Builder {
     unix: Option<Arc<UnixListener>>,
     max_connections: usize,
     max_connections_per_address: usize,
-    words: Option<Vec<Word>>,
+    words: Option<Vec<FourLetterWord>>,
     metrics: Option<SocketAddr>,
     durability: Option<Durability>,
     limits: Limits,
@@ -114,15 +114,16 @@ impl Builder {
         self
     }
 
-    /// Sets the maximum time of a new connection to open a session and present the secret. The same time limits
-    /// four-letter words and HTTP requests, including reading the answer. Default: 10 s.
+    /// Sets the maximum time for a new connection to open a session and to authenticate if that is required. The same
+    /// time limits four-letter words and HTTP requests, including the time in which the client reads the answer.
+    /// Default: 10 s.
     pub fn connect_timeout(mut self, timeout: Duration) -> Self {
         self.connect_timeout = timeout;
         self
     }
 
-    /// Sets the directory that stores znodes and sessions, depending on [`Builder::durability`]. It is locked while the
-    /// server runs. Without one nothing survives a restart.
+    /// Sets the data directory, which is locked while the server runs. With [`Durability::Sync`] it stores znodes and
+    /// sessions. Default: none, and nothing survives a restart.
     pub fn data_dir(mut self, path: impl Into<PathBuf>) -> Self {
         self.data_dir = Some(path.into());
         self
@@ -135,7 +136,8 @@ impl Builder {
         self
     }
 
-    /// Requires every connection to present this secret first, as scheme `digest`, `zoolock:<secret>`.
+    /// Requires every connection to present this secret before its requests are executed: scheme `digest`, credentials
+    /// `zoolock:<secret>`.
     pub fn secret(mut self, secret: Secret) -> Self {
         self.access.secret = Some(secret);
         self
@@ -166,8 +168,8 @@ impl Builder {
         self
     }
 
-    /// Listens on a Unix socket instead of plain TCP. The socket serves only processes of this process's user and of root.
-    /// Such a client has the identity `uid:` with the number of its user.
+    /// Listens on a Unix socket instead of plain TCP. Only processes of the server's user and of root may connect.
+    /// Their identity has the scheme `uid` and the number of the user.
     pub fn unix(mut self, listener: UnixListener) -> Self {
         self.unix = Some(Arc::new(listener));
         self.plain = false;
@@ -180,17 +182,17 @@ impl Builder {
         self
     }
 
-    /// Sets the maximum number of open connections. Further ones are closed at once. Default: 0, no limit.
+    /// Sets the maximum number of open connections. Further connections are closed at once. Default: 0, no limit.
     ///
-    /// Sessions with ephemeral znodes come first. While they reconnect, a new session gets only a connection that none of
-    /// them needs.
+    /// One connection is reserved for each disconnected session with ephemeral znodes. A new session is refused if all
+    /// free connections are reserved.
     pub fn max_connections(mut self, count: usize) -> Self {
         self.max_connections = count;
         self
     }
 
     /// Sets the maximum number of open connections per client address, like ZooKeeper's `maxClientCnxns`. Default: 0,
-    /// no limit. Sessions with ephemeral znodes come first, as with [`Builder::max_connections`].
+    /// no limit. Connections are reserved as with [`Builder::max_connections`].
     pub fn max_connections_per_address(mut self, count: usize) -> Self {
         self.max_connections_per_address = count;
         self
@@ -202,9 +204,9 @@ impl Builder {
         self
     }
 
-    /// Sets the four-letter words that are answered. Default: [`Word::DEFAULT`], or only `ruok` if clients have to
-    /// present a secret or authenticate.
-    pub fn words(mut self, words: impl IntoIterator<Item = Word>) -> Self {
+    /// Sets the four-letter words that are answered. Default: [`FourLetterWord::DEFAULT`], or only `ruok` if clients
+    /// have to present a secret or authenticate.
+    pub fn words(mut self, words: impl IntoIterator<Item = FourLetterWord>) -> Self {
         self.words = Some(words.into_iter().collect());
         self
     }
@@ -258,12 +260,12 @@ impl Builder {
             });
         };
         let addr = first.addr().unwrap_or(NO_ADDRESS);
-        // Last, so that a failed start uses no epoch.
+        // Opened last, so that a start that fails before uses no epoch.
         let Storage { dir, log, state, epoch, repairs } = self.storage().await?;
         if let Some(listener) = &http {
             tracing::info!(addr = ?listener.local_addr().ok(), "answering HTTP");
         }
-        let conf = Conf {
+        let conf = ReportedSettings {
             addr: self.plain.then_some(addr),
             tls_addr,
             metrics_addr,
@@ -275,8 +277,8 @@ impl Builder {
         // Clients without credentials learn only that the server runs, unless the words are set explicitly.
         let words = match &self.words {
             Some(words) => words.clone(),
-            None if self.access.requires_credentials() => vec![Word::Ruok],
-            None => Word::DEFAULT.to_vec(),
+            None if self.access.requires_credentials() => vec![FourLetterWord::Ruok],
+            None => FourLetterWord::DEFAULT.to_vec(),
         };
         let timing = Timing {
             tick: self.tick,
@@ -288,7 +290,7 @@ impl Builder {
             conf,
         };
         let core = Core::restore(core, state, epoch, Now { mono_ms: 0, wall_ms: 0 });
-        let shared = Shared::new(core, timing, dir, log).map_err(|source| Error::Thread { source })?;
+        let shared = SharedServer::new(core, timing, dir, log).map_err(|source| Error::Thread { source })?;
         let shared = Arc::new(shared);
         let (stop, stopped) = watch::channel(false);
         let failing = (Arc::clone(&shared), stop.clone(), stopped.clone());
@@ -327,7 +329,7 @@ impl Builder {
         };
         let (durability, options) = (self.durability.unwrap_or(Durability::Sync), self.limits.log.clone());
         let disk = self.limits.disk.clone().unwrap_or_else(|| Arc::new(log::RealDisk::new(&path)));
-        // Not on a thread of tokio, which panics if the system cannot create one.
+        // Uses its own thread, because tokio panics if the system cannot create one.
         let (sender, opened) = oneshot::channel();
         let thread = std::thread::Builder::new()
             .name("zoolock-open".to_owned())

@@ -5,22 +5,22 @@ use std::sync::Arc;
 use zoolock_wire::{Code, EventKind, OpResult, Reply, path};
 
 use crate::acl::AclList;
-use crate::state::{Session, State};
+use crate::state::{State, StoredSession};
 use crate::tree::NewNode;
-use crate::txn::{Change, Create, Refusal, Txn};
+use crate::txn::{Change, Create, Txn, WriteRefusal};
 
 /// Result of a commit.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Outcome {
+pub struct Committed {
     /// Reply to the client that sent the request.
     pub reply: Result<Reply, Code>,
     /// Events for watches, in order.
-    pub events: Vec<Event>,
+    pub events: Vec<PathChange>,
 }
 
 /// A change of a path.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Event {
+pub struct PathChange {
     /// Kind of change.
     pub kind: EventKind,
     /// Path of the znode.
@@ -32,8 +32,9 @@ pub struct Event {
 /// Applies the change, and advances the state's zxid.
 ///
 /// # Panics
-/// If the transaction was not prepared against this state: a bug, or a damaged log that passed its checksums.
-pub fn commit(txn: &Txn, state: &mut State) -> Outcome {
+/// If the transaction does not fit the state, which is a bug. Recovery checks each transaction of the log before it
+/// commits it.
+pub fn commit(txn: &Txn, state: &mut State) -> Committed {
     let mut events = Vec::new();
     let reply = match &txn.change {
         Change::Multi(changes) => {
@@ -41,17 +42,17 @@ pub fn commit(txn: &Txn, state: &mut State) -> Outcome {
                 changes.iter().map(|change| as_result(change, &apply(change, txn, state, &mut events)));
             Ok(Reply::Multi(results.collect()))
         }
-        Change::Refused(Refusal::One(code)) => Err(*code),
-        Change::Refused(Refusal::InMulti { at, of, code }) => {
+        Change::Refused(WriteRefusal::One(code)) => Err(*code),
+        Change::Refused(WriteRefusal::InMulti { at, of, code }) => {
             Ok(Reply::Multi(failed_multi_results(*at, *of, *code)))
         }
         change => Ok(apply(change, txn, state, &mut events)),
     };
     state.zxid = state.zxid.max(txn.zxid);
-    Outcome { reply, events }
+    Committed { reply, events }
 }
 
-fn apply(change: &Change, txn: &Txn, state: &mut State, events: &mut Vec<Event>) -> Reply {
+fn apply(change: &Change, txn: &Txn, state: &mut State, events: &mut Vec<PathChange>) -> Reply {
     match change {
         Change::Create(create) => apply_create(create, txn, state, events),
         Change::Delete { path } => {
@@ -62,12 +63,12 @@ fn apply(change: &Change, txn: &Txn, state: &mut State, events: &mut Vec<Event>)
             let node = state.tree.get(path).expect("znode was checked by prepare");
             let acl = node.acl().clone();
             let stat = state.tree.set_data(path, data.as_deref(), *version, txn.zxid, txn.time);
-            events.push(Event { kind: EventKind::DataChanged, path: Arc::clone(path), acl });
+            events.push(PathChange { kind: EventKind::DataChanged, path: Arc::clone(path), acl });
             Reply::Stat(stat)
         }
         Change::SetAcl { path, acl, version } => Reply::Stat(state.tree.set_acl(path, acl, *version)),
         Change::CreateSession { timeout_ms, password } => {
-            let session = Session { timeout_ms: *timeout_ms, password: password.clone() };
+            let session = StoredSession { timeout_ms: *timeout_ms, password: password.clone() };
             state.sessions.insert(txn.session, session);
             Reply::Empty
         }
@@ -82,7 +83,7 @@ fn apply(change: &Change, txn: &Txn, state: &mut State, events: &mut Vec<Event>)
     }
 }
 
-fn apply_create(create: &Create, txn: &Txn, state: &mut State, events: &mut Vec<Event>) -> Reply {
+fn apply_create(create: &Create, txn: &Txn, state: &mut State, events: &mut Vec<PathChange>) -> Reply {
     let stat = state.tree.create(NewNode {
         path: Arc::clone(&create.path),
         data: create.data.clone(),
@@ -92,24 +93,28 @@ fn apply_create(create: &Create, txn: &Txn, state: &mut State, events: &mut Vec<
         zxid: txn.zxid,
         time: txn.time,
     });
-    events.push(Event { kind: EventKind::Created, path: Arc::clone(&create.path), acl: create.acl.clone() });
+    events.push(PathChange {
+        kind: EventKind::Created,
+        path: Arc::clone(&create.path),
+        acl: create.acl.clone(),
+    });
     events.push(children_changed(&create.path, state));
     let path = create.path.as_ref().to_owned();
     if create.with_stat { Reply::PathStat { path, stat } } else { Reply::Path(path) }
 }
 
-fn delete(path: &Arc<str>, txn: &Txn, state: &mut State, events: &mut Vec<Event>) {
+fn delete(path: &Arc<str>, txn: &Txn, state: &mut State, events: &mut Vec<PathChange>) {
     let node = state.tree.get(path).expect("znode was checked by prepare");
     let acl = node.acl().clone();
     state.tree.delete(path, txn.zxid);
-    events.push(Event { kind: EventKind::Deleted, path: Arc::clone(path), acl });
+    events.push(PathChange { kind: EventKind::Deleted, path: Arc::clone(path), acl });
     events.push(children_changed(path, state));
 }
 
-fn children_changed(path: &str, state: &State) -> Event {
+fn children_changed(path: &str, state: &State) -> PathChange {
     let parent = path::split(path).0;
     let acl = state.tree.get(parent).expect("a znode that exists has a parent").acl().clone();
-    Event { kind: EventKind::ChildrenChanged, path: parent.into(), acl }
+    PathChange { kind: EventKind::ChildrenChanged, path: parent.into(), acl }
 }
 
 fn as_result(change: &Change, reply: &Reply) -> OpResult {

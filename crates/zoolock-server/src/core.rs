@@ -1,13 +1,14 @@
 //! The server without sockets, clock and randomness: frames in, frames out.
 //!
-//! The socket tasks drive it, and so do simulations, with their own clock and scheduler. The interface serves these two
-//! and may change in any release.
+//! The socket tasks of the server drive a [`Core`]. Simulations drive one with their own clock and scheduler. The
+//! interface serves only these two and may change in any release.
 //!
-//! A single core guarantees order: each connection has one output buffer, and a commit appends its events to it before
-//! any later reply.
+//! Each connection has one output buffer. A commit appends its watch events to the buffers before any later reply, so
+//! clients receive events and replies in order.
 //!
 //! * `requests.rs`: requests of attached connections; `sessions.rs`: sessions, from the greeting to their end.
-//! * `output.rs`: output of connections; `connection.rs`: their state; `report.rs`: reports on it.
+//! * `output.rs`: output of connections; `connection.rs`: state of a connection; `report.rs`: data for four-letter
+//!   words and metrics.
 
 mod connection;
 mod output;
@@ -21,17 +22,17 @@ use std::net::IpAddr;
 use bytes::BytesMut;
 use zoolock_wire::{Code, Identity, perms};
 
-use self::connection::{Conn, Phase};
-pub use self::connection::{Counts, Latency};
+use self::connection::{Conn, HandshakePhase};
+pub use self::connection::{ConnectionCounts, LatencyStats};
 pub use self::report::{ConnectionReport, DataWatchCounts, WatchReport};
 use crate::access::Access;
 use crate::acl;
-use crate::commit::{Event, Outcome, commit};
+use crate::commit::{Committed, PathChange, commit};
 use crate::expiry::ExpiryQueue;
 pub use crate::ids::ConnId;
 use crate::ids::{SessionId, Zxid};
 use crate::prepare::remove_container;
-use crate::state::{Session, State};
+use crate::state::{State, StoredSession};
 use crate::tree::NodeRecord;
 use crate::txn::{Change, Password, Txn};
 use crate::watches::{WatchKinds, Watches};
@@ -49,14 +50,14 @@ pub struct CoreConfig {
     pub access: Access,
     /// Maximum number of bytes queued for a connection when an event is added. Above it the connection is closed.
     pub max_output: usize,
-    /// Maximum number of bytes queued for all connections; 0: no limit. Above it the connection with the most is
-    /// closed.
+    /// Maximum number of bytes queued for all connections; 0: no limit. Above it the connection with the most queued
+    /// bytes is closed.
     pub max_queued: usize,
     /// Maximum number of watched paths of a connection; 0: no limit. A long path counts as several. Above it the
     /// connection is closed.
     pub max_watches: usize,
-    /// Maximum number of connections; 0: no limit. A new session is refused if holders that may reconnect need the
-    /// rest.
+    /// Maximum number of connections; 0: no limit. A new session is refused if all free connections are reserved for
+    /// sessions that own ephemerals and may reconnect.
     pub max_connections: usize,
     /// Maximum number of connections per client address; 0: no limit.
     pub max_connections_per_address: usize,
@@ -85,7 +86,7 @@ impl Default for CoreConfig {
     }
 }
 
-/// The time, by two clocks.
+/// The current time on two clocks.
 #[derive(Debug, Clone, Copy)]
 pub struct Now {
     /// Milliseconds of a monotonic clock, for the expiry of sessions.
@@ -97,7 +98,7 @@ pub struct Now {
 /// Random values for a new session, from the caller.
 #[derive(Debug, Clone)]
 pub struct SessionSeed {
-    /// Session id, if it is not in use.
+    /// Random number that the session id is made from.
     pub id: u64,
     /// Session password.
     pub password: Password,
@@ -105,14 +106,14 @@ pub struct SessionSeed {
 
 /// Counts of a running server.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Stats {
+pub struct ServerStats {
     /// Frames received.
     pub received: u64,
     /// Frames sent.
     pub sent: u64,
     /// Open connections.
     pub connections: usize,
-    /// Live sessions, attached or not.
+    /// Live sessions, with or without a connection.
     pub sessions: usize,
     /// Znodes, including the root.
     pub znodes: usize,
@@ -120,7 +121,7 @@ pub struct Stats {
     pub ephemerals: usize,
     /// Watches: pairs of path and connection.
     pub watches: usize,
-    /// Watches as ZooKeeper counts them: watches on the data and on the children of a path are two.
+    /// Watches as ZooKeeper counts them: a data watch and a child watch on the same path count as two.
     pub watch_sides: usize,
     /// Number of the last transaction.
     pub zxid: i64,
@@ -134,7 +135,7 @@ pub struct Stats {
     pub auth_failures: u64,
     /// Sessions that expired.
     pub expired: u64,
-    /// Connections closed because they did not read, or watched too much.
+    /// Connections closed because the client did not read its output or watched too many paths.
     pub cut_off: u64,
 }
 
@@ -149,36 +150,29 @@ pub struct Core {
     attached: HashMap<SessionId, ConnId>,
     /// Last client address of each session that is not attached. Unknown after a restart.
     last_addresses: HashMap<SessionId, IpAddr>,
-    /// Longest session timeout since the last time without sessions.
+    /// Longest session timeout granted. [`Core::update_longest_timeout_ms`] resets it while there are no sessions.
     longest_timeout_ms: u32,
     next_conn: u64,
     woken: Vec<ConnId>,
     decided: Vec<Txn>,
     /// Last transaction that changed the state.
     last_change: Zxid,
-    received: u64,
-    sent: u64,
-    auth_failures: u64,
-    bytes_received: u64,
-    bytes_sent: u64,
-    expired: u64,
-    connections_cut_off: u64,
-    /// Bytes queued for all connections.
-    queued: usize,
+    /// Counters for [`Core::stats`]. Counts that are derived from other fields are zero here.
+    totals: ServerStats,
 }
 
 impl Core {
-    /// Creates a core with an empty tree, whose transaction numbers begin at the start of `epoch`.
+    /// Creates a core with the tree of a fresh server. Transaction numbers begin at the start of `epoch`.
     pub fn new(config: CoreConfig, epoch: u32) -> Self {
         Core::restore(config, State::new(0), epoch, Now { mono_ms: 0, wall_ms: 0 })
     }
 
     /// Creates a core with the state of an earlier server. Transaction numbers begin at the start of `epoch`, which
-    /// must be a later one. The timeout of each session starts anew.
+    /// must be later than the epoch of `state`. The timeout of each session starts again.
     pub fn restore(config: CoreConfig, mut state: State, epoch: u32, now: Now) -> Self {
         let mut expiry = ExpiryQueue::new(u64::from(config.tick_ms));
         for (&session, known) in &state.sessions {
-            expiry.touch(session, known.timeout_ms, now.mono_ms);
+            expiry.extend_session(session, known.timeout_ms, now.mono_ms);
         }
         let last_change = state.zxid;
         state.zxid = state.zxid.max(Zxid::start_of(epoch));
@@ -195,14 +189,7 @@ impl Core {
             next_conn: 1,
             woken: Vec::new(),
             decided: Vec::new(),
-            received: 0,
-            sent: 0,
-            auth_failures: 0,
-            bytes_received: 0,
-            bytes_sent: 0,
-            expired: 0,
-            connections_cut_off: 0,
-            queued: 0,
+            totals: ServerStats::default(),
         }
     }
 
@@ -219,13 +206,14 @@ impl Core {
         id
     }
 
-    /// Removes a connection that has ended. Its session stays until it expires, but ends now if it was never admitted.
+    /// Removes a connection that has ended. Its session stays until it expires. A session that was never admitted ends
+    /// now.
     pub fn remove_connection(&mut self, conn: ConnId, now: Now) {
         self.end_if_never_admitted(conn, now);
         self.watches.forget(conn);
         let Some(state) = self.conns.remove(&conn) else { return };
-        self.queued -= state.output.len() + state.unwritten;
-        if let Phase::Attached { session, .. } = state.phase
+        self.totals.queued -= state.output.len() + state.unwritten;
+        if let HandshakePhase::Attached { session, .. } = state.phase
             && self.attached.get(&session) == Some(&conn)
         {
             self.attached.remove(&session);
@@ -235,59 +223,61 @@ impl Core {
         }
     }
 
-    /// Stops handling input of a connection. Returns false if it has no session, and so no answer to wait for.
+    /// Stops handling input of a connection. Returns whether the connection has a session, so that replies may still be
+    /// pending.
     pub fn stop_input(&mut self, conn: ConnId) -> bool {
         self.close(conn);
-        matches!(self.conns.get(&conn), Some(Conn { phase: Phase::Attached { .. }, .. }))
+        matches!(self.conns.get(&conn), Some(Conn { phase: HandshakePhase::Attached { .. }, .. }))
     }
 
-    /// Handles one frame of a connection, without its length.
+    /// Handles one frame of a connection, without its length prefix. Calls `seed` if the frame begins a session.
     pub fn receive(&mut self, conn: ConnId, frame: &[u8], now: Now, seed: impl FnOnce() -> SessionSeed) {
         let Some(state) = self.conns.get_mut(&conn) else { return };
         if state.closing {
             return;
         }
-        self.received += 1;
-        self.bytes_received += frame.len() as u64 + 4;
+        self.totals.received += 1;
+        self.totals.bytes_received += frame.len() as u64 + 4;
         state.counts.received += 1;
         match state.phase {
-            Phase::New => self.connect(conn, frame, now, seed),
-            Phase::Attached { session, timeout_ms, .. } => {
+            HandshakePhase::New => self.connect(conn, frame, now, seed),
+            HandshakePhase::Attached { session, timeout_ms, .. } => {
                 state.counts.record_request(frame, now.mono_ms);
-                self.expiry.touch(session, timeout_ms, now.mono_ms);
+                self.expiry.extend_session(session, timeout_ms, now.mono_ms);
                 self.request(conn, session, frame, now);
             }
         }
     }
 
-    /// Expires sessions. Call it at [`Core::next_expiry`], or every tick.
+    /// Ends the sessions whose timeout has passed. Call it at [`Core::next_expiry`], or every tick.
     pub fn tick(&mut self, now: Now) {
         for session in self.expiry.expired(now.mono_ms) {
-            tracing::info!(%session, "session expired");
-            self.expired += 1;
+            tracing::info!(session = format_args!("{session:#x}"), "session expired");
+            self.totals.expired += 1;
             self.end_session(session, now);
         }
     }
 
-    /// Returns the time at which the next session expires unless its client is heard, on the monotonic clock.
+    /// Returns the time, on the monotonic clock, at which the next session expires if its client sends nothing until
+    /// then.
     pub fn next_expiry(&self) -> Option<u64> {
         self.expiry.next()
     }
 
-    /// Deletes containers that had children and have none now, and znodes past their time to live.
+    /// Deletes containers that had children and have none now, and childless znodes past their time to live.
     pub fn remove_empty_containers(&mut self, now: Now) {
         for path in self.state.tree.expired(now.wall_ms) {
             if let Some(change) = remove_container(&self.state, &path) {
-                let _ = self.execute(SessionId::SERVER, change, now);
+                let _ = self.execute(SessionId::NONE, change, now);
             }
         }
     }
 
-    /// Moves a connection's output to `out`. Returns true if the connection must be closed after it.
+    /// Moves a connection's output to `out`. Returns true if the connection must be closed after this output.
     pub fn take_output(&mut self, conn: ConnId, out: &mut BytesMut) -> bool {
         let Some(conn) = self.conns.get_mut(&conn) else { return true };
         conn.woken = false;
-        self.queued -= conn.output.len() + conn.unwritten;
+        self.totals.queued -= conn.output.len() + conn.unwritten;
         if out.is_empty() {
             std::mem::swap(out, &mut conn.output);
         } else {
@@ -295,13 +285,16 @@ impl Core {
             conn.output.clear();
         }
         conn.unwritten = out.len();
-        self.queued += conn.unwritten;
+        self.totals.queued += conn.unwritten;
         conn.closing
     }
 
-    /// Returns whether a connection has a session, and has presented the secret if there is one.
+    /// Returns whether a connection has a session, and has authenticated as the server requires.
     pub fn admitted(&self, conn: ConnId) -> bool {
-        matches!(self.conns.get(&conn).map(|conn| conn.phase), Some(Phase::Attached { admitted: true, .. }))
+        matches!(
+            self.conns.get(&conn).map(|conn| conn.phase),
+            Some(HandshakePhase::Attached { admitted: true, .. })
+        )
     }
 
     /// Returns the number of bytes queued for a connection.
@@ -310,15 +303,15 @@ impl Core {
     }
 
     /// Returns the decided transactions that were not taken yet, in order, for the log. Refusals are not included
-    /// because they change nothing. Output of [`Core::take_output`] may be sent when all of these transactions are on
-    /// disk.
+    /// because they change nothing. Output of [`Core::take_output`] may be sent only when all of these transactions are
+    /// on disk.
     pub fn decided_mut(&mut self) -> &mut Vec<Txn> {
         &mut self.decided
     }
 
     /// Begins a snapshot of all znodes as they are now. [`Core::snapshot_chunk`] returns them in chunks, unaffected by
     /// later changes. Returns the last transaction in the snapshot, and the sessions.
-    pub fn begin_snapshot(&mut self) -> (Zxid, BTreeMap<SessionId, Session>) {
+    pub fn begin_snapshot(&mut self) -> (Zxid, BTreeMap<SessionId, StoredSession>) {
         self.state.tree.begin_snapshot();
         (self.last_change, self.state.sessions.clone())
     }
@@ -338,12 +331,12 @@ impl Core {
         self.last_change
     }
 
-    /// Takes the connections that got output, or must be closed, because of another connection or of time.
+    /// Takes the connections whose tasks the caller must wake, because they have new events or must be closed.
     pub fn take_woken(&mut self) -> Vec<ConnId> {
         std::mem::take(&mut self.woken)
     }
 
-    /// Continues transaction numbers from the start of `epoch`, which must be a later one.
+    /// Continues transaction numbers from the start of `epoch`, which must be later than the current epoch.
     pub fn start_epoch(&mut self, epoch: u32) {
         self.state.zxid = self.state.zxid.max(Zxid::start_of(epoch));
     }
@@ -358,7 +351,7 @@ impl Core {
         &self.state
     }
 
-    /// Expires a session now. Returns false if there is none.
+    /// Expires a session now. Returns false if there is no such session.
     pub fn expire(&mut self, session: SessionId, now: Now) -> bool {
         let known = self.state.sessions.contains_key(&session);
         if known {
@@ -372,7 +365,7 @@ impl Core {
         let conns: Vec<ConnId> = self.conns.keys().copied().collect();
         for conn in conns {
             if let Some(state) = self.conns.get_mut(&conn) {
-                self.queued -= state.output.len();
+                self.totals.queued -= state.output.len();
                 state.output.clear();
             }
             self.close(conn);
@@ -384,8 +377,8 @@ impl Core {
         self.state.sessions.len()
     }
 
-    /// Sets the sequence counter of a directory, for tests of its overflow. Returns false if there is no such
-    /// directory.
+    /// Sets the counter for the sequential children of a znode, for tests of its overflow. Returns false if there is no
+    /// such znode.
     #[doc(hidden)]
     pub fn set_child_counter(&mut self, path: &str, count: i32) -> bool {
         self.state.tree.set_created(path, count)
@@ -398,7 +391,7 @@ impl Core {
             return Err(Code::SystemError);
         };
         let txn = Txn { zxid, session, time: now.wall_ms, change };
-        let Outcome { reply, events } = commit(&txn, &mut self.state);
+        let Committed { reply, events } = commit(&txn, &mut self.state);
         for event in &events {
             self.fire(event);
         }
@@ -411,9 +404,9 @@ impl Core {
         reply
     }
 
-    /// Fires the watches of an event. A one-shot watch is used up even if its client may not see the event, as in
-    /// ZooKeeper.
-    fn fire(&mut self, event: &Event) {
+    /// Fires the watches of an event. As in ZooKeeper, a one-shot watch is removed even if its client may not read the
+    /// znode, and so gets no event.
+    fn fire(&mut self, event: &PathChange) {
         for conn in self.watches.fire(event.kind, &event.path) {
             if acl::check(&event.acl, perms::READ, self.identities(conn)).is_ok() {
                 self.send_event(conn, event.kind, &event.path);

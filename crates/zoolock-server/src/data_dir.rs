@@ -16,8 +16,8 @@ use crate::error::Error;
 /// The highest epoch whose zxids are positive.
 const MAX_EPOCH: u32 = i32::MAX as u32;
 
-/// Name of the file that exists while there are sessions that a crash would lose. It contains the number of
-/// milliseconds that they may last without a server.
+/// Name of the file that exists while there are sessions that a crash would lose. It contains their longest session
+/// timeout, in milliseconds.
 const SESSION_TIMEOUT_FILE: &str = "owed";
 
 /// A data directory, locked until this value is dropped.
@@ -42,7 +42,7 @@ impl DataDir {
         let is_new = !path.exists();
         builder.create(path).map_err(failed("create the data directory", path))?;
         if is_new {
-            // Otherwise a power failure could remove the directory with its epoch, and epochs would start again.
+            // Without a sync, a power failure could remove the directory with its epoch, and epochs would start again.
             for parent in path.ancestors().skip(1).filter(|parent| !parent.as_os_str().is_empty()) {
                 // A directory that this user may not open existed before.
                 let _ = File::open(parent).and_then(|parent| parent.sync_all());
@@ -70,8 +70,8 @@ impl DataDir {
         write_number(&self.path, &file, timeout_ms)
     }
 
-    /// Returns the time for which holders of an earlier server may still rely on their locks. An unreadable file is an
-    /// error, because the file means that there are sessions.
+    /// Returns the time for which clients of an earlier server may still rely on sessions that it lost. An unreadable
+    /// file is an error, because its existence means that sessions were lost.
     pub(crate) fn old_session_timeout(&self) -> Result<Duration, Error> {
         let path = self.path.join(SESSION_TIMEOUT_FILE);
         let text = match std::fs::read_to_string(&path) {
@@ -130,8 +130,8 @@ fn read_epoch(file: &Path) -> Result<u32, Error> {
     }
 }
 
-/// Writes a number to a file. A crash leaves the old file or the new one: the new one is complete on disk before it
-/// gets the name.
+/// Writes a number to a file. A crash leaves the old file or the new one, because the new file is complete on disk
+/// before it gets its name.
 fn write_number(dir: &Path, file: &Path, number: u32) -> io::Result<()> {
     let tmp = file.with_extension("tmp");
     let mut out = File::create(&tmp)?;
@@ -189,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn a_damaged_epoch_is_an_error_that_names_the_file() {
+    fn damaged_epoch_error_names_the_file() {
         let dir = tempfile::tempdir().expect("a temporary directory");
         let damaged: [&[u8]; 5] = [b"", b"seven\n", b"-1\n", b"2147483647\n", b"\xff\xfe"];
         for damaged in damaged {
@@ -202,10 +202,10 @@ mod tests {
     }
 
     #[test]
-    fn unreadable_session_note_is_error() {
+    fn unreadable_session_timeout_file_is_error() {
         let dir = tempfile::tempdir().expect("a temporary directory");
         let data = DataDir::open(dir.path()).expect("directory not locked");
-        assert_eq!(data.old_session_timeout().expect("there is none"), Duration::ZERO);
+        assert_eq!(data.old_session_timeout().expect("no file means no wait"), Duration::ZERO);
         data.record_session_timeout(40_000).expect("writable");
         assert_eq!(data.old_session_timeout().expect("a number"), Duration::from_secs(40));
         for damaged in [&b""[..], b"much", b"-1", b"\xff"] {

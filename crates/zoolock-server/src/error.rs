@@ -29,7 +29,7 @@ pub enum Error {
     DataDir {
         /// The failed operation.
         what: &'static str,
-        /// The path.
+        /// The directory, or the file in it.
         path: PathBuf,
         /// The error of the operating system.
         source: io::Error,

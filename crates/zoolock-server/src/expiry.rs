@@ -1,4 +1,5 @@
-//! The expiry of sessions. Deadlines are in buckets of one tick, as in ZooKeeper, so a touch rarely moves a session.
+//! The expiry of sessions. Deadlines are in buckets of one tick, as in ZooKeeper, so a request rarely moves its session
+//! to another bucket.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -19,7 +20,7 @@ impl ExpiryQueue {
     }
 
     /// Sets a session's deadline to `timeout_ms` from now, rounded up to the next tick.
-    pub(crate) fn touch(&mut self, session: SessionId, timeout_ms: u32, now_ms: u64) {
+    pub(crate) fn extend_session(&mut self, session: SessionId, timeout_ms: u32, now_ms: u64) {
         let deadline = (now_ms.saturating_add(u64::from(timeout_ms)) / self.tick_ms + 1) * self.tick_ms;
         match self.deadlines.insert(session, deadline) {
             Some(old) if old == deadline => return,
@@ -67,7 +68,7 @@ impl ExpiryQueue {
     }
 }
 
-/// The rounds in which sessions expire.
+/// A filter that skips an expiry round after a pause of the process.
 #[derive(Debug, Default)]
 pub(crate) struct ExpiryRounds {
     last_ms: u64,
@@ -102,10 +103,10 @@ mod tests {
     fn session_expires_within_one_tick_of_timeout() {
         let (a, b) = (SessionId::from_random(1), SessionId::from_random(2));
         let mut queue = ExpiryQueue::new(2000);
-        queue.touch(a, 4000, 100);
-        queue.touch(b, 4000, 100);
+        queue.extend_session(a, 4000, 100);
+        queue.extend_session(b, 4000, 100);
         assert_eq!(queue.next(), Some(6000));
-        queue.touch(b, 4000, 2100);
+        queue.extend_session(b, 4000, 2100);
         assert_eq!(queue.expired(5999), []);
         assert_eq!(queue.expired(6000), [a]);
         assert_eq!(queue.next(), Some(8000));

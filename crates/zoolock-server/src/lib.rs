@@ -1,44 +1,48 @@
 //! A single server for the ZooKeeper protocol, small enough to embed in a program or a test.
 //!
 //! It answers like a standalone Apache ZooKeeper 3.8.0, and works with any ZooKeeper client. [`Server::builder`] starts
-//! it. It is not a cluster: to use more than one machine, point the clients at Apache ZooKeeper instead.
+//! it. It runs on one machine only. To survive the loss of a machine, use an ensemble of Apache ZooKeeper servers
+//! instead.
 //!
 //! # Differences from Apache ZooKeeper
-//! - The zxids of each start are above those of all earlier ones. Without a data directory, or with
-//!   [`Durability::Memory`], everything else is lost on a restart.
-//! - Session passwords come from the operating system's random source, and a session moves only with its password.
-//!   (Apache ZooKeeper computes the password from the session id.)
-//! - A session that moves to a new connection keeps its initial timeout, or a shorter one. A restart of the server
-//!   would lose a longer one, but the client would rely on it.
+//! - With a data directory, the zxids of each start are above those of all earlier starts. With [`Durability::Memory`],
+//!   znodes and sessions are lost on a restart. Without a data directory, zxids start again as well.
+//! - Session passwords come from the operating system's random source, and a client attaches to an existing session
+//!   only with its password. (Apache ZooKeeper computes the password from the session id.)
+//! - A client that reconnects is granted at most the timeout that its session began with. The server does not store a
+//!   longer one, so a restart would shorten the timeout while the client relies on it.
 //! - Unknown operations are answered "unimplemented", and the connection stays open; Apache ZooKeeper closes it.
 //!   `createSession` sent by a client is an unknown operation; Apache ZooKeeper answers with a connect response.
-//! - A session that expires while it is connected gets no events of its own ephemerals: its connection is closed.
-//! - A request with bytes after its last field, or text that is not UTF-8, is a marshalling error.
-//! - A one-shot watch, a persistent and a recursive one on the same path do not overwrite each other
-//!   (ZOOKEEPER-4466).
-//! - `checkWatches` checks watches of the same client; Apache ZooKeeper also counts watches of other clients.
+//! - A client whose session expires while it is connected gets no events for its own ephemerals: the server closes the
+//!   connection.
+//! - A request with bytes after its last field, or with text that is not UTF-8, is answered with a marshalling error.
+//! - A one-shot, a persistent and a recursive watch on the same path do not replace each other (ZOOKEEPER-4466).
+//! - `checkWatches` checks only the watches of the client that sends it; Apache ZooKeeper also counts watches of other
+//!   clients.
 //! - A successful `check` outside a multi is answered; Apache ZooKeeper never answers it.
-//! - Attaching to a session with a wrong password does not affect the connection of its owner.
+//! - A client that tries to attach to a session with a wrong password does not disconnect the client of that session.
 //! - An access list may name IPv6 addresses.
-//! - `createTTL` without the flags for it is a bad argument; it makes Apache ZooKeeper exit.
+//! - `createTTL` without the flags for a time to live is answered "bad arguments"; some such requests make Apache
+//!   ZooKeeper exit.
 //! - There are no quotas. `/zookeeper/quota` can be read, and a create, `setData` or delete below it is answered
-//!   "unimplemented". The answer is not "no authentication" because no credentials would help.
+//!   "unimplemented". Clients do not get "no auth", because no credentials would permit such a write.
 //! - Znodes with a time to live are enabled unless [`Limits::extended_types`] disables them.
-//! - A part of a certificate's name that is not UTF-8 is written in hexadecimal. Java writes several such names as the
-//!   same text.
+//! - A part of a certificate's name that is not UTF-8 is written in hexadecimal. Java writes different parts of this
+//!   kind as the same text.
 //! - An access list has at most 256 subnets and 1,024 entries.
 //! - The data of one `multiRead` answer is limited to 16 MiB.
 //!
 //! # Not supported
-//! `reconfig` and SASL (answered as by a standalone Apache ZooKeeper without them), quotas, and the words `gtmk`, `stmk`
-//! and `hash`.
+//! `reconfig` and SASL (their requests get the replies of a standalone Apache ZooKeeper that has them disabled),
+//! quotas, and the four-letter words `gtmk`, `stmk` and `hash`.
 //!
 //! # Implementation
-//! [`prepare()`] decides a write against the [`State`] and changes nothing. [`commit()`] applies the decided change and
-//! returns the reply and the events. Neither does input or output. [`core::Core`] adds sessions, watches and
-//! connections, still without a clock or a socket. The server around it does the rest. Everything but [`Server`],
-//! [`Builder`], [`Limits`], [`Durability`], [`ServerHandle`], [`TlsConfig`], [`ClientCertificates`], [`Users`], [`Word`],
-//! [`Secret`] and [`Error`] is public only for tests and simulations, and may change in any release.
+//! [`prepare()`] decides how a write request changes the [`State`], but does not change it. [`commit()`] applies the
+//! decided change and returns the reply and the events. Neither does input or output. [`core::Core`] adds sessions,
+//! watches and connections, still without a clock or a socket. [`Server`] adds sockets, clocks and the log. Everything
+//! but [`Server`], [`Builder`], [`Limits`], [`Durability`], [`ServerHandle`], [`TlsConfig`], [`ClientCertificates`],
+//! [`Users`], [`FourLetterWord`], [`Secret`] and [`Error`] is public only for tests, simulations and zoolock's command,
+//! and may change in any release.
 
 #![forbid(unsafe_code)]
 
@@ -50,6 +54,8 @@ pub mod core;
 mod data_dir;
 mod error;
 mod expiry;
+#[doc(hidden)]
+pub mod http;
 mod ids;
 mod limits;
 #[doc(hidden)]
@@ -71,23 +77,23 @@ mod x500;
 
 pub use access::{Access, Users};
 pub use builder::Builder;
-pub use commit::{Event, Outcome, commit};
+pub use commit::{Committed, PathChange, commit};
 pub use error::Error;
 pub use ids::{SessionId, Zxid};
 pub use limits::Limits;
-pub use prepare::{Asker, prepare};
+pub use prepare::{Requester, prepare};
 pub use query::query;
 pub use secret::Secret;
 #[cfg(feature = "fuzzing")]
 #[doc(hidden)]
 pub use serve::fuzzing;
 pub use server::{Server, ServerHandle};
-pub use state::{Session, State};
+pub use state::{State, StoredSession};
 pub use storage::Durability;
 pub use tls::{ClientCertificates, TlsConfig};
-pub use word::Word;
+pub use word::FourLetterWord;
 
-/// The README's example is compiled with the tests.
+/// The README, so that its example is compiled with the doc tests.
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]
 struct Readme;

@@ -18,20 +18,23 @@ use crate::log;
 pub struct Limits {
     /// Shortest session timeout granted. Default: `None`, which means 2 ticks.
     pub min_session_timeout: Option<Duration>,
-    /// Largest frame accepted, in bytes, at most 512 MiB; ZooKeeper's `jute.maxbuffer`. Default: that of ZooKeeper, 1,048,575.
+    /// Maximum size of a frame in bytes, like ZooKeeper's `jute.maxbuffer`. At most 512 MiB. Default: 1,048,575, as in
+    /// ZooKeeper.
     pub max_frame: usize,
-    /// Bytes of replies and events that may wait for all connections together. Default: 512 MiB. 0 means no limit.
+    /// Maximum number of bytes of unsent replies and events, over all connections. Default: 512 MiB. 0 means no limit.
     ///
-    /// Above the limit the server closes the connection with the most waiting bytes. Incomplete requests have a limit
-    /// of the same size. Above that limit the server closes connections with an incomplete request of more than 64 KiB.
+    /// Above the limit the server closes the connection with the most waiting bytes. Incomplete requests have a
+    /// separate limit of the same size. Above it the server closes connections with an incomplete request of more than
+    /// 64 KiB.
     pub max_queued: usize,
-    /// Number of paths that a connection may watch. Default: 1,000,000. 0 means no limit.
+    /// Maximum number of paths that a connection may watch. Default: 1,000,000. 0 means no limit.
     ///
     /// The server closes a connection that watches more. A path of more than 128 bytes counts as several.
     pub max_watches: usize,
     /// True to allow znodes with a time to live; ZooKeeper's `extendedTypesEnabled`. Default: true.
     pub extended_types: bool,
-    /// Sizes of the log's files, in bytes. Default: segments and snapshots after 64 MiB, allocation in steps of 8 MiB.
+    /// Sizes of the log's files, in bytes. Default: a new segment after 64 MiB, a snapshot after 64 MiB, and allocation
+    /// in steps of 8 MiB.
     #[doc(hidden)]
     pub log: log::Options,
     /// Disk that stores the log and the snapshots; the lock and the epoch stay in the data directory. Default: `None`,

@@ -1,4 +1,5 @@
-//! The state that an operation of a multi sees: the earlier operations have changed it, but none of them is applied yet.
+//! The state that an operation of a multi sees: the tree with the changes of the earlier operations, which are not
+//! applied yet.
 
 use std::collections::HashMap;
 
@@ -21,8 +22,8 @@ pub(crate) struct PendingZnode {
 
 pub(crate) struct PendingState<'a> {
     tree: &'a Tree,
-    /// The znodes that earlier operations have changed, `None` for deleted ones. Not recorded if there is only one
-    /// operation.
+    /// The znodes that earlier operations changed, by path; a deleted znode is `None`. A single operation needs no such
+    /// record.
     changed: Option<HashMap<String, Option<PendingZnode>>>,
 }
 

@@ -1,6 +1,6 @@
-//! Decides writes: a request and the state go in, a [`Change`] or an error comes out. Nothing is changed yet.
+//! Decides writes: computes the [`Change`] or the error of a request, without changing the state.
 //!
-//! The checks come in Apache ZooKeeper's order, because it decides which error a client sees.
+//! The checks come in the order of Apache ZooKeeper, because the order decides which error a client sees.
 
 use std::sync::Arc;
 
@@ -10,12 +10,12 @@ use crate::acl;
 use crate::ids::SessionId;
 use crate::pending::{PendingState, PendingZnode};
 use crate::state::State;
-use crate::tree::{CONTAINER, Owner, ttl_owner};
-use crate::txn::{Change, Create, Refusal};
+use crate::tree::{CONTAINER, ZnodeOwner, ttl_owner};
+use crate::txn::{Change, Create, WriteRefusal};
 
 /// The client that sent a request.
 #[derive(Debug, Clone, Copy)]
-pub struct Asker<'a> {
+pub struct Requester<'a> {
     /// The session.
     pub session: SessionId,
     /// Identities of the connection.
@@ -25,14 +25,14 @@ pub struct Asker<'a> {
 }
 
 /// Decides a write. A refusal is a [`Change::Refused`] because it also takes a zxid.
-pub fn prepare(request: Request, state: &State, asker: Asker<'_>) -> Change {
+pub fn prepare(request: Request, state: &State, asker: Requester<'_>) -> Change {
     let decided = match request {
         _ if !state.sessions.contains_key(&asker.session) => Err(Code::SessionExpired),
         Request::Multi(ops) => return prepare_multi(ops, state, asker),
         Request::CloseSession => Ok(close_session(state, asker.session)),
         request => decide(request, &mut PendingState::for_single(state), asker),
     };
-    decided.unwrap_or_else(|code| Change::Refused(Refusal::One(code)))
+    decided.unwrap_or_else(|code| Change::Refused(WriteRefusal::One(code)))
 }
 
 /// Decides the end of a session that was closed or has expired.
@@ -43,11 +43,11 @@ pub(crate) fn close_session(state: &State, session: SessionId) -> Change {
 /// Decides to remove an empty container, or a znode past its time to live, if it still has no child.
 pub(crate) fn remove_container(state: &State, path: &Arc<str>) -> Option<Change> {
     let node = state.tree.get(path)?;
-    let removable = matches!(Owner::of(node.owner()), Owner::Container | Owner::Ttl(_));
+    let removable = matches!(ZnodeOwner::of(node.owner()), ZnodeOwner::Container | ZnodeOwner::Ttl(_));
     (removable && node.child_count() == 0).then(|| Change::Delete { path: Arc::clone(path) })
 }
 
-fn prepare_multi(ops: Vec<Request>, state: &State, asker: Asker<'_>) -> Change {
+fn prepare_multi(ops: Vec<Request>, state: &State, asker: Requester<'_>) -> Change {
     let of = ops.len();
     let mut pending = PendingState::for_multi(state);
     let mut changes = Vec::with_capacity(of);
@@ -56,7 +56,7 @@ fn prepare_multi(ops: Vec<Request>, state: &State, asker: Asker<'_>) -> Change {
         let decided = match request {
             Request::Create(create) => match as_in_multi(create) {
                 Some(create) => decide_create(create, &mut pending, asker),
-                None => return Change::Refused(Refusal::One(Code::MarshallingError)),
+                None => return Change::Refused(WriteRefusal::One(Code::MarshallingError)),
             },
             request => decide(request, &mut pending, asker),
         };
@@ -65,17 +65,18 @@ fn prepare_multi(ops: Vec<Request>, state: &State, asker: Asker<'_>) -> Change {
         }
         match decided {
             Ok(_) if acl_bytes > acl::MAX_MULTI_BYTES => {
-                return Change::Refused(Refusal::InMulti { at, of, code: Code::InvalidAcl });
+                return Change::Refused(WriteRefusal::InMulti { at, of, code: Code::InvalidAcl });
             }
             Ok(change) => changes.push(change),
-            Err(code) => return Change::Refused(Refusal::InMulti { at, of, code }),
+            Err(code) => return Change::Refused(WriteRefusal::InMulti { at, of, code }),
         }
     }
     Change::Multi(changes)
 }
 
-/// Adapts a create within a multi, where the flags decide the kind of znode and of answer. Flags for a time to live
-/// fail the whole multi if the operation has none, as in Apache ZooKeeper.
+/// Adapts the operation of a create within a multi to its flags, which alone decide the kind of the znode and of the
+/// reply. Returns `None` for the flags of a time to live without `createTTL`: they fail the whole multi, as in Apache
+/// ZooKeeper.
 fn as_in_multi(create: CreateRequest) -> Option<CreateRequest> {
     let op = match create.flags {
         4 => op::CREATE_CONTAINER,
@@ -86,7 +87,7 @@ fn as_in_multi(create: CreateRequest) -> Option<CreateRequest> {
     Some(CreateRequest { op, ..create })
 }
 
-fn decide(request: Request, pending: &mut PendingState<'_>, asker: Asker<'_>) -> Result<Change, Code> {
+fn decide(request: Request, pending: &mut PendingState<'_>, asker: Requester<'_>) -> Result<Change, Code> {
     match request {
         Request::Create(create) => decide_create(create, pending, asker),
         Request::Delete { path, version } => {
@@ -134,7 +135,7 @@ fn decide(request: Request, pending: &mut PendingState<'_>, asker: Asker<'_>) ->
             check_version(node.version, version)?;
             Ok(Change::Check)
         }
-        // Apache ZooKeeper reads the path from the place where a client's request has its header.
+        // Apache ZooKeeper takes the header of such a request for the path, so each one fails.
         Request::DeleteContainer => Err(Code::BadArguments),
         Request::Reconfig => Err(Code::ReconfigDisabled),
         _ => Err(Code::Unimplemented),
@@ -144,14 +145,15 @@ fn decide(request: Request, pending: &mut PendingState<'_>, asker: Asker<'_>) ->
 fn decide_create(
     create: CreateRequest,
     pending: &mut PendingState<'_>,
-    asker: Asker<'_>,
+    asker: Requester<'_>,
 ) -> Result<Change, Code> {
     let CreateRequest { op, mut path, data, acl, flags, ttl } = create;
     let mode = CreateMode::from_flags(flags)?;
     let ttl_owner_number = match (op, mode.ttl) {
         (_, true) if !asker.extended_types => return Err(Code::Unimplemented),
         (op::CREATE_TTL, true) => ttl_owner(ttl).ok_or(Code::BadArguments)?,
-        // Also a time to live without flags for it. Some such requests make Apache ZooKeeper exit.
+        // The flags of a time to live without `createTTL`, or the reverse. The reverse makes Apache ZooKeeper exit in
+        // some cases.
         (_, true) | (op::CREATE_TTL, false) => return Err(Code::BadArguments),
         _ => 0,
     };
@@ -168,12 +170,12 @@ fn decide_create(
         Err(Code::NoNode) => {}
         _ => return Err(Code::NodeExists),
     }
-    if matches!(Owner::of(parent.owner), Owner::Session(_)) {
+    if matches!(ZnodeOwner::of(parent.owner), ZnodeOwner::Session(_)) {
         return Err(Code::NoChildrenForEphemerals);
     }
     let owner = match op {
         op::CREATE_CONTAINER => CONTAINER,
-        _ if mode.ephemeral => asker.session.get(),
+        _ if mode.ephemeral => asker.session.0,
         _ => ttl_owner_number,
     };
     let parent_created = parent.created.wrapping_add(1);
@@ -191,7 +193,7 @@ fn sequential_name(path: &str, number: i32) -> String {
     format!("{path}{number:010}")
 }
 
-/// Refuses writes below `/zookeeper/quota`, where clients set quotas: this server has none.
+/// Refuses writes below `/zookeeper/quota`, by which clients set quotas. This server does not support quotas.
 fn check_not_quota(path: &str) -> Result<(), Code> {
     if path.starts_with("/zookeeper/quota/") { Err(Code::Unimplemented) } else { Ok(()) }
 }
@@ -217,10 +219,10 @@ impl CreateMode {
     }
 }
 
-/// Returns the next version.
+/// Returns the version after `current`. An `expected` version of -1 fits any version.
 ///
 /// # Errors
-/// The expected version is not the current one.
+/// If `expected` is neither -1 nor `current`.
 fn check_version(current: i32, expected: i32) -> Result<i32, Code> {
     if expected == -1 || expected == current { Ok(current.wrapping_add(1)) } else { Err(Code::BadVersion) }
 }

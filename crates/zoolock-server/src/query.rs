@@ -4,11 +4,11 @@ use bytes::Bytes;
 use zoolock_wire::{Code, OpResult, Reply, Request, perms};
 
 use crate::acl;
-use crate::prepare::Asker;
+use crate::prepare::Requester;
 use crate::state::State;
 use crate::tree::Znode;
 
-/// Maximum number of bytes in the answer to a multi of reads. A request needs only a few bytes to ask for a megabyte.
+/// Maximum number of bytes in the answer to a multi of reads. A few bytes of a request can ask for a megabyte.
 const MAX_READ: usize = 16 << 20;
 
 /// Maximum size of a listing in bytes. Its length fits into a frame.
@@ -18,7 +18,7 @@ const MAX_LISTING: usize = 1 << 30;
 ///
 /// # Errors
 /// Returns the code for the reply header.
-pub fn query(request: &Request, state: &State, asker: Asker<'_>) -> Result<Reply, Code> {
+pub fn query(request: &Request, state: &State, asker: Requester<'_>) -> Result<Reply, Code> {
     let readable = |path: &str| -> Result<Znode<'_>, Code> {
         let node = state.tree.get(path).ok_or(Code::NoNode)?;
         acl::check(node.acl(), perms::READ, asker.identities)?;
@@ -90,7 +90,7 @@ pub fn query(request: &Request, state: &State, asker: Asker<'_>) -> Result<Reply
         Request::WhoAmI => {
             let shown =
                 asker.identities.iter().map(|identity| (identity.scheme.clone(), identity.user().to_owned()));
-            Ok(Reply::Clients(shown.collect()))
+            Ok(Reply::Identities(shown.collect()))
         }
         _ => Err(Code::Unimplemented),
     }

@@ -1,7 +1,7 @@
 //! Sockets and clocks around a [`Core`].
 //!
-//! Each connection has one task. A mutex guards the core. A task holds it for one batch of frames, and never across an
-//! await. The answers to a batch are written to the socket in one piece.
+//! Each connection has one task. A mutex guards the core. A task holds the mutex for one batch of frames, and never
+//! across an await. The replies to a batch are collected, then written to the socket.
 
 mod connection;
 mod connection_limits;
@@ -30,31 +30,32 @@ use zoolock_wire::Identity;
 
 pub(crate) use self::connection_limits::ConnectionLimits;
 use self::journal::Journal;
-pub(crate) use self::listener::{Listener, Tls};
+pub(crate) use self::listener::{Listener, TlsSettings};
 use self::log_sink::{LogSink, SnapshotSource};
-use self::outbox::Outbox;
-use crate::core::{ConnId, Core, Latency, Now, SessionSeed};
+use self::outbox::OutputBuffer;
+use crate::core::{ConnId, Core, LatencyStats, Now, SessionSeed};
 use crate::data_dir::DataDir;
 use crate::expiry::ExpiryRounds;
 use crate::ids::{SessionId, Zxid};
 use crate::log::Log;
-use crate::state::Session;
+use crate::state::StoredSession;
 use crate::tree::NodeRecord;
 use crate::txn::Password;
-use crate::word::Word;
+use crate::word::FourLetterWord;
 
-/// Maximum number of bytes of events queued for a connection that does not read.
+/// Maximum number of bytes queued for a connection when an event is added. Above it the connection is closed.
 pub(crate) const MAX_OUTPUT: usize = 64 << 20;
 
 /// Number of queued bytes of replies at which the server stops reading from a connection.
 const HIGH_WATER: usize = 1 << 20;
 
-/// Maximum length of a frame before a connection is admitted: room for a greeting with a password, or for credentials.
+/// Maximum length of a frame before a connection is admitted: room for a connect request with a password, or for
+/// credentials.
 const MAX_GREETING: usize = 8192;
 
-/// Maximum number of frames handled before the core is free for other connections.
+/// Maximum number of frames that a task handles before it releases the core for other connections.
 const BATCH: usize = 128;
-/// Maximum time for such a batch, since some requests cost more than others.
+/// Time after which a task ends such a batch early, because some requests cost more than others.
 const BATCH_TIME: Duration = Duration::from_millis(2);
 
 /// Times and limits for the tasks.
@@ -67,13 +68,13 @@ pub(crate) struct Timing {
     /// Maximum number of bytes of incomplete requests, over all connections; 0: no limit.
     pub(crate) max_queued: usize,
     /// The four-letter words that are answered.
-    pub(crate) words: Vec<Word>,
-    pub(crate) conf: Conf,
+    pub(crate) words: Vec<FourLetterWord>,
+    pub(crate) conf: ReportedSettings,
 }
 
-/// Further settings that `conf` and the handle report.
+/// Settings that the word `conf` and the server's handle report.
 #[derive(Debug)]
-pub(crate) struct Conf {
+pub(crate) struct ReportedSettings {
     pub(crate) addr: Option<SocketAddr>,
     pub(crate) tls_addr: Option<SocketAddr>,
     pub(crate) metrics_addr: Option<SocketAddr>,
@@ -85,7 +86,7 @@ pub(crate) struct Conf {
 
 /// The other end of a connection.
 #[derive(Debug)]
-struct Peer {
+struct ConnectedPeer {
     addr: SocketAddr,
     /// Time at which it connected, in milliseconds since 1970.
     since_ms: i64,
@@ -94,15 +95,16 @@ struct Peer {
 
 /// State that all tasks of a server share.
 #[derive(Debug)]
-pub(crate) struct Shared {
-    inner: Arc<Mutex<Inner>>,
+pub(crate) struct SharedServer {
+    inner: Arc<Mutex<GuardedCore>>,
     started: Instant,
-    /// Time by which the clocks were advanced, in milliseconds.
+    /// Total time by which [`SharedServer::advance`] advanced the clocks, in milliseconds.
     advanced: AtomicU64,
     /// Number of bytes of requests, over all connections, that are incomplete or not handled yet.
     unhandled_bytes: AtomicUsize,
     pub(crate) timing: Timing,
-    // Declared, and so dropped, before the directory: nothing writes there when its lock is released.
+    // Declared before the directory, and so dropped first: the journal must not write after the lock of the directory
+    // is released.
     journal: Option<Journal>,
     data_dir: Option<DataDir>,
     /// Becomes true when the core has panicked and must not be used.
@@ -110,12 +112,12 @@ pub(crate) struct Shared {
 }
 
 #[derive(Debug)]
-pub(crate) struct Inner {
+pub(crate) struct GuardedCore {
     pub(crate) core: Core,
     pub(crate) idle_since: Option<Instant>,
-    peers: HashMap<ConnId, Peer>,
+    peers: HashMap<ConnId, ConnectedPeer>,
     opened: u64,
-    latency: Latency,
+    latency: LatencyStats,
     /// Number of connections rejected by a limit.
     rejected: u64,
     /// Number of failed TLS handshakes.
@@ -130,13 +132,13 @@ struct InputStatus {
     closing: bool,
     /// Set if the input still has complete frames.
     more: bool,
-    /// Set if the connection has a session, and presented the secret if there is one.
+    /// Set if the connection has a session, and has authenticated as the server requires.
     admitted: bool,
 }
 
-/// Accepts connections until told to stop, then waits for their tasks.
+/// Accepts connections until `stop` is set, then waits for the tasks of all connections.
 pub(crate) async fn accept(
-    shared: Arc<Shared>,
+    shared: Arc<SharedServer>,
     listener: Listener,
     limits: Arc<ConnectionLimits>,
     mut stop: watch::Receiver<bool>,
@@ -174,8 +176,8 @@ pub(crate) async fn accept(
     }
 }
 
-/// Expires sessions, removes empty containers, and starts a new epoch if necessary, until told to stop.
-pub(crate) async fn tick(shared: Arc<Shared>, mut stop: watch::Receiver<bool>) {
+/// Expires sessions, removes empty containers, and starts a new epoch if necessary, until `stop` is set.
+pub(crate) async fn tick(shared: Arc<SharedServer>, mut stop: watch::Receiver<bool>) {
     let tick = shared.timing.tick;
     // Session deadlines are multiples of a tick after the start, and so are these ticks.
     let mut ticks = interval_at(shared.started + tick, tick);
@@ -203,7 +205,7 @@ pub(crate) async fn tick(shared: Arc<Shared>, mut stop: watch::Receiver<bool>) {
     }
 }
 
-impl Shared {
+impl SharedServer {
     /// Creates the state. `log`, if any, must contain everything in `core`.
     pub(crate) fn new(
         core: Core,
@@ -213,12 +215,12 @@ impl Shared {
     ) -> std::io::Result<Self> {
         let started = Instant::now();
         let synced = core.last_change();
-        let inner = Arc::new(Mutex::new(Inner {
+        let inner = Arc::new(Mutex::new(GuardedCore {
             core,
             idle_since: Some(started),
             peers: HashMap::new(),
             opened: 0,
-            latency: Latency::default(),
+            latency: LatencyStats::default(),
             rejected: 0,
             failed_handshakes: 0,
             recorded_timeout_ms: 0,
@@ -228,7 +230,8 @@ impl Shared {
         let advanced = AtomicU64::new(0);
         let unhandled_bytes = AtomicUsize::new(0);
         let broken = watch::channel(false).0;
-        let shared = Shared { inner, started, advanced, unhandled_bytes, timing, journal, data_dir, broken };
+        let shared =
+            SharedServer { inner, started, advanced, unhandled_bytes, timing, journal, data_dir, broken };
         shared.lock().wake_connections(None);
         Ok(shared)
     }
@@ -269,20 +272,18 @@ impl Shared {
         }
     }
 
-    pub(crate) fn lock(&self) -> MutexGuard<'_, Inner> {
+    pub(crate) fn lock(&self) -> MutexGuard<'_, GuardedCore> {
         self.report_panic();
-        self.inner
-            .lock()
-            .expect("the core panics only through a bug of ours, and must not be used after that")
+        self.inner.lock().expect("the core has not panicked, and must not be used if it has")
     }
 
     /// Returns whether neither the core has panicked nor the log has failed.
-    fn is_sound(&self) -> bool {
+    fn is_healthy(&self) -> bool {
         !self.inner.is_poisoned() && !self.log_has_failed()
     }
 
     pub(crate) fn expire_session(&self, session: i64) -> bool {
-        self.with_core(|core, now| core.expire(SessionId::from_wire(session), now))
+        self.with_core(|core, now| core.expire(SessionId(session), now))
     }
 
     pub(crate) fn expire_sessions(&self) -> usize {
@@ -325,12 +326,12 @@ impl Shared {
     fn open(&self, addr: SocketAddr, identity: Option<Identity>, waker: Arc<Notify>) -> ConnId {
         let mut inner = self.lock();
         let conn = inner.core.open_as(addr.ip(), identity);
-        inner.peers.insert(conn, Peer { addr, since_ms: self.now().wall_ms, waker });
+        inner.peers.insert(conn, ConnectedPeer { addr, since_ms: self.now().wall_ms, waker });
         inner.opened += 1;
         conn
     }
 
-    /// Stops reading from a connection. Returns false if it has no answers to wait for.
+    /// Stops reading from a connection. Returns whether it has a session, so that replies may still be pending.
     fn stop_input(&self, conn: ConnId) -> bool {
         let Ok(mut inner) = self.inner.lock() else { return false };
         let had_session = inner.core.stop_input(conn);
@@ -339,7 +340,8 @@ impl Shared {
     }
 
     fn remove_connection(&self, conn: ConnId) {
-        // This also runs while a panic unwinds. A bug may end the server, but must not abort its process.
+        // This also runs while a panic unwinds. A second panic would abort the process, so a core that has panicked is
+        // ignored.
         self.report_panic();
         let Ok(mut inner) = self.inner.lock() else { return };
         let now = self.now();
@@ -349,15 +351,15 @@ impl Shared {
         inner.wake_connections(None);
     }
 
-    /// Passes decided transactions to the journal. The caller still holds the core, so they stay in order.
-    fn journal_decided(&self, inner: &mut Inner) {
+    /// Passes decided transactions to the journal. The caller still holds the core, so the transactions stay in order.
+    fn journal_decided(&self, inner: &mut GuardedCore) {
         if let Some(journal) = &self.journal {
             journal.append(inner.core.decided_mut());
         }
     }
 
     /// Passes complete frames from `input` to the core, and moves the core's output for the connection to `output`.
-    fn handle_input(&self, conn: ConnId, input: &mut BytesMut, output: &mut Outbox) -> InputStatus {
+    fn handle_input(&self, conn: ConnId, input: &mut BytesMut, output: &mut OutputBuffer) -> InputStatus {
         let started_at = Instant::now();
         let mut inner = self.lock();
         let now = self.now();
@@ -407,10 +409,10 @@ impl Shared {
         self.journal.as_ref().is_some_and(|journal| journal.is_full(waker))
     }
 
-    /// Records in the data directory how long the next server has to wait. A longer time is always written, a shorter
-    /// one only if `allow_decrease` is set. Returns false if it cannot be written.
-    pub(crate) fn record_session_timeout(&self, inner: &mut Inner, allow_decrease: bool) -> bool {
-        // A server with a log restores its sessions, so the next one need not wait.
+    /// Records in the data directory how long the next server has to wait. Always writes a longer time, but a shorter
+    /// time only if `allow_decrease` is set. Returns false if the time cannot be written.
+    pub(crate) fn record_session_timeout(&self, inner: &mut GuardedCore, allow_decrease: bool) -> bool {
+        // With a log, the next server restores the sessions and need not wait.
         let Some(dir) = self.data_dir.as_ref().filter(|_| self.journal.is_none()) else { return true };
         let timeout_ms = inner.core.update_longest_timeout_ms();
         if timeout_ms == inner.recorded_timeout_ms
@@ -456,7 +458,7 @@ impl Shared {
 }
 
 /// A guard that checks for a panic of the core when a task ends.
-struct PanicCheck<'a>(&'a Shared);
+struct PanicCheck<'a>(&'a SharedServer);
 
 impl Drop for PanicCheck<'_> {
     fn drop(&mut self) {
@@ -464,13 +466,11 @@ impl Drop for PanicCheck<'_> {
     }
 }
 
-/// A core that has panicked yields an empty snapshot.
-impl SnapshotSource for Arc<Mutex<Inner>> {
-    fn begin(&self) -> (Zxid, BTreeMap<SessionId, Session>) {
-        self.lock().map_or_else(
-            |_| (Zxid::from_wire(i64::MAX), BTreeMap::new()),
-            |mut inner| inner.core.begin_snapshot(),
-        )
+/// After a panic of the core, `begin` returns a zxid that the log never reaches, so the snapshot is never completed.
+impl SnapshotSource for Arc<Mutex<GuardedCore>> {
+    fn begin(&self) -> (Zxid, BTreeMap<SessionId, StoredSession>) {
+        self.lock()
+            .map_or_else(|_| (Zxid(i64::MAX), BTreeMap::new()), |mut inner| inner.core.begin_snapshot())
     }
 
     fn chunk(&self, max: usize) -> Option<Vec<NodeRecord>> {
@@ -484,7 +484,7 @@ impl SnapshotSource for Arc<Mutex<Inner>> {
     }
 }
 
-impl Inner {
+impl GuardedCore {
     fn record_latency(&mut self, conn: ConnId, frames: u64, time: Duration) {
         let ms = u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
         self.latency.add(frames, ms);
@@ -508,7 +508,8 @@ impl Inner {
     }
 }
 
-/// Returns the length of the frame at the start of `input`, if it is complete. An invalid length is an error.
+/// Returns the length of the frame at the start of `input`, if it is complete. A length that is negative or above `max`
+/// is an error.
 fn complete_frame_len(input: &BytesMut, max: usize) -> Option<Result<usize, i32>> {
     let len = i32::from_be_bytes(*input.first_chunk()?);
     match usize::try_from(len) {

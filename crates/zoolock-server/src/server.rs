@@ -7,8 +7,8 @@ use tokio::sync::{oneshot, watch};
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
-use crate::core::Stats;
-use crate::serve::Shared;
+use crate::core::ServerStats;
+use crate::serve::SharedServer;
 use crate::state::State;
 
 /// The embedded server; see [`Server::builder`].
@@ -21,7 +21,7 @@ pub struct ServerHandle {
     pub(crate) addr: SocketAddr,
     pub(crate) epoch: u32,
     pub(crate) repairs: Vec<String>,
-    pub(crate) shared: Arc<Shared>,
+    pub(crate) shared: Arc<SharedServer>,
     pub(crate) stop: watch::Sender<bool>,
     /// Set when the server has stopped serving clients.
     pub(crate) clients_stopped: watch::Sender<bool>,
@@ -37,14 +37,14 @@ impl Server {
 }
 
 impl ServerHandle {
-    /// Returns messages about damaged files of the data directory that the server did without. No acknowledged write is
-    /// lost.
+    /// Returns messages about damaged files of the data directory that the server did not need. No acknowledged write
+    /// is lost.
     pub fn repairs(&self) -> &[String] {
         &self.repairs
     }
 
-    /// Returns the address that the server listens on, with the actual port. Returns the TLS address if there is no
-    /// other, and port 0 if it listens on a Unix socket alone.
+    /// Returns the address that the server listens on, with the actual port. Returns the TLS address if plain
+    /// connections are off. Returns port 0 if the server listens only on a Unix socket.
     pub fn local_addr(&self) -> SocketAddr {
         self.addr
     }
@@ -75,12 +75,12 @@ impl ServerHandle {
     }
 
     /// Returns the counts of the server.
-    pub fn stats(&self) -> Stats {
+    pub fn stats(&self) -> ServerStats {
         self.shared.lock().core.stats()
     }
 
-    /// Resolves when the server had to stop because its log has failed, or because of a bug, and returns the reason.
-    /// All writes acknowledged by then are kept. Never resolves while the server works.
+    /// Waits until the server stops because its log has failed or because of a bug, and returns the reason. A server
+    /// with a log has then stored all acknowledged writes. Never resolves while the server works.
     ///
     /// # Cancel safety
     /// This method is cancel safe.
@@ -88,8 +88,8 @@ impl ServerHandle {
         self.shared.failed().await
     }
 
-    /// Stops the server and waits for all of its tasks. Sessions survive if there is a log. Without a log the next
-    /// server does not know them.
+    /// Stops the server and waits for all of its tasks. Sessions survive with
+    /// [`Durability::Sync`](crate::Durability::Sync). Otherwise they are lost.
     ///
     /// # Cancel safety
     /// If the future is dropped early, the server still stops, but in the background.
@@ -97,8 +97,8 @@ impl ServerHandle {
         self.stop().await;
     }
 
-    /// Sets the sequence counter of a directory, for tests of its overflow. Returns false if there is no such
-    /// directory.
+    /// Sets the counter for the sequential children of a znode, for tests of its overflow. Returns false if there is no
+    /// such znode.
     #[doc(hidden)]
     pub fn set_child_counter(&self, path: &str, count: i32) -> bool {
         self.shared.lock().core.set_child_counter(path, count)
@@ -155,13 +155,15 @@ impl ServerHandle {
         let shared = Arc::clone(&self.shared);
         let stop = move || {
             shared.stop_journal();
-            // `shared` has the lock of the data directory. The next server may take the lock when this one has stopped.
+            // `shared` holds the lock of the data directory. The thread drops it before `stop` returns, because the
+            // next server may start then.
             drop(shared);
             drop(stopping);
         };
         match std::thread::Builder::new().name("zoolock-stop".to_owned()).spawn(stop) {
             Ok(_) => drop(stopped.await),
-            // The system refuses the thread. Blocking here delays no task, because none is left.
+            // The system cannot start a thread. Blocking here delays no task of the server, because all of them have
+            // ended.
             Err(_) => self.shared.stop_journal(),
         }
     }

@@ -12,14 +12,14 @@ pub struct State {
     /// The znodes.
     pub tree: Tree,
     /// The live sessions.
-    pub sessions: BTreeMap<SessionId, Session>,
+    pub sessions: BTreeMap<SessionId, StoredSession>,
     /// The last transaction.
     pub zxid: Zxid,
 }
 
 /// The persistent data of a session.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Session {
+pub struct StoredSession {
     /// The timeout in milliseconds.
     pub timeout_ms: u32,
     /// The password for attaching to the session again.

@@ -13,8 +13,8 @@ use crate::state::State;
 pub enum Durability {
     /// Writes are synced to disk before they are acknowledged. They survive a restart and a power failure.
     Sync,
-    /// Nothing is written. Znodes and sessions end with the server. With a data directory the next server waits until
-    /// the old sessions would have expired. Without one it cannot know of them.
+    /// Writes are kept in memory only. Znodes and sessions are lost when the server ends. With a data directory, the
+    /// next server waits until the lost sessions would have expired. Without a data directory, it does not wait.
     Memory,
 }
 
@@ -25,7 +25,7 @@ pub(crate) struct Storage {
     pub(crate) log: Option<Log>,
     pub(crate) state: State,
     pub(crate) epoch: u32,
-    /// Messages about damaged files that recovery did without.
+    /// Messages about damaged files that recovery did not need.
     pub(crate) repairs: Vec<String>,
 }
 
@@ -36,7 +36,8 @@ impl Storage {
         Storage { dir: None, log: None, epoch: state.zxid.epoch() + 1, state, repairs: Vec::new() }
     }
 
-    /// Locks the directory, restores its state, and begins an epoch. Blocks, for a long time if there is much to read.
+    /// Locks the directory, restores its state, and begins an epoch. Blocks while it waits for lost sessions to expire
+    /// and while it reads the log.
     pub(crate) fn open(
         path: &Path,
         disk: Arc<dyn Disk>,
@@ -46,8 +47,8 @@ impl Storage {
         let dir = DataDir::open(path)?;
         let wait = dir.old_session_timeout()?;
         if !wait.is_zero() {
-            // Sessions ended with the previous server, but their clients do not know. They rely on their locks until
-            // the session timeout has passed. Until then no other client may acquire these locks.
+            // The previous server lost its sessions, but their clients rely on their locks until the session timeout
+            // has passed. Until then no other client may acquire these locks.
             tracing::warn!(
                 ?wait,
                 "the previous server lost its sessions; waiting until their timeout has passed"
@@ -79,7 +80,7 @@ impl Storage {
             });
         }
         let (log, recovered) = Log::open(disk, options).map_err(|source| Error::Log { source })?;
-        let repairs = repairs(&recovered);
+        let repairs = describe_repairs(&recovered);
         for repair in &repairs {
             tracing::warn!("{repair}");
         }
@@ -100,8 +101,8 @@ impl Storage {
     }
 }
 
-/// Describes the files that recovery did without.
-fn repairs(recovered: &Recovered) -> Vec<String> {
+/// Describes the damaged files that recovery did not need.
+fn describe_repairs(recovered: &Recovered) -> Vec<String> {
     let snapshots = recovered.unused_snapshot_errors.iter().map(|error| {
         let cause = match error {
             LogError::Damaged { file, offset, what } => {

@@ -12,7 +12,7 @@ use tokio_rustls::rustls::server::WebPkiClientVerifier;
 use tokio_rustls::rustls::{RootCertStore, ServerConfig};
 
 use crate::error::Error;
-use crate::serve::Tls;
+use crate::serve::TlsSettings;
 
 /// TLS settings: PEM files, which are read when the server starts.
 #[derive(Debug, Clone)]
@@ -32,9 +32,10 @@ pub enum ClientCertificates {
     /// Clients are not asked for certificates.
     #[default]
     None,
-    /// Clients may send a certificate. A certificate that the client authority has not signed ends the connection.
+    /// Clients may send a certificate. A certificate that no authority of [`TlsConfig::client_ca`] has signed ends the
+    /// connection.
     Optional,
-    /// Clients must send a certificate that the client authority has signed.
+    /// Clients must send a certificate that an authority of [`TlsConfig::client_ca`] has signed.
     Required,
 }
 
@@ -68,7 +69,7 @@ impl TlsConfig {
         self.client_ca.is_some() && self.clients != ClientCertificates::None
     }
 
-    pub(crate) fn load(&self) -> Result<Tls, Error> {
+    pub(crate) fn load(&self) -> Result<TlsSettings, Error> {
         let provider = Arc::new(ring::default_provider());
         let chain = certificates("the certificate", &self.certificate)?;
         let key = PrivateKeyDer::from_pem_file(&self.key).map_err(|error| {
@@ -100,7 +101,7 @@ impl TlsConfig {
             certificate_error("the certificate", &self.certificate, both)
         })?;
         let acceptor = TlsAcceptor::from(Arc::new(config));
-        Ok(Tls { acceptor, handshake_timeout: self.handshake_timeout })
+        Ok(TlsSettings { acceptor, handshake_timeout: self.handshake_timeout })
     }
 }
 

@@ -3,6 +3,7 @@
 mod acls;
 mod arena;
 mod load;
+mod meta;
 mod owner;
 mod owner_index;
 mod snapshot;
@@ -16,16 +17,17 @@ use bytes::Bytes;
 use zoolock_wire::{Acl, Stat, path, perms};
 
 use self::acls::Acls;
-use self::arena::{Arena, Meta};
-pub use self::owner::{CONTAINER, MAX_TTL_MS, Owner, ttl_owner};
+use self::arena::Arena;
+pub use self::meta::NodeMeta;
+pub use self::owner::{CONTAINER, MAX_TTL_MS, ZnodeOwner, ttl_owner};
 use self::owner_index::{OwnerIndex, expiry_time};
 use self::snapshot::SnapshotWalk;
 pub use self::znode::{NodeRecord, Znode};
 use crate::acl::{self, AclList};
 use crate::ids::{SessionId, Zxid};
 
-/// Number of copied data bytes at which a chunk of a snapshot ends. A chunk of a thousand large znodes would take as
-/// much memory as they do.
+/// Number of copied data bytes at which a chunk of a snapshot ends. This limits the memory that the copies of large
+/// znodes take.
 const CHUNK_BYTES: usize = 4 << 20;
 
 /// All znodes, by path.
@@ -45,7 +47,7 @@ pub(crate) struct NewNode {
     pub(crate) data: Option<Bytes>,
     pub(crate) acl: AclList,
     pub(crate) owner: i64,
-    /// The parent's new count of created children.
+    /// The parent's new count of created children, or -1 to increment the count.
     pub(crate) parent_created: i32,
     pub(crate) zxid: Zxid,
     pub(crate) time: i64,
@@ -67,20 +69,11 @@ impl Tree {
             ("/zookeeper/config", read_only, -1),
             ("/zookeeper/quota", acl::open(), 0),
         ];
-        let zero = Zxid::from_wire(0);
         let record = |(path, acl, aversion): (&str, AclList, i32)| NodeRecord {
             path: path.to_owned(),
             data: Some(Bytes::new()),
             acl,
-            czxid: zero,
-            mzxid: zero,
-            pzxid: zero,
-            ctime: 0,
-            mtime: 0,
-            version: 0,
-            created: 0,
-            aversion,
-            owner: 0,
+            meta: NodeMeta { aversion, ..NodeMeta::new(Zxid(0), 0, 0) },
         };
         Tree::from_records(nodes.map(record)).expect("built-in znodes form a tree")
     }
@@ -131,7 +124,7 @@ impl Tree {
 
     /// Returns the containers that had a child and have none now, in order of their paths.
     pub fn emptied_containers(&self) -> Vec<Arc<str>> {
-        self.paths(self.owner_index.emptied())
+        self.paths(self.owner_index.emptied_ids())
     }
 
     /// Returns the znodes to remove at this time, in order of their paths. These are [`Tree::emptied_containers`], and
@@ -140,7 +133,7 @@ impl Tree {
         self.paths(self.owner_index.expired(now_wall_ms))
     }
 
-    /// Returns the paths of these slots. They are sorted because a restart changes the slots.
+    /// Returns the paths of these slots, sorted. The order of the slots changes with a restart.
     fn paths(&self, ids: impl Iterator<Item = u32>) -> Vec<Arc<str>> {
         let mut paths: Vec<Arc<str>> = ids.map(|id| self.arena.path(id).into()).collect();
         paths.sort_unstable();
@@ -163,8 +156,8 @@ impl Tree {
         self.snapshot.begin(self.arena.end());
     }
 
-    /// Returns the next records of the snapshot: at most `max`, possibly none. The time is bounded by `max`, but at
-    /// least one slot is visited. Returns `None` if the snapshot is complete, or none is in progress.
+    /// Returns the next records of the snapshot: at most `max`, possibly none. Visits at most `max` slots, but at least
+    /// one. Returns `None` if the snapshot is complete, or none is in progress.
     pub fn snapshot_chunk(&mut self, max: usize) -> Option<Vec<NodeRecord>> {
         let max = max.max(1);
         let mut chunk = self.snapshot.take_saved(max)?;
@@ -174,7 +167,7 @@ impl Tree {
                 break;
             }
             let Some(id) = self.snapshot.advance() else { break };
-            if self.arena.get(id).is_some_and(|node| node.meta.snapshot_number != self.snapshot.number()) {
+            if self.arena.get(id).is_some_and(|node| node.snapshot_number != self.snapshot.number()) {
                 let record = self.at(id).record();
                 bytes += record.data.as_ref().map_or(0, Bytes::len);
                 chunk.push(record);
@@ -195,29 +188,17 @@ impl Tree {
         let parent = self.find(parent_path);
         let id = self.change_znode(parent, |tree| {
             let node = tree.arena.node_mut(parent);
-            // This comparison makes the count stop at its maximum, as in ZooKeeper: the wrapped, negative count is
-            // never larger. Then neither the count nor pzxid changes again. -1 means that the count is incremented
-            // here.
+            // As in ZooKeeper, the count stops at its maximum: the next count wraps to a negative number, which is not
+            // larger. After that neither the count nor pzxid changes.
             let created =
                 if parent_created == -1 { node.meta.created.wrapping_add(1) } else { parent_created };
             if created > node.meta.created {
                 node.meta.created = created;
                 node.meta.pzxid = zxid;
             }
-            let meta = Meta {
-                acl: tree.acls.add_user(&acl),
-                czxid: zxid,
-                mzxid: zxid,
-                pzxid: zxid,
-                ctime: time,
-                mtime: time,
-                version: 0,
-                created: 0,
-                aversion: 0,
-                owner,
-                snapshot_number: tree.snapshot.number(),
-            };
-            let id = tree.arena.insert(parent, name, data.as_deref(), meta);
+            let acl = tree.acls.add_user(&acl);
+            let (meta, snapshot_number) = (NodeMeta::new(zxid, time, owner), tree.snapshot.number());
+            let id = tree.arena.insert(parent, name, data.as_deref(), acl, meta, snapshot_number);
             id.expect("name was checked by prepare")
         });
         self.owner_index.add(id, self.arena.node(id));
@@ -237,7 +218,7 @@ impl Tree {
             tree.arena.remove(id)
         });
         self.owner_index.remove(id, &node);
-        self.acls.remove_user(node.meta.acl);
+        self.acls.remove_user(node.acl);
         self.size -= size(path, node.data());
     }
 
@@ -266,9 +247,9 @@ impl Tree {
         let id = self.find(path);
         self.change_znode(id, |tree| {
             let acl = tree.acls.add_user(acl);
-            let meta = &mut tree.arena.node_mut(id).meta;
-            meta.aversion = version;
-            let old = std::mem::replace(&mut meta.acl, acl);
+            let node = tree.arena.node_mut(id);
+            node.meta.aversion = version;
+            let old = std::mem::replace(&mut node.acl, acl);
             tree.acls.remove_user(old);
         });
         self.at(id).stat()
@@ -293,12 +274,12 @@ impl Tree {
         done
     }
 
-    /// Copies a znode that is about to change for the snapshot, if the snapshot still lacks it.
+    /// Saves a copy of a znode for the snapshot before the znode changes, if the snapshot does not have it yet.
     fn preserve(&mut self, id: u32) {
-        if self.snapshot.needs(id, self.arena.node(id).meta.snapshot_number) {
+        if self.snapshot.needs(id, self.arena.node(id).snapshot_number) {
             let record = self.at(id).record();
             self.snapshot.save(record);
-            self.arena.node_mut(id).meta.snapshot_number = self.snapshot.number();
+            self.arena.node_mut(id).snapshot_number = self.snapshot.number();
         }
     }
 }

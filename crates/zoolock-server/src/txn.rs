@@ -16,7 +16,7 @@ use crate::ids::{SessionId, Zxid};
 pub struct Txn {
     /// The number of the transaction.
     pub zxid: Zxid,
-    /// The session that sent the request, or [`SessionId::SERVER`].
+    /// The session that sent the request, or [`SessionId::NONE`].
     pub session: SessionId,
     /// The wall clock, in milliseconds since 1970.
     pub time: i64,
@@ -69,8 +69,8 @@ pub enum Change {
         /// The paths of the ephemerals.
         ephemerals: Vec<Arc<str>>,
     },
-    /// No change: a write that was refused. It takes a number, as in ZooKeeper.
-    Refused(Refusal),
+    /// No change: a write that was refused. It takes a zxid, as in ZooKeeper.
+    Refused(WriteRefusal),
 }
 
 /// A znode to create.
@@ -82,17 +82,17 @@ pub struct Create {
     pub data: Option<Bytes>,
     /// The access list.
     pub acl: AclList,
-    /// 0, [`crate::tree::CONTAINER`], a number of [`crate::tree::ttl_owner`], or the session.
+    /// 0 for no owner, [`crate::tree::CONTAINER`], a result of [`crate::tree::ttl_owner`], or a session id.
     pub owner: i64,
-    /// The parent's new count of created children.
+    /// The parent's new count of created children, or -1 to increment the count.
     pub parent_created: i32,
-    /// Set if the client requested the stat.
+    /// Set if the reply contains the stat.
     pub with_stat: bool,
 }
 
 /// The reason why a write was refused.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Refusal {
+pub enum WriteRefusal {
     /// The error of the whole request.
     One(Code),
     /// The error of one operation of a multi.

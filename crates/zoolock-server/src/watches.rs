@@ -1,8 +1,8 @@
 //! The watches of all connections.
 //!
-//! As in ZooKeeper, there is a data side and a child side. `exists` and `getData` set watches on the data side,
-//! `getChildren` sets them on the child side, and persistent watches are on both. A one-shot watch and a persistent one
-//! on the same path are kept apart (ZOOKEEPER-4466), but a connection gets each event once.
+//! As in ZooKeeper, a path has a data side and a child side. `exists` and `getData` set watches on the data side,
+//! `getChildren` sets them on the child side, and persistent watches are on both sides. A one-shot watch and a
+//! persistent one on the same path are kept apart (ZOOKEEPER-4466), but a connection gets each event once.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
@@ -11,18 +11,18 @@ use zoolock_wire::EventKind;
 
 use crate::ids::ConnId;
 
-/// A set of kinds of watches, kept for each path and connection.
+/// A set of watch kinds. Each pair of path and connection has one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct WatchKinds(u8);
 
 impl WatchKinds {
-    /// Set by `getData` and `exists`.
+    /// A one-shot watch that `getData` or `exists` sets.
     pub(crate) const DATA: WatchKinds = WatchKinds(1);
-    /// Set by `getChildren`.
+    /// A one-shot watch that `getChildren` sets.
     pub(crate) const CHILD: WatchKinds = WatchKinds(2);
-    /// Set by `addWatch`.
+    /// A persistent watch that `addWatch` sets.
     pub(crate) const PERSISTENT: WatchKinds = WatchKinds(4 | 8);
-    /// Set by `addWatch`, for all descendants too.
+    /// A persistent watch that `addWatch` sets. It also covers all descendants.
     pub(crate) const RECURSIVE: WatchKinds = WatchKinds(16 | 32);
 
     const DATA_SIDE: WatchKinds = WatchKinds(1 | 4 | 16);
@@ -91,8 +91,8 @@ struct PathWatches {
     data_watchers: usize,
 }
 
-/// Counts of watches on data. They are always up to date: any client may ask for them, and counting a million watches
-/// takes seconds.
+/// Counts of watches on data. They are updated with each change, because any client may ask for them, and counting a
+/// million watches takes seconds.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct DataWatchCounts {
     /// Connections that watch the data of any path.
@@ -113,7 +113,8 @@ struct ConnectionWatches {
     cost: usize,
 }
 
-/// Returns the cost of a path. A long path counts as several, because a path may have a million bytes.
+/// Returns the number of paths that one watched path counts as. A long path counts as several, because a path may have
+/// a million bytes.
 fn cost(path: &str) -> usize {
     1 + path.len() / 128
 }

@@ -6,7 +6,7 @@ use std::str::FromStr;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[expect(missing_docs, reason = "the names are ZooKeeper's own")]
 #[non_exhaustive]
-pub enum Word {
+pub enum FourLetterWord {
     Conf,
     Cons,
     Crst,
@@ -24,64 +24,71 @@ pub enum Word {
     Wchs,
 }
 
-impl Word {
+impl FourLetterWord {
     /// All supported words.
-    pub const ALL: [Word; 15] = [
-        Word::Conf,
-        Word::Cons,
-        Word::Crst,
-        Word::Dirs,
-        Word::Dump,
-        Word::Envi,
-        Word::Isro,
-        Word::Mntr,
-        Word::Ruok,
-        Word::Srst,
-        Word::Srvr,
-        Word::Stat,
-        Word::Wchc,
-        Word::Wchp,
-        Word::Wchs,
+    pub const ALL: [FourLetterWord; 15] = [
+        FourLetterWord::Conf,
+        FourLetterWord::Cons,
+        FourLetterWord::Crst,
+        FourLetterWord::Dirs,
+        FourLetterWord::Dump,
+        FourLetterWord::Envi,
+        FourLetterWord::Isro,
+        FourLetterWord::Mntr,
+        FourLetterWord::Ruok,
+        FourLetterWord::Srst,
+        FourLetterWord::Srvr,
+        FourLetterWord::Stat,
+        FourLetterWord::Wchc,
+        FourLetterWord::Wchp,
+        FourLetterWord::Wchs,
     ];
 
-    /// The words that are answered by default. They show counts, and change nothing. The other words reset counts, show
-    /// addresses, paths and session ids, or take longer the more there is to list.
-    pub const DEFAULT: [Word; 6] = [Word::Envi, Word::Isro, Word::Mntr, Word::Ruok, Word::Srvr, Word::Wchs];
+    /// The words that are answered by default. They show counts and properties of the server, and change nothing. The
+    /// other words reset counts, show addresses, paths or session ids, or take time in proportion to the data.
+    pub const DEFAULT: [FourLetterWord; 6] = [
+        FourLetterWord::Envi,
+        FourLetterWord::Isro,
+        FourLetterWord::Mntr,
+        FourLetterWord::Ruok,
+        FourLetterWord::Srvr,
+        FourLetterWord::Wchs,
+    ];
 
     /// Returns the word as text.
     pub fn name(self) -> &'static str {
         match self {
-            Word::Conf => "conf",
-            Word::Cons => "cons",
-            Word::Crst => "crst",
-            Word::Dirs => "dirs",
-            Word::Dump => "dump",
-            Word::Envi => "envi",
-            Word::Isro => "isro",
-            Word::Mntr => "mntr",
-            Word::Ruok => "ruok",
-            Word::Srst => "srst",
-            Word::Srvr => "srvr",
-            Word::Stat => "stat",
-            Word::Wchc => "wchc",
-            Word::Wchp => "wchp",
-            Word::Wchs => "wchs",
+            FourLetterWord::Conf => "conf",
+            FourLetterWord::Cons => "cons",
+            FourLetterWord::Crst => "crst",
+            FourLetterWord::Dirs => "dirs",
+            FourLetterWord::Dump => "dump",
+            FourLetterWord::Envi => "envi",
+            FourLetterWord::Isro => "isro",
+            FourLetterWord::Mntr => "mntr",
+            FourLetterWord::Ruok => "ruok",
+            FourLetterWord::Srst => "srst",
+            FourLetterWord::Srvr => "srvr",
+            FourLetterWord::Stat => "stat",
+            FourLetterWord::Wchc => "wchc",
+            FourLetterWord::Wchp => "wchp",
+            FourLetterWord::Wchs => "wchs",
         }
     }
 }
 
-impl fmt::Display for Word {
+impl fmt::Display for FourLetterWord {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.name())
     }
 }
 
-impl FromStr for Word {
+impl FromStr for FourLetterWord {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        Word::ALL.into_iter().find(|word| word.name() == text).ok_or_else(|| {
-            let known: Vec<_> = Word::ALL.into_iter().map(Word::name).collect();
+        FourLetterWord::ALL.into_iter().find(|word| word.name() == text).ok_or_else(|| {
+            let known: Vec<_> = FourLetterWord::ALL.into_iter().map(FourLetterWord::name).collect();
             format!("unknown four-letter word {text:?}; use one of {}", known.join(", "))
         })
     }

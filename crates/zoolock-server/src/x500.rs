@@ -47,6 +47,7 @@ pub(crate) fn is_name(text: &str) -> bool {
     text.is_empty() || split(text, &[',', ';', '+']).is_some_and(|parts| parts.into_iter().all(is_ava))
 }
 
+/// Returns the parts of a certificate's subject, in the order of the certificate.
 fn rdns(certificate: &[u8]) -> der::Result<Vec<String>> {
     let mut certificate = SliceReader::new(AnyRef::from_der(certificate)?.value())?;
     let mut tbs = SliceReader::new(AnyRef::decode(&mut certificate)?.value())?;
@@ -65,10 +66,10 @@ fn rdns(certificate: &[u8]) -> der::Result<Vec<String>> {
         while !set.is_finished() {
             let mut part = SliceReader::new(AnyRef::decode(&mut set)?.value())?;
             let oid = ObjectIdentifier::decode(&mut part)?.to_string();
-            parts.push(ava(&oid, &AnyRef::decode(&mut part)?)?);
+            parts.push(attribute_text(&oid, &AnyRef::decode(&mut part)?)?);
         }
         if parts.is_empty() {
-            // RFC 5280 forbids an empty set, and no text for it would be a name.
+            // RFC 5280 forbids an empty set. It cannot be written as a valid name.
             return Err(Tag::Set.length_error());
         }
         names.push(parts.join("+"));
@@ -76,7 +77,7 @@ fn rdns(certificate: &[u8]) -> der::Result<Vec<String>> {
     Ok(names)
 }
 
-fn ava(oid: &str, value: &AnyRef<'_>) -> der::Result<String> {
+fn attribute_text(oid: &str, value: &AnyRef<'_>) -> der::Result<String> {
     let keyword = RFC_2253.iter().find(|(known, _)| *known == oid).map(|(_, keyword)| keyword);
     let (Some(keyword), Some(text)) = (keyword, text(value)) else {
         let mut out = format!("{}=#", keyword.unwrap_or(&oid));
@@ -93,8 +94,8 @@ fn text(value: &AnyRef<'_>) -> Option<String> {
         value.tag(),
         Tag::Utf8String | Tag::PrintableString | Tag::Ia5String | Tag::TeletexString | Tag::BmpString
     );
-    // Java decodes all of these types as UTF-8, which is wrong for the last two. It writes different values that are not
-    // UTF-8 as the same text, so such values are not text here.
+    // Java decodes all of these types as UTF-8, which is wrong for the last two. It writes different values that are
+    // not UTF-8 as the same text. So a value that is not UTF-8 does not count as text here.
     std::str::from_utf8(value.value()).ok().filter(|_| is_text).map(str::to_owned)
 }
 
@@ -135,6 +136,7 @@ fn split<'a>(text: &'a str, at: &[char]) -> Option<Vec<&'a str>> {
     (!quoted && !escape).then_some(parts)
 }
 
+/// Returns whether Java accepts a text as one `keyword=value` pair of a name.
 fn is_ava(text: &str) -> bool {
     let Some((keyword, value)) = text.split_once('=') else { return false };
     let keyword = keyword.trim().to_ascii_uppercase();

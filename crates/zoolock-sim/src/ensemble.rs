@@ -1,13 +1,13 @@
 //! The ensemble: a leader, and servers that learn of its decisions late.
 //!
-//! Writes are decided against the state of the leader, by the server's own `prepare`, and kept in a log. Each server
-//! applies the log to a state of its own, entry by entry, some time later. It answers reads and fires watches from that
-//! state. So a server shows a consistent prefix of the decisions, which may be old.
+//! The leader decides each write against its state, with the `prepare` of the real server, and adds the decision to a
+//! log. Each server applies the log to its own state, entry by entry, some time later. It answers reads and fires
+//! watches from that state. So a server shows a consistent prefix of the decisions, which may be old.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use zoolock_server::txn::{Change, Password, Txn};
-use zoolock_server::{Asker, SessionId, State, Zxid, commit, prepare, query};
+use zoolock_server::{Requester, SessionId, State, Zxid, commit, prepare, query};
 use zoolock_wire::{Code, EventKind, Identity, OpResult, Reply, Request};
 
 /// The tick in milliseconds.
@@ -16,26 +16,26 @@ pub(crate) const TICK: u64 = 2000;
 pub(crate) const SYNC_LIMIT: u64 = 5;
 
 /// The origin of a request: server, connection and xid.
-pub(crate) type From = (usize, u64, i32);
+pub(crate) type RequestOrigin = (usize, u64, i32);
 
 /// The leader.
 pub(crate) struct Leader {
     pub(crate) state: State,
-    pub(crate) log: Vec<Entry>,
+    pub(crate) log: Vec<LogEntry>,
     pub(crate) sessions: BTreeMap<i64, LeaderSession>,
-    /// There is no leader until then.
+    /// The time of the last election. Before it, there is no leader.
     pub(crate) elected_at: u64,
-    /// The leader does nothing until then.
+    /// The leader does nothing until this time.
     pub(crate) stalled_until: u64,
     epoch: u32,
     identities: Vec<Identity>,
 }
 
 /// A decision, and the request that led to it.
-pub(crate) struct Entry {
+pub(crate) struct LogEntry {
     pub(crate) txn: Txn,
-    pub(crate) from: Option<From>,
-    /// Set if it opened a session.
+    pub(crate) from: Option<RequestOrigin>,
+    /// Set if the request opened a session.
     pub(crate) greeting: bool,
 }
 
@@ -44,7 +44,7 @@ pub(crate) struct LeaderSession {
     /// The timeout of its creation, with which a new leader tracks it.
     pub(crate) timeout: u64,
     deadline: u64,
-    /// The newest connection by which it wrote. Writes by older ones are refused.
+    /// The newest connection on which the session wrote. Writes on older connections are refused.
     newest: u64,
 }
 
@@ -71,27 +71,34 @@ impl Leader {
         }
     }
 
-    pub(crate) fn begin_session(&mut self, id: u64, timeout: u64, from: From, now: u64) -> i64 {
+    pub(crate) fn begin_session(&mut self, id: u64, timeout: u64, from: RequestOrigin, now: u64) -> i64 {
         let mut session = SessionId::from_random(id);
-        while self.sessions.contains_key(&session.get()) {
+        while self.sessions.contains_key(&session.0) {
             session = session.next();
         }
-        self.sessions.insert(session.get(), LeaderSession { timeout, deadline: 0, newest: 0 });
-        self.touch(session.get(), timeout, now);
+        self.sessions.insert(session.0, LeaderSession { timeout, deadline: 0, newest: 0 });
+        self.extend_session(session.0, timeout, now);
         let timeout_ms = u32::try_from(timeout).unwrap_or(u32::MAX);
         let change = Change::CreateSession { timeout_ms, password: Password([0; 16]) };
         self.append(change, session, Some(from), true, now);
-        session.get()
+        session.0
     }
 
-    /// Counts the timeout of a session from now on. A shorter timeout may bring its end forward (`ExpiryQueue.update`).
-    pub(crate) fn touch(&mut self, session: i64, timeout: u64, now: u64) {
+    /// Restarts the timeout of a session at `now`. A shorter timeout may bring the expiry forward
+    /// (`ExpiryQueue.update`).
+    pub(crate) fn extend_session(&mut self, session: i64, timeout: u64, now: u64) {
         if let Some(known) = self.sessions.get_mut(&session) {
             known.deadline = ((now + timeout) / TICK + 1) * TICK;
         }
     }
 
-    pub(crate) fn write(&mut self, request: Request, session: i64, from: From, now: u64) -> WriteOutcome {
+    pub(crate) fn write(
+        &mut self,
+        request: Request,
+        session: i64,
+        from: RequestOrigin,
+        now: u64,
+    ) -> WriteOutcome {
         let Some(known) = self.sessions.get_mut(&session) else { return WriteOutcome::Expired };
         if known.newest > from.1 {
             return WriteOutcome::Moved;
@@ -100,17 +107,21 @@ impl Leader {
         if matches!(request, Request::CloseSession) {
             self.sessions.remove(&session);
         }
-        let session = SessionId::from_wire(session);
+        let session = SessionId(session);
         let change = self.decide(request, session);
         self.append(change, session, Some(from), false, now);
         WriteOutcome::Logged
     }
 
     fn decide(&self, request: Request, session: SessionId) -> Change {
-        prepare(request, &self.state, Asker { session, identities: &self.identities, extended_types: false })
+        prepare(
+            request,
+            &self.state,
+            Requester { session, identities: &self.identities, extended_types: false },
+        )
     }
 
-    /// Ends the sessions whose timeout has passed.
+    /// Ends the sessions whose timeout has passed. Returns their ids.
     pub(crate) fn expire(&mut self, now: u64) -> Vec<i64> {
         let due: Vec<i64> =
             self.sessions.iter().filter(|(_, known)| known.deadline <= now).map(|(id, _)| *id).collect();
@@ -121,22 +132,22 @@ impl Leader {
     /// Ends a session, if it exists.
     pub(crate) fn end(&mut self, session: i64, now: u64) {
         if self.sessions.remove(&session).is_some() {
-            let id = SessionId::from_wire(session);
+            let id = SessionId(session);
             let change = self.decide(Request::CloseSession, id);
             self.append(change, id, None, false, now);
         }
     }
 
-    /// Elects another leader. It counts every session from now on, with the timeout of its creation.
+    /// Elects another leader. The new leader restarts the timeout of every session, with the timeout of its creation.
     pub(crate) fn elect(&mut self, now: u64) {
         self.epoch += 1;
         self.state.zxid = self.state.zxid.max(Zxid::start_of(self.epoch));
         let sessions: Vec<(i64, u64)> =
             self.sessions.iter().map(|(id, known)| (*id, known.timeout)).collect();
-        sessions.into_iter().for_each(|(session, timeout)| self.touch(session, timeout, now));
+        sessions.into_iter().for_each(|(session, timeout)| self.extend_session(session, timeout, now));
     }
 
-    /// Goes back to the state of a former time, and begins a new epoch at `now`.
+    /// Goes back to the state at the time `then`, and begins a new epoch at `now`.
     pub(crate) fn restore(&mut self, then: u64, now: u64) {
         let then = i64::try_from(then).unwrap_or(i64::MAX);
         self.log.truncate(self.log.partition_point(|entry| entry.txn.time <= then));
@@ -146,7 +157,7 @@ impl Leader {
         }
         let sessions = self.state.sessions.iter().map(|(id, session)| {
             let timeout = u64::from(session.timeout_ms);
-            (id.get(), LeaderSession { timeout, deadline: 0, newest: 0 })
+            (id.0, LeaderSession { timeout, deadline: 0, newest: 0 })
         });
         self.sessions = sessions.collect();
         self.epoch = self.state.zxid.epoch();
@@ -155,11 +166,11 @@ impl Leader {
     }
 
     /// Removes containers without children. Returns their number.
-    pub(crate) fn reap(&mut self, now: u64) -> usize {
+    pub(crate) fn remove_empty_containers(&mut self, now: u64) -> usize {
         let empty = self.state.tree.emptied_containers();
         let count = empty.len();
         for path in empty {
-            self.append(Change::Delete { path }, SessionId::SERVER, None, false, now);
+            self.append(Change::Delete { path }, SessionId::NONE, None, false, now);
         }
         count
     }
@@ -170,21 +181,28 @@ impl Leader {
         let mut paths: Vec<String> = node.children().map(|name| format!("{directory}/{name}")).collect();
         paths.push(directory.to_owned());
         for path in paths {
-            self.append(Change::Delete { path: path.into() }, SessionId::SERVER, None, false, now);
+            self.append(Change::Delete { path: path.into() }, SessionId::NONE, None, false, now);
         }
     }
 
-    fn append(&mut self, change: Change, session: SessionId, from: Option<From>, greeting: bool, now: u64) {
-        let zxid = self.state.zxid.next().expect("no run has so many transactions");
+    fn append(
+        &mut self,
+        change: Change,
+        session: SessionId,
+        from: Option<RequestOrigin>,
+        greeting: bool,
+        now: u64,
+    ) {
+        let zxid = self.state.zxid.next().expect("an epoch has enough zxids for a run");
         let txn = Txn { zxid, session, time: i64::try_from(now).unwrap_or(i64::MAX), change };
         commit(&txn, &mut self.state);
-        self.log.push(Entry { txn, from, greeting });
+        self.log.push(LogEntry { txn, from, greeting });
     }
 }
 
 /// The kind of a watch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Side {
+pub(crate) enum WatchSide {
     Data,
     Children,
 }
@@ -197,44 +215,44 @@ pub(crate) struct FiredWatch {
 }
 
 impl FiredWatch {
-    /// Returns whether it fires a watch of this kind.
-    pub(crate) fn is_for(&self, side: Side) -> bool {
+    /// Returns whether the event fires a watch of this kind.
+    pub(crate) fn is_for(&self, side: WatchSide) -> bool {
         match self.kind {
-            EventKind::Created | EventKind::DataChanged => side == Side::Data,
-            EventKind::ChildrenChanged => side == Side::Children,
+            EventKind::Created | EventKind::DataChanged => side == WatchSide::Data,
+            EventKind::ChildrenChanged => side == WatchSide::Children,
             EventKind::Deleted => true,
         }
     }
 }
 
 /// A server, as clients see it.
-pub(crate) struct Server {
+pub(crate) struct SimServer {
     pub(crate) state: State,
     pub(crate) applied: usize,
-    watches: BTreeMap<(String, Side), BTreeSet<u64>>,
-    /// The longest session timeout that it grants.
+    watches: BTreeMap<(String, WatchSide), BTreeSet<u64>>,
+    /// The longest session timeout that the server grants.
     pub(crate) longest_timeout: u64,
     /// Sessions that sent a request since the last report to the leader, with the timeout of their connection.
     pub(crate) touched: BTreeMap<i64, u64>,
-    /// It is cut off from the leader until then.
+    /// The server is cut off from the leader until this time.
     pub(crate) cut_until: u64,
-    /// It was the leader, and does not know that another one was elected.
+    /// Set if the server was the leader, and does not know that another leader was elected.
     pub(crate) deposed: bool,
-    /// It accepts no connections until then.
+    /// The server accepts no connections until this time.
     pub(crate) down_until: u64,
-    /// It hangs up on every connection until then.
+    /// The server hangs up on every connection until this time.
     pub(crate) refuses_until: u64,
-    /// It does nothing until then. Its system still accepts connections.
+    /// The server does nothing until this time. Its operating system still accepts connections.
     pub(crate) silent_until: u64,
-    /// Its replies are late until then, by at most `late_by`.
+    /// The replies of the server are late until this time, by at most `late_by`.
     pub(crate) late_until: u64,
     pub(crate) late_by: u64,
-    /// It learns of decisions late until then, by at most `slow_by`.
+    /// The server learns of decisions late until this time, by at most `slow_by`.
     pub(crate) slow_until: u64,
     pub(crate) slow_by: u64,
-    /// The number of its restarts. Messages of an earlier life are lost.
+    /// The number of restarts. It marks messages from before a restart, most of which are lost.
     pub(crate) life: u64,
-    /// The syncs that wait, each with the number of log entries that must be applied first.
+    /// The syncs that wait: the number of log entries that must be applied first, the connection, and the xid.
     pub(crate) syncs: Vec<(usize, u64, i32)>,
     identities: Vec<Identity>,
 }
@@ -246,9 +264,9 @@ pub(crate) struct Applied {
     pub(crate) events: Vec<(u64, FiredWatch)>,
 }
 
-impl Server {
-    pub(crate) fn new(longest_timeout: u64) -> Server {
-        Server {
+impl SimServer {
+    pub(crate) fn new(longest_timeout: u64) -> SimServer {
+        SimServer {
             state: State::new(1),
             applied: 0,
             watches: BTreeMap::new(),
@@ -269,7 +287,7 @@ impl Server {
         }
     }
 
-    /// Takes over the state of the leader, without watches.
+    /// Copies the state of the leader, and removes all watches.
     pub(crate) fn restore(&mut self, leader: &Leader) {
         self.state = leader.state.clone();
         self.applied = leader.log.len();
@@ -281,8 +299,9 @@ impl Server {
         now < self.cut_until
     }
 
-    /// Applies the next entry. `returns_created_stat`: creates in a transaction return their Stat, as in newer servers.
-    pub(crate) fn apply(&mut self, entry: &Entry, returns_created_stat: bool) -> Applied {
+    /// Applies the next entry. With `returns_created_stat`, creates in a transaction return their Stat, as in newer
+    /// servers.
+    pub(crate) fn apply(&mut self, entry: &LogEntry, returns_created_stat: bool) -> Applied {
         let outcome = commit(&entry.txn, &mut self.state);
         self.applied += 1;
         let mut events = Vec::new();
@@ -305,7 +324,7 @@ impl Server {
 
     fn fire(&mut self, event: &FiredWatch, events: &mut Vec<(u64, FiredWatch)>) {
         let mut conns = BTreeSet::new();
-        for side in [Side::Data, Side::Children] {
+        for side in [WatchSide::Data, WatchSide::Children] {
             if event.is_for(side)
                 && let Some(watching) = self.watches.remove(&(event.path.clone(), side))
             {
@@ -317,8 +336,8 @@ impl Server {
 
     /// Answers a read, and sets its watch.
     pub(crate) fn read(&mut self, request: &Request, session: i64, conn: u64) -> Result<Reply, Code> {
-        let session = SessionId::from_wire(session);
-        let asker = Asker { session, identities: &self.identities, extended_types: false };
+        let session = SessionId(session);
+        let asker = Requester { session, identities: &self.identities, extended_types: false };
         let reply = query(request, &self.state, asker)?;
         if let Some((path, side)) = watched(request) {
             self.watches.entry((path.to_owned(), side)).or_default().insert(conn);
@@ -337,10 +356,10 @@ impl Server {
 }
 
 /// Returns the watch that a read sets.
-pub(crate) fn watched(request: &Request) -> Option<(&str, Side)> {
+pub(crate) fn watched(request: &Request) -> Option<(&str, WatchSide)> {
     match request {
-        Request::GetData { path, watch: true } => Some((path, Side::Data)),
-        Request::GetChildren2 { path, watch: true } => Some((path, Side::Children)),
+        Request::GetData { path, watch: true } => Some((path, WatchSide::Data)),
+        Request::GetChildren2 { path, watch: true } => Some((path, WatchSide::Children)),
         _ => None,
     }
 }

@@ -1,31 +1,33 @@
 //! Runs the tasks of all hosts on one thread, in an order that follows from the seed.
 //!
-//! A task that is woken is put into a set, and the next task to run is drawn from it. So the order in which wakers are
-//! called does not matter. Every order in which a runtime with one thread could run the tasks is tried sooner or later.
+//! A task that is woken is put into a set, and the next task to run is drawn from that set. So the order in which
+//! wakers are called does not matter. Every order in which a runtime with one thread could run the tasks is tried
+//! sooner or later.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Wake, Waker};
 
-use zoolock::sim::{Host, Job, Later, enter};
+use zoolock::sim::{Later, SimulatedMachine, SimulatedTask, enter};
 
 use crate::lock;
 
-/// The tasks.
+/// The tasks of all hosts.
 #[derive(Default)]
 pub(crate) struct Executor {
-    inner: Mutex<Inner>,
+    inner: Mutex<ExecutorState>,
 }
 
 #[derive(Default)]
-struct Inner {
+struct ExecutorState {
     next: u64,
     tasks: BTreeMap<u64, Slot>,
     ready: BTreeSet<u64>,
     /// Hosts that do not run at present.
     stopped: BTreeSet<usize>,
+    /// Hosts that have crashed.
     dead: BTreeSet<usize>,
-    /// Wakes the loop that drives the run, while it sleeps.
+    /// The waker of the loop that drives the run, while the loop sleeps.
     driver: Option<Waker>,
 }
 
@@ -54,12 +56,12 @@ impl Wake for TaskWaker {
     }
 }
 
-struct Handle {
+struct TaskHandle {
     id: u64,
     executor: Arc<Executor>,
 }
 
-impl Job for Handle {
+impl SimulatedTask for TaskHandle {
     fn abort(&self) {
         if let Some(slot) = lock(&self.executor.inner).tasks.get_mut(&self.id) {
             slot.aborted = true;
@@ -73,17 +75,22 @@ impl Job for Handle {
 }
 
 impl Executor {
-    pub(crate) fn spawn(self: &Arc<Self>, host: usize, is_library: bool, future: Later<()>) -> Arc<dyn Job> {
+    pub(crate) fn spawn(
+        self: &Arc<Self>,
+        host: usize,
+        is_library: bool,
+        future: Later<()>,
+    ) -> Arc<dyn SimulatedTask> {
         let inner = &mut *lock(&self.inner);
         let id = inner.next;
         inner.next += 1;
-        // On a dead host the caller's own scope drops the task before it has run.
+        // On a dead host, the task is dropped without having run.
         if !inner.dead.contains(&host) {
             let waker = Waker::from(Arc::new(TaskWaker { id, executor: self.clone() }));
             inner.tasks.insert(id, Slot { host, is_library, future: Some(future), waker, aborted: false });
             inner.ready.insert(id);
         }
-        Arc::new(Handle { id, executor: self.clone() })
+        Arc::new(TaskHandle { id, executor: self.clone() })
     }
 
     fn make_ready(&self, id: u64) {
@@ -131,7 +138,7 @@ impl Executor {
     }
 
     /// Runs the `nth` of the tasks that could run. Returns its id.
-    pub(crate) fn run(&self, nth: usize, hosts: &[Arc<dyn Host>]) -> Option<u64> {
+    pub(crate) fn run(&self, nth: usize, hosts: &[Arc<dyn SimulatedMachine>]) -> Option<u64> {
         let (id, host, waker, future, aborted) = {
             let inner = &mut *lock(&self.inner);
             let id = inner.ready.iter().copied().filter(|id| inner.may_run(*id)).nth(nth)?;
@@ -144,7 +151,7 @@ impl Executor {
         let over = aborted
             || match future
                 .as_mut()
-                .expect("put there just now")
+                .expect("future is set above")
                 .as_mut()
                 .poll(&mut Context::from_waker(&waker))
             {
@@ -152,7 +159,8 @@ impl Executor {
                 Poll::Pending => false,
             };
         if over {
-            // Dropped before the task counts as finished, and outside of the mutex: the drop may send.
+            // The future is dropped before the task counts as finished, and without the mutex: the drop may send
+            // requests.
             future = None;
         }
         let rest = {
@@ -173,8 +181,8 @@ impl Executor {
         Some(id)
     }
 
-    /// Drops all tasks of a host, wherever they are.
-    pub(crate) fn kill(&self, host: usize, hosts: &[Arc<dyn Host>]) {
+    /// Drops all tasks of a host, ready or not.
+    pub(crate) fn kill(&self, host: usize, hosts: &[Arc<dyn SimulatedMachine>]) {
         let _inside = enter(&hosts[host]);
         let gone: Vec<Slot> = {
             let inner = &mut *lock(&self.inner);
@@ -190,7 +198,7 @@ impl Executor {
     }
 }
 
-impl Inner {
+impl ExecutorState {
     fn may_run(&self, id: u64) -> bool {
         self.tasks.get(&id).is_some_and(|slot| !self.stopped.contains(&slot.host))
     }

@@ -9,7 +9,7 @@ use zoolock::{
     UpgradableReadGuard, WriteGuard,
 };
 
-use crate::plan::Family;
+use crate::plan::PlannedKind;
 use crate::world::{World, directory, slowest};
 use crate::{Grants, Sim, lock};
 
@@ -71,7 +71,7 @@ impl AnyGuard {
         each!(self, guard => guard.check().path)
     }
 
-    /// Returns the transaction that created its znode.
+    /// Returns the zxid of the transaction that created the znode of the guard.
     pub(crate) fn created(&self) -> i64 {
         let ticket = each!(self, guard => guard.ticket());
         ticket.to_string().parse::<FencingToken>().map_or(0, |ticket| ticket.czxid().0)
@@ -86,21 +86,21 @@ impl AnyGuard {
         }
     }
 
-    fn mode(&self) -> Mode {
+    fn mode(&self) -> HoldMode {
         match self {
             AnyGuard::Mutex(_) | AnyGuard::Tenure(_) | AnyGuard::Write(_) | AnyGuard::Multi(_) => {
-                Mode::Exclusive
+                HoldMode::Exclusive
             }
-            AnyGuard::Read(_) => Mode::Shared,
-            AnyGuard::Upgradable(_) => Mode::Upgradable,
-            AnyGuard::Permits(_, permits) => Mode::Permits(*permits),
+            AnyGuard::Read(_) => HoldMode::Shared,
+            AnyGuard::Upgradable(_) => HoldMode::Upgradable,
+            AnyGuard::Permits(_, permits) => HoldMode::Permits(*permits),
         }
     }
 }
 
-/// A mode of holding, which decides what it excludes.
+/// The mode of a hold, which decides the other holds that it excludes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Mode {
+enum HoldMode {
     Exclusive,
     Shared,
     Upgradable,
@@ -121,26 +121,27 @@ struct Holding {
     guard: Arc<AnyGuard>,
     /// Set if another contender was granted the lock while this host was paused.
     overtaken: bool,
-    /// The time at which its znode was first seen to be deleted.
+    /// The time at which a check first found the znode of the guard deleted.
     deleted_at: Option<u64>,
 }
 
 /// The record of the run so far.
-pub(crate) struct History {
+pub(crate) struct RunHistory {
     holdings: BTreeMap<u64, Holding>,
     next: u64,
+    /// The newest token that was granted for each lock.
     newest: Vec<Option<FencingToken>>,
-    /// The time of the restore after which `newest` counts.
+    /// The time of the last restore. Tokens from before it are not in `newest`.
     restored_at: Option<u64>,
     pub(crate) grants: Grants,
     /// The number of unfinished tasks of the simulation on each host.
     pub(crate) working: BTreeMap<usize, usize>,
-    pub(crate) stage: Stage,
+    pub(crate) stage: RunStage,
 }
 
 /// The stage of the run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Stage {
+pub(crate) enum RunStage {
     Working,
     /// Since this time no task wants a lock. The remaining contenders must leave the queues.
     Settling(u64),
@@ -149,26 +150,26 @@ pub(crate) enum Stage {
     Over,
 }
 
-impl History {
-    pub(crate) fn new(locks: usize) -> History {
-        History {
+impl RunHistory {
+    pub(crate) fn new(locks: usize) -> RunHistory {
+        RunHistory {
             holdings: BTreeMap::new(),
             next: 0,
             newest: vec![None; locks],
             restored_at: None,
             grants: Grants::default(),
             working: BTreeMap::new(),
-            stage: Stage::Working,
+            stage: RunStage::Working,
         }
     }
 
     pub(crate) fn is_over(&self) -> bool {
-        self.stage == Stage::Over
+        self.stage == RunStage::Over
     }
 
-    /// Forgets a crashed host: its guards do not count.
+    /// Forgets a crashed host, so that its guards are not checked.
     pub(crate) fn forget_host(&mut self, host: usize) {
-        // The tasks are dropped after this, and the guards with them.
+        // The guards are dropped later, with the tasks of the host.
         self.holdings.retain(|_, holding| holding.host != host);
         self.working.remove(&host);
     }
@@ -196,7 +197,8 @@ impl Sim {
         }
         let history = &mut *lock(&self.history);
         history.count(guard, origin);
-        // A holder that was broken before its grant has not noticed yet. Until then only the token tells it apart.
+        // A holder whose znode an operator deleted before the grant has not noticed yet. Only fencing protects against
+        // it, so its grant is not checked.
         let broken = self.is_broken(locks, guard);
         for &lock in locks.iter().filter(|_| !broken) {
             let mut permits = 0;
@@ -206,8 +208,8 @@ impl Sim {
                     continue;
                 }
                 if self.world(|world| world.hosts[holding.host].paused_until > world.now) {
-                    // Permits exclude each other only if there are too few.
-                    let alone = !matches!(theirs, Mode::Permits(_));
+                    // Permits exclude other permits only if too few are left.
+                    let alone = !matches!(theirs, HoldMode::Permits(_));
                     holding.overtaken |= alone && !self.is_broken(&holding.locks, &holding.guard);
                     continue;
                 }
@@ -221,7 +223,7 @@ impl Sim {
                     continue;
                 }
                 match theirs {
-                    Mode::Permits(theirs) => permits += theirs,
+                    HoldMode::Permits(theirs) => permits += theirs,
                     _ => wrong.push(format!(
                         "lock {lock}: host {host} was granted {text}, while host {} holds {}",
                         holding.host,
@@ -229,7 +231,7 @@ impl Sim {
                     )),
                 }
             }
-            if let (Mode::Permits(ours), Family::Semaphore(size)) =
+            if let (HoldMode::Permits(ours), PlannedKind::Semaphore(size)) =
                 (guard.mode(), self.plan.locks[lock].family)
                 && permits + ours > size
             {
@@ -238,7 +240,8 @@ impl Sim {
                 ));
             }
             if let Some(token) = guard.token() {
-                // The epoch of the servers may have gone back, too. `Builder::token_epoch` is the remedy for that.
+                // After a restore, tokens may be lower than before, because the epoch of the servers may have gone
+                // back. `Builder::token_epoch` is the remedy.
                 let restored = self.world(|world| world.restored_at);
                 if history.restored_at != restored {
                     history.restored_at = restored;
@@ -264,7 +267,7 @@ impl Sim {
         id
     }
 
-    /// Returns whether an operator took its znode away, or may have done so.
+    /// Returns whether a znode of the guard is missing, and an operator may have deleted it.
     fn is_broken(&self, locks: &[usize], guard: &AnyGuard) -> bool {
         self.world(|world| world.count_operator_actions(locks) > 0 && !holds(world, locks, guard))
     }
@@ -305,8 +308,9 @@ impl Sim {
             let exists = holds(world, locks, guard);
             match reason {
                 LossReason::SessionExpired => !exists || world.any_expired(host),
-                // An upgraded reader does not tell any more by which znode it wrote. And the queue position of tasks
-                // that share a lock may have been taken away before one of them asked.
+                // A lock whose znodes exist was not broken. An upgraded reader is an exception, because its guard does
+                // not name its write znode. Tasks that share a queue position may lose it by an action of an operator
+                // from before they asked for the lock.
                 LossReason::Broken if exists && !matches!(guard, AnyGuard::Write(_)) => false,
                 LossReason::Broken => {
                     world.count_operator_actions(locks) > if turns { 0 } else { actions_before }
@@ -363,7 +367,7 @@ impl Sim {
                 let exists = holds(world, &holding.locks, &holding.guard);
                 (world.now, machine.paused_until > world.now, fresh, exists)
             });
-            // Its tasks may not have run yet.
+            // The tasks of the host may not have run yet, so they may not have noticed a loss.
             if paused || self.executor.is_busy(holding.host) {
                 continue;
             }
@@ -396,7 +400,7 @@ impl Sim {
     }
 }
 
-impl History {
+impl RunHistory {
     fn count(&mut self, guard: &AnyGuard, origin: GuardOrigin) {
         let grants = &mut self.grants;
         let count = match guard {
@@ -431,17 +435,19 @@ fn is_long_ago(deleted_at: &u64, now: u64, timeout: u64) -> bool {
     now > deleted_at + 3 * timeout
 }
 
-fn excludes(theirs: Mode, ours: Mode) -> bool {
+fn excludes(theirs: HoldMode, ours: HoldMode) -> bool {
     match (theirs, ours) {
-        (Mode::Exclusive, _) | (_, Mode::Exclusive) | (Mode::Upgradable, Mode::Upgradable) => true,
+        (HoldMode::Exclusive, _)
+        | (_, HoldMode::Exclusive)
+        | (HoldMode::Upgradable, HoldMode::Upgradable) => true,
         // The caller counts the permits.
-        (Mode::Permits(_), Mode::Permits(_)) => true,
+        (HoldMode::Permits(_), HoldMode::Permits(_)) => true,
         _ => false,
     }
 }
 
-/// Returns a contender that is before a new holder in the queue of the leader, and should not be.
-fn contender_before(world: &World, lock: usize, guard: &AnyGuard, family: Family) -> Option<String> {
+/// Returns a violation if a contender that excludes the new holder is before it in the queue of the leader.
+fn contender_before(world: &World, lock: usize, guard: &AnyGuard, family: PlannedKind) -> Option<String> {
     let directory = directory(lock);
     let node = world.leader.state.tree.get(&directory)?;
     let created = guard.created();
@@ -453,22 +459,24 @@ fn contender_before(world: &World, lock: usize, guard: &AnyGuard, family: Family
         else {
             continue;
         };
-        nodes.push((number, name, child.czxid().get()));
+        nodes.push((number, name, child.czxid().0));
     }
-    // The own znode may be deleted by now: the lock is lost, and the holder has not noticed yet.
+    // The znode of the holder may be deleted by now: the lock is lost, and the holder has not noticed yet.
     let own = nodes.iter().find(|(.., czxid)| *czxid == created)?.0;
     let before = nodes.iter().filter(|(number, ..)| *number < own).map(|(_, name, _)| *name);
     let violation = |name: &str| Some(format!("{directory}: granted number {own} before {name}"));
     match guard.mode() {
-        Mode::Exclusive => before.clone().next().and_then(violation),
-        Mode::Shared => before.clone().find(|name| kind(name) == Mode::Exclusive).and_then(violation),
-        Mode::Upgradable => before.clone().find(|name| kind(name) != Mode::Shared).and_then(violation),
-        Mode::Permits(ours) => {
-            let Family::Semaphore(size) = family else { return None };
+        HoldMode::Exclusive => before.clone().next().and_then(violation),
+        HoldMode::Shared => before.clone().find(|name| kind(name) == HoldMode::Exclusive).and_then(violation),
+        HoldMode::Upgradable => {
+            before.clone().find(|name| kind(name) != HoldMode::Shared).and_then(violation)
+        }
+        HoldMode::Permits(ours) => {
+            let PlannedKind::Semaphore(size) = family else { return None };
             let theirs: u32 = before
                 .clone()
                 .map(|name| match kind(name) {
-                    Mode::Permits(permits) => permits,
+                    HoldMode::Permits(permits) => permits,
                     _ => 0,
                 })
                 .sum();
@@ -477,15 +485,15 @@ fn contender_before(world: &World, lock: usize, guard: &AnyGuard, family: Family
     }
 }
 
-/// Returns the mode that a znode's name asks for.
-fn kind(name: &str) -> Mode {
+/// Returns the mode that the name of a contender's znode stands for.
+fn kind(name: &str) -> HoldMode {
     if name.starts_with("__READ__") {
-        Mode::Shared
+        HoldMode::Shared
     } else if name.starts_with("upgr-") {
-        Mode::Upgradable
+        HoldMode::Upgradable
     } else if let Some(rest) = name.strip_prefix("permit-") {
-        Mode::Permits(rest.split('-').next().and_then(|weight| weight.parse().ok()).unwrap_or(0))
+        HoldMode::Permits(rest.split('-').next().and_then(|weight| weight.parse().ok()).unwrap_or(0))
     } else {
-        Mode::Exclusive
+        HoldMode::Exclusive
     }
 }

@@ -1,4 +1,4 @@
-//! A simulated machine. It replaces what the library takes from the operating system.
+//! A simulated machine, which replaces what the library takes from the operating system.
 
 use std::io;
 use std::pin::Pin;
@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use fastrand::Rng;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use zoolock::sim::{Host, Job, Later};
-use zoolock_client::{ConnectError, Connecting, DialFailure, Platform, Stream, Task};
+use zoolock::sim::{Later, SimulatedMachine, SimulatedTask};
+use zoolock_client::{ConnectError, Connecting, DialFailure, Platform, SessionFuture, Stream};
 use zoolock_core::Instant;
 
 use crate::{Sim, lock};
@@ -27,7 +27,7 @@ pub(crate) struct SimHost {
 const MILLION: i128 = 1_000_000;
 
 impl SimHost {
-    pub(crate) fn create(index: usize, seed: u64, sim: &Arc<Sim>) -> Arc<dyn Host> {
+    pub(crate) fn create(index: usize, seed: u64, sim: &Arc<Sim>) -> Arc<dyn SimulatedMachine> {
         let mut rng = Rng::with_seed(seed.wrapping_mul(31).wrapping_add(index as u64) ^ 0x4057);
         let uptime = rng.u64(1..1 << 50);
         let drift = sim.plan.drifts[index];
@@ -40,17 +40,17 @@ impl SimHost {
 }
 
 impl Platform for SimHost {
-    fn now(&self) -> zoolock_client::Instant {
+    fn now(&self) -> Instant {
         let passed = i128::try_from(self.sim().elapsed().as_nanos()).unwrap_or(i128::MAX);
         let shown = passed * (MILLION + i128::from(self.drift)) / MILLION;
-        zoolock_client::Instant(self.uptime + u64::try_from(shown).unwrap_or(u64::MAX))
+        Instant(self.uptime + u64::try_from(shown).unwrap_or(u64::MAX))
     }
 
     fn random(&self) -> u64 {
         lock(&self.rng).u64(..)
     }
 
-    fn spawn(&self, task: Task) {
+    fn spawn(&self, task: SessionFuture) {
         self.start(task);
     }
 
@@ -73,7 +73,7 @@ impl Platform for SimHost {
     }
 }
 
-impl Host for SimHost {
+impl SimulatedMachine for SimHost {
     fn alarm(&self, at: Instant) -> Later<()> {
         let sim = self.sim();
         let shown = i128::from(at.0.saturating_sub(self.uptime));
@@ -83,7 +83,7 @@ impl Host for SimHost {
         Box::pin(tokio::time::sleep_until(sim.at(ms)))
     }
 
-    fn start(&self, task: Later<()>) -> Arc<dyn Job> {
+    fn start(&self, task: Later<()>) -> Arc<dyn SimulatedTask> {
         self.sim().executor.spawn(self.index, true, task)
     }
 
@@ -99,7 +99,7 @@ pub(crate) fn address(servers: usize) -> String {
 
 fn server_of(host: &zoolock_client::Host) -> usize {
     let zoolock_client::Host::Tcp { name, .. } = host else { panic!("the servers have TCP addresses") };
-    name.trim_start_matches("server-").parse().expect("the connect string is of `address`")
+    name.trim_start_matches("server-").parse().expect("server names come from `address`")
 }
 
 /// The client's end of a connection.
@@ -136,7 +136,7 @@ impl AsyncWrite for Socket {
 impl Drop for Socket {
     fn drop(&mut self) {
         if let Some(sim) = self.sim.upgrade() {
-            sim.world(|world| world.give_up(self.id));
+            sim.world(|world| world.close_client_end(self.id));
         }
     }
 }

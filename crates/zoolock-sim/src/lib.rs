@@ -9,28 +9,29 @@
 //! ```
 //!
 //! # The real parts
-//! Everything above the socket: locks, leases, the session machine, its driver and the wire format. A host
+//! Everything above the socket: locks, leases, the state machine of a session, its driver and the wire format. A host
 //! (`host.rs`) replaces what these take from the operating system:
 //! * *The network.* A connection carries bytes, some of which are late or lost (`world.rs`).
 //! * *The clock.* Each host's clock drifts by at most three hundredths. Timers are tokio's, whose clock jumps to the next
 //!   event.
 //! * *Tasks.* `executor.rs` draws the next task to run. The tasks of a paused host are not drawn, while its clock
 //!   continues. Attempts to connect are tasks of tokio, which continue in a pause, as in a kernel.
-//! * *Random numbers.*
+//! * *Random numbers.* They follow from the seed.
 //!
 //! The ensemble (`ensemble.rs`) is a leader and some servers. The leader decides by the server's own pure `prepare` and
 //! `commit`. The servers learn of its decisions late. They answer reads, fire watches, and report to the leader each
-//! half tick which sessions they have heard. The leader expires sessions in buckets of ticks. Servers are cut off,
-//! restart with other session timeouts, fall silent, close connections at once, and answer late. They may answer an
-//! unknown session with a new one. A leader is deposed, and then still answers `sync`, or it stalls. All servers go
-//! back to an older state. Requests of a lost connection may arrive later, until the session writes by a newer one.
+//! half tick which sessions they have heard from. The leader expires sessions in buckets of ticks. Servers are cut off,
+//! restart with other session timeouts, fall silent, close connections at once, and answer late. They may answer the
+//! attach of an unknown session with a new session. A leader is deposed, and then still answers `sync`, or it stalls.
+//! All servers go back to an older state. Requests of a lost connection may arrive later, until the session writes on a
+//! newer connection.
 //!
 //! # The checks
 //! `history.rs` sees all hosts at once. At each grant, no other host holds a valid guard (by its own clock) that
-//! excludes the new one. The znode is the first in the queue, tokens rise, and permits suffice. A loss is reported in
-//! time, once, for a true reason. A released znode is deleted. A holder keeps its lock if a server was usable for all
-//! of the last sixth of the session timeout. This does not hold on a slow network, or after an operator acted. After
-//! the last fault all tasks get their locks in bounded time, and no contender, task or session remains.
+//! excludes the new one. The znode is the first in the queue, tokens rise, and no semaphore exceeds its size. A loss is
+//! reported in time, once, for a true reason. A released znode is deleted. A holder keeps its lock if a server was
+//! usable for all of the last sixth of the session timeout. This is not checked on a slow network, or after an operator
+//! acted. After the last fault all tasks get their locks in bounded time, and no contender, task or session remains.
 
 #![forbid(unsafe_code)]
 
@@ -49,17 +50,17 @@ use std::task::Poll;
 use std::time::Duration;
 
 use tokio::time::Instant;
-use zoolock::sim::Host;
+use zoolock::sim::SimulatedMachine;
 
 use executor::Executor;
-use history::History;
+use history::RunHistory;
 use host::SimHost;
-use plan::Plan;
+use plan::SimPlan;
 use world::World;
 
 /// The result of a run.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Report {
+pub struct SimReport {
     /// The seed.
     pub seed: u64,
     /// The hash of all events.
@@ -87,7 +88,7 @@ pub struct Grants {
     pub permits: u64,
     pub multi: u64,
     pub tenure: u64,
-    /// The number of losses, and of those for each reason.
+    /// The number of losses. The next fields count the losses for each reason.
     pub lost: u64,
     pub expired: u64,
     pub unreachable: u64,
@@ -102,24 +103,24 @@ impl Grants {
     }
 }
 
-/// Runs a seed. `with_trace`: record the text of all events.
-pub fn run(seed: u64, with_trace: bool) -> Report {
+/// Runs a seed. With `with_trace`, records the text of all events.
+pub fn run(seed: u64, with_trace: bool) -> SimReport {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_time()
         .start_paused(true)
         .build()
-        .expect("a runtime without input and output needs nothing of the system");
+        .expect("a runtime without I/O starts");
     runtime.block_on(tokio::task::unconstrained(Sim::run(seed, with_trace)))
 }
 
 /// One run.
 pub(crate) struct Sim {
     start: Instant,
-    pub(crate) plan: Plan,
+    pub(crate) plan: SimPlan,
     pub(crate) executor: Arc<Executor>,
     world: Mutex<World>,
-    pub(crate) history: Mutex<History>,
-    hosts: OnceLock<Vec<Arc<dyn Host>>>,
+    pub(crate) history: Mutex<RunHistory>,
+    hosts: OnceLock<Vec<Arc<dyn SimulatedMachine>>>,
     violation: Mutex<Option<String>>,
 }
 
@@ -127,13 +128,13 @@ pub(crate) struct Sim {
 const MAX_STEPS: u64 = 3_000_000;
 
 impl Sim {
-    async fn run(seed: u64, with_trace: bool) -> Report {
-        let plan = Plan::of(seed);
+    async fn run(seed: u64, with_trace: bool) -> SimReport {
+        let plan = SimPlan::of(seed);
         let executor: Arc<Executor> = Arc::default();
         let sim = Arc::new(Sim {
             start: Instant::now(),
             world: Mutex::new(World::new(seed, plan.clone(), executor.clone(), with_trace)),
-            history: Mutex::new(History::new(plan.locks.len())),
+            history: Mutex::new(RunHistory::new(plan.locks.len())),
             executor,
             hosts: OnceLock::new(),
             violation: Mutex::default(),
@@ -145,7 +146,7 @@ impl Sim {
             work::boot(&sim, host, seed);
         }
         sim.drive(seed).await;
-        // Nothing is checked from now on.
+        // The checks have ended, so the hosts are killed without being checked.
         for host in 0..sim.plan.drifts.len() {
             sim.world(|world| world.hosts[host].dead = true);
             sim.executor.kill(host, sim.hosts());
@@ -157,7 +158,7 @@ impl Sim {
         let violation = lock(&sim.violation).take();
         let (hash, requests, trace) =
             sim.world(|world| (world.trace.hash(), world.requests, world.trace.take_lines()));
-        Report { seed, hash, virtual_time, grants, requests, violation, trace }
+        SimReport { seed, hash, virtual_time, grants, requests, violation, trace }
     }
 
     /// Runs tasks and carries out events, to the end of the run.
@@ -212,7 +213,7 @@ impl Sim {
 
     /// Returns the tokio time of a virtual time in milliseconds.
     pub(crate) fn at(&self, ms: u64) -> Instant {
-        // An audit is always due.
+        // The limit is never reached, because an audit is always due.
         self.start + Duration::from_millis(ms.min(1 << 40))
     }
 
@@ -221,7 +222,7 @@ impl Sim {
         self.start.elapsed()
     }
 
-    pub(crate) fn hosts(&self) -> &[Arc<dyn Host>] {
+    pub(crate) fn hosts(&self) -> &[Arc<dyn SimulatedMachine>] {
         self.hosts.get().map_or(&[], Vec::as_slice)
     }
 

@@ -4,9 +4,9 @@ use fastrand::Rng;
 
 use crate::ensemble::{SYNC_LIMIT, TICK};
 
-/// A run.
+/// The plan of a run.
 #[derive(Debug, Clone)]
-pub(crate) struct Plan {
+pub(crate) struct SimPlan {
     /// For each host, the millionths by which its clock is faster than that of the servers.
     pub(crate) drifts: Vec<i64>,
     pub(crate) servers: usize,
@@ -22,31 +22,33 @@ pub(crate) struct Plan {
     pub(crate) returns_created_stat: bool,
     /// The usual maximum time of a message, in milliseconds.
     pub(crate) latency: u64,
-    pub(crate) locks: Vec<Lock>,
-    /// The number of tasks on each host, and of the locks that each of them takes.
+    pub(crate) locks: Vec<PlannedLock>,
+    /// The number of tasks on each host.
     pub(crate) workers: usize,
+    /// The number of rounds of each task. In a round, the task acquires one or two locks.
     pub(crate) rounds: usize,
-    /// The maximum time for which a task holds a lock, or pauses, in milliseconds.
+    /// The maximum time for which a task holds a lock, in milliseconds.
     pub(crate) max_hold: u64,
+    /// The maximum pause of a task before a round, in milliseconds.
     pub(crate) max_idle: u64,
     /// Set if tasks revoke and break locks, and operators end sessions and remove directories.
     pub(crate) operators: bool,
-    pub(crate) faults: Vec<(u64, Fault)>,
+    pub(crate) faults: Vec<(u64, PlannedFault)>,
     /// The end of the last fault.
     pub(crate) healed_at: u64,
 }
 
 /// A lock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Lock {
-    pub(crate) family: Family,
+pub(crate) struct PlannedLock {
+    pub(crate) family: PlannedKind,
     pub(crate) crash_detection: bool,
     pub(crate) delay: u64,
 }
 
 /// A kind of lock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Family {
+pub(crate) enum PlannedKind {
     Mutex,
     ReadWrite,
     Semaphore(u32),
@@ -55,10 +57,10 @@ pub(crate) enum Family {
 
 /// A fault, with its end if it has one.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Fault {
+pub(crate) enum PlannedFault {
     /// The connections of a host break.
     Break(usize),
-    /// The network passes nothing from a host, to it, or both.
+    /// The network passes nothing from a host (`up`), to the host (`down`), or both.
     Partition { host: usize, up: bool, down: bool, until: u64 },
     /// A host does not run.
     Pause { host: usize, until: u64 },
@@ -90,39 +92,43 @@ pub(crate) enum Fault {
     Expire(usize),
 }
 
-impl Plan {
-    pub(crate) fn of(seed: u64) -> Plan {
+impl SimPlan {
+    pub(crate) fn of(seed: u64) -> SimPlan {
         let mut rng = Rng::with_seed(seed ^ 0x5eed_0fa1_1c10_c5ed);
         let hosts = rng.usize(2..=4);
         let servers = rng.usize(1..=3);
         let timeout = [3 * TICK, 3 * TICK, 4 * TICK, 5 * TICK, 15 * TICK][rng.usize(..5)];
         let count = rng.usize(1..=2);
-        let locks: Vec<Lock> = (0..count).map(|_| Lock::of(&mut rng)).collect();
+        let locks: Vec<PlannedLock> = (0..count).map(|_| PlannedLock::of(&mut rng)).collect();
         let (workers, rounds) = (rng.usize(1..=3), rng.usize(2..=5));
         // Half of these are long enough for a session to end meanwhile.
         let max_hold = [0, 20, 400, timeout / 2, 2 * timeout, 4 * timeout][rng.usize(..6)];
         let max_idle = [20, 400, 3000, 8000][rng.usize(..4)];
-        // About the time that the work takes.
+        // The approximate time that the work takes.
         let work = ((hosts * workers / count) as u64 * max_hold + max_idle) * rounds as u64 / 2;
         let horizon = work.clamp(timeout / 2, 8 * timeout + 30_000);
         let trouble = [0, 4, 10, 20][rng.usize(..4)];
         let operators = rng.u8(..3) == 0;
         let mut times: Vec<u64> = (0..trouble).map(|_| rng.u64(50..horizon)).collect();
         times.sort_unstable();
-        let mut fault = |at| Fault::of(&mut rng, at, timeout, hosts, servers, count, operators);
-        let mut faults: Vec<(u64, Fault)> = times.into_iter().map(|at| (at, fault(at))).collect();
-        // Drawn from a generator of its own, so that the other plans do not change.
+        let mut fault = |at| PlannedFault::of(&mut rng, at, timeout, hosts, servers, count, operators);
+        let mut faults: Vec<(u64, PlannedFault)> = times.into_iter().map(|at| (at, fault(at))).collect();
+        // The restore has its own generator, so that the plans without a restore are the same as before.
         let mut other = Rng::with_seed(seed ^ 0x0bac_ca00_0000_0001);
         if trouble > 0 && other.u8(..8) == 0 {
             let at = other.u64(50..horizon);
-            // Long enough for the clients to give their sessions up. If a session continued, the znodes that it has deleted
-            // since would be back (docs/design/limits.md). After a short time the servers have no sessions: they kept nothing.
+            // A long outage makes the clients give up their sessions, so that any older state can be restored. If a
+            // session continued, znodes that it had deleted would exist again (docs/design/limits.md). After a short
+            // outage, the empty state is restored, which has no sessions.
             let is_long = other.bool();
             let until = at + if is_long { 2 * timeout } else { 0 } + other.u64(50..timeout);
-            faults.push((at, Fault::Restore { back: if is_long { other.u64(..=at) } else { at }, until }));
+            faults.push((
+                at,
+                PlannedFault::Restore { back: if is_long { other.u64(..=at) } else { at }, until },
+            ));
         }
         let healed_at = faults.iter().map(|(at, fault)| fault.end(*at)).max().unwrap_or(0);
-        Plan {
+        SimPlan {
             drifts: (0..hosts).map(|_| rng.i64(-30_000..=30_000)).collect(),
             servers,
             timeout,
@@ -143,33 +149,34 @@ impl Plan {
     }
 }
 
-impl Plan {
-    /// Returns the maximum time of all the work, one after the other. A task that upgrades or downgrades holds twice.
+impl SimPlan {
+    /// Returns the maximum time of the work if all tasks run one after the other. A task that upgrades or downgrades
+    /// holds twice.
     pub(crate) fn max_work_time(&self) -> u64 {
         (self.drifts.len() * self.workers * self.rounds) as u64 * (2 * self.max_hold + self.max_idle)
     }
 }
 
-impl Lock {
-    fn of(rng: &mut Rng) -> Lock {
+impl PlannedLock {
+    fn of(rng: &mut Rng) -> PlannedLock {
         let family = match rng.u8(..8) {
-            0..3 => Family::Mutex,
-            3 | 4 => Family::ReadWrite,
-            5 => Family::Semaphore(rng.u32(1..=4)),
-            _ => Family::Tenure {
+            0..3 => PlannedKind::Mutex,
+            3 | 4 => PlannedKind::ReadWrite,
+            5 => PlannedKind::Semaphore(rng.u32(1..=4)),
+            _ => PlannedKind::Tenure {
                 passes: [0, 1, 3, 100][rng.usize(..4)],
                 hold: [0, 50, 1000][rng.usize(..3)],
                 linger: [0, 0, 500, 5000][rng.usize(..4)],
             },
         };
-        let keeps = matches!(family, Family::Tenure { linger, .. } if linger > 0);
-        let crash_detection = !matches!(family, Family::Semaphore(_)) && !keeps && rng.u8(..3) == 0;
+        let keeps = matches!(family, PlannedKind::Tenure { linger, .. } if linger > 0);
+        let crash_detection = !matches!(family, PlannedKind::Semaphore(_)) && !keeps && rng.u8(..3) == 0;
         let delay = if crash_detection && rng.bool() { 700 } else { 0 };
-        Lock { family, crash_detection, delay }
+        PlannedLock { family, crash_detection, delay }
     }
 }
 
-impl Fault {
+impl PlannedFault {
     fn of(
         rng: &mut Rng,
         at: u64,
@@ -178,56 +185,59 @@ impl Fault {
         servers: usize,
         locks: usize,
         operators: bool,
-    ) -> Fault {
+    ) -> PlannedFault {
         let (host, server) = (rng.usize(..hosts), rng.usize(..servers));
-        // From a moment to longer than a session lives without requests.
+        // From a moment to longer than the session timeout.
         let long = [timeout / 20, timeout / 4, timeout * 2 / 3, timeout, timeout * 3 / 2, timeout * 5 / 2];
         let until = at + long[rng.usize(..long.len())] + rng.u64(..timeout / 4);
         match rng.u8(..28) {
-            0..4 => Fault::Break(host),
+            0..4 => PlannedFault::Break(host),
             4..8 => {
                 let (up, down) = [(true, true), (true, true), (true, false), (false, true)][rng.usize(..4)];
-                Fault::Partition { host, up, down, until }
+                PlannedFault::Partition { host, up, down, until }
             }
-            8..11 => Fault::Pause { host, until },
-            11 => Fault::Crash(host),
-            12 | 13 => Fault::CutOff { server, until },
+            8..11 => PlannedFault::Pause { host, until },
+            11 => PlannedFault::Crash(host),
+            12 | 13 => PlannedFault::CutOff { server, until },
             14 | 15 => {
                 // The deposed leader gives up by itself. Meanwhile the other servers elect another leader.
                 let until = at + SYNC_LIMIT * TICK + rng.u64(..2000);
-                Fault::Depose { server, until, election: rng.u64(100..3000) }
+                PlannedFault::Depose { server, until, election: rng.u64(100..3000) }
             }
-            16 => Fault::Restart { server, until: at + rng.u64(50..timeout) },
-            17 => Fault::Lag { server, by: rng.u64(1..timeout / 3), until },
-            18..21 => Fault::Silent { server, until },
-            21 => Fault::Refuse { server, until },
-            22 => Fault::Late { server, by: rng.u64(1..timeout / 3), until },
-            23 | 24 => Fault::Stall { until: at + rng.u64(200..SYNC_LIMIT * TICK) },
+            16 => PlannedFault::Restart { server, until: at + rng.u64(50..timeout) },
+            17 => PlannedFault::Lag { server, by: rng.u64(1..timeout / 3), until },
+            18..21 => PlannedFault::Silent { server, until },
+            21 => PlannedFault::Refuse { server, until },
+            22 => PlannedFault::Late { server, by: rng.u64(1..timeout / 3), until },
+            23 | 24 => PlannedFault::Stall { until: at + rng.u64(200..SYNC_LIMIT * TICK) },
             25 => {
                 let longest_timeout = (timeout * rng.u64(2..=4) / 4).max(3 * TICK);
-                Fault::Reconfigure { longest_timeout, until: at + rng.u64(50..timeout / 2) }
+                PlannedFault::Reconfigure { longest_timeout, until: at + rng.u64(50..timeout / 2) }
             }
-            _ if operators && rng.bool() => Fault::Remove(rng.usize(..locks)),
-            _ if operators => Fault::Expire(host),
-            _ => Fault::Break(host),
+            _ if operators && rng.bool() => PlannedFault::Remove(rng.usize(..locks)),
+            _ if operators => PlannedFault::Expire(host),
+            _ => PlannedFault::Break(host),
         }
     }
 
     fn end(&self, at: u64) -> u64 {
         match *self {
-            Fault::Partition { until, .. }
-            | Fault::Pause { until, .. }
-            | Fault::CutOff { until, .. }
-            | Fault::Depose { until, .. }
-            | Fault::Restart { until, .. }
-            | Fault::Reconfigure { until, .. }
-            | Fault::Restore { until, .. }
-            | Fault::Silent { until, .. }
-            | Fault::Refuse { until, .. }
-            | Fault::Late { until, .. }
-            | Fault::Stall { until }
-            | Fault::Lag { until, .. } => until,
-            Fault::Break(_) | Fault::Crash(_) | Fault::Remove(_) | Fault::Expire(_) => at,
+            PlannedFault::Partition { until, .. }
+            | PlannedFault::Pause { until, .. }
+            | PlannedFault::CutOff { until, .. }
+            | PlannedFault::Depose { until, .. }
+            | PlannedFault::Restart { until, .. }
+            | PlannedFault::Reconfigure { until, .. }
+            | PlannedFault::Restore { until, .. }
+            | PlannedFault::Silent { until, .. }
+            | PlannedFault::Refuse { until, .. }
+            | PlannedFault::Late { until, .. }
+            | PlannedFault::Stall { until }
+            | PlannedFault::Lag { until, .. } => until,
+            PlannedFault::Break(_)
+            | PlannedFault::Crash(_)
+            | PlannedFault::Remove(_)
+            | PlannedFault::Expire(_) => at,
         }
     }
 }

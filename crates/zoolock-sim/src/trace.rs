@@ -2,14 +2,14 @@
 
 /// The trace of one run.
 #[derive(Debug)]
-pub(crate) struct Trace {
+pub(crate) struct RunTrace {
     hash: u64,
     lines: Option<Vec<String>>,
 }
 
-impl Trace {
-    pub(crate) fn new(verbose: bool) -> Trace {
-        Trace { hash: 0xcbf2_9ce4_8422_2325, lines: verbose.then(Vec::new) }
+impl RunTrace {
+    pub(crate) fn new(verbose: bool) -> RunTrace {
+        RunTrace { hash: 0xcbf2_9ce4_8422_2325, lines: verbose.then(Vec::new) }
     }
 
     /// Adds an event to the hash, and to the lines if they are wanted.

@@ -1,4 +1,4 @@
-//! The tasks of a run: they take locks in every mode, hold them for a while, and release them.
+//! The tasks of a run: they acquire locks in every mode, hold them for a while, and release them.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -7,20 +7,22 @@ use fastrand::Rng;
 use zoolock::{Error, LossReason, Mutex, RwLock, Semaphore, Ticket, Zoolock};
 
 use crate::ensemble::TICK;
-use crate::history::{AnyGuard, GuardOrigin, Stage};
-use crate::plan::{Family, Lock};
+use crate::history::{AnyGuard, GuardOrigin, RunStage};
+use crate::plan::{PlannedKind, PlannedLock};
 use crate::world::{name, slowest};
 use crate::{Sim, lock};
 
-/// Maximum time until all tasks are served after the last fault, in milliseconds. `MAX_SETTLE_TIME`: the same until
-/// contenders, sessions and tasks have ended.
+/// The maximum time after the last fault until all tasks have been served, in milliseconds. The time of the work is
+/// added.
 const MAX_SERVE_TIME: u64 = 900_000;
+
+/// The maximum time until the remaining contenders, and then the sessions and tasks, have ended, in milliseconds.
 const MAX_SETTLE_TIME: u64 = 120_000;
 
-/// The longest time for the answers to a call that does not wait. A client gives a server 1 s for each answer.
+/// The longest time for all replies to a call that does not wait for the lock. A client waits 1 s for each reply.
 const ANSWERS: Duration = Duration::from_secs(8);
 
-/// The latency in milliseconds from which an answer may take 1 s: it passes a follower and the leader.
+/// The latency in milliseconds above which a reply may take 1 s, because the messages pass a follower and the leader.
 const SLOW: u64 = 250;
 
 /// A way to acquire a lock.
@@ -74,7 +76,7 @@ async fn start(sim: Arc<Sim>, host: usize, mut rng: Rng) {
     done(&sim, host);
     // At the end of the run, each host that has not crashed closes its client.
     loop {
-        if matches!(lock(&sim.history).stage, Stage::Closing(_)) {
+        if matches!(lock(&sim.history).stage, RunStage::Closing(_)) {
             break;
         }
         tokio::time::sleep(Duration::from_millis(250)).await;
@@ -100,7 +102,7 @@ async fn work(sim: Arc<Sim>, host: usize, nth: usize, zoolock: Zoolock, mut rng:
             .enumerate()
             .map(|(index, kind)| Handles::of(&zoolock, index, *kind))
             .collect();
-        let worker = Worker { sim: sim.clone(), host, nth, zoolock, handles };
+        let worker = SimWorker { sim: sim.clone(), host, nth, zoolock, handles };
         for _ in 0..sim.plan.rounds {
             let idle = rng.u64(..=sim.plan.max_idle);
             tokio::time::sleep(Duration::from_millis(idle)).await;
@@ -111,12 +113,12 @@ async fn work(sim: Arc<Sim>, host: usize, nth: usize, zoolock: Zoolock, mut rng:
 }
 
 impl Handles {
-    fn of(zoolock: &Zoolock, index: usize, kind: Lock) -> Handles {
+    fn of(zoolock: &Zoolock, index: usize, kind: PlannedLock) -> Handles {
         let (mut mutex, mut rwlock) = (zoolock.mutex(name(index)), zoolock.rwlock(name(index)));
         let (size, passes, hold, linger) = match kind.family {
-            Family::Semaphore(size) => (size, 0, 0, 0),
-            Family::Tenure { passes, hold, linger } => (1, passes, hold, linger),
-            Family::Mutex | Family::ReadWrite => (1, 0, 0, 0),
+            PlannedKind::Semaphore(size) => (size, 0, 0, 0),
+            PlannedKind::Tenure { passes, hold, linger } => (1, passes, hold, linger),
+            PlannedKind::Mutex | PlannedKind::ReadWrite => (1, 0, 0, 0),
         };
         let semaphore = zoolock.semaphore(name(index), size);
         if kind.crash_detection {
@@ -133,7 +135,7 @@ impl Handles {
     }
 }
 
-struct Worker {
+struct SimWorker {
     sim: Arc<Sim>,
     host: usize,
     nth: usize,
@@ -141,7 +143,7 @@ struct Worker {
     handles: Vec<Handles>,
 }
 
-/// Acquires a lock in one of these ways.
+/// Acquires a lock in the given mode. Returns `None` if the lock was not granted in time.
 macro_rules! acquire {
     ($mode:expr, $lock:expr, $try:expr, $within:expr) => {
         match $mode {
@@ -160,7 +162,7 @@ macro_rules! acquire {
     };
 }
 
-impl Worker {
+impl SimWorker {
     async fn round(&self, rng: &mut Rng) {
         let plan = &self.sim.plan;
         let patience = Duration::from_millis(rng.u64(..=plan.max_hold * 2 + 300));
@@ -171,7 +173,7 @@ impl Worker {
             _ => AcquireMode::Cancel(patience),
         };
         let several = plan.locks.len() > 1
-            && !plan.locks.iter().any(|lock| matches!(lock.family, Family::Semaphore(_)));
+            && !plan.locks.iter().any(|lock| matches!(lock.family, PlannedKind::Semaphore(_)));
         let locks = if several && rng.u8(..3) == 0 {
             if rng.bool() { vec![0, 1] } else { vec![1, 0] }
         } else {
@@ -229,13 +231,13 @@ impl Worker {
         }
         let handles = &self.handles[locks[0]];
         let outcome: Result<Option<AnyGuard>, Error> = match self.sim.plan.locks[locks[0]].family {
-            Family::Mutex => {
+            PlannedKind::Mutex => {
                 let mutex = &handles.mutex;
                 let guard: Result<_, Error> =
                     acquire!(mode, mutex.lock(), mutex.try_lock(), |patience| mutex.lock_timeout(patience));
                 guard.map(|guard| guard.map(AnyGuard::Mutex))
             }
-            Family::Tenure { .. } => {
+            PlannedKind::Tenure { .. } => {
                 // A handle without batching queues beside the shared queue position.
                 let alone = rng.u8(..6) == 0;
                 let mutex = if alone { &handles.mutex } else { &handles.tenure };
@@ -243,7 +245,7 @@ impl Worker {
                     acquire!(mode, mutex.lock(), mutex.try_lock(), |patience| mutex.lock_timeout(patience));
                 guard.map(|guard| guard.map(if alone { AnyGuard::Mutex } else { AnyGuard::Tenure }))
             }
-            Family::ReadWrite => {
+            PlannedKind::ReadWrite => {
                 let rwlock = &handles.rwlock;
                 match rng.u8(..8) {
                     0..3 => {
@@ -277,7 +279,7 @@ impl Worker {
                     }
                 }
             }
-            Family::Semaphore(size) => {
+            PlannedKind::Semaphore(size) => {
                 let (semaphore, take) = (&handles.semaphore, rng.u32(1..=size));
                 let guard: Result<_, Error> =
                     acquire!(mode, semaphore.acquire_many(take), semaphore.try_acquire(take), |patience| {
@@ -318,7 +320,7 @@ impl Worker {
             other => (Ok(other), GuardOrigin::Asking),
         };
         match changed {
-            // The lock may be lost by now. The guard reports that.
+            // The lock may be lost by now, which the guard reports. Such a guard is not recorded.
             Ok(guard) if !guard.is_valid() => None,
             Ok(guard) => {
                 let guard = Arc::new(guard);
@@ -361,7 +363,7 @@ impl Worker {
         }
     }
 
-    /// Asks a random contender to release, or breaks it.
+    /// Revokes or breaks a random contender, as an operator does.
     async fn operate(&self, lock: usize, rng: &mut Rng) {
         let mutex = &self.handles[lock].mutex;
         let Ok(snapshot) = mutex.snapshot().await else { return };
@@ -390,7 +392,7 @@ impl Worker {
         self.sim.world(|world| world.count_operator_actions(locks))
     }
 
-    /// Checks that a waiter that gives up returns soon.
+    /// Checks that an acquisition with a time limit returns in time.
     fn check_lateness(&self, asked: Duration, patience: Duration) {
         let waited = self.sim.elapsed() - asked;
         let resumed = self.sim.world(|world| world.hosts[self.host].resumed_at);
@@ -405,7 +407,7 @@ impl Worker {
             Error::Removed { .. } | Error::Lost { reason: LossReason::Broken, .. } => {
                 let turns = locks
                     .iter()
-                    .any(|lock| matches!(self.sim.plan.locks[*lock].family, Family::Tenure { .. }));
+                    .any(|lock| matches!(self.sim.plan.locks[*lock].family, PlannedKind::Tenure { .. }));
                 self.operator_actions(locks) > if turns { 0 } else { actions_before }
                     || self.sim.world(|world| world.was_removed(locks))
                     || self.sim.world(|world| world.any_expired(self.host))
@@ -414,7 +416,7 @@ impl Worker {
                 self.sim.world(|world| world.any_expired(self.host))
             }
             Error::Lost { reason: LossReason::Unreachable, .. } | Error::Unavailable { .. } => {
-                // A lease needs nothing but answers in time.
+                // On a fast network without faults, every lease is renewed in time.
                 let slowest = slowest(self.sim.plan.latency);
                 let network_is_slow = slowest > self.sim.plan.timeout / 8 || slowest > SLOW;
                 network_is_slow
@@ -422,7 +424,7 @@ impl Worker {
                     || self.sim.world(|world| world.was_slow(self.host))
             }
             Error::Conflict { .. } => {
-                locks.iter().any(|lock| self.sim.plan.locks[*lock].family == Family::ReadWrite)
+                locks.iter().any(|lock| self.sim.plan.locks[*lock].family == PlannedKind::ReadWrite)
             }
             _ => false,
         };
@@ -441,25 +443,25 @@ pub(crate) fn audit(sim: &Sim) {
     };
     let (now, healed_at) = sim.world(|world| (world.now, sim.plan.healed_at));
     let next = match stage {
-        Stage::Working if working == 0 && now > healed_at => Stage::Settling(now),
-        Stage::Working if now > healed_at + MAX_SERVE_TIME + sim.plan.max_work_time() => {
+        RunStage::Working if working == 0 && now > healed_at => RunStage::Settling(now),
+        RunStage::Working if now > healed_at + MAX_SERVE_TIME + sim.plan.max_work_time() => {
             return sim.violated("a task was not served after the last fault".to_owned());
         }
-        Stage::Settling(since) => {
+        RunStage::Settling(since) => {
             let left = sim.world(|world| world.contenders());
             if left.is_empty() {
-                Stage::Closing(now)
+                RunStage::Closing(now)
             } else if now > since + MAX_SETTLE_TIME {
                 return sim.violated(format!("contenders left in the queues: {left:?}"));
             } else {
                 stage
             }
         }
-        Stage::Closing(since) => {
+        RunStage::Closing(since) => {
             let sessions = sim.world(|world| world.leader.sessions.len());
             let tasks: usize = (0..sim.hosts().len()).map(|host| sim.executor.count(host)).sum();
             if sessions == 0 && tasks == 0 {
-                Stage::Over
+                RunStage::Over
             } else if now > since + MAX_SETTLE_TIME {
                 return sim
                     .violated(format!("after the end there are {sessions} sessions and {tasks} tasks"));

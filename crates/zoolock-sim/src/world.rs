@@ -1,12 +1,13 @@
 //! The network between clients and servers, and everything that happens on it, in virtual milliseconds.
 //!
 //! A connection is two queues of byte chunks. Each chunk gets an arrival time, which is never before that of an earlier
-//! chunk, and an event in the calendar. The event takes the first chunk of the queue, so no chunk overtakes another. When a
-//! client loses a connection, a random part of what it had sent still arrives. Replies do not.
+//! chunk, and an event in the calendar. The event takes the first chunk of the queue, so no chunk overtakes another.
+//! When a client loses a connection, a random part of its sent chunks still arrives at the server. Replies no longer
+//! arrive.
 //!
 //! | file | contents |
 //! |---|---|
-//! | `connections.rs` | the connections, the protocol on them, and what a server answers by itself |
+//! | `connections.rs` | the connections, the protocol on them, and the requests that need no leader |
 //! | `leader.rs` | the decisions of the leader, and how they reach the servers |
 //! | `faults.rs` | the faults of the plan, and which servers a host can use |
 
@@ -23,22 +24,22 @@ use bytes::{Bytes, BytesMut};
 use fastrand::Rng;
 use zoolock_wire::{Code, Reply, Request};
 
-use crate::ensemble::{FiredWatch, From, Leader, SYNC_LIMIT, Server, TICK, WriteOutcome};
+use crate::ensemble::{FiredWatch, Leader, RequestOrigin, SYNC_LIMIT, SimServer, TICK, WriteOutcome};
 use crate::executor::Executor;
-use crate::plan::{Fault, Plan};
-use crate::trace::Trace;
+use crate::plan::{PlannedFault, SimPlan};
+use crate::trace::RunTrace;
 
 /// The whole simulation, apart from the tasks.
 pub(crate) struct World {
     pub(crate) now: u64,
     pub(crate) rng: Rng,
-    pub(crate) trace: Trace,
-    pub(crate) plan: Plan,
-    calendar: BinaryHeap<Reverse<(u64, u64, Event)>>,
+    pub(crate) trace: RunTrace,
+    pub(crate) plan: SimPlan,
+    calendar: BinaryHeap<Reverse<(u64, u64, WorldEvent)>>,
     entries: u64,
     pub(crate) leader: Leader,
-    pub(crate) servers: Vec<Server>,
-    conns: BTreeMap<u64, Conn>,
+    pub(crate) servers: Vec<SimServer>,
+    conns: BTreeMap<u64, SimConnection>,
     next_conn: u64,
     /// Every session that was ever opened.
     sessions: BTreeMap<i64, SessionRecord>,
@@ -51,45 +52,47 @@ pub(crate) struct World {
     pub(crate) restored_at: Option<u64>,
 }
 
-/// A host, as the network sees it.
+/// The network's view of a host.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct HostState {
     /// The beginning of the last pause.
     pub(crate) paused_at: u64,
     pub(crate) paused_until: u64,
     pub(crate) resumed_at: u64,
+    /// The network passes nothing from the host until this time.
     pub(crate) up_until: u64,
+    /// The network passes nothing to the host until this time.
     pub(crate) down_until: u64,
     pub(crate) dead: bool,
-    /// The last time at which a reply came so late that a lock may be lost by it.
+    /// The last time at which a reply was so late that the host may have lost a lock.
     slow: Option<u64>,
 }
 
-/// A session, as the simulation knows it in addition to the leader.
+/// The simulation's own record of a session, beside that of the leader.
 struct SessionRecord {
     host: usize,
-    /// The time at which the servers ended it, or told the client that it is unknown.
+    /// The time at which the servers ended the session, or told the client that the session is unknown.
     over_at: Option<u64>,
-    /// Set when the client has closed it.
+    /// Set when the client has closed the session.
     is_closed: bool,
     /// The time at which the newest request was sent whose reply the client has read.
     known_at: u64,
-    /// The timeout of its creation.
+    /// The timeout that was granted at the creation of the session.
     timeout: u64,
-    /// The shortest timeout that the leader has counted.
+    /// The shortest timeout with which the leader has tracked the session.
     shortest: u64,
-    /// Set while the client has not been told of that.
+    /// Set while the client does not know of the shortest timeout.
     is_shortened: bool,
 }
 
 /// An event of the calendar.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Event {
+pub(crate) enum WorldEvent {
     /// A chunk arrives at the server of a connection.
     Up(u64),
     /// A chunk arrives at the client of a connection.
     Down(u64),
-    /// A message of a server arrives at the leader. It was sent in this life of the server.
+    /// A message of a server arrives at the leader. The number is the life of the server in which it was sent.
     ToLeader(usize, u64, LeaderRequest),
     /// The leader's answer to an attach arrives at a server: whether the session exists.
     Validated(usize, u64, bool),
@@ -99,11 +102,11 @@ pub(crate) enum Event {
     Refused(usize, u64, i32, bool),
     /// The next entry of the leader's log arrives at a server.
     Apply(usize),
-    /// A server reports to the leader which sessions it has heard, as it does each half tick.
+    /// A server reports to the leader which sessions it has heard from, as it does each half tick.
     Touches(usize),
-    /// A single report of this kind.
+    /// A server reports once which sessions it has heard from, between two regular reports.
     Flush(usize),
-    /// A server that is cut off gives up.
+    /// A server that has been cut off for too long gives up, and restarts.
     GiveUp(usize, u64),
     Expiry,
     Reap,
@@ -133,23 +136,23 @@ pub(crate) enum LeaderRequest {
 }
 
 /// A connection.
-struct Conn {
+struct SimConnection {
     host: usize,
     server: usize,
-    dial: Dial,
+    dial: DialState,
     /// The session of the connect request. `None` before it.
     requested: Option<i64>,
     /// The attached session, or 0.
     session: i64,
-    /// The timeout that was granted to it on this connection.
+    /// The timeout that was granted to the session on this connection.
     timeout: u64,
     /// Set until the client gives the connection up.
     client_open: bool,
     /// The time at which the client gave the connection up.
     given_up_at: u64,
     server_open: bool,
-    up: VecDeque<Up>,
-    down: VecDeque<Down>,
+    up: VecDeque<ToServer>,
+    down: VecDeque<ToClient>,
     up_at: u64,
     down_at: u64,
     /// Bytes at the server that are no whole frame yet.
@@ -164,7 +167,7 @@ struct Conn {
     answered_at: u64,
     /// Wakes the client's task.
     reader: Option<Waker>,
-    /// When the requests without a reply were sent.
+    /// The times at which the requests without a reply were sent.
     asked: VecDeque<u64>,
     work: VecDeque<(i32, Request)>,
     /// Set while the first request of `work` waits for the leader.
@@ -173,30 +176,30 @@ struct Conn {
 
 /// The state of a dial.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Dial {
+enum DialState {
     Waiting,
     Accepted,
     Refused,
 }
 
-/// From a client.
-enum Up {
+/// A message from a client to a server.
+enum ToServer {
     Dial,
     Bytes(u64, Bytes),
     /// The client has closed the connection.
     Close,
 }
 
-/// To a client.
-enum Down {
+/// A message from a server to a client.
+enum ToClient {
     Accepted,
-    Bytes(Bytes, Content),
+    Bytes(Bytes, ChunkContent),
     Close,
 }
 
 /// The content of a chunk for a client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Content {
+enum ChunkContent {
     /// The reply to the oldest request.
     Reply,
     Event,
@@ -207,15 +210,15 @@ enum Content {
 }
 
 impl World {
-    pub(crate) fn new(seed: u64, plan: Plan, executor: Arc<Executor>, verbose: bool) -> World {
+    pub(crate) fn new(seed: u64, plan: SimPlan, executor: Arc<Executor>, verbose: bool) -> World {
         let mut world = World {
             now: 0,
             rng: Rng::with_seed(seed ^ 0x00c0_ffee_0000_0001),
-            trace: Trace::new(verbose),
+            trace: RunTrace::new(verbose),
             calendar: BinaryHeap::new(),
             entries: 0,
             leader: Leader::new(),
-            servers: (0..plan.servers).map(|_| Server::new(plan.longest_timeout)).collect(),
+            servers: (0..plan.servers).map(|_| SimServer::new(plan.longest_timeout)).collect(),
             conns: BTreeMap::new(),
             next_conn: 1,
             sessions: BTreeMap::new(),
@@ -226,15 +229,15 @@ impl World {
             restored_at: None,
             plan,
         };
-        world.at(TICK, Event::Expiry);
-        world.at(5000, Event::Reap);
-        world.at(100, Event::Audit);
+        world.at(TICK, WorldEvent::Expiry);
+        world.at(5000, WorldEvent::Reap);
+        world.at(100, WorldEvent::Audit);
         for server in 0..world.servers.len() {
             let begin = world.rng.u64(..TICK / 2);
-            world.at(begin, Event::Touches(server));
+            world.at(begin, WorldEvent::Touches(server));
         }
         for (nth, at) in world.plan.faults.iter().map(|(at, _)| *at).enumerate().collect::<Vec<_>>() {
-            world.at(at, Event::InjectFault(nth));
+            world.at(at, WorldEvent::InjectFault(nth));
         }
         world
     }
@@ -244,23 +247,23 @@ impl World {
         locks.iter().map(|lock| self.operator_actions[*lock]).sum()
     }
 
-    /// Returns whether a session of this host has expired lately, or was given up because no server attached it. A paused host
-    /// learns of it later.
+    /// Returns whether a session of this host has expired lately, or was given up because no server attached it. A
+    /// paused host learns of the end of its session later.
     pub(crate) fn any_expired(&self, host: usize) -> bool {
         let since = self.now.saturating_sub(2 * self.plan.timeout);
         let since = since.min(self.hosts[host].paused_at);
         let mut sessions =
             self.sessions.values().filter(|session| session.host == host && !session.is_closed);
         sessions.any(|session| {
-            // The clock of the host may be fast by three hundredths.
+            // The clock of the host may be fast by up to three percent.
             let given_up = session.known_at + session.timeout * 7 / 4 * 96 / 100;
             session.over_at.is_some_and(|at| at >= since)
                 || (self.now >= given_up && given_up + 3 * session.timeout >= since)
         })
     }
 
-    /// Returns whether replies to this host were late within the last session timeout. An eighth of the timeout is what
-    /// the lease allows for (`zoolock_core::pace`).
+    /// Returns whether replies to this host were late within the last session timeout. A reply is late after an eighth
+    /// of the timeout: a lease allows for that delay (`zoolock_core::pace`).
     pub(crate) fn was_slow(&self, host: usize) -> bool {
         let then = self.now.saturating_sub(self.plan.timeout);
         let mut conns = self.conns.values().filter(|conn| conn.host == host && conn.client_open);
@@ -287,7 +290,7 @@ impl World {
         }
         let mut faults = self.plan.faults.iter();
         faults.any(
-            |(at, fault)| matches!(fault, Fault::Remove(lock) if *at <= self.now && locks.contains(lock)),
+            |(at, fault)| matches!(fault, PlannedFault::Remove(lock) if *at <= self.now && locks.contains(lock)),
         )
     }
 
@@ -296,9 +299,9 @@ impl World {
         self.restored_at.is_some_and(|at| self.now < at + 3 * self.plan.timeout)
     }
 
-    /// Returns whether the znode of this creation exists at the leader.
+    /// Returns whether the leader has a znode with this path that was created by the transaction `created`.
     pub(crate) fn znode_exists(&self, path: &str, created: i64) -> bool {
-        self.leader.state.tree.get(path).is_some_and(|node| node.czxid().get() == created)
+        self.leader.state.tree.get(path).is_some_and(|node| node.czxid().0 == created)
     }
 
     /// Returns the znodes of all contenders.
@@ -311,12 +314,12 @@ impl World {
         all.flatten().collect()
     }
 
-    pub(crate) fn at(&mut self, time: u64, event: Event) {
+    pub(crate) fn at(&mut self, time: u64, event: WorldEvent) {
         self.entries += 1;
         self.calendar.push(Reverse((time, self.entries, event)));
     }
 
-    pub(crate) fn after(&mut self, ms: u64, event: Event) {
+    pub(crate) fn after(&mut self, ms: u64, event: WorldEvent) {
         self.at(self.now + ms, event);
     }
 
@@ -325,31 +328,31 @@ impl World {
         self.calendar.peek().map(|Reverse((at, _, _))| *at)
     }
 
-    /// Returns the time that a message takes.
+    /// Returns a random time that a message takes.
     fn latency(&mut self) -> u64 {
         let most = self.plan.latency;
-        // One of 64 takes much longer.
+        // One message of 64 takes much longer.
         if self.rng.u8(..64) == 0 { self.rng.u64(most..=slowest(most)) } else { self.rng.u64(1..=most) }
     }
 
     /// Carries out the next event. Returns whether the checks are due.
     pub(crate) fn step(&mut self) -> bool {
         let Some(Reverse((_, _, event))) = self.calendar.pop() else { return false };
-        if let Event::Validated(server, ..)
-        | Event::Synced(server, ..)
-        | Event::Refused(server, ..)
-        | Event::GiveUp(server, _) = event
+        if let WorldEvent::Validated(server, ..)
+        | WorldEvent::Synced(server, ..)
+        | WorldEvent::Refused(server, ..)
+        | WorldEvent::GiveUp(server, _) = event
             && self.now < self.servers[server].silent_until
         {
             self.at(self.servers[server].silent_until, event);
             return false;
         }
         match event {
-            Event::Up(conn) => self.arrive_up(conn),
-            Event::Down(conn) => self.arrive_down(conn),
-            Event::ToLeader(server, life, ask) => self.handle_leader_request(server, life, ask),
-            Event::Validated(server, conn, is_alive) => self.validated(server, conn, is_alive),
-            Event::Synced(server, conn, xid, upto) => {
+            WorldEvent::Up(conn) => self.deliver_to_server(conn),
+            WorldEvent::Down(conn) => self.deliver_to_client(conn),
+            WorldEvent::ToLeader(server, life, ask) => self.handle_leader_request(server, life, ask),
+            WorldEvent::Validated(server, conn, is_alive) => self.validated(server, conn, is_alive),
+            WorldEvent::Synced(server, conn, xid, upto) => {
                 let known = &mut self.servers[server];
                 if known.applied >= upto {
                     self.answer_sync(conn, xid);
@@ -357,30 +360,30 @@ impl World {
                     known.syncs.push((upto, conn, xid));
                 }
             }
-            Event::Refused(_, conn, xid, expired) => {
+            WorldEvent::Refused(_, conn, xid, expired) => {
                 if expired {
                     self.answer(conn, xid, &Err(Code::SessionExpired));
                 } else {
                     self.close_from_server(conn);
                 }
             }
-            Event::Apply(server) => self.apply(server),
-            Event::Touches(server) => {
+            WorldEvent::Apply(server) => self.apply(server),
+            WorldEvent::Touches(server) => {
                 self.flush(server);
-                self.after(TICK / 2, Event::Touches(server));
+                self.after(TICK / 2, WorldEvent::Touches(server));
             }
-            Event::Flush(server) => self.flush(server),
-            Event::GiveUp(server, life) => {
+            WorldEvent::Flush(server) => self.flush(server),
+            WorldEvent::GiveUp(server, life) => {
                 if self.servers[server].life == life && self.servers[server].is_cut(self.now) {
                     self.trace.note(self.now, "gives up", &[server as u64], "");
                     let until = self.servers[server].cut_until;
                     self.restart_server(server, until);
                 }
             }
-            Event::Expiry => {
+            WorldEvent::Expiry => {
                 if self.now < self.leader.stalled_until {
                     let until = self.leader.stalled_until;
-                    self.at(until, Event::Expiry);
+                    self.at(until, WorldEvent::Expiry);
                     return false;
                 }
                 if self.now >= self.leader.elected_at {
@@ -390,44 +393,44 @@ impl World {
                         self.send_to_servers();
                     }
                 }
-                // Buckets end at whole ticks.
-                self.at((self.now / TICK + 1) * TICK, Event::Expiry);
+                // The leader expires sessions in buckets, which end at whole ticks.
+                self.at((self.now / TICK + 1) * TICK, WorldEvent::Expiry);
             }
-            Event::Reap => {
+            WorldEvent::Reap => {
                 if self.now >= self.leader.elected_at {
-                    for _ in 0..self.leader.reap(self.now) {
+                    for _ in 0..self.leader.remove_empty_containers(self.now) {
                         self.trace.note(self.now, "reaped", &[], "");
                         self.send_to_servers();
                     }
                 }
                 let wait = self.rng.u64(1000..20_000);
-                self.after(wait, Event::Reap);
+                self.after(wait, WorldEvent::Reap);
             }
-            Event::InjectFault(nth) => self.inject(nth),
-            Event::Resume(host) => {
+            WorldEvent::InjectFault(nth) => self.inject(nth),
+            WorldEvent::Resume(host) => {
                 self.trace.note(self.now, "resumes", &[host as u64], "");
                 self.hosts[host].resumed_at = self.now;
                 self.executor.resume(host);
             }
-            Event::Audit => {
-                self.after(500, Event::Audit);
+            WorldEvent::Audit => {
+                self.after(500, WorldEvent::Audit);
                 return true;
             }
         }
         false
     }
 
-    /// Reports to the leader which sessions a server has heard.
+    /// Reports to the leader which sessions a server has heard from.
     fn flush(&mut self, server: usize) {
         let stalled = self.leader.stalled_until;
         let known = &mut self.servers[server];
         let silent = known.silent_until;
         if self.now < stalled.max(silent) {
-            return self.at(stalled.max(silent), Event::Flush(server));
+            return self.at(stalled.max(silent), WorldEvent::Flush(server));
         }
         if !known.is_cut(self.now) && self.now >= self.leader.elected_at {
             for (session, timeout) in std::mem::take(&mut known.touched) {
-                self.leader.touch(session, timeout, self.now);
+                self.leader.extend_session(session, timeout, self.now);
             }
         }
     }
@@ -439,11 +442,11 @@ impl World {
     }
 }
 
-impl Conn {
+impl SimConnection {
     fn oldest_unanswered(&self) -> Option<u64> {
         let sent = self.up.iter().find_map(|up| match up {
-            Up::Bytes(sent, _) => Some(*sent),
-            Up::Dial | Up::Close => None,
+            ToServer::Bytes(sent, _) => Some(*sent),
+            ToServer::Dial | ToServer::Close => None,
         });
         self.asked.front().copied().or(sent)
     }
@@ -455,7 +458,7 @@ impl Conn {
     }
 }
 
-/// Returns the maximum time of a message, for a usual maximum.
+/// Returns the longest time that any message takes, if most messages take at most `usual`.
 pub(crate) fn slowest(usual: u64) -> u64 {
     usual * 8 + 40
 }

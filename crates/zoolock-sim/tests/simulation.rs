@@ -1,10 +1,11 @@
-//! Runs seeds: a thousand, or a hundred thousand with `ZOOLOCK_LONG=1`; one, with its trace, with `ZOOLOCK_SEED=n`.
+//! Runs a thousand seeds, or a hundred thousand with `ZOOLOCK_LONG=1`. With `ZOOLOCK_SEED=n`, the test `replay` runs
+//! one seed and prints its trace.
 
 use std::panic::catch_unwind;
 use std::time::{Duration, Instant};
 
 use rustix::time::{ClockId, clock_gettime};
-use zoolock_sim::{Report, run};
+use zoolock_sim::{SimReport, run};
 
 /// The number of tests that share the seeds, so that they run in parallel.
 const PARTS: u64 = 8;
@@ -14,7 +15,7 @@ fn seeds() -> u64 {
 }
 
 /// Returns the report of a run without a violation.
-fn run_without_violation(seed: u64) -> Option<Report> {
+fn run_without_violation(seed: u64) -> Option<SimReport> {
     let report = catch_unwind(|| run(seed, false)).ok();
     report.filter(|report| report.violation.is_none())
 }
@@ -75,9 +76,10 @@ parts! {
     no_violation_in_part_7 7
 }
 
-/// Seeds outside of the usual thousand. In the first two, an event of a forgotten watch was taken for one of the next watch. In
-/// the third, a session with many requests went from server to server for ever. In the fourth, a downgrade was repeated after a
-/// lost answer, its read was not sent, and the reader's znode was left behind.
+/// Seeds outside of the usual thousand, each of which found a bug. In the first two, the client took an event of a
+/// removed watch for an event of the next watch. In the third, a session with many requests moved from server to server
+/// for ever. In the fourth, a downgrade was repeated after a lost reply: its read was not sent, and the reader's znode
+/// was never deleted.
 #[test]
 fn seeds_that_found_a_bug() {
     for seed in [21410, 37511, 96581, 84460] {
@@ -88,7 +90,7 @@ fn seeds_that_found_a_bug() {
 }
 
 #[test]
-fn the_same_seed_is_the_same_run() {
+fn same_seed_gives_the_same_run() {
     for seed in 0..20 {
         let (one, other) = (run(seed, false), run(seed, true));
         assert_eq!(
@@ -127,8 +129,8 @@ fn every_kind_of_lock_and_of_loss_appears() {
 
 #[test]
 fn virtual_time_is_a_thousand_times_real_time() {
-    // The CPU time of this thread: other processes may run, too.
-    let clock = || Duration::try_from(clock_gettime(ClockId::ThreadCPUTime)).expect("it goes forward");
+    // The clock is the CPU time of this thread, because other processes may run, too.
+    let clock = || Duration::try_from(clock_gettime(ClockId::ThreadCPUTime)).expect("CPU time is positive");
     let (began, mut passed) = (clock(), Duration::ZERO);
     for seed in 0..50 {
         passed += run(seed, false).virtual_time;

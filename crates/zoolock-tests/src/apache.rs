@@ -4,7 +4,7 @@ use std::fs::{File, OpenOptions};
 use std::net::SocketAddr;
 use std::path::Path;
 use std::process::{Child, Command, ExitStatus, Stdio};
-use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Mutex, MutexGuard, OnceLock};
 use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process};
@@ -13,18 +13,24 @@ use tokio::time::{Instant, sleep, timeout};
 
 use crate::four_letter::four_letter;
 use crate::ports::Port;
+use crate::process::last_lines;
 pub use crate::skip::Availability;
-use crate::{Failure, Result, ServerOptions};
+use crate::{Result, ServerOptions, TestFailure, lock};
 
-/// The server. Its manifest names most of the jars that it needs.
-const SERVER_JAR: &str = "/usr/share/java/zookeeper.jar";
-const LOGGER_JAR: &str = "/usr/share/java/slf4j-simple.jar";
+/// The jar of the server. Its manifest names most of the other jars that the server needs.
+pub const SERVER_JAR: &str = "/usr/share/java/zookeeper.jar";
 
-/// Jars that Netty needs for TLS and that the manifest does not name.
+/// The jar of a logger that writes to standard error.
+pub const LOGGER_JAR: &str = "/usr/share/java/slf4j-simple.jar";
+
+/// The server's main class. Its argument is the configuration file.
+pub const SERVER_CLASS: &str = "org.apache.zookeeper.server.quorum.QuorumPeerMain";
+
+/// Jars that Netty needs for TLS and that the manifest of the server's jar does not name.
 const NETTY_JARS: &str = "/usr/share/java/netty-codec.jar:/usr/share/java/netty-resolver.jar:\
                           /usr/share/java/netty-transport-native-unix-common.jar";
 
-/// Generous, because a Java virtual machine starts slowly on a busy machine.
+/// Time limit for a start of the server. It is generous, because a Java virtual machine starts slowly on a busy machine.
 const START_BOUND: Duration = Duration::from_secs(60);
 const STOP_BOUND: Duration = Duration::from_secs(20);
 const PROBE_BOUND: Duration = Duration::from_millis(500);
@@ -52,7 +58,7 @@ fn find() -> Availability {
 #[derive(Debug)]
 pub struct Apache {
     options: ServerOptions,
-    /// The longest session timeout granted since the last start.
+    /// The maximum session timeout that the server grants. [`Apache::restart_with_limit`] changes it.
     longest_session: Mutex<Duration>,
     port: Port,
     secure: Option<Port>,
@@ -64,7 +70,7 @@ impl Apache {
     /// Starts a server with an empty tree and waits until it serves.
     ///
     /// # Errors
-    /// Fails if it does not serve within 60 s. The message has the end of its log.
+    /// Fails if the server does not serve within 60 s. The error contains the end of the server's log.
     pub async fn start(options: ServerOptions) -> Result<Self> {
         let mut attempts = 0;
         loop {
@@ -75,7 +81,7 @@ impl Apache {
                 port: Port::reserve()?,
                 secure: options.tls.is_some().then(Port::reserve).transpose()?,
                 dir: TempDir::new()
-                    .map_err(|error| Failure::during("making a directory for ZooKeeper", error))?,
+                    .map_err(|error| TestFailure::during("making a directory for ZooKeeper", error))?,
                 process: Mutex::new(None),
             };
             match apache.launch().await {
@@ -86,27 +92,27 @@ impl Apache {
         }
     }
 
-    /// Returns the address on which it listens.
+    /// Returns the address on which the server listens.
     pub fn socket_addr(&self) -> SocketAddr {
         self.port.addr()
     }
 
-    /// Returns the address on which it listens, as `host:port`.
+    /// Returns the address on which the server listens, as `host:port`.
     pub fn addr(&self) -> String {
         self.port.addr().to_string()
     }
 
-    /// Returns the options with which it was started.
+    /// Returns the options with which the server was started.
     pub fn options(&self) -> &ServerOptions {
         &self.options
     }
 
-    /// Returns the address of its TLS port, if it has one.
+    /// Returns the address of the server's TLS port, if it has one.
     pub fn secure_addr(&self) -> Option<SocketAddr> {
         self.secure.as_ref().map(Port::addr)
     }
 
-    /// Returns its process id, or `None` while it is down.
+    /// Returns the process id of the server, or `None` while it is down.
     pub fn pid(&self) -> Option<u32> {
         self.process().as_ref().map(Child::id)
     }
@@ -121,7 +127,7 @@ impl Apache {
         self.end(Signal::TERM).await;
     }
 
-    /// Starts it again with the same port and data. Kills it first if it runs.
+    /// Starts the server again with the same port and data. Kills it first if it runs.
     ///
     /// # Errors
     /// Fails like [`Apache::start`].
@@ -131,19 +137,19 @@ impl Apache {
         loop {
             match self.launch().await {
                 Ok(()) => return Ok(()),
-                // Another process uses the port for a moment. No other test reserves it.
+                // Another process uses the port for a moment. A test cannot, because the port is reserved.
                 Err(NotUp::PortTaken(_)) if Instant::now() < deadline => sleep(PAUSE).await,
                 Err(not_up) => return Err(not_up.into()),
             }
         }
     }
 
-    /// Starts it again as [`Self::restart`] does, and lets it grant no longer session timeout than this one.
+    /// Restarts the server like [`Self::restart`], with `longest` as its new maximum session timeout.
     ///
     /// # Errors
     /// Fails like [`Self::restart`].
     pub async fn restart_with_limit(&self, longest: Duration) -> Result<()> {
-        *self.longest_session.lock().unwrap_or_else(PoisonError::into_inner) = longest;
+        *lock(&self.longest_session) = longest;
         self.restart().await
     }
 
@@ -155,12 +161,9 @@ impl Apache {
         four_letter(self.socket_addr(), word).await
     }
 
-    /// Returns the last lines of its log.
+    /// Returns the last lines of the server's log.
     pub fn log_tail(&self) -> String {
-        let log = std::fs::read(self.dir.path().join("log")).unwrap_or_default();
-        let log = String::from_utf8_lossy(&log);
-        let lines: Vec<&str> = log.lines().collect();
-        lines[lines.len().saturating_sub(40)..].join("\n")
+        last_lines(&self.dir.path().join("log"), 40)
     }
 
     async fn launch(&self) -> std::result::Result<(), NotUp> {
@@ -171,7 +174,7 @@ impl Apache {
             if let Some(status) = self.reap() {
                 let log = self.log_tail();
                 let failure =
-                    Failure::new(format!("ZooKeeper ended with {status}; its log ends with\n{log}"));
+                    TestFailure::new(format!("ZooKeeper ended with {status}; its log ends with\n{log}"));
                 let taken = log.contains("Address already in use");
                 return Err(if taken { NotUp::PortTaken(failure) } else { NotUp::Failed(failure) });
             }
@@ -183,22 +186,22 @@ impl Apache {
                 let log = self.log_tail();
                 let message =
                     format!("ZooKeeper does not serve after {START_BOUND:?}; its log ends with\n{log}");
-                return Err(NotUp::Failed(Failure::new(message)));
+                return Err(NotUp::Failed(TestFailure::new(message)));
             }
             sleep(PAUSE).await;
         }
     }
 
-    /// Returns whether this server answers.
+    /// Returns whether this server serves requests.
     ///
-    /// `ruok` is answered before the tree is loaded, and another server on this port would answer it too. So `conf`
-    /// must name the data directory.
+    /// An answer to `ruok` is not enough: the server answers `ruok` before it has loaded the tree, and another server
+    /// on this port would answer it too. So the answer to `conf` must also name the data directory.
     async fn serves(&self) -> bool {
         let asked = async {
             let answer = self.four_letter("ruok").await?;
             Result::Ok((answer, self.four_letter("conf").await?))
         };
-        // A server that starts up may never answer.
+        // A server that is still starting may never answer.
         match timeout(PROBE_BOUND, asked).await {
             Ok(Ok((answer, conf))) => answer == "imok" && conf.contains(&*self.data_dir()),
             Ok(Err(_)) | Err(_) => false,
@@ -206,7 +209,7 @@ impl Apache {
     }
 
     fn spawn(&self) -> Result<Child> {
-        let failed = |error| Failure::during("starting ZooKeeper", error);
+        let failed = |error| TestFailure::during("starting ZooKeeper", error);
         let config = self.dir.path().join("zoo.cfg");
         std::fs::write(&config, self.config()).map_err(failed)?;
         let log = self.log().map_err(failed)?;
@@ -223,7 +226,7 @@ impl Apache {
             .arg(format!("-Dznode.container.checkIntervalMs={}", self.options.container_check.as_millis()))
             .args(self.options.properties.iter().map(|property| format!("-D{property}")))
             .args(["-cp", &format!("{SERVER_JAR}:{LOGGER_JAR}:{NETTY_JARS}")])
-            .arg("org.apache.zookeeper.server.quorum.QuorumPeerMain")
+            .arg(SERVER_CLASS)
             .arg(&config)
             .current_dir(self.dir.path())
             .stdin(Stdio::null())
@@ -235,7 +238,7 @@ impl Apache {
 
     fn config(&self) -> String {
         let ServerOptions { tick, min_session_timeout, max_client_connections, .. } = &self.options;
-        let longest_session = *self.longest_session.lock().unwrap_or_else(PoisonError::into_inner);
+        let longest_session = *lock(&self.longest_session);
         let mut config = format!(
             "tickTime={}\ndataDir={}\nclientPortAddress=127.0.0.1\nclientPort={}\nmaxClientCnxns={}\n\
              4lw.commands.whitelist=*\nadmin.enableServer=false\nmaxSessionTimeout={}\n",
@@ -263,19 +266,19 @@ impl Apache {
         config
     }
 
-    /// Returns the directory of its snapshots and transaction logs.
+    /// Returns the directory of the server's snapshots and transaction logs.
     pub fn data_dir(&self) -> String {
         self.dir.path().join("data").display().to_string()
     }
 
-    /// Opens an empty log at each start, so that an old "address in use" is not taken for a new one.
+    /// Opens an empty log at each start, so that "address in use" in the log comes from this start.
     fn log(&self) -> std::io::Result<File> {
         OpenOptions::new().create(true).write(true).truncate(true).open(self.dir.path().join("log"))
     }
 
-    /// Sends a signal and waits until the process has ended.
+    /// Sends a signal and waits until the process has ended. Kills the process after 20 s.
     ///
-    /// The child stays in `self` until then, so that dropping this future leaves no process behind.
+    /// The child stays in `self` until its end, so that dropping this future leaves no process behind.
     async fn end(&self, signal: Signal) {
         let deadline = Instant::now() + STOP_BOUND;
         self.send(signal);
@@ -304,7 +307,7 @@ impl Apache {
     }
 
     fn process(&self) -> MutexGuard<'_, Option<Child>> {
-        self.process.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.process)
     }
 }
 
@@ -318,17 +321,17 @@ impl Drop for Apache {
 }
 
 enum NotUp {
-    PortTaken(Failure),
-    Failed(Failure),
+    PortTaken(TestFailure),
+    Failed(TestFailure),
 }
 
-impl From<Failure> for NotUp {
-    fn from(failure: Failure) -> Self {
+impl From<TestFailure> for NotUp {
+    fn from(failure: TestFailure) -> Self {
         Self::Failed(failure)
     }
 }
 
-impl From<NotUp> for Failure {
+impl From<NotUp> for TestFailure {
     fn from(not_up: NotUp) -> Self {
         match not_up {
             NotUp::PortTaken(failure) | NotUp::Failed(failure) => failure,

@@ -12,7 +12,7 @@ use zookeeper_client::{Acls, CreateMode, Error};
 use crate::four_letter::{watch_count, watches_below};
 use crate::skip::Availability;
 use crate::wait::eventually;
-use crate::{Apache, Authority, Embedded, Failure, Result, ServerOptions, apache, tree};
+use crate::{Apache, Authority, Embedded, Result, ServerOptions, TestFailure, apache, tree};
 
 /// The kind of server on which a test runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -44,12 +44,12 @@ impl fmt::Display for Arm {
 
 /// A running server of either kind. It ends when it is dropped.
 #[derive(Debug)]
-pub enum Server {
+pub enum AnyServer {
     /// The embedded server.
     Embedded(Embedded),
     /// Apache ZooKeeper.
     Apache(Apache),
-    /// An Apache ZooKeeper that all tests of a run share. [`SHARED_APACHE`] names its address.
+    /// An Apache ZooKeeper that all tests of a run share. [`SHARED_APACHE`] holds its address.
     SharedApache(SocketAddr, ServerOptions),
 }
 
@@ -58,7 +58,7 @@ pub enum Server {
 /// The program `with-apache` sets it. Without it, each test process starts a server of its own.
 pub const SHARED_APACHE: &str = "ZOOLOCK_TEST_APACHE";
 
-impl Server {
+impl AnyServer {
     /// Starts a server with an empty tree and waits until it serves.
     ///
     /// # Errors
@@ -78,7 +78,7 @@ impl Server {
         }
     }
 
-    /// Returns the address on which it listens.
+    /// Returns the address on which the server listens.
     pub fn socket_addr(&self) -> SocketAddr {
         match self {
             Self::Embedded(server) => server.socket_addr(),
@@ -87,12 +87,12 @@ impl Server {
         }
     }
 
-    /// Returns the address on which it listens, as `host:port`.
+    /// Returns the address on which the server listens, as `host:port`.
     pub fn addr(&self) -> String {
         self.socket_addr().to_string()
     }
 
-    /// Returns the options with which it was started.
+    /// Returns the options with which the server was started.
     pub fn options(&self) -> &ServerOptions {
         match self {
             Self::Embedded(server) => server.options(),
@@ -101,10 +101,10 @@ impl Server {
         }
     }
 
-    /// Returns the address of its TLS port, as `host:port`.
+    /// Returns the address of the server's TLS port, as `host:port`.
     ///
     /// # Panics
-    /// Panics if its options have no [`ServerOptions::tls`].
+    /// Panics if the server's options have no [`ServerOptions::tls`].
     pub fn secure_addr(&self) -> String {
         let addr = match self {
             Self::Embedded(server) => server.secure_addr(),
@@ -159,7 +159,7 @@ impl Server {
         }
     }
 
-    /// Starts the server again as [`Server::restart`] does, and lets it grant no longer session timeout than this one.
+    /// Restarts the server like [`AnyServer::restart`], with `longest` as its new maximum session timeout.
     ///
     /// # Errors
     /// Fails if the server does not start.
@@ -180,26 +180,26 @@ const NOT_SHARED: &str = "other tests use this server: put `private` before the 
 /// The server of a test, and the chroot that only this test uses.
 #[derive(Clone, Debug)]
 pub struct Place {
-    server: Arc<Server>,
+    server: Arc<AnyServer>,
     test: String,
     chroot: String,
 }
 
 impl Place {
-    /// Returns the kind of this server.
+    /// Returns the kind of the server.
     pub fn arm(&self) -> Arm {
         self.server.arm()
     }
 
     /// Returns the server.
-    pub fn server(&self) -> &Server {
+    pub fn server(&self) -> &AnyServer {
         &self.server
     }
 
     /// Returns the certificate authority of the server.
     ///
     /// # Panics
-    /// Panics if its options have no [`ServerOptions::tls`].
+    /// Panics if the server's options have no [`ServerOptions::tls`].
     pub fn authority(&self) -> &Authority {
         self.server.options().tls.as_deref().expect("the test sets ServerOptions::tls")
     }
@@ -226,21 +226,21 @@ impl Place {
 
     /// Waits until no connection watches a znode of this test.
     ///
-    /// On the shared server this sees only watches on data and existence: ZooKeeper does not list watches on children.
-    /// On an embedded server it sees the watches of all tests of this process. So this needs a process for each test, as nextest
-    /// starts them.
+    /// On the shared server only watches on data and existence are checked, because ZooKeeper does not list watches on
+    /// children. On any other server the watches of all tests of this process count. So each test needs a process of
+    /// its own, as nextest gives it.
     ///
     /// # Panics
     /// Panics if a watch is left after 15 s.
     pub async fn assert_no_watches(&self) {
         let checked = eventually("every watch is removed", Duration::from_secs(15), async || {
             let left = match &*self.server {
-                Server::SharedApache(addr, _) => watches_below(*addr, &self.chroot).await?,
+                AnyServer::SharedApache(addr, _) => watches_below(*addr, &self.chroot).await?,
                 server => server.watch_count().await?,
             };
             match left {
                 0 => Ok(()),
-                left => Err(Failure::new(format!("{left} watches left on {}", self.addr()))),
+                left => Err(TestFailure::new(format!("{left} watches left on {}", self.addr()))),
             }
         });
         if let Err(failure) = checked.await {
@@ -270,7 +270,7 @@ pub async fn run<F: Future<Output = ()>>(
     }
     let set_up = async {
         let server = match sharing {
-            Sharing::Private(options) => Arc::new(Server::start(arm, options).await?),
+            Sharing::Private(options) => Arc::new(AnyServer::start(arm, options).await?),
             Sharing::Shared => shared(arm).await?,
         };
         let chroot = create_chroot(&server.addr(), &name).await?;
@@ -280,7 +280,7 @@ pub async fn run<F: Future<Output = ()>>(
     body(place.expect("the server runs")).await;
 }
 
-/// The sharing of a server between tests.
+/// A choice between a shared and a private server.
 #[derive(Clone, Debug)]
 pub enum Sharing {
     /// Other tests may use the server at the same time.
@@ -289,17 +289,18 @@ pub enum Sharing {
     Private(ServerOptions),
 }
 
-/// Returns the server that tests share.
+/// Returns the server of this kind that tests share.
 ///
-/// That is one Apache ZooKeeper per run if [`SHARED_APACHE`] is set, and otherwise one server per process, which ends
-/// with the last test that uses it. Under nextest each test is a process.
-async fn shared(arm: Arm) -> Result<Arc<Server>> {
-    static EMBEDDED: Mutex<Weak<Server>> = Mutex::const_new(Weak::new());
-    static APACHE: Mutex<Weak<Server>> = Mutex::const_new(Weak::new());
+/// Each process has one shared server of each kind, which ends with the last test that uses it. Under nextest each test
+/// is a process. The exception is Apache ZooKeeper if [`SHARED_APACHE`] is set: then all processes share that server.
+async fn shared(arm: Arm) -> Result<Arc<AnyServer>> {
+    static EMBEDDED: Mutex<Weak<AnyServer>> = Mutex::const_new(Weak::new());
+    static APACHE: Mutex<Weak<AnyServer>> = Mutex::const_new(Weak::new());
     if let (Arm::Apache, Ok(addr)) = (arm, std::env::var(SHARED_APACHE)) {
-        let addr =
-            addr.parse().map_err(|error| Failure::during(format_args!("reading {SHARED_APACHE}"), error))?;
-        return Ok(Arc::new(Server::SharedApache(addr, ServerOptions::default())));
+        let addr = addr
+            .parse()
+            .map_err(|error| TestFailure::during(format_args!("reading {SHARED_APACHE}"), error))?;
+        return Ok(Arc::new(AnyServer::SharedApache(addr, ServerOptions::default())));
     }
     let mut running = match arm {
         Arm::Embedded => EMBEDDED.lock().await,
@@ -308,7 +309,7 @@ async fn shared(arm: Arm) -> Result<Arc<Server>> {
     if let Some(server) = running.upgrade() {
         return Ok(server);
     }
-    let server = Arc::new(Server::start(arm, ServerOptions::default()).await?);
+    let server = Arc::new(AnyServer::start(arm, ServerOptions::default()).await?);
     *running = Arc::downgrade(&server);
     Ok(server)
 }
@@ -323,7 +324,7 @@ async fn create_chroot(addr: &str, test: &str) -> Result<String> {
         match client.create(&chroot, b"", &options).await {
             Ok(_) => return Ok(chroot),
             Err(Error::NodeExists) => {}
-            Err(error) => return Err(Failure::during(format_args!("creating {chroot}"), error)),
+            Err(error) => return Err(TestFailure::during(format_args!("creating {chroot}"), error)),
         }
     }
 }

@@ -35,7 +35,7 @@ pub struct Signed {
 }
 
 impl Authority {
-    /// Creates an authority. Its server is at 127.0.0.1 and demands client certificates.
+    /// Creates an authority for a server at 127.0.0.1 that demands client certificates.
     pub fn new() -> Self {
         Self::named("tests")
     }
@@ -60,7 +60,7 @@ impl Authority {
         Self::with_server("tests", NOT_YET_VALID, true, IsCa::NoCa)
     }
 
-    /// Creates an authority whose server has the certificate of an authority.
+    /// Creates an authority whose server has a CA certificate instead of a server certificate.
     pub fn of_a_server_that_is_an_authority() -> Self {
         Self::with_server("tests", VALID, true, IsCa::Ca(BasicConstraints::Unconstrained))
     }
@@ -82,7 +82,7 @@ impl Authority {
         authority
     }
 
-    /// Returns the file with the certificate of the authority.
+    /// Returns the path of the authority's own certificate.
     pub fn ca(&self) -> PathBuf {
         self.dir.path().join("ca.pem")
     }
@@ -92,7 +92,7 @@ impl Authority {
         self.files("server")
     }
 
-    /// Returns the file with both the key and the certificate of the server, as Apache ZooKeeper needs them.
+    /// Returns the path of a file with both the key and the certificate of the server, as Apache ZooKeeper needs them.
     pub fn store(&self) -> PathBuf {
         self.dir.path().join("store.pem")
     }
@@ -102,12 +102,12 @@ impl Authority {
         self.demands_certificates
     }
 
-    /// Signs a client certificate for `CN=name`. Overwrites an earlier one with this name.
+    /// Signs a client certificate for `CN=name`. Overwrites an earlier certificate with this name.
     pub fn client(&self, name: &str) -> Signed {
         self.sign(name, None, "client.example.org", VALID, IsCa::NoCa)
     }
 
-    /// Signs a client's certificate for `CN=name,O=organization`.
+    /// Signs a client certificate for `CN=name,O=organization`.
     pub fn client_of(&self, organization: &str, name: &str) -> Signed {
         self.sign(name, Some(organization), "client.example.org", VALID, IsCa::NoCa)
     }
@@ -117,7 +117,9 @@ impl Authority {
         self.sign(name, None, "client.example.org", EXPIRED, IsCa::NoCa)
     }
 
-    /// Returns an outdated revocation list in PEM, with the certificates of these names. The server's name is `server`.
+    /// Returns an outdated revocation list in PEM that revokes the certificates with these names.
+    ///
+    /// The certificate of the server has the name `server`.
     pub fn revoked(&self, names: &[&str]) -> String {
         let at = date_time_ymd(2000, 1, 2);
         let revoked = |name: &&str| RevokedCertParams {

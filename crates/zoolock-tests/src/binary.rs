@@ -7,9 +7,9 @@ use std::process::Stdio;
 use tempfile::TempDir;
 use tokio::process::{Child, Command};
 
-use crate::{Failure, Result};
+use crate::{Result, TestFailure};
 
-/// The built command with its own home directory, so that local mode finds only the test's server.
+/// The built command with its own home directory, so that its local mode finds only the server of this test.
 #[derive(Debug)]
 pub struct ZoolockBinary {
     path: PathBuf,
@@ -17,22 +17,14 @@ pub struct ZoolockBinary {
 }
 
 impl ZoolockBinary {
-    /// Finds the command beside the running test, or at the path in `ZOOLOCK_BIN`.
+    /// Finds the command where [`path`] describes.
     ///
     /// # Errors
     /// Fails if the command has not been built.
     pub fn find() -> Result<Self> {
-        let path = match std::env::var_os("ZOOLOCK_BIN") {
-            Some(path) => PathBuf::from(path),
-            None => beside_test()?,
-        };
-        if !path.is_file() {
-            return Err(Failure::new(format!(
-                "no {}: run `cargo build -p zoolock-cli` first",
-                path.display()
-            )));
-        }
-        let home = TempDir::new().map_err(|error| Failure::during("making a home for the command", error))?;
+        let path = path()?;
+        let home =
+            TempDir::new().map_err(|error| TestFailure::during("making a home for the command", error))?;
         Ok(Self { path, home })
     }
 
@@ -41,14 +33,14 @@ impl ZoolockBinary {
         &self.path
     }
 
-    /// Returns its home directory, which is empty at first.
+    /// Returns the home directory of the command, which is empty at first.
     pub fn home(&self) -> &Path {
         self.home.path()
     }
 
     /// Returns a command with these arguments and without the `ZOOLOCK_*` variables of this process.
     ///
-    /// Its child is killed when it is dropped.
+    /// A child process of the command is killed when its handle is dropped.
     pub fn command<A: AsRef<OsStr>>(&self, args: impl IntoIterator<Item = A>) -> Command {
         let mut command = command(&self.path, self.home());
         command.args(args);
@@ -71,7 +63,7 @@ impl ZoolockBinary {
 
 /// Returns a command with this home directory and without the `ZOOLOCK_*` variables of this process.
 ///
-/// Its child is killed when it is dropped.
+/// A child process of the command is killed when its handle is dropped.
 pub fn command(path: &Path, home: &Path) -> Command {
     let mut command = Command::new(path);
     for name in zoolock_variables() {
@@ -87,16 +79,30 @@ pub(crate) fn zoolock_variables() -> impl Iterator<Item = OsString> {
     std::env::vars_os().map(|(name, _)| name).filter(|name| name.to_string_lossy().starts_with("ZOOLOCK_"))
 }
 
-/// Returns the path of the command beside the running test, `target/<profile>/deps/<name>`.
+/// Returns the path of the command.
 ///
-/// Doctests run elsewhere.
-fn beside_test() -> Result<PathBuf> {
-    let test = std::env::current_exe().map_err(|error| Failure::during("finding the running test", error))?;
-    let deps = test.ancestors().find(|dir| dir.file_name() == Some(OsStr::new("deps")));
-    match deps.and_then(Path::parent) {
-        Some(profile) => Ok(profile.join(format!("zoolock{}", std::env::consts::EXE_SUFFIX))),
-        None => {
-            Err(Failure::new(format!("{} is not below a `deps` directory, set ZOOLOCK_BIN", test.display())))
-        }
+/// This is `ZOOLOCK_BIN` if it is set, and otherwise `zoolock` in the build directory of the running program. A test
+/// program is in `deps` below the build directory.
+///
+/// # Errors
+/// Fails if the command has not been built.
+pub fn path() -> Result<PathBuf> {
+    let path = match std::env::var_os("ZOOLOCK_BIN") {
+        Some(path) => PathBuf::from(path),
+        None => beside_program()?,
+    };
+    match path.is_file() {
+        true => Ok(path),
+        false => Err(TestFailure::new(format!(
+            "no {}: run `cargo build -p zoolock-cli` first, or set ZOOLOCK_BIN",
+            path.display()
+        ))),
     }
+}
+
+fn beside_program() -> Result<PathBuf> {
+    let program =
+        std::env::current_exe().map_err(|error| TestFailure::during("finding the running program", error))?;
+    let deps = program.ancestors().find(|dir| dir.file_name() == Some(OsStr::new("deps")));
+    Ok(deps.unwrap_or(&program).with_file_name(format!("zoolock{}", std::env::consts::EXE_SUFFIX)))
 }

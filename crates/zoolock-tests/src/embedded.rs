@@ -1,7 +1,7 @@
 //! The embedded server on its own threads, so that a test can kill it like a process.
 
 use std::net::SocketAddr;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard};
 use std::time::Duration;
 
 use tempfile::TempDir;
@@ -9,23 +9,23 @@ use zoolock_server::{ClientCertificates, Limits, ServerHandle, TlsConfig};
 
 use crate::own_runtime::OwnRuntime;
 use crate::ports::Port;
-use crate::{Failure, Result, ServerOptions};
+use crate::{Result, ServerOptions, TestFailure, lock};
 
 /// A running embedded server. Dropping it kills it.
 #[derive(Debug)]
 pub struct Embedded {
     options: ServerOptions,
-    /// The longest session timeout granted since the last start.
+    /// The maximum session timeout that the server grants. [`Embedded::restart_with_limit`] changes it.
     longest_session: Mutex<Duration>,
     port: Port,
     secure: Option<Port>,
     dir: TempDir,
-    running: Mutex<Option<Running>>,
+    running: Mutex<Option<RunningEmbedded>>,
 }
 
 #[derive(Debug)]
-struct Running {
-    // Dropped first, so that a kill ends the tasks before the handle can ask them to shut down.
+struct RunningEmbedded {
+    // The first field is dropped first. So a kill ends the tasks before the handle can ask them to shut down.
     _runtime: OwnRuntime,
     handle: ServerHandle,
 }
@@ -36,8 +36,8 @@ impl Embedded {
     /// # Errors
     /// Fails if the server cannot start.
     pub async fn start(options: ServerOptions) -> Result<Self> {
-        let dir =
-            TempDir::new().map_err(|error| Failure::during("making a directory for the server", error))?;
+        let dir = TempDir::new()
+            .map_err(|error| TestFailure::during("making a directory for the server", error))?;
         let secure = options.tls.is_some().then(Port::reserve).transpose()?;
         let longest_session = Mutex::new(options.max_session_timeout);
         let server =
@@ -46,17 +46,17 @@ impl Embedded {
         Ok(server)
     }
 
-    /// Returns the address on which it listens.
+    /// Returns the address on which the server listens.
     pub fn socket_addr(&self) -> SocketAddr {
         self.port.addr()
     }
 
-    /// Returns the options with which it was started.
+    /// Returns the options with which the server was started.
     pub fn options(&self) -> &ServerOptions {
         &self.options
     }
 
-    /// Returns the address of its TLS port, if it has one.
+    /// Returns the address of the server's TLS port, if it has one.
     pub fn secure_addr(&self) -> Option<SocketAddr> {
         self.secure.as_ref().map(Port::addr)
     }
@@ -76,7 +76,7 @@ impl Embedded {
         drop(running);
     }
 
-    /// Starts it again with the same port and data. Kills it first if it runs.
+    /// Starts the server again with the same port and data. Kills it first if it runs.
     ///
     /// # Errors
     /// Fails like [`Embedded::start`].
@@ -85,23 +85,23 @@ impl Embedded {
         self.launch().await
     }
 
-    /// Starts it again as [`Self::restart`] does, and lets it grant no longer session timeout than this one.
+    /// Restarts the server like [`Self::restart`], with `longest` as its new maximum session timeout.
     ///
     /// # Errors
     /// Fails like [`Self::restart`].
     pub async fn restart_with_limit(&self, longest: Duration) -> Result<()> {
-        *self.longest_session.lock().unwrap_or_else(PoisonError::into_inner) = longest;
+        *lock(&self.longest_session) = longest;
         self.restart().await
     }
 
     async fn launch(&self) -> Result<()> {
         let runtime = OwnRuntime::new("embedded", 2);
-        let longest_session = *self.longest_session.lock().unwrap_or_else(PoisonError::into_inner);
+        let longest_session = *lock(&self.longest_session);
         let mut builder = zoolock_server::Server::builder()
             .listen(self.socket_addr())
             .data_dir(self.dir.path().join("data"))
-            // As on Apache ZooKeeper.
-            .words(zoolock_server::Word::ALL)
+            // The Apache ZooKeeper of the tests allows all words too.
+            .words(zoolock_server::FourLetterWord::ALL)
             .tick(self.options.tick)
             .max_session_timeout(longest_session)
             .max_connections_per_address(self.options.max_client_connections)
@@ -121,12 +121,12 @@ impl Embedded {
         }
         let started = runtime.handle().spawn(builder.start()).await;
         let started = started.expect("the start of a server does not panic");
-        let handle = started.map_err(|error| Failure::during("starting the embedded server", error))?;
-        *self.running() = Some(Running { _runtime: runtime, handle });
+        let handle = started.map_err(|error| TestFailure::during("starting the embedded server", error))?;
+        *self.running() = Some(RunningEmbedded { _runtime: runtime, handle });
         Ok(())
     }
 
-    fn running(&self) -> MutexGuard<'_, Option<Running>> {
-        self.running.lock().unwrap_or_else(PoisonError::into_inner)
+    fn running(&self) -> MutexGuard<'_, Option<RunningEmbedded>> {
+        lock(&self.running)
     }
 }

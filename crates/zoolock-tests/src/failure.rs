@@ -3,12 +3,15 @@
 use std::fmt;
 
 /// An error of the test support.
-pub struct Failure(String);
+pub struct TestFailure(String);
 
 /// A result of the test support.
-pub type Result<T> = std::result::Result<T, Failure>;
+pub type Result<T> = std::result::Result<T, TestFailure>;
 
-impl Failure {
+/// A result of a test program. The program prints the error before it ends.
+pub type Outcome<T> = std::result::Result<T, Box<dyn std::error::Error + Send + Sync>>;
+
+impl TestFailure {
     /// Creates a failure from a message.
     pub fn new(message: impl Into<String>) -> Self {
         Self(message.into())
@@ -20,17 +23,17 @@ impl Failure {
     }
 }
 
-impl fmt::Display for Failure {
+impl fmt::Display for TestFailure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.0)
     }
 }
 
 // `expect` prints Debug, and server logs in the message must keep their line breaks.
-impl fmt::Debug for Failure {
+impl fmt::Debug for TestFailure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.0)
     }
 }
 
-impl std::error::Error for Failure {}
+impl std::error::Error for TestFailure {}

@@ -7,7 +7,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 
-use crate::{Failure, Result};
+use crate::{Result, TestFailure};
 
 const BOUND: Duration = Duration::from_secs(10);
 
@@ -25,21 +25,21 @@ pub async fn four_letter(addr: SocketAddr, word: &str) -> Result<String> {
     });
     match asked.await {
         Ok(Ok(answer)) => Ok(String::from_utf8_lossy(&answer).into_owned()),
-        Ok(Err(error)) => Err(Failure::during(format_args!("asking {addr} `{word}`"), error)),
-        Err(_) => Err(Failure::new(format!("asking {addr} `{word}`: no answer within {BOUND:?}"))),
+        Ok(Err(error)) => Err(TestFailure::during(format_args!("asking {addr} `{word}`"), error)),
+        Err(_) => Err(TestFailure::new(format!("asking {addr} `{word}`: no answer within {BOUND:?}"))),
     }
 }
 
 /// Returns the number of watches on data, children and existence that `mntr` reports.
 ///
-/// `wchs` does not count watches on children.
+/// `mntr` is used because `wchs` does not count watches on children.
 ///
 /// # Errors
-/// Fails if the server does not answer, or does not count watches.
+/// Fails if the server does not answer, or if its answer has no number of watches.
 pub async fn watch_count(addr: SocketAddr) -> Result<u64> {
     let answer = four_letter(addr, "mntr").await?;
     answer.lines().find_map(|line| line.strip_prefix("zk_watch_count")?.trim().parse().ok()).ok_or_else(
-        || Failure::new(format!("{addr} does not count its watches, it answers `{answer}` to `mntr`")),
+        || TestFailure::new(format!("{addr} does not count its watches, it answers `{answer}` to `mntr`")),
     )
 }
 

@@ -7,7 +7,7 @@
 struct Readme;
 
 #[doc = include_str!("../../../guide/src/service.md")]
-struct Service;
+struct ServiceChapter;
 
 #[doc = include_str!("../../../guide/src/fencing.md")]
-struct Fencing;
+struct FencingChapter;

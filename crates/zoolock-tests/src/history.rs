@@ -1,15 +1,17 @@
-//! Records when contenders hold a lock, and checks that the record is allowed.
+//! Records when contenders hold a lock, and checks the record for violations.
 //!
-//! The mutex of the recorder is the global order. A holder records `enter` after the grant and `exit` before the
-//! release, so the recorded holds are shorter than the real ones. A violation in the record is therefore a real
-//! violation.
+//! The recorder's mutex puts the events of all tasks in one order. A holder records `enter` after the grant and `exit`
+//! before the release, so the recorded holds are shorter than the real ones. A violation in the record is therefore a
+//! real violation.
 
 use std::fmt::{self, Debug, Display};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard};
+
+use crate::lock;
 
 /// A step of a contender.
 #[derive(Clone, Debug)]
-enum Step<T> {
+enum HistoryStep<T> {
     /// The lock was granted with this fencing token.
     Enter(T),
     /// The contender is about to release the lock with this fencing token, or has lost it.
@@ -18,15 +20,15 @@ enum Step<T> {
 
 /// A recorded step.
 #[derive(Clone, Debug)]
-struct Event<T> {
+struct HistoryEvent<T> {
     contender: String,
-    step: Step<T>,
+    step: HistoryStep<T>,
 }
 
 /// A recorder of the steps of many tasks, shared as `Arc<Recorder<_>>`.
 #[derive(Debug)]
 pub struct Recorder<T> {
-    events: Mutex<Vec<Event<T>>>,
+    events: Mutex<Vec<HistoryEvent<T>>>,
 }
 
 impl<T> Default for Recorder<T> {
@@ -43,40 +45,54 @@ impl<T: Clone> Recorder<T> {
 
     /// Records that `contender` was granted the lock with fencing token `token`.
     pub fn enter(&self, contender: impl Display, token: T) {
-        self.record(contender, Step::Enter(token));
+        self.record(contender, HistoryStep::Enter(token));
     }
 
     /// Records that `contender` is about to release the lock, or has lost it.
     pub fn exit(&self, contender: impl Display, token: T) {
-        self.record(contender, Step::Exit(token));
+        self.record(contender, HistoryStep::Exit(token));
     }
 
     /// Returns a copy of the record so far.
-    pub fn history(&self) -> History<T> {
-        History { events: self.events().clone() }
+    pub fn history(&self) -> GrantHistory<T> {
+        GrantHistory { events: self.events().clone() }
     }
 
-    fn record(&self, contender: impl Display, step: Step<T>) {
+    /// Checks that at most one contender held the lock at any time and that the tokens rise. Returns a copy of the record.
+    ///
+    /// # Panics
+    /// Panics if the record violates either rule.
+    pub fn checked_history(&self) -> GrantHistory<T>
+    where
+        T: Ord + Debug,
+    {
+        let history = self.history();
+        history.one_holder().expect("one holder at a time");
+        history.tokens_rise().expect("tokens rise");
+        history
+    }
+
+    fn record(&self, contender: impl Display, step: HistoryStep<T>) {
         let contender = contender.to_string();
-        self.events().push(Event { contender, step });
+        self.events().push(HistoryEvent { contender, step });
     }
 
-    fn events(&self) -> MutexGuard<'_, Vec<Event<T>>> {
-        self.events.lock().unwrap_or_else(PoisonError::into_inner)
+    fn events(&self) -> MutexGuard<'_, Vec<HistoryEvent<T>>> {
+        lock(&self.events)
     }
 }
 
-/// A record to be checked.
+/// A copy of a record, to be checked.
 #[derive(Clone, Debug)]
-pub struct History<T> {
-    events: Vec<Event<T>>,
+pub struct GrantHistory<T> {
+    events: Vec<HistoryEvent<T>>,
 }
 
-/// The first pair of events that is not allowed, in words.
+/// A description of the first events in a record that violate a rule.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Violation(String);
 
-impl<T: Ord + Debug> History<T> {
+impl<T: Ord + Debug> GrantHistory<T> {
     /// Returns the contenders that were granted the lock, in the order of the grants.
     pub fn entered(&self) -> Vec<&str> {
         self.grants().map(|(_, contender, _)| contender).collect()
@@ -88,9 +104,9 @@ impl<T: Ord + Debug> History<T> {
     /// Names the first two contenders that held the lock together, or the first that exited without having entered.
     pub fn one_holder(&self) -> Result<(), Violation> {
         let mut holder: Option<(usize, &str, &T)> = None;
-        for (at, Event { contender, step }) in self.events.iter().enumerate() {
+        for (at, HistoryEvent { contender, step }) in self.events.iter().enumerate() {
             match step {
-                Step::Enter(token) => {
+                HistoryStep::Enter(token) => {
                     if let Some((since, other, theirs)) = holder {
                         return Err(Violation(format!(
                             "two holders: event {at}, {contender} entered with {token:?}, while {other} was inside \
@@ -99,7 +115,7 @@ impl<T: Ord + Debug> History<T> {
                     }
                     holder = Some((at, contender.as_str(), token));
                 }
-                Step::Exit(token) => match holder.take() {
+                HistoryStep::Exit(token) => match holder.take() {
                     Some((_, other, theirs)) if other == contender && theirs == token => {}
                     holder => {
                         return Err(Violation(format!(
@@ -116,7 +132,7 @@ impl<T: Ord + Debug> History<T> {
     /// Checks that each token is higher than the one granted before it.
     ///
     /// # Errors
-    /// Names the first two grants for which it is not.
+    /// Names the first two grants whose tokens do not rise.
     pub fn tokens_rise(&self) -> Result<(), Violation> {
         for ((before, earlier, low), (after, later, high)) in self.grants().zip(self.grants().skip(1)) {
             if high <= low {
@@ -131,8 +147,8 @@ impl<T: Ord + Debug> History<T> {
 
     fn grants(&self) -> impl Iterator<Item = (usize, &str, &T)> {
         self.events.iter().enumerate().filter_map(|(at, event)| match &event.step {
-            Step::Enter(token) => Some((at, &*event.contender, token)),
-            Step::Exit(_) => None,
+            HistoryStep::Enter(token) => Some((at, &*event.contender, token)),
+            HistoryStep::Exit(_) => None,
         })
     }
 }

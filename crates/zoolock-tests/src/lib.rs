@@ -33,19 +33,21 @@ pub mod proxy;
 pub mod raw_client;
 pub mod serving;
 pub mod skip;
+mod sync;
 pub mod tmux;
 pub mod tree;
 pub mod wait;
 
 pub use apache::Apache;
-pub use arm::{Arm, Place, Server};
+pub use arm::{AnyServer, Arm, Place};
 pub use authority::Authority;
 pub use binary::ZoolockBinary;
 pub use embedded::Embedded;
-pub use failure::{Failure, Result};
+pub use failure::{Result, TestFailure};
 pub use history::Recorder;
 pub use options::ServerOptions;
 pub use proxy::{Direction, Proxy};
-pub use serving::Serving;
+pub use serving::ServeProcess;
+pub use sync::lock;
 /// ZooKeeper's operation codes.
 pub use zoolock_wire::op as opcode;

@@ -22,7 +22,7 @@ pub fn settings() -> Builder {
 }
 
 /// Returns [`settings`] with a session timeout of 2 s, so that a session expires soon.
-pub fn brisk_settings() -> Builder {
+pub fn short_session_settings() -> Builder {
     settings().session_timeout(Duration::from_secs(2))
 }
 
@@ -31,7 +31,7 @@ pub async fn connect(place: &Place) -> Zoolock {
     settings().connect(&place.connect_string()).await.expect("connected")
 }
 
-/// Opens a session through a proxy before the server of this test.
+/// Opens a session with [`settings`] through a proxy in front of the server of this test.
 pub async fn connect_through(place: &Place, proxy: &Proxy) -> Zoolock {
     settings().connect(&place.through(&proxy.addr())).await.expect("connected")
 }

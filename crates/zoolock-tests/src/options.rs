@@ -1,14 +1,14 @@
-//! Options of a test's server.
+//! Options of the server of a test.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use crate::Authority;
 
-/// Options of a server.
+/// Options of a test server of either kind.
 #[derive(Clone, Debug)]
 pub struct ServerOptions {
-    /// Tick time of the server. Session timeouts are rounded up to a multiple of it.
+    /// Tick time of the server. Sessions expire at multiples of the tick time.
     pub tick: Duration,
     /// The shortest session timeout granted. `None` means two ticks.
     pub min_session_timeout: Option<Duration>,
@@ -18,7 +18,7 @@ pub struct ServerOptions {
     pub max_client_connections: usize,
     /// Time between two checks for empty containers.
     pub container_check: Duration,
-    /// The superuser, as `user:base64(sha1(user:password))`.
+    /// The digest of the superuser, as `user:base64(sha1(user:password))`. `None` means no superuser.
     pub super_digest: Option<String>,
     /// The maximum heap of the Java virtual machine (Apache ZooKeeper only).
     pub heap: String,
@@ -27,7 +27,7 @@ pub struct ServerOptions {
     pub whole_heap: bool,
     /// If true, writes are fsynced before they are acknowledged (Apache ZooKeeper only).
     pub fsync: bool,
-    /// The certificate authority of a TLS port beside the plain port. `None` means no TLS port.
+    /// The certificate authority of a TLS port, which the server has beside its plain port. `None` means no TLS port.
     pub tls: Option<Arc<Authority>>,
     /// Further Java system properties, as `key=value` (Apache ZooKeeper only).
     pub properties: Vec<String>,

@@ -1,13 +1,13 @@
 //! A Tokio runtime on its own threads, for servers and proxies of a test.
 //!
-//! On the runtime of the test, a test body that blocks would also stall the proxy or the embedded server. A server that
-//! two tests share would end with the first test. A kill could not be told from a shutdown.
+//! On the runtime of the test, a server or proxy would stall while the test body blocks. A server that two tests share
+//! would end with the first test. And a server could only be shut down in order, not killed.
 
 use std::time::Duration;
 
 use tokio::runtime::{Builder, Handle, Runtime};
 
-/// Time for the threads to end after their tasks were dropped.
+/// Time limit for the threads to end after their tasks were dropped.
 const SHUTDOWN_BOUND: Duration = Duration::from_secs(10);
 
 /// A runtime whose drop cancels all its tasks and joins its threads.
@@ -15,7 +15,7 @@ const SHUTDOWN_BOUND: Duration = Duration::from_secs(10);
 pub(crate) struct OwnRuntime(Option<Runtime>);
 
 impl OwnRuntime {
-    /// Starts a runtime with this number of threads, named `name`.
+    /// Starts a runtime with `threads` threads, each named `name`.
     pub(crate) fn new(name: &str, threads: usize) -> Self {
         let runtime =
             Builder::new_multi_thread().worker_threads(threads).thread_name(name).enable_all().build();

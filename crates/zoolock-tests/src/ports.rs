@@ -1,14 +1,14 @@
 //! Ports for test servers that stay reserved while a server is down.
 //!
-//! Port 0 would give an ephemeral port. While the server is down, an outgoing connection of any process could take that
-//! port, and a client that keeps reconnecting to it could even connect to itself. So ports are chosen below the
-//! ephemeral range. A socket on the UDP port of the same number is the reservation: other test processes see it, and it
-//! ends with this process.
+//! Listening on port 0 would give an ephemeral port. While the server is down, an outgoing connection of any process
+//! could take an ephemeral port. A client that keeps reconnecting to that port could even connect to itself. So ports
+//! are chosen below the ephemeral range. The reservation is a socket on the UDP port of the same number: other test
+//! processes see it, and it ends with this process.
 
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, UdpSocket};
 
-use crate::{Failure, Result};
+use crate::{Result, TestFailure};
 
 const LOWEST: u16 = 10_000;
 
@@ -34,7 +34,7 @@ impl Port {
                 return Ok(Self { number, _reservation: reservation });
             }
         }
-        Err(Failure::new(format!("no free port between {LOWEST} and {end}")))
+        Err(TestFailure::new(format!("no free port between {LOWEST} and {end}")))
     }
 
     /// Returns the port number.

@@ -1,4 +1,4 @@
-//! A client that sends single requests, and to which the end of the server is an ordinary result.
+//! A client that sends single requests and returns the end of the server as an ordinary result.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -10,21 +10,21 @@ use zoolock_wire::{
     ConnectRequest, ConnectResponse, Hidden, Reader, Reply, ReplyHeader, Request, RequestHeader, Writer, op,
 };
 
-use crate::Failure;
+use crate::TestFailure;
 
-/// Time for a running server to answer.
+/// Time limit for a reply of a running server.
 const REPLY_BOUND: Duration = Duration::from_secs(30);
 
 /// The id and the password of a session, with which a client attaches to it.
 #[derive(Debug, Clone)]
-pub struct Ticket {
-    /// The id.
+pub struct SessionTicket {
+    /// The id of the session.
     pub session: i64,
-    /// The password.
+    /// The password of the session.
     pub password: Hidden,
 }
 
-/// Computes the password that Apache ZooKeeper gives to a session, as `java.util.Random` does.
+/// Computes the password that Apache ZooKeeper gives to a session, with the algorithm of `java.util.Random`.
 pub fn password_on_apache(session: i64) -> Hidden {
     const SECRET: i64 = 0xB341_5C00;
     let mut seed = ((session ^ SECRET) ^ 0x5_DEEC_E66D) & ((1 << 48) - 1);
@@ -39,68 +39,71 @@ pub fn password_on_apache(session: i64) -> Hidden {
 
 /// A connection with a session.
 #[derive(Debug)]
-pub struct Client {
+pub struct RawClient {
     socket: TcpStream,
     input: BytesMut,
     next_xid: i32,
-    /// The session.
-    pub ticket: Ticket,
+    /// The id and the password of this client's session.
+    pub ticket: SessionTicket,
 }
 
 /// The server closed the connection or does not listen.
 #[derive(Debug)]
-pub struct Dead;
+pub struct ServerGone;
 
-impl From<Dead> for Failure {
-    fn from(_: Dead) -> Self {
-        Failure::new(
+impl From<ServerGone> for TestFailure {
+    fn from(_: ServerGone) -> Self {
+        TestFailure::new(
             "the running server closed the connection, perhaps because a client has seen a newer zxid",
         )
     }
 }
 
 /// A result of a request to a server that may end at any time.
-pub type Alive<T> = Result<T, Dead>;
+pub type ServerResult<T> = Result<T, ServerGone>;
 
-impl Client {
+impl RawClient {
     /// Opens a session. `seen` is the last zxid that the client has seen.
-    pub async fn begin(addr: SocketAddr, timeout_ms: i32, seen: i64) -> Alive<Client> {
-        let none = Ticket { session: 0, password: Hidden(vec![0; 16]) };
-        Client::connect(addr, timeout_ms, seen, &none).await
+    pub async fn begin(addr: SocketAddr, timeout_ms: i32, seen: i64) -> ServerResult<RawClient> {
+        let none = SessionTicket { session: 0, password: Hidden(vec![0; 16]) };
+        RawClient::connect(addr, timeout_ms, seen, &none).await
     }
 
-    /// Attaches to a session. Returns `None` if the server does not know it.
+    /// Attaches to an existing session. Returns `None` if the server does not know the session.
     pub async fn resume(
         addr: SocketAddr,
         timeout_ms: i32,
         seen: i64,
-        ticket: &Ticket,
-    ) -> Alive<Option<Client>> {
-        let client = Client::connect(addr, timeout_ms, seen, ticket).await?;
+        ticket: &SessionTicket,
+    ) -> ServerResult<Option<RawClient>> {
+        let client = RawClient::connect(addr, timeout_ms, seen, ticket).await?;
         Ok((client.ticket.session != 0).then_some(client))
     }
 
-    async fn connect(addr: SocketAddr, timeout_ms: i32, seen: i64, ticket: &Ticket) -> Alive<Client> {
-        let socket = TcpStream::connect(addr).await.map_err(|_| Dead)?;
-        socket.set_nodelay(true).map_err(|_| Dead)?;
-        let mut client = Client { socket, input: BytesMut::new(), next_xid: 1, ticket: ticket.clone() };
+    async fn connect(
+        addr: SocketAddr,
+        timeout_ms: i32,
+        seen: i64,
+        ticket: &SessionTicket,
+    ) -> ServerResult<RawClient> {
+        let socket = TcpStream::connect(addr).await.map_err(|_| ServerGone)?;
+        socket.set_nodelay(true).map_err(|_| ServerGone)?;
+        let mut client = RawClient { socket, input: BytesMut::new(), next_xid: 1, ticket: ticket.clone() };
         let request = ConnectRequest {
-            protocol: 0,
             last_zxid_seen: seen,
-            timeout_ms,
             session: ticket.session,
             password: ticket.password.clone(),
-            read_only: Some(false),
+            ..ConnectRequest::new_session(timeout_ms)
         };
         let mut out = BytesMut::new();
         Writer::frame(&mut out, |writer| request.encode(writer));
         client.write(&out).await?;
         let granted = ConnectResponse::decode(&client.frame().await?).expect("valid connect response");
-        client.ticket = Ticket { session: granted.session, password: granted.password };
+        client.ticket = SessionTicket { session: granted.session, password: granted.password };
         Ok(client)
     }
 
-    /// Appends the frame of a request.
+    /// Appends the frame of a request to `out`, with the next xid.
     pub fn encode(&mut self, request: &Request, out: &mut BytesMut) {
         let xid = self.next_xid;
         self.next_xid += 1;
@@ -110,13 +113,13 @@ impl Client {
         });
     }
 
-    /// Sends frames.
-    pub async fn write(&mut self, bytes: &[u8]) -> Alive<()> {
-        self.socket.write_all(bytes).await.map_err(|_| Dead)
+    /// Sends encoded frames.
+    pub async fn write(&mut self, bytes: &[u8]) -> ServerResult<()> {
+        self.socket.write_all(bytes).await.map_err(|_| ServerGone)
     }
 
-    /// Reads the reply to the oldest unanswered request, which has this operation code.
-    pub async fn reply(&mut self, code: i32) -> Alive<(ReplyHeader, Reply)> {
+    /// Reads the reply to the oldest unanswered request, whose operation code is `code`.
+    pub async fn reply(&mut self, code: i32) -> ServerResult<(ReplyHeader, Reply)> {
         let frame = self.frame().await?;
         let mut reader = Reader::new(&frame);
         let header = ReplyHeader::decode(&mut reader).expect("valid reply header");
@@ -126,7 +129,7 @@ impl Client {
     }
 
     /// Sends requests in one write, and reads their replies.
-    pub async fn call_all(&mut self, requests: &[Request]) -> Alive<Vec<(ReplyHeader, Reply)>> {
+    pub async fn call_all(&mut self, requests: &[Request]) -> ServerResult<Vec<(ReplyHeader, Reply)>> {
         let mut out = BytesMut::new();
         requests.iter().for_each(|request| self.encode(request, &mut out));
         self.write(&out).await?;
@@ -138,16 +141,16 @@ impl Client {
     }
 
     /// Sends a request and reads its reply.
-    pub async fn call(&mut self, request: Request) -> Alive<(ReplyHeader, Reply)> {
-        self.call_all(&[request]).await?.pop().ok_or(Dead)
+    pub async fn call(&mut self, request: Request) -> ServerResult<(ReplyHeader, Reply)> {
+        self.call_all(&[request]).await?.pop().ok_or(ServerGone)
     }
 
     /// Closes the session. Returns the header of the reply.
-    pub async fn close(&mut self) -> Alive<ReplyHeader> {
+    pub async fn close(&mut self) -> ServerResult<ReplyHeader> {
         Ok(self.call(Request::CloseSession).await?.0)
     }
 
-    async fn frame(&mut self) -> Alive<Bytes> {
+    async fn frame(&mut self) -> ServerResult<Bytes> {
         let read = async {
             loop {
                 if let Some(len) = self.input.first_chunk().map(|len| u32::from_be_bytes(*len) as usize)
@@ -157,7 +160,7 @@ impl Client {
                     return Ok(frame.split_off(4));
                 }
                 match self.socket.read_buf(&mut self.input).await {
-                    Ok(0) | Err(_) => return Err(Dead),
+                    Ok(0) | Err(_) => return Err(ServerGone),
                     Ok(_) => {}
                 }
             }

@@ -9,14 +9,14 @@ use tokio::io::{AsyncBufReadExt, AsyncReadExt, BufReader};
 use tokio::process::{Child, ChildStderr, Command};
 use tokio::time::timeout;
 
-use crate::{Failure, Result};
+use crate::{Result, TestFailure};
 
-/// Time for the server to start, and to end.
+/// Time limit for the server to start, and for it to end.
 const BOUND: Duration = Duration::from_secs(60);
 
 /// A running `zoolock serve`. Dropping it kills the process.
 #[derive(Debug)]
-pub struct Serving {
+pub struct ServeProcess {
     child: Child,
     stderr: BufReader<ChildStderr>,
     addr: SocketAddr,
@@ -25,70 +25,71 @@ pub struct Serving {
 /// A server that has ended.
 #[derive(Debug)]
 pub struct Ended {
-    /// Its exit code, or `None` if a signal ended it.
+    /// Exit code of the server, or `None` if a signal ended it.
     pub code: Option<i32>,
-    /// Its standard error after the line with its address.
+    /// Standard error of the server after the line with its address.
     pub notes: String,
 }
 
-impl Serving {
+impl ServeProcess {
     /// Starts the server and waits until it prints its address.
     ///
     /// # Errors
-    /// Fails if the server does not start, with its standard error.
+    /// Fails if the server does not start. The error contains the server's standard error.
     pub async fn start(mut command: Command) -> Result<Self> {
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped()).kill_on_drop(true);
-        let mut child = command.spawn().map_err(|error| Failure::during("executing the server", error))?;
+        let mut child =
+            command.spawn().map_err(|error| TestFailure::during("executing the server", error))?;
         let mut stderr = BufReader::new(child.stderr.take().expect("stderr is piped"));
         let addr = timeout(BOUND, read_address(&mut stderr)).await;
-        let addr = addr.unwrap_or_else(|_| Err(Failure::new(format!("no address within {BOUND:?}"))));
-        let (_, addr) = addr.map_err(|failure| Failure::during("starting the server", failure))?;
+        let addr = addr.unwrap_or_else(|_| Err(TestFailure::new(format!("no address within {BOUND:?}"))));
+        let (_, addr) = addr.map_err(|failure| TestFailure::during("starting the server", failure))?;
         Ok(Self { child, stderr, addr })
     }
 
-    /// Waits until the command has started a second server, and returns its standard error until then.
+    /// Waits until a command that starts two servers in succession has started the second one.
     ///
-    /// For a command that starts two servers, one after the other.
+    /// Returns the command's standard error up to the address of the second server.
     ///
     /// # Errors
-    /// Fails if no second server starts, with the standard error.
+    /// Fails if no second server starts. The error contains the command's standard error.
     pub async fn next(&mut self) -> Result<String> {
         let next = timeout(BOUND, read_address(&mut self.stderr)).await;
         let (output, addr) =
-            next.unwrap_or_else(|_| Err(Failure::new(format!("no second server within {BOUND:?}"))))?;
+            next.unwrap_or_else(|_| Err(TestFailure::new(format!("no second server within {BOUND:?}"))))?;
         self.addr = addr;
         Ok(output)
     }
 
-    /// Returns the address on which it listens.
+    /// Returns the address on which the server listens.
     pub fn addr(&self) -> SocketAddr {
         self.addr
     }
 
-    /// Returns its process id.
+    /// Returns the process id of the server.
     pub fn pid(&self) -> Pid {
         let pid = self.child.id().and_then(|id| Pid::from_raw(id.try_into().ok()?));
         pid.expect("the process has not been waited for")
     }
 
-    /// Kills it (SIGKILL).
+    /// Kills the server (SIGKILL).
     pub async fn kill(mut self) {
         self.child.kill().await.expect("a child process can be killed");
     }
 
-    /// Asks it to end (SIGTERM) and waits until it has ended.
+    /// Terminates the server (SIGTERM) and waits until it has ended.
     ///
     /// # Errors
-    /// Fails if it does not end in time.
+    /// Fails if the server does not end in time.
     pub async fn terminate(self) -> Result<Ended> {
-        kill_process(self.pid(), Signal::TERM).map_err(|error| Failure::during("signalling", error))?;
+        kill_process(self.pid(), Signal::TERM).map_err(|error| TestFailure::during("signalling", error))?;
         self.ended().await
     }
 
-    /// Waits until it has ended.
+    /// Waits until the server has ended.
     ///
     /// # Errors
-    /// Fails if it does not end in time.
+    /// Fails if the server does not end in time.
     pub async fn ended(mut self) -> Result<Ended> {
         let ended = timeout(BOUND, async {
             let mut notes = String::new();
@@ -96,24 +97,24 @@ impl Serving {
             std::io::Result::Ok(Ended { code: self.child.wait().await?.code(), notes })
         });
         match ended.await {
-            Ok(ended) => ended.map_err(|error| Failure::during("waiting for the server's end", error)),
-            Err(_) => Err(Failure::new(format!("the server does not end within {BOUND:?}"))),
+            Ok(ended) => ended.map_err(|error| TestFailure::during("waiting for the server's end", error)),
+            Err(_) => Err(TestFailure::new(format!("the server does not end within {BOUND:?}"))),
         }
     }
 }
 
-/// Reads until the line with the address. Returns the lines read and the address.
+/// Reads standard error up to the line with the server's address. Returns the lines read and the address.
 async fn read_address(stderr: &mut BufReader<ChildStderr>) -> Result<(String, SocketAddr)> {
     let mut output = String::new();
     loop {
         let before = output.len();
         match stderr.read_line(&mut output).await {
-            Ok(0) => return Err(Failure::during("the server ended", output)),
+            Ok(0) => return Err(TestFailure::during("the server ended", output)),
             Ok(_) => {}
-            Err(error) => return Err(Failure::during("reading its standard error", error)),
+            Err(error) => return Err(TestFailure::during("reading its standard error", error)),
         }
         if let Some((_, addr)) = output[before..].split_once("serving on ") {
-            let addr = addr.trim().parse().map_err(|error| Failure::during(addr.trim(), error))?;
+            let addr = addr.trim().parse().map_err(|error| TestFailure::during(addr.trim(), error))?;
             return Ok((output, addr));
         }
     }

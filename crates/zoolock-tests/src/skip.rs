@@ -1,6 +1,6 @@
 //! Reports of skipped tests, on stdout and in the file that `ZOOLOCK_SKIPPED` names.
 //!
-//! The file is needed because a test runner hides the output of passing tests. `./check` prints it at its end.
+//! The file is needed because a test runner hides the output of passing tests. `./check` prints the file at its end.
 
 use std::fs::OpenOptions;
 use std::io::Write;
@@ -8,9 +8,9 @@ use std::io::Write;
 /// The availability of a test's prerequisite on this machine.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Availability {
-    /// This machine has it.
+    /// This machine has the prerequisite.
     Available,
-    /// This machine does not have it, for this reason.
+    /// This machine does not have the prerequisite, for this reason.
     Missing(String),
 }
 
@@ -18,7 +18,7 @@ impl Availability {
     /// Returns whether test `name` can run. If it cannot, reports it as skipped.
     ///
     /// # Panics
-    /// Panics if the test cannot run and `CI` is `true`: a skipped test would look like a passed one.
+    /// Panics if the test cannot run and `CI` is `true`, because a skipped test would look like a passed one.
     pub fn or_skip(&self, name: &str) -> bool {
         match self {
             Self::Available => true,
@@ -32,7 +32,7 @@ impl Availability {
 
 /// Returns whether test `name`, which takes minutes, is to run. If not, reports it as skipped.
 ///
-/// `ZOOLOCK_LONG=1` runs it; `./check --long` sets that. Skipping it is a choice, so it does not fail in CI.
+/// `ZOOLOCK_LONG=1` runs long tests; `./check --long` sets it. Skipping a long test is a choice and does not fail in CI.
 pub fn long_or_skip(name: &str) -> bool {
     let long = is_long();
     if !long {
@@ -61,7 +61,7 @@ pub fn skip(name: &str, reason: &str) {
 fn report(name: &str, reason: &str) {
     println!("SKIPPED {name}: {reason}");
     let Some(path) = std::env::var_os("ZOOLOCK_SKIPPED") else { return };
-    // One write to a file opened for appending, so that lines of concurrent tests do not mix.
+    // The line is appended in one write, so that lines of concurrent tests do not mix.
     let line = format!("{name}: {reason}\n");
     let written = OpenOptions::new().create(true).append(true).open(path);
     let written = written.and_then(|mut file| file.write_all(line.as_bytes()));

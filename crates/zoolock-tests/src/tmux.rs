@@ -9,9 +9,9 @@ use tempfile::TempDir;
 use crate::binary::zoolock_variables;
 use crate::skip::Availability;
 use crate::wait::eventually;
-use crate::{Failure, Result};
+use crate::{Result, TestFailure};
 
-/// Time for a change of the screen, generous for a busy machine.
+/// Time limit for a change of the screen, generous for a busy machine.
 const BOUND: Duration = Duration::from_secs(60);
 const SESSION: &str = "screen";
 
@@ -35,11 +35,12 @@ impl Tmux {
     /// # Errors
     /// Fails if tmux does not start.
     pub async fn start(environment: &[(&str, &str)]) -> Result<Self> {
-        let home = TempDir::new().map_err(|error| Failure::during("making a directory for tmux", error))?;
-        // `-D` keeps it in the foreground, so it is a child of the test and ends with it.
+        let home =
+            TempDir::new().map_err(|error| TestFailure::during("making a directory for tmux", error))?;
+        // `-D` keeps tmux in the foreground. So it is a child process that drop can kill.
         let server =
             tmux(&home, &["-D"]).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn();
-        let server = server.map_err(|error| Failure::during("starting tmux", error))?;
+        let server = server.map_err(|error| TestFailure::during("starting tmux", error))?;
         let this = Self { server, home };
         eventually("tmux answers", BOUND, async || this.ask(&["set-option", "-g", "status", "off"])).await?;
         let directory = this.directory().to_str().expect("path in UTF-8");
@@ -48,7 +49,7 @@ impl Tmux {
         for pair in &pairs {
             arguments.extend(["-e", pair]);
         }
-        // An interactive shell, which handles ^Z, without start-up files.
+        // The shell is interactive, so that it handles ^Z. It reads no start-up files.
         arguments.push("ENV= PS1='ready> ' exec sh -i");
         this.ask(&arguments)?;
         this.until("the shell is ready", |screen| screen.contains("ready>")).await;
@@ -88,7 +89,7 @@ impl Tmux {
     }
 
     /// Returns the value of a tmux format such as `#{cursor_flag}`.
-    pub fn tells(&self, format: &str) -> String {
+    pub fn format_value(&self, format: &str) -> String {
         self.ask(&["display-message", "-t", SESSION, "-p", format])
             .expect("format expanded")
             .trim_end()
@@ -98,14 +99,14 @@ impl Tmux {
     /// Waits until the screen satisfies `condition`, and returns the screen.
     ///
     /// # Panics
-    /// Panics if it does not within a minute.
+    /// Panics if the screen does not satisfy it within a minute.
     pub async fn until(&self, what: &str, condition: impl Fn(&str) -> bool) -> String {
         let check = async || {
             let screen = self.screen();
             if condition(&screen) {
                 Ok(screen)
             } else {
-                Err(Failure::new(format!("the screen is:\n{screen}")))
+                Err(TestFailure::new(format!("the screen is:\n{screen}")))
             }
         };
         match eventually(what, BOUND, check).await {
@@ -118,11 +119,11 @@ impl Tmux {
         let Output { status, stdout, stderr } = tmux(&self.home, arguments)
             .stdin(Stdio::null())
             .output()
-            .map_err(|error| Failure::during("executing tmux", error))?;
+            .map_err(|error| TestFailure::during("executing tmux", error))?;
         if status.success() {
             return Ok(String::from_utf8_lossy(&stdout).into_owned());
         }
-        Err(Failure::during(arguments.join(" "), String::from_utf8_lossy(&stderr).trim()))
+        Err(TestFailure::during(arguments.join(" "), String::from_utf8_lossy(&stderr).trim()))
     }
 }
 

@@ -5,12 +5,12 @@ use std::time::Duration;
 use zookeeper_client::{Client, Error, Stat};
 
 use crate::wait::eventually;
-use crate::{Failure, Result};
+use crate::{Result, TestFailure};
 
-/// Time for released znodes to be deleted.
+/// Time limit for released znodes to be deleted.
 const BOUND: Duration = Duration::from_secs(15);
 
-/// The owner that ZooKeeper gives to containers.
+/// The `ephemeralOwner` that ZooKeeper gives to containers.
 const CONTAINER: i64 = i64::MIN;
 
 /// Opens a session of the plain ZooKeeper client.
@@ -22,7 +22,7 @@ pub async fn connect(addr: &str) -> Result<Client> {
     connector
         .connect(addr)
         .await
-        .map_err(|error| Failure::during(format_args!("connecting to {addr}"), error))
+        .map_err(|error| TestFailure::during(format_args!("connecting to {addr}"), error))
 }
 
 /// Lists all znodes below `path`, sorted, without `/zookeeper`. The list is empty if `path` does not exist.
@@ -46,7 +46,7 @@ pub async fn ephemerals(addr: &str, path: &str) -> Result<Vec<String>> {
 /// Waits until lock directory `dir` is empty or deleted.
 ///
 /// # Panics
-/// Panics if it still has a contender after 15 s.
+/// Panics if the directory still has a contender after 15 s.
 pub async fn assert_no_contenders(addr: &str, dir: &str) {
     assert_contenders(addr, dir, 0).await;
 }
@@ -54,13 +54,13 @@ pub async fn assert_no_contenders(addr: &str, dir: &str) {
 /// Waits until lock directory `dir` has exactly `count` znodes.
 ///
 /// # Panics
-/// Panics if it has another number after 15 s.
+/// Panics if the directory has another number of znodes after 15 s.
 pub async fn assert_contenders(addr: &str, dir: &str, count: usize) {
     let checked = async {
         let client = connect(addr).await?;
         let check = async || match children(&client, dir).await? {
             found if found.len() == count => Ok(()),
-            found => Err(Failure::new(format!("it has {}: {}", found.len(), found.join(", ")))),
+            found => Err(TestFailure::new(format!("it has {}: {}", found.len(), found.join(", ")))),
         };
         eventually(&format!("{count} contenders in {dir}"), BOUND, check).await
     };
@@ -72,13 +72,13 @@ pub async fn assert_contenders(addr: &str, dir: &str, count: usize) {
 /// Waits until no ephemeral znode of any session exists below `path`.
 ///
 /// # Panics
-/// Panics if one still exists after 15 s.
+/// Panics if an ephemeral znode still exists after 15 s.
 pub async fn assert_no_ephemerals(addr: &str, path: &str) {
     let checked = async {
         let client = connect(addr).await?;
         let check = async || match list_ephemerals(&client, path).await?.as_slice() {
             [] => Ok(()),
-            left => Err(Failure::new(format!("{} left below {path}: {}", left.len(), left.join(", ")))),
+            left => Err(TestFailure::new(format!("{} left below {path}: {}", left.len(), left.join(", ")))),
         };
         eventually("every ephemeral znode is deleted", BOUND, check).await
     };
@@ -101,8 +101,8 @@ async fn walk(client: &Client, path: &str) -> Result<Vec<(String, Stat)>> {
             if child == "/zookeeper" {
                 continue;
             }
-            let stat = client.check_stat(&child).await.map_err(|error| Failure::during(&child, error))?;
-            // Deleted between the two requests.
+            let stat = client.check_stat(&child).await.map_err(|error| TestFailure::during(&child, error))?;
+            // The znode was deleted between the two requests.
             let Some(stat) = stat else { continue };
             unlisted.push(child.clone());
             found.push((child, stat));
@@ -112,20 +112,25 @@ async fn walk(client: &Client, path: &str) -> Result<Vec<(String, Stat)>> {
     Ok(found)
 }
 
-async fn children(client: &Client, path: &str) -> Result<Vec<String>> {
+/// Lists the children of a znode, sorted. The list is empty if the znode does not exist.
+///
+/// # Errors
+/// Fails if the server does not answer.
+pub async fn children(client: &Client, path: &str) -> Result<Vec<String>> {
     match client.list_children(path).await {
         Ok(mut children) => {
             children.sort();
             Ok(children)
         }
         Err(Error::NoNode) => Ok(Vec::new()),
-        Err(error) => Err(Failure::during(format_args!("listing {path}"), error)),
+        Err(error) => Err(TestFailure::during(format_args!("listing {path}"), error)),
     }
 }
 
 /// Returns whether a znode is ephemeral.
 ///
-/// Containers, and znodes with a time to live, have an owner that is no session: the latter by their highest byte.
+/// Containers and znodes with a time to live have an owner that is no session. The owner of a znode with a time to live
+/// has the highest byte 0xFF.
 fn is_ephemeral(stat: &Stat) -> bool {
     let owner = stat.ephemeral_owner;
     owner != 0 && owner != CONTAINER && owner >> 56 != -1

@@ -1,15 +1,16 @@
-//! Polling for a condition that nothing announces.
+//! Waits for conditions by polling them.
 
+use std::future::ready;
 use std::time::Duration;
 
 use tokio::time::{Instant, sleep, timeout};
 
-use crate::{Failure, Result};
+use crate::{Result, TestFailure};
 
-/// Time between two checks.
+/// Time between two checks of a condition.
 const PAUSE: Duration = Duration::from_millis(20);
 
-/// Time limit of [`soon`], much longer than a step of a test takes.
+/// Time limit of [`soon`]. A step of a test takes much less.
 const SOON: Duration = Duration::from_secs(60);
 
 /// Awaits a future.
@@ -20,10 +21,19 @@ pub async fn soon<T>(what: impl Future<Output = T>) -> T {
     timeout(SOON, what).await.expect("finishes in time")
 }
 
+/// Waits until `condition` is true, for at most `bound`.
+///
+/// # Errors
+/// Fails after `bound`, with `what` in the message.
+pub async fn until(what: &str, bound: Duration, mut condition: impl FnMut() -> bool) -> Result<()> {
+    let check = || ready(if condition() { Ok(()) } else { Err(TestFailure::new("the condition is false")) });
+    eventually(what, bound, check).await
+}
+
 /// Calls `check` until it returns `Ok`, for at most `bound`.
 ///
 /// # Errors
-/// Returns the last error of `check`, with `what` and the bound before it.
+/// Returns the last error of `check` after `bound`, with `what` and `bound` in the message.
 pub async fn eventually<T, F>(what: &str, bound: Duration, mut check: impl FnMut() -> F) -> Result<T>
 where
     F: Future<Output = Result<T>>,
@@ -33,7 +43,7 @@ where
         match check().await {
             Ok(value) => return Ok(value),
             Err(last) if Instant::now() >= deadline => {
-                return Err(Failure::during(format_args!("{what}, not within {bound:?}"), last));
+                return Err(TestFailure::during(format_args!("{what}, not within {bound:?}"), last));
             }
             Err(_) => sleep(PAUSE).await,
         }

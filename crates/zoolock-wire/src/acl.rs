@@ -1,4 +1,4 @@
-//! Access lists, as they are sent. The server decides what an entry allows.
+//! The records of access lists. The server decides which clients match an entry.
 
 use crate::{Reader, WireError, Writer};
 
@@ -33,7 +33,7 @@ pub struct Acl {
     /// A sum of [`perms`].
     pub perms: i32,
     /// The identity that has these permissions.
-    pub who: Identity,
+    pub identity: Identity,
 }
 
 impl Identity {
@@ -54,7 +54,7 @@ impl Identity {
 impl Acl {
     /// Returns the entry that gives these permissions to every client.
     pub fn anyone(perms: i32) -> Self {
-        Acl { perms, who: Identity::new("world", "anyone") }
+        Acl { perms, identity: Identity::new("world", "anyone") }
     }
 
     /// Decodes a vector of entries.
@@ -67,7 +67,7 @@ impl Acl {
             let perms = reader.int("acl perms")?;
             let scheme = reader.opt_string("acl scheme")?.unwrap_or_default();
             let id = reader.opt_string("acl id")?.unwrap_or_default();
-            Ok(Acl { perms, who: Identity { scheme, id } })
+            Ok(Acl { perms, identity: Identity { scheme, id } })
         };
         (0..count).map(entry).collect()
     }
@@ -77,8 +77,8 @@ impl Acl {
         writer.count(list.len());
         for acl in list {
             writer.int(acl.perms);
-            writer.string(&acl.who.scheme);
-            writer.string(&acl.who.id);
+            writer.string(&acl.identity.scheme);
+            writer.string(&acl.identity.id);
         }
     }
 }

@@ -2,7 +2,7 @@ use std::fmt;
 
 /// An error code in a reply header or in the results of a multi.
 ///
-/// The list is that of ZooKeeper's `KeeperException.Code`, without the codes that only ZooKeeper's client library makes.
+/// The list is that of ZooKeeper's `KeeperException.Code`, without the codes that only ZooKeeper's client library uses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[expect(missing_docs, reason = "the names are ZooKeeper's own")]
 #[non_exhaustive]

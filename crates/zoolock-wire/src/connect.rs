@@ -5,19 +5,32 @@ use crate::{Hidden, Reader, WireError, Writer};
 pub struct ConnectRequest {
     /// The protocol version, always 0.
     pub protocol: i32,
-    /// The newest zxid that the client has seen. A server that is behind it closes the connection.
+    /// The newest zxid that the client has seen. A server that has not applied this zxid yet closes the
+    /// connection.
     pub last_zxid_seen: i64,
     /// The requested session timeout, in milliseconds.
     pub timeout_ms: i32,
     /// The session to attach to, or 0 for a new one.
     pub session: i64,
-    /// The password of that session.
+    /// The password of the session. Ignored for a new session.
     pub password: Hidden,
     /// Set if the client accepts a read-only server. `None` if the byte is missing, as before ZooKeeper 3.4.
     pub read_only: Option<bool>,
 }
 
 impl ConnectRequest {
+    /// Creates a request for a new session with this timeout.
+    pub fn new_session(timeout_ms: i32) -> Self {
+        ConnectRequest {
+            protocol: 0,
+            last_zxid_seen: 0,
+            timeout_ms,
+            session: 0,
+            password: Hidden(vec![0; 16]),
+            read_only: Some(false),
+        }
+    }
+
     /// Decodes a whole frame.
     ///
     /// # Errors
@@ -56,9 +69,9 @@ pub struct ConnectResponse {
     pub timeout_ms: i32,
     /// The session id.
     pub session: i64,
-    /// The password with which a client attaches to it.
+    /// The password with which a client attaches to the session.
     pub password: Hidden,
-    /// Set if the server is read-only. `None` if the request had no such byte.
+    /// Set if the server is read-only. `None` if the request had no byte `read_only`.
     pub read_only: Option<bool>,
 }
 

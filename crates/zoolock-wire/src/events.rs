@@ -61,7 +61,7 @@ impl WatchEvent {
     }
 }
 
-/// Encodes the record of a [`WatchEvent`] whose path is borrowed.
+/// Encodes the record of a [`WatchEvent`], without a copy of its path.
 pub fn encode_event(kind: EventKind, path: &str, writer: &mut Writer<'_>) {
     writer.int(kind.code());
     writer.int(WatchEvent::STATE);

@@ -1,8 +1,8 @@
-//! The list of operations inside `multi` and `multiRead`, and the list of their results.
+//! The lists inside `multi` and `multiRead`: the header of each operation, and the results.
 
 use bytes::Bytes;
 
-use crate::{Reader, Request, Stat, WireError, Writer, op};
+use crate::{Reader, Stat, WireError, Writer, op};
 
 /// The result of one operation of a `multi`.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -20,43 +20,31 @@ pub enum OpResult {
 
 const ERROR: i32 = -1;
 
-/// Decodes the operations. A `multi` has only writes and a `multiRead` only reads.
-pub(super) fn decode_ops(reads: bool, reader: &mut Reader<'_>) -> Result<Vec<Request>, WireError> {
-    let mut ops = Vec::new();
-    loop {
-        let code = reader.int("multi type")?;
-        let done = reader.bool("multi done")?;
-        reader.int("multi err")?;
-        if done {
-            return Ok(ops);
-        }
-        match code {
-            op::GET_DATA | op::GET_CHILDREN if reads => {}
-            op::CREATE | op::CREATE2 | op::CREATE_CONTAINER | op::CREATE_TTL if !reads => {}
-            op::DELETE | op::SET_DATA | op::CHECK if !reads => {}
-            value => return Err(WireError::Invalid { field: "multi type", value }),
-        }
-        ops.push(Request::decode_single(code, reader)?);
-    }
+/// Decodes the header of an operation or a result. Returns its code, or `None` at the end of the list.
+pub(super) fn decode_header(reader: &mut Reader<'_>) -> Result<Option<i32>, WireError> {
+    let code = reader.int("multi type")?;
+    let done = reader.bool("multi done")?;
+    reader.int("multi err")?;
+    Ok((!done).then_some(code))
 }
 
-pub(super) fn encode_ops(ops: &[Request], writer: &mut Writer<'_>) {
-    for request in ops {
-        header(request.op(), false, -1, writer);
-        request.encode(writer);
-    }
-    header(-1, true, -1, writer);
+/// Encodes the header of an operation or a result.
+pub(super) fn encode_header(code: i32, err: i32, writer: &mut Writer<'_>) {
+    writer.int(code);
+    writer.bool(false);
+    writer.int(err);
+}
+
+/// Encodes the end of the list.
+pub(super) fn encode_end(writer: &mut Writer<'_>) {
+    writer.int(-1);
+    writer.bool(true);
+    writer.int(-1);
 }
 
 pub(super) fn decode_results(reader: &mut Reader<'_>) -> Result<Vec<OpResult>, WireError> {
     let mut results = Vec::new();
-    loop {
-        let code = reader.int("multi type")?;
-        let done = reader.bool("multi done")?;
-        reader.int("multi err")?;
-        if done {
-            return Ok(results);
-        }
+    while let Some(code) = decode_header(reader)? {
         results.push(match code {
             op::CREATE => OpResult::Create { path: reader.string("path")? },
             op::CREATE2 => OpResult::Create2 { path: reader.string("path")?, stat: Stat::decode(reader)? },
@@ -72,46 +60,41 @@ pub(super) fn decode_results(reader: &mut Reader<'_>) -> Result<Vec<OpResult>, W
             value => return Err(WireError::Invalid { field: "multi type", value }),
         });
     }
+    Ok(results)
 }
 
 pub(super) fn encode_results(results: &[OpResult], writer: &mut Writer<'_>) {
     for result in results {
         match result {
             OpResult::Create { path } => {
-                header(op::CREATE, false, 0, writer);
+                encode_header(op::CREATE, 0, writer);
                 writer.string(path);
             }
             OpResult::Create2 { path, stat } => {
-                header(op::CREATE2, false, 0, writer);
+                encode_header(op::CREATE2, 0, writer);
                 writer.string(path);
                 stat.encode(writer);
             }
-            OpResult::Delete => header(op::DELETE, false, 0, writer),
+            OpResult::Delete => encode_header(op::DELETE, 0, writer),
             OpResult::SetData(stat) => {
-                header(op::SET_DATA, false, 0, writer);
+                encode_header(op::SET_DATA, 0, writer);
                 stat.encode(writer);
             }
-            OpResult::Check => header(op::CHECK, false, 0, writer),
+            OpResult::Check => encode_header(op::CHECK, 0, writer),
             OpResult::GetData { data, stat } => {
-                header(op::GET_DATA, false, 0, writer);
+                encode_header(op::GET_DATA, 0, writer);
                 writer.buffer(data.as_deref());
                 stat.encode(writer);
             }
             OpResult::GetChildren(children) => {
-                header(op::GET_CHILDREN, false, 0, writer);
+                encode_header(op::GET_CHILDREN, 0, writer);
                 writer.strings(children);
             }
             OpResult::Error(err) => {
-                header(ERROR, false, *err, writer);
+                encode_header(ERROR, *err, writer);
                 writer.int(*err);
             }
         }
     }
-    header(-1, true, -1, writer);
-}
-
-fn header(code: i32, done: bool, err: i32, writer: &mut Writer<'_>) {
-    writer.int(code);
-    writer.bool(done);
-    writer.int(err);
+    encode_end(writer);
 }

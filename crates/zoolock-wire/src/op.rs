@@ -1,6 +1,6 @@
 //! Operation codes of request headers, and the special xids.
 
-/// A watch event. A server uses it inside; no request may have it.
+/// The type of a watch event inside a server. No request may have this code.
 pub const NOTIFICATION: i32 = 0;
 /// Creates a znode. The reply has its path.
 pub const CREATE: i32 = 1;
@@ -24,7 +24,7 @@ pub const SYNC: i32 = 9;
 pub const PING: i32 = 11;
 /// Lists a znode's children, with its stat.
 pub const GET_CHILDREN2: i32 = 12;
-/// Compares a version.
+/// Checks that a znode exists, and that its data has the given version.
 pub const CHECK: i32 = 13;
 /// Carries several writes, which all succeed or all fail.
 pub const MULTI: i32 = 14;
@@ -38,7 +38,7 @@ pub const CHECK_WATCHES: i32 = 17;
 pub const REMOVE_WATCHES: i32 = 18;
 /// Creates a container.
 pub const CREATE_CONTAINER: i32 = 19;
-/// Removes an empty container. Only a server sends it.
+/// Removes an empty container. Only a server sends this request.
 pub const DELETE_CONTAINER: i32 = 20;
 /// Creates a znode with a time to live.
 pub const CREATE_TTL: i32 = 21;
@@ -52,7 +52,7 @@ pub const SET_WATCHES: i32 = 101;
 pub const SASL: i32 = 102;
 /// Lists the session's ephemeral znodes.
 pub const GET_EPHEMERALS: i32 = 103;
-/// Counts all descendants.
+/// Counts all descendants of a znode.
 pub const GET_ALL_CHILDREN_NUMBER: i32 = 104;
 /// Sets watches again after a reconnect, persistent ones included.
 pub const SET_WATCHES2: i32 = 105;
@@ -60,7 +60,7 @@ pub const SET_WATCHES2: i32 = 105;
 pub const ADD_WATCH: i32 = 106;
 /// Lists the identities of the connection.
 pub const WHO_AM_I: i32 = 107;
-/// Creates a session. No request of a client may have it.
+/// Creates a session inside a server. No request of a client may have this code.
 pub const CREATE_SESSION: i32 = -10;
 /// Ends the session.
 pub const CLOSE_SESSION: i32 = -11;

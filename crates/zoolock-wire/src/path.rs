@@ -26,7 +26,7 @@ pub fn parent(path: &str) -> Result<&str, Code> {
     path.rsplit_once('/').map(|(parent, _)| normal(parent)).ok_or(Code::BadArguments)
 }
 
-/// Returns the path that the tree uses. The empty path is another name of the root.
+/// Returns the path under which the tree stores a znode. The empty path is another name of the root `/`.
 pub fn normal(path: &str) -> &str {
     if path.is_empty() { "/" } else { path }
 }

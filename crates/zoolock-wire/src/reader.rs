@@ -2,8 +2,8 @@ use thiserror::Error;
 
 /// Reads jute fields from a frame.
 ///
-/// It compares each length with the bytes that are left before it allocates. So a frame of n bytes makes it allocate at
-/// most a small multiple of n.
+/// Before it allocates, it compares each length with the bytes that are left. So a frame of n bytes makes it allocate
+/// at most a small multiple of n.
 #[derive(Debug)]
 pub struct Reader<'a> {
     rest: &'a [u8],
@@ -27,7 +27,7 @@ pub enum WireError {
         /// The length that was sent.
         len: i32,
     },
-    /// The field is null, and must not be.
+    /// The field is null, but must have a value.
     #[error("the field `{field}` is missing")]
     Missing {
         /// The field.

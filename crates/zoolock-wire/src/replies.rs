@@ -1,6 +1,6 @@
 use bytes::Bytes;
 
-use crate::{Acl, OpResult, Reader, WireError, Writer, multi, op};
+use crate::{Acl, OpResult, Reader, Stat, WireError, Writer, multi, op};
 
 /// The header of every reply and every watch event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -27,66 +27,6 @@ impl ReplyHeader {
         writer.int(self.xid);
         writer.long(self.zxid);
         writer.int(self.err);
-    }
-}
-
-/// The metadata of a znode.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-#[expect(missing_docs, reason = "the fields are those of the wire record, under the names they have there")]
-pub struct Stat {
-    pub czxid: i64,
-    pub mzxid: i64,
-    pub ctime: i64,
-    pub mtime: i64,
-    pub version: i32,
-    pub cversion: i32,
-    pub aversion: i32,
-    pub ephemeral_owner: i64,
-    pub data_length: i32,
-    pub num_children: i32,
-    pub pzxid: i64,
-}
-
-impl Stat {
-    /// Returns how many children the znode has ever had: the number of the next sequential child. `cversion` counts
-    /// creates and deletes. It wraps, and so does the sum, up to the last sequence number.
-    pub fn created_children(&self) -> u32 {
-        (self.cversion as u32).wrapping_add(self.num_children as u32) / 2
-    }
-
-    /// Decodes the record.
-    ///
-    /// # Errors
-    /// The frame ends inside the record.
-    pub fn decode(reader: &mut Reader<'_>) -> Result<Self, WireError> {
-        Ok(Stat {
-            czxid: reader.long("czxid")?,
-            mzxid: reader.long("mzxid")?,
-            ctime: reader.long("ctime")?,
-            mtime: reader.long("mtime")?,
-            version: reader.int("version")?,
-            cversion: reader.int("cversion")?,
-            aversion: reader.int("aversion")?,
-            ephemeral_owner: reader.long("ephemeralOwner")?,
-            data_length: reader.int("dataLength")?,
-            num_children: reader.int("numChildren")?,
-            pzxid: reader.long("pzxid")?,
-        })
-    }
-
-    /// Encodes the record.
-    pub fn encode(&self, writer: &mut Writer<'_>) {
-        writer.long(self.czxid);
-        writer.long(self.mzxid);
-        writer.long(self.ctime);
-        writer.long(self.mtime);
-        writer.int(self.version);
-        writer.int(self.cversion);
-        writer.int(self.aversion);
-        writer.long(self.ephemeral_owner);
-        writer.int(self.data_length);
-        writer.int(self.num_children);
-        writer.long(self.pzxid);
     }
 }
 
@@ -121,14 +61,14 @@ pub enum Reply {
     /// The server's next SASL token.
     Token(Option<Bytes>),
     /// The identities of the connection: pairs of scheme and user.
-    Clients(Vec<(String, String)>),
+    Identities(Vec<(String, String)>),
 }
 
 impl Reply {
     /// Decodes the body of the reply to an operation, to the end of the frame.
     ///
     /// # Errors
-    /// The body is not a reply to this operation.
+    /// The body is not the body of a reply to this operation.
     pub fn decode(code: i32, reader: &mut Reader<'_>) -> Result<Self, WireError> {
         let reply = match code {
             op::CREATE | op::SYNC => Reply::Path(reader.string("path")?),
@@ -151,7 +91,7 @@ impl Reply {
             op::WHO_AM_I => {
                 let count = reader.count("clientInfo", 8)?;
                 let pairs = (0..count).map(|_| Ok((reader.string("authScheme")?, reader.string("user")?)));
-                Reply::Clients(pairs.collect::<Result<_, WireError>>()?)
+                Reply::Identities(pairs.collect::<Result<_, WireError>>()?)
             }
             _ => Reply::Empty,
         };
@@ -185,7 +125,7 @@ impl Reply {
             Reply::Number(number) => writer.int(*number),
             Reply::Multi(results) => multi::encode_results(results, writer),
             Reply::Token(token) => writer.buffer(token.as_deref()),
-            Reply::Clients(clients) => {
+            Reply::Identities(clients) => {
                 writer.count(clients.len());
                 for (scheme, user) in clients {
                     writer.string(scheme);

@@ -30,7 +30,7 @@ impl RequestHeader {
 /// The body of `create`, `create2`, `createContainer` and `createTTL`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CreateRequest {
-    /// One of these four operation codes.
+    /// The operation code of one of these four requests.
     pub op: i32,
     /// The path, without the number of a sequential znode.
     pub path: String,
@@ -47,7 +47,8 @@ pub struct CreateRequest {
 /// The body of `setWatches` and `setWatches2`.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct SetWatches {
-    /// The newest zxid that the client has seen. Watches on later changes fire at once.
+    /// The newest zxid that the client has seen. A watch fires at once if its znode has changed after this
+    /// zxid.
     pub relative_zxid: i64,
     /// Data watches.
     pub data: Vec<String>,
@@ -135,9 +136,9 @@ pub enum Request {
     },
     WhoAmI,
     CloseSession,
-    /// Only between servers. Its body is not decoded.
+    /// The removal of an empty container. Only servers send it. Its body is not decoded.
     DeleteContainer,
-    /// The values of its fields are not kept.
+    /// A change of the members of the ensemble. Its fields are decoded, but not kept.
     Reconfig,
     /// The client's next SASL token.
     Sasl {
@@ -153,11 +154,12 @@ impl Request {
     /// Decodes the body of a request, to the end of the frame.
     ///
     /// # Errors
-    /// The body is not one of this operation. An unknown operation is [`Request::Unknown`] and no error.
+    /// The body is not the body of this operation. An unknown operation becomes [`Request::Unknown`] and is
+    /// not an error.
     pub fn decode(code: i32, reader: &mut Reader<'_>) -> Result<Self, WireError> {
         let request = match code {
-            op::MULTI => Request::Multi(multi::decode_ops(false, reader)?),
-            op::MULTI_READ => Request::MultiRead(multi::decode_ops(true, reader)?),
+            op::MULTI => Request::Multi(Request::decode_all(false, reader)?),
+            op::MULTI_READ => Request::MultiRead(Request::decode_all(true, reader)?),
             _ => Request::decode_single(code, reader)?,
         };
         match request {
@@ -167,8 +169,24 @@ impl Request {
         Ok(request)
     }
 
-    /// Decodes the body of an operation that is not a multi. So multis cannot nest.
-    pub(super) fn decode_single(code: i32, reader: &mut Reader<'_>) -> Result<Self, WireError> {
+    /// Decodes the operations of a multi. A `multi` has only writes and a `multiRead` only reads.
+    fn decode_all(reads: bool, reader: &mut Reader<'_>) -> Result<Vec<Request>, WireError> {
+        let mut ops = Vec::new();
+        while let Some(code) = multi::decode_header(reader)? {
+            match code {
+                op::GET_DATA | op::GET_CHILDREN if reads => {}
+                op::CREATE | op::CREATE2 | op::CREATE_CONTAINER | op::CREATE_TTL if !reads => {}
+                op::DELETE | op::SET_DATA | op::CHECK if !reads => {}
+                value => return Err(WireError::Invalid { field: "multi type", value }),
+            }
+            ops.push(Request::decode_single(code, reader)?);
+        }
+        Ok(ops)
+    }
+
+    /// Decodes the body of an operation that is not a multi. `decode_all` uses this, so multis
+    /// cannot nest.
+    fn decode_single(code: i32, reader: &mut Reader<'_>) -> Result<Self, WireError> {
         Ok(match code {
             op::CREATE | op::CREATE2 | op::CREATE_CONTAINER | op::CREATE_TTL => {
                 Request::Create(CreateRequest::decode(code, reader)?)
@@ -301,7 +319,13 @@ impl Request {
                 writer.string(path);
             }
             Request::GetEphemerals { prefix } => writer.string(prefix),
-            Request::Multi(ops) | Request::MultiRead(ops) => multi::encode_ops(ops, writer),
+            Request::Multi(ops) | Request::MultiRead(ops) => {
+                for request in ops {
+                    multi::encode_header(request.op(), -1, writer);
+                    request.encode(writer);
+                }
+                multi::encode_end(writer);
+            }
             Request::CheckWatches { path, kind } | Request::RemoveWatches { path, kind } => {
                 writer.string(path);
                 writer.int(*kind);

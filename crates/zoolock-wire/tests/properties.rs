@@ -19,7 +19,7 @@ fn data() -> impl Strategy<Value = Option<Bytes>> {
 fn acls() -> impl Strategy<Value = Vec<Acl>> {
     vec(
         (any::<i32>(), text(), text())
-            .prop_map(|(perms, scheme, id)| Acl { perms, who: Identity { scheme, id } }),
+            .prop_map(|(perms, scheme, id)| Acl { perms, identity: Identity { scheme, id } }),
         0..4,
     )
 }
@@ -126,7 +126,7 @@ fn reply() -> impl Strategy<Value = (i32, Reply)> {
         any::<i32>().prop_map(|number| (op::ADD_WATCH, Reply::Number(number))),
         data().prop_map(|token| (op::SASL, Reply::Token(token))),
         vec(result(), 0..5).prop_map(|results| (op::MULTI, Reply::Multi(results))),
-        vec((text(), text()), 0..3).prop_map(|clients| (op::WHO_AM_I, Reply::Clients(clients))),
+        vec((text(), text()), 0..3).prop_map(|clients| (op::WHO_AM_I, Reply::Identities(clients))),
     ]
 }
 

@@ -8,8 +8,8 @@
 //! # async fn example() -> Result<(), zoolock::Error> {
 //! let zl = Zoolock::connect("zk1:2181,zk2:2181,zk3:2181").await?;
 //! let mutex = zl.mutex("nightly");
-//! let guard = mutex.lock().await?;          // in the queue, first come first served
-//! println!("token {}", guard.token());      // rises with every grant: let the resource check it
+//! let guard = mutex.lock().await?;          // waits in the queue, first come first served
+//! println!("token {}", guard.token());      // increases with every grant: a resource can refuse an older one
 //! tokio::select! {
 //!     () = work() => guard.release().await?, // or drop the guard
 //!     why = guard.lost() => eprintln!("stop: {why}"),
@@ -26,43 +26,43 @@
 //! # async fn main() -> Result<(), zoolock::Error> {
 //! use zoolock::{Hold, LocalLocker, Locker, Owner, Previous, Zoolock};
 //!
-//! let zl = Zoolock::embedded().await?; // a server in this process; `connect` for an ensemble
+//! let zl = Zoolock::embedded().await?; // starts a server in this process; use `connect` for an ensemble
 //!
-//! // One at a time.
+//! // A mutex has one holder at a time.
 //! let guard = zl.mutex("job").lock().await?;
 //! assert!(zl.mutex("job").try_lock().await?.is_none());
 //! guard.release().await?;
 //!
-//! // Readers together, writers alone. A writer may read on: no writer gets in between.
+//! // Readers hold together, a writer holds alone. A writer can become a reader without a release in between.
 //! let config = zl.rwlock("config");
 //! let (one, two) = (config.read().await?, config.read().await?);
 //! assert!(config.try_write().await?.is_none());
 //! drop((one, two));
 //! let reader = config.write().await?.downgrade().await?;
 //! reader.release().await?;
-//! // And a reader may write, if no other reader is there.
+//! // An upgradable reader can become a writer, after the other readers have released.
 //! let writer = config.upgradable_read().await?.upgrade().await.map_err(|lost| lost.error)?;
 //! writer.release().await?;
 //!
-//! // At most five at a time; several permits are taken all or none.
+//! // At most five permits are held at a time. `acquire_many` acquires all its permits or none.
 //! let encoders = zl.semaphore("encoders", 5);
 //! let three = encoders.acquire_many(3).await?;
 //! assert!(encoders.try_acquire(3).await?.is_none());
 //! drop(three);
 //!
-//! // Several locks at once, in any order, without deadlock.
+//! // A multi-lock acquires several locks at once. The order of the names cannot cause a deadlock.
 //! let both = zl.multi(["accounts/7", "accounts/42"]).lock().await?;
 //! assert_eq!(both.paths(), ["/locks/accounts/7", "/locks/accounts/42"]);
 //! both.release().await?;
 //!
-//! // A reentrant lock.
+//! // A reentrant lock: its owner can acquire it again while it holds.
 //! let owner = Owner::new();
 //! let outer = zl.mutex("job").lock_as(&owner).await?;
 //! let inner = zl.mutex("job").lock_as(&owner).await?;
 //! assert_eq!(inner.depth(), 2);
 //! drop((inner, outer));
 //!
-//! // How the last holder left, a request to release the lock, and events.
+//! // A lock shows how its previous holder left, and reports events. Its holder can be asked to release.
 //! let job = zl.mutex("tracked").crash_detection();
 //! let mut events = job.events();
 //! job.lock().await?.release().await?;
@@ -73,7 +73,7 @@
 //! guard.release().await?;
 //! assert!(events.next().await.is_some());
 //!
-//! // Code that takes locks by way of a trait is tested without any server.
+//! // Code that is generic over `Locker` can be tested without a server.
 //! async fn work<L: Locker>(locks: &L) -> Result<u32, zoolock::Error> {
 //!     let timeout = std::time::Duration::from_secs(5);
 //!     locks.with_lock("job", timeout, |guard| async move { if guard.is_valid() { 42 } else { 0 } }).await
@@ -86,19 +86,21 @@
 //! [`blocking`] has the same locks without async.
 //!
 //! # The promise of a guard
-//! While [`Guard::is_valid`] returns `true`, no other client holds the lock. This assumes that clocks drift
-//! by less than a sixth, and that the program is not stopped between the check and the work. For a stopped
-//! program there is [`Guard::token`]: the resource itself refuses an older one.
+//! While [`Guard::is_valid`] returns `true`, no other client holds the lock. This assumes that the clocks of the
+//! client and the leader drift by less than a twelfth. It also assumes that the program is not stopped between
+//! the check and the work. [`Guard::token`] protects a resource even from a program that was stopped: the
+//! resource refuses a token that is older than one that it has seen.
 
 mod admin;
 mod api;
 mod base;
 mod engine;
 mod lock;
+pub mod observe;
 mod session;
 mod zk;
 
-// Guards and futures can be sent to other threads.
+// Checks at compile time that guards and futures are `Send`.
 const _: fn() = || {
     fn assert_send<T: Send + 'static>(_: &T) {}
     fn check(guard: &Guard, zoolock: &Zoolock, mutex: &'static Mutex, owner: &'static Owner) {
@@ -125,25 +127,29 @@ const _: fn() = || {
     let _ = (check, others, guards);
 };
 
-/// The README's example is compiled with the tests.
+/// Compiles the README's example with the tests.
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]
 struct Readme;
 
-pub use admin::graph::{Cut, Deadlock, Edge, Link, Party, Place, WaitGraph, Why};
-pub use admin::snapshot::{Entry, ForeignSemaphore, Glance, Glances, Snapshot};
+pub use admin::graph::{
+    BreakTarget, ChainLink, Deadlock, Edge, QueueEntry, WaitChain, WaitGraph, WaitingOwner,
+};
+pub use admin::snapshot::{Entry, ForeignSemaphore, Glance, LockPoller, Snapshot};
 pub use api::blocking;
 pub use api::builder::Builder;
 #[cfg(feature = "embedded")]
 pub use api::embedded::TestServer;
 pub use api::guard::Guard;
+pub use api::handle::Handle;
 pub use api::local::{LocalGuard, LocalLocker};
 pub use api::locker::{Hold, Locker};
-pub use api::multi::{MultiGuard, MultiLock, MultiReadGuard};
-pub use api::mutex::Mutex;
+pub use api::mode;
+pub use api::multi::*;
+pub use api::mutex::*;
 pub use api::owner::{Owner, ReentrantGuard};
-pub use api::rwlock::{NotUpgraded, ReadGuard, RwLock, UpgradableReadGuard, WriteGuard};
-pub use api::semaphore::{PermitGuard, Semaphore};
+pub use api::rwlock::*;
+pub use api::semaphore::*;
 pub use api::sharded::Sharded;
 #[cfg(feature = "simulation")]
 #[doc(hidden)]
@@ -154,9 +160,7 @@ pub use base::clock::{Deadline, start_timers};
 pub use base::error::{Error, LossReason};
 pub use base::events::{LockEvent, LockEvents};
 pub use base::metrics;
-pub use base::naming::Naming;
 pub use base::path::{ConnectString, DEFAULT_ROOT, LockPath};
-pub use base::previous::Previous;
 pub use base::ticket::Ticket;
 pub use session::Connection;
 #[cfg(feature = "sasl")]
@@ -164,3 +168,7 @@ pub use zk::sasl;
 #[cfg(feature = "tls")]
 pub use zk::tls::Tls;
 pub use zoolock_core::FencingToken;
+#[doc(inline)]
+pub use zoolock_core::acquisition::Previous;
+#[doc(inline)]
+pub use zoolock_core::names::Naming;

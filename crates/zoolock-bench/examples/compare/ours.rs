@@ -7,7 +7,7 @@ use super::{Lock, Outcome, SESSION_TIMEOUT};
 /// A client of zoolock with one mutex. Each waiter watches its predecessor's znode, whose name it knows without a listing.
 /// A hand-over fires two watches: that of the next holder, and that of the former holder on its own znode.
 pub(crate) struct Ours {
-    // Its drop ends the session.
+    // Kept, because its drop ends the session.
     _zoolock: Zoolock,
     mutex: Mutex,
 }

@@ -1,7 +1,9 @@
 //! A referee that observes the critical section, independently of the locks.
 
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Mutex, PoisonError};
+
+use zoolock_tests::lock;
 
 /// A counter of the holders in the critical section, and a record of their turns.
 #[derive(Default)]
@@ -16,7 +18,7 @@ impl Referee {
     pub(crate) fn enter(&self, who: usize) -> usize {
         let inside = self.inside.fetch_add(1, Ordering::SeqCst) + 1;
         self.most_inside.fetch_max(inside, Ordering::SeqCst);
-        let mut turns = self.turns.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut turns = lock(&self.turns);
         turns.push(who);
         turns.len()
     }
@@ -33,6 +35,6 @@ impl Referee {
 
     /// Returns the waiter of each turn, in order.
     pub(crate) fn turns(&self) -> Vec<usize> {
-        self.turns.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        lock(&self.turns).clone()
     }
 }

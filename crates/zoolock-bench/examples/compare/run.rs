@@ -1,11 +1,11 @@
 //! The measured work: many contenders for one lock.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use tokio::task::JoinSet;
 use zookeeper_client::{Acls, Client, CreateMode};
-use zoolock_tests::proxy::Counts;
+use zoolock_tests::proxy::FrameCounts;
 use zoolock_tests::{Proxy, opcode};
 
 use super::referee::Referee;
@@ -30,7 +30,7 @@ pub(crate) struct Plan {
 pub(crate) struct Figures {
     pub(crate) plan: Plan,
     /// The traffic from the first release to the last counted entry.
-    pub(crate) counts: Counts,
+    pub(crate) counts: FrameCounts,
     /// The time from the first release to the last counted entry.
     pub(crate) elapsed: Duration,
     /// The number of first turns that went to the waiter that had waited longest.
@@ -93,13 +93,13 @@ pub(crate) async fn run<L: Lock>(server: &str, name: &str, plan: Plan) -> Outcom
         ended??;
     }
     drop(locks);
-    let end = shared.end.lock().unwrap_or_else(PoisonError::into_inner).take();
+    let end = zoolock_tests::lock(&shared.end).take();
     let (ended, after) = end.ok_or("there were fewer turns than planned")?;
     let all = shared.referee.turns();
     let turns = |waiter| all[..plan.sections].iter().filter(|turn| **turn == waiter).count();
     let fewest = (0..plan.waiters).map(turns).min().unwrap_or(0);
     let most = (0..plan.waiters).map(turns).max().unwrap_or(0);
-    // A directory that remains disturbs no later run.
+    // Errors are ignored: each run creates its own directory.
     let _ = observer.delete(&path, None).await;
     let _ = observer.delete(&parent, None).await;
     Ok(Figures {
@@ -118,7 +118,7 @@ struct Shared {
     proxy: Arc<Proxy>,
     referee: Referee,
     /// The beginning of the last counted turn, and the traffic until then.
-    end: Mutex<Option<(Instant, Counts)>>,
+    end: Mutex<Option<(Instant, FrameCounts)>>,
 }
 
 /// Takes one turn after another until enough turns were counted, so that the queue keeps its length.
@@ -128,10 +128,10 @@ async fn take_turns<L: Lock>(number: usize, lock: Arc<L>, shared: Arc<Shared>) -
         let turns = shared.referee.enter(number);
         if turns == shared.plan.sections {
             let end = (Instant::now(), shared.proxy.counts());
-            *shared.end.lock().unwrap_or_else(PoisonError::into_inner) = Some(end);
+            *zoolock_tests::lock(&shared.end) = Some(end);
         }
         if shared.plan.work.is_zero() {
-            // Lets another task enter, if the lock does not exclude it.
+            // Lets another task enter, if the lock does not exclude that task.
             tokio::task::yield_now().await;
         } else {
             tokio::time::sleep(shared.plan.work).await;
@@ -144,8 +144,8 @@ async fn take_turns<L: Lock>(number: usize, lock: Arc<L>, shared: Arc<Shared>) -
     }
 }
 
-/// Returns the number of answered creates. Each waiter has sent at least one.
-fn joined(counts: &Counts) -> u64 {
+/// Returns the number of answered creates. Each waiter in the queue has sent at least one create.
+fn joined(counts: &FrameCounts) -> u64 {
     counts.replies(opcode::CREATE) + counts.replies(opcode::CREATE2)
 }
 

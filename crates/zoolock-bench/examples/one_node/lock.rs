@@ -12,13 +12,13 @@ const EPHEMERAL: CreateOptions<'static> = CreateMode::Ephemeral.with_acls(Acls::
 ///
 /// * **Herd.** All waiters watch the same znode. When it is deleted, the server wakes all of them, and each sends a
 ///   create. One create succeeds, and the other waiters watch again. With N waiters a release costs up to N events and
-///   2 N requests, and one grant for each waiter costs N times as many. (It costs less if locks are held for a shorter
-///   time than that takes: the znode is then deleted before many waiters watch it again.)
+///   2 N requests, and one grant for each waiter costs N times as many. (A very short hold costs less, because the
+///   znode is deleted before many waiters watch it again.)
 /// * **No order.** The first create after the deletion wins. It comes from a client near the leader, or from a client
 ///   that waited for no watch event, such as the last holder. A waiter may never be granted the lock.
 /// * **No fencing token.** `lock` returns no token. A holder that is paused for longer than its session lives continues
 ///   to work beside the next holder, and the resource cannot distinguish them. (The `czxid` of the znode could be a
-///   token. This recipe ignores it, as published ones do.)
+///   token. This recipe ignores the `czxid`, as published recipes do.)
 pub(crate) struct OneNode {
     client: Client,
     path: String,

@@ -59,8 +59,9 @@ impl Lock for WatchTheDirectory {
         }
     }
 
-    /// Fault: as in `one_node`, a holder whose session expired works until it calls this function. The name is its own,
-    /// unless the directory was deleted and created again, so that numbers start again.
+    /// Fault: as in `one_node`, a holder whose session expired continues to work until it calls this function. The
+    /// deleted name belongs to the holder's own znode, unless the directory was deleted and created again. Then the
+    /// numbers start again.
     async fn release(&self, ours: String) -> Outcome<()> {
         Ok(self.client.delete(&self.path(&ours), None).await?)
     }

@@ -8,7 +8,7 @@ use std::time::Duration;
 use super::plan::Network;
 use crate::Outcome;
 use crate::delay::Delay;
-use crate::servers::{Kind, Running};
+use crate::servers::{RunningServer, ServerKind};
 
 const PAUSE: Duration = Duration::from_millis(20);
 
@@ -18,8 +18,8 @@ pub(super) struct Fleet {
     dir: PathBuf,
     rtt: Duration,
     // Declared before the servers, so that the proxies are dropped first.
-    delays: BTreeMap<Kind, Delay>,
-    servers: BTreeMap<Kind, Running>,
+    delays: BTreeMap<ServerKind, Delay>,
+    servers: BTreeMap<ServerKind, RunningServer>,
 }
 
 impl Fleet {
@@ -28,7 +28,7 @@ impl Fleet {
     }
 
     /// Returns the address to connect to.
-    pub(super) async fn address(&mut self, kind: Kind, network: Network) -> Outcome<SocketAddr> {
+    pub(super) async fn address(&mut self, kind: ServerKind, network: Network) -> Outcome<SocketAddr> {
         let addr = match self.servers.get(&kind) {
             Some(server) => server.addr,
             None => self.start(kind).await?,
@@ -42,15 +42,16 @@ impl Fleet {
         Ok(self.delays[&kind].addr)
     }
 
-    /// Returns the trouble of a server, if there is any. Stops such a server, so that it is started anew.
-    pub(super) fn stop_if_failed(&mut self, kind: Kind) -> Option<String> {
-        let trouble = self.servers.get_mut(&kind)?.trouble()?;
+    /// Returns the problem of a server, if the server has failed. Stops a failed server, so that the next job starts a
+    /// new one.
+    pub(super) fn stop_if_failed(&mut self, kind: ServerKind) -> Option<String> {
+        let trouble = self.servers.get_mut(&kind)?.visible_problem()?;
         self.stop(kind);
         Some(trouble)
     }
 
     /// Kills a server and its proxy.
-    pub(super) fn stop(&mut self, kind: Kind) {
+    pub(super) fn stop(&mut self, kind: ServerKind) {
         self.delays.remove(&kind);
         self.servers.remove(&kind);
     }
@@ -61,11 +62,11 @@ impl Fleet {
         self.servers.clear();
     }
 
-    async fn start(&mut self, kind: Kind) -> Outcome<SocketAddr> {
+    async fn start(&mut self, kind: ServerKind) -> Outcome<SocketAddr> {
         if let Some(missing) = kind.missing(&self.zoolock) {
             return Err(missing.into());
         }
-        let mut server = Running::launch(kind, &self.zoolock, &self.dir)?;
+        let mut server = RunningServer::launch(kind, &self.zoolock, &self.dir)?;
         while !server.check_serving()? {
             tokio::time::sleep(PAUSE).await;
         }

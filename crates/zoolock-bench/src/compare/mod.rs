@@ -1,4 +1,4 @@
-//! The comparison: zoolock and its peers do the same works, in turns.
+//! The comparison: zoolock and its peers carry out the same works, in turns.
 
 mod client;
 mod fleet;
@@ -24,7 +24,7 @@ use sizes::Sizes;
 
 /// The options of `compare`.
 #[derive(clap::Args)]
-pub(crate) struct Settings {
+pub(crate) struct CompareArgs {
     /// Number of rounds of each work. Short works have two to five times as many, and works of minutes at most three
     #[arg(long, default_value_t = 5)]
     rounds: usize,
@@ -55,7 +55,7 @@ pub(crate) struct Settings {
     list: bool,
 }
 
-impl Settings {
+impl CompareArgs {
     fn sizes(&self) -> Sizes {
         if self.quick { Sizes::quick() } else { Sizes::full() }
     }
@@ -65,7 +65,7 @@ impl Settings {
     }
 
     /// Returns the directory for the results, or `None` if they are only printed.
-    fn target(&self) -> Option<&Path> {
+    fn results_dir(&self) -> Option<&Path> {
         match &self.out {
             Some(out) => Some(out),
             None if self.dry_run || self.quick => None,
@@ -75,7 +75,7 @@ impl Settings {
 }
 
 /// Measures, and writes the results, also after an interrupt or an error.
-pub(crate) fn main(settings: &Settings) -> Outcome<()> {
+pub(crate) fn main(settings: &CompareArgs) -> Outcome<()> {
     let works = plan::works(&settings.sizes(), settings.rtt);
     if settings.list {
         works.iter().for_each(|work| println!("{:12} {}", work.name, work.title));
@@ -84,15 +84,15 @@ pub(crate) fn main(settings: &Settings) -> Outcome<()> {
     if let Some(unknown) = settings.only.iter().find(|only| works.iter().all(|work| work.name != **only)) {
         return Err(format!("there is no work {unknown:?}; run with --list to print all works").into());
     }
-    if settings.target().is_some() && settings.out.is_none() && !Path::new("Cargo.lock").exists() {
+    if settings.results_dir().is_some() && settings.out.is_none() && !Path::new("Cargo.lock").exists() {
         return Err("not at the root of the project; change to it, or use --out or --dry-run".into());
     }
     let works: Vec<_> = works
         .into_iter()
         .filter(|work| settings.only.is_empty() || settings.only.iter().any(|only| work.name == only))
         .collect();
-    let mut results = match settings.target() {
-        Some(target) => Results::load(&target.join("compare.json"))?,
+    let mut results = match settings.results_dir() {
+        Some(dir) => Results::load(&dir.join("compare.json"))?,
         None => Results::default(),
     };
     results.describe(settings.rtt);
@@ -116,19 +116,19 @@ pub(crate) fn main(settings: &Settings) -> Outcome<()> {
     ended.and(written)
 }
 
-fn write(settings: &Settings, results: &Results) -> Outcome<()> {
+fn write(settings: &CompareArgs, results: &Results) -> Outcome<()> {
     let table = table::page(results);
     println!("{table}");
-    let Some(target) = settings.target() else { return Ok(()) };
-    results.save(&target.join("compare.json"))?;
-    page::write(&target.join("compare.csv"), &table::csv(results))?;
+    let Some(dir) = settings.results_dir() else { return Ok(()) };
+    results.save(&dir.join("compare.json"))?;
+    page::write(&dir.join("compare.csv"), &table::csv(results))?;
     match settings.out {
-        Some(_) => page::write(&target.join("compare.md"), &table),
+        Some(_) => page::write(&dir.join("compare.md"), &table),
         None => page::put(Path::new(crate::PAGE), "compare", &table),
     }
 }
 
-fn progress(works: &[plan::Work], rounds: usize) -> ProgressBar {
+fn progress(works: &[plan::ComparedWork], rounds: usize) -> ProgressBar {
     let jobs = works.iter().map(|work| work.jobs(rounds)).sum::<usize>();
     let bar =
         if std::io::stderr().is_terminal() { ProgressBar::new(jobs as u64) } else { ProgressBar::hidden() };

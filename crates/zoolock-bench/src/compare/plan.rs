@@ -1,24 +1,23 @@
-//! The works, the clients that do them, and the targets.
+//! The works, and the clients that carry them out.
 
 use std::time::Duration;
 
-use super::client::{Client, ClientOnServer};
+use super::client::{ClientOnServer, ComparedClient};
 use super::sizes::Sizes;
-use super::target::{Reference, Target};
 use crate::job::Job;
-use crate::servers::Kind;
+use crate::servers::ServerKind;
 
-/// A work.
-pub(super) struct Work {
+/// A measured work, and the clients that carry it out.
+pub(super) struct ComparedWork {
     pub(super) name: &'static str,
     pub(super) title: String,
     pub(super) job: Job,
     pub(super) who: Vec<ClientOnServer>,
-    pub(super) figure: Figure,
+    pub(super) figure: RoundFigure,
     pub(super) network: Network,
     /// Set if a second process also acquires the lock.
     pub(super) has_second_process: bool,
-    /// Set if each client starts with a server of its own, which may not survive.
+    /// Set if each client gets a new server, because the work may end its server.
     pub(super) needs_own_server: bool,
     rounds: Rounds,
     pub(super) limit: Duration,
@@ -27,7 +26,7 @@ pub(super) struct Work {
 
 /// The number that represents the samples of a round.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Figure {
+pub(super) enum RoundFigure {
     /// The median of the latencies.
     Median,
     /// The mean of the hand-overs.
@@ -36,12 +35,12 @@ pub(super) enum Figure {
     Share,
 }
 
-/// The number of rounds of a work, from the number that was asked for.
+/// The number of rounds of a work, computed from the requested number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Rounds {
-    /// This multiple: such rounds are short, and the target lies within the difference between two rounds.
+    /// This multiple, for short rounds that differ by more than the distance to the target.
     Times(usize),
-    /// At most this number: such rounds are long.
+    /// At most this number, for long rounds.
     AtMost(usize),
 }
 
@@ -52,18 +51,18 @@ pub(super) enum Network {
     Delayed,
 }
 
-impl Figure {
+impl RoundFigure {
     pub(super) fn description(self) -> &'static str {
         match self {
-            Figure::Median => "the median",
-            Figure::Mean => "the mean",
-            Figure::Share => "the whole time shared out",
+            RoundFigure::Median => "the median",
+            RoundFigure::Mean => "the mean",
+            RoundFigure::Share => "the whole time shared out",
         }
     }
 }
 
-impl Work {
-    fn new(name: &'static str, title: String, job: Job, figure: Figure, sizes: &Sizes) -> Self {
+impl ComparedWork {
+    fn new(name: &'static str, title: String, job: Job, figure: RoundFigure, sizes: &Sizes) -> Self {
         Self {
             name,
             title,
@@ -83,7 +82,7 @@ impl Work {
         Self { rounds: Rounds::Times(if sizes.more_rounds { times } else { 1 }), ..self }
     }
 
-    fn by(mut self, clients: &[Client], servers: &[Kind]) -> Self {
+    fn by(mut self, clients: &[ComparedClient], servers: &[ServerKind]) -> Self {
         self.who.extend(
             servers
                 .iter()
@@ -111,10 +110,15 @@ impl Work {
     /// Returns the job of one client.
     pub(super) fn job_of(&self, who: ClientOnServer) -> Job {
         match (who.client, self.job.work) {
-            // Tasks of one session would take each other's znode for their own.
-            (Client::WriteLock | Client::Etcd, "crowd") => self.job.clone().with("sessions", FEW_TASKS),
-            // The bound for two writes, each of which is awaited.
-            (Client::Raw | Client::Floor, "solo") => self.job.clone().with("release", "await"),
+            // Tasks need sessions of their own: WriteLock mistakes any znode of its session for its own, and etcd takes
+            // one lease for one holder.
+            (ComparedClient::WriteLock | ComparedClient::Etcd, "crowd") => {
+                self.job.clone().with("sessions", FEW_TASKS)
+            }
+            // These clients measure the least time of two writes, so each write is awaited.
+            (ComparedClient::Raw | ComparedClient::Floor, "solo") => {
+                self.job.clone().with("release", "await")
+            }
             _ => self.job.clone(),
         }
     }
@@ -122,7 +126,9 @@ impl Work {
     /// Returns the uncounted first job. It is long enough for a virtual machine to compile the code.
     pub(super) fn warming_job(&self, who: ClientOnServer) -> Job {
         match (self.name, who.client) {
-            ("alone", Client::Curator | Client::WriteLock) => self.job_of(who).with("warm", self.compiling),
+            ("alone", ComparedClient::Curator | ComparedClient::WriteLock) => {
+                self.job_of(who).with("warm", self.compiling)
+            }
             _ => self.job_of(who),
         }
     }
@@ -130,11 +136,11 @@ impl Work {
 
 const FEW_TASKS: usize = 8;
 
-const ZOOKEEPERS: [Kind; 2] = [Kind::Apache, Kind::Ours];
+const ZOOKEEPERS: [ServerKind; 2] = [ServerKind::Apache, ServerKind::Ours];
 
 /// Returns all works.
-pub(super) fn works(sizes: &Sizes, rtt: Duration) -> Vec<Work> {
-    use Client::{
+pub(super) fn works(sizes: &Sizes, rtt: Duration) -> Vec<ComparedWork> {
+    use ComparedClient::{
         Curator, Etcd, Floor, Kazoo, Raw, Redis, Same, SameAtOnce, WriteLock, ZookeeperClient, Zoolock,
     };
     let solo = |count: usize| {
@@ -145,159 +151,126 @@ pub(super) fn works(sizes: &Sizes, rtt: Duration) -> Vec<Work> {
         job.with("locks", 1).with("hold_us", 0)
     };
     let all = [Zoolock, Raw, Curator, WriteLock, ZookeeperClient, Kazoo];
-    let everywhere = [Kind::Apache, Kind::Ensemble, Kind::Ours];
-    let alone = |work: Work| {
-        work.by(&all, &everywhere).by(&[Etcd], &[Kind::Etcd]).by(&[Redis], &[Kind::RedisSynced, Kind::Redis])
+    let everywhere = [ServerKind::Apache, ServerKind::Ensemble, ServerKind::Ours];
+    let alone = |work: ComparedWork| {
+        work.by(&all, &everywhere)
+            .by(&[Etcd], &[ServerKind::Etcd])
+            .by(&[Redis], &[ServerKind::RedisSynced, ServerKind::Redis])
     };
     vec![
-        alone(Work::new(
+        alone(ComparedWork::new(
             "alone",
             "acquire and release, nobody else".to_owned(),
             solo(sizes.solo),
-            Figure::Median,
+            RoundFigure::Median,
             sizes,
         ))
-        // These measure the requests alone.
+        // These clients measure the requests without a lock.
         .by(&[Floor, SameAtOnce], &ZOOKEEPERS)
         .more_rounds(3, sizes),
-        Work {
+        ComparedWork {
             network: Network::Delayed,
-            ..alone(Work::new(
+            ..alone(ComparedWork::new(
                 "far",
                 format!("acquire and release, nobody else, {rtt:?} away"),
                 solo(sizes.far).with("warm", 5),
-                Figure::Median,
+                RoundFigure::Median,
                 sizes,
             ))
             .more_rounds(2, sizes)
         },
-        Work::new(
+        ComparedWork::new(
             "loop",
             "acquire, drop, acquire … in a loop".to_owned(),
             solo(sizes.solo).with("release", "drop"),
-            Figure::Median,
+            RoundFigure::Median,
             sizes,
         )
         .by(&[Zoolock, Floor, Raw, ZookeeperClient], &ZOOKEEPERS)
         .more_rounds(5, sizes),
-        Work::new(
+        ComparedWork::new(
             "few",
             format!("hand-over, {FEW_TASKS} tasks on 2 sessions"),
             crowd(FEW_TASKS, 2, sizes.turns),
-            Figure::Mean,
+            RoundFigure::Mean,
             sizes,
         )
         .by(&[Zoolock, Curator, WriteLock, ZookeeperClient, Kazoo], &ZOOKEEPERS)
-        .by(&[Zoolock, Curator, ZookeeperClient], &[Kind::Ensemble])
-        .by(&[Etcd], &[Kind::Etcd])
+        .by(&[Zoolock, Curator, ZookeeperClient], &[ServerKind::Ensemble])
+        .by(&[Etcd], &[ServerKind::Etcd])
         .more_rounds(2, sizes),
-        Work {
+        ComparedWork {
             rounds: Rounds::AtMost(3),
-            ..Work::new(
+            ..ComparedWork::new(
                 "many",
                 format!("hand-over, {} waiters on 4 sessions", sizes.many),
                 crowd(sizes.many, 4, 1),
-                Figure::Mean,
+                RoundFigure::Mean,
                 sizes,
             )
             .by(&[Zoolock, Curator, ZookeeperClient, Kazoo], &ZOOKEEPERS)
         },
-        Work {
+        ComparedWork {
             rounds: Rounds::AtMost(3),
             needs_own_server: true,
             limit: sizes.long_limit,
-            ..Work::new(
+            ..ComparedWork::new(
                 "most",
                 format!("hand-over, {} waiters on 16 sessions", sizes.most),
                 crowd(sizes.most, 16, 1),
-                Figure::Mean,
+                RoundFigure::Mean,
                 sizes,
             )
-            .by(&[Zoolock, Curator, ZookeeperClient, Kazoo], &[Kind::Apache])
-            .by(&[Zoolock], &[Kind::Ours])
+            .by(&[Zoolock, Curator, ZookeeperClient, Kazoo], &[ServerKind::Apache])
+            .by(&[Zoolock], &[ServerKind::Ours])
         },
-        Work::new(
+        ComparedWork::new(
             "locks",
             format!("{} different locks, 4 sessions, all at once", sizes.locks),
             Job::new("spread").with("locks", sizes.locks).with("sessions", 4),
-            Figure::Share,
+            RoundFigure::Share,
             sizes,
         )
         .by(&[Zoolock, Same, Raw], &ZOOKEEPERS)
         .more_rounds(3, sizes),
-        Work {
+        ComparedWork {
             has_second_process: true,
             rounds: Rounds::AtMost(3),
-            ..Work::new(
+            ..ComparedWork::new(
                 "process",
                 format!("{} tasks of one process, and a second process", sizes.local),
                 crowd(sizes.local, 1, sizes.local_turns).with("tenure", "yes"),
-                Figure::Mean,
+                RoundFigure::Mean,
                 sizes,
             )
             .by(&[Zoolock, Curator, ZookeeperClient], &ZOOKEEPERS)
         },
-        Work {
+        ComparedWork {
             rounds: Rounds::AtMost(3),
-            ..Work::new(
+            ..ComparedWork::new(
                 "articles",
                 format!("{} waiters on two locks, {:?} each: what is not the work", sizes.many, sizes.hold),
                 crowd(sizes.many, 4, 1).with("locks", 2).with("hold_us", sizes.hold.as_micros()),
-                Figure::Mean,
+                RoundFigure::Mean,
                 sizes,
             )
             .by(&[Zoolock, Curator], &ZOOKEEPERS)
         },
-        Work::new(
+        ComparedWork::new(
             "rest",
             format!("one write, after {:?} of rest", sizes.hold),
             solo(sizes.far).with("rest_us", sizes.hold.as_micros()),
-            Figure::Mean,
+            RoundFigure::Mean,
             sizes,
         )
         .by(&[Zoolock, Raw], &ZOOKEEPERS),
-        Work::new(
+        ComparedWork::new(
             "tenure",
             "acquire again within a tenure".to_owned(),
             solo(100 * sizes.solo).with("tenure", "yes"),
-            Figure::Median,
+            RoundFigure::Median,
             sizes,
         )
         .by(&[Zoolock], &ZOOKEEPERS),
     ]
-}
-
-/// Returns the targets of all works.
-pub(super) fn targets() -> Vec<Target> {
-    use Client::{Curator, Floor, Raw, Same, ZookeeperClient};
-    let at = |client: Client| Reference::One("", client, Kind::Apache);
-    let mut targets = vec![
-        Target::new("alone", 1.15, at(Floor)),
-        Target::new("alone", 1.20, Reference::One("", Floor, Kind::Ours)).with_our_server(),
-        Target::new("alone", 1.10, at(Raw)),
-        Target::new("alone", 0.8, at(Curator)),
-        Target::new("alone", 1.0, Reference::One("", Client::Etcd, Kind::Etcd)),
-        Target::cpu("alone", 0.6),
-        Target::new("far", 1.05, at(Raw)),
-        Target::new("far", 1.0 / 1.25, Reference::BestPeer),
-        Target::new("loop", 0.6, at(Floor)),
-        Target::new("few", 0.65, Reference::BestPeer),
-        Target::new("many", 0.25, at(Curator)),
-        Target::new("many", 0.4, at(ZookeeperClient)),
-        Target::new("most", 1.2, Reference::One("many", Client::Zoolock, Kind::Apache)),
-        Target::new("most", 1.0, Reference::AllPeersFail),
-        Target::new("locks", 1.0 / 0.9, at(Same)),
-        Target::new("locks", 1.0 / 0.6, at(Raw)),
-        Target::new("process", 1.0 / 50.0, at(Curator)),
-        // A fifth of the published 3 ms.
-        Target::new("articles", 1.0, Reference::Micros(600.0)),
-    ];
-    for work in ["alone", "far", "loop", "few", "many", "most", "locks", "process", "articles"] {
-        targets.push(Target::on_ours(work));
-    }
-    targets.push(Target::new("tenure", 1e-2, Reference::One("alone", Client::Redis, Kind::Redis)));
-    for peer in [Curator, Client::WriteLock, ZookeeperClient, Client::Kazoo] {
-        targets.push(Target::new("tenure", 1e-3, Reference::One("alone", peer, Kind::Apache)));
-    }
-    targets
 }

@@ -8,7 +8,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use super::client::ClientOnServer;
-use super::plan::{Figure, Work};
+use super::plan::{ComparedWork, RoundFigure};
 use super::versions::versions;
 use crate::job::Measurement;
 use crate::process::machine;
@@ -21,12 +21,12 @@ pub(super) struct Results {
     pub(super) machine: String,
     pub(super) versions: BTreeMap<String, String>,
     pub(super) rtt_ms: f64,
-    pub(super) works: Vec<Measured>,
+    pub(super) works: Vec<WorkResults>,
 }
 
 /// The results of a work. All its figures come from one run.
 #[derive(Debug, Serialize, Deserialize)]
-pub(super) struct Measured {
+pub(super) struct WorkResults {
     pub(super) name: String,
     pub(super) title: String,
     /// The number that represents the samples of a round.
@@ -35,28 +35,28 @@ pub(super) struct Measured {
     /// Set if the run ended before all rounds.
     pub(super) cut_short: bool,
     pub(super) quick: bool,
-    pub(super) entries: Vec<Entry>,
+    pub(super) entries: Vec<ClientResult>,
 }
 
 /// The results of one client.
 #[derive(Debug, Serialize, Deserialize)]
-pub(super) struct Entry {
+pub(super) struct ClientResult {
     #[serde(flatten)]
     pub(super) who: ClientOnServer,
     /// The reason why the client failed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) failed: Option<String>,
-    pub(super) rounds: Vec<Round>,
+    pub(super) rounds: Vec<RoundResult>,
 }
 
 /// The samples of a round in a few figures, in microseconds.
 #[derive(Debug, Serialize, Deserialize)]
-pub(super) struct Round {
+pub(super) struct RoundResult {
     /// The number that represents the round: median, mean, or share.
     pub(super) figure: f64,
     pub(super) least: f64,
     pub(super) median: f64,
-    /// `None` if the figure is a share: then a single latency has nothing to compare it with.
+    /// `None` if the figure is a share, which a single latency cannot be compared with.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) p99: Option<f64>,
     pub(super) most: f64,
@@ -67,12 +67,12 @@ pub(super) struct Round {
     /// The client's processor time per turn.
     pub(super) cpu: f64,
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(super) second: Option<Second>,
+    pub(super) second: Option<SecondProcess>,
 }
 
-/// The results of a second process beside the client.
+/// The results of the second process of a client.
 #[derive(Debug, Serialize, Deserialize)]
-pub(super) struct Second {
+pub(super) struct SecondProcess {
     pub(super) turns: u64,
     pub(super) longest_wait: f64,
 }
@@ -102,10 +102,10 @@ impl Results {
     }
 
     /// Begins a work. Replaces its old results, and keeps the order.
-    pub(super) fn begin(&mut self, work: &Work, quick: bool, order: &[&str]) -> &mut Measured {
+    pub(super) fn begin(&mut self, work: &ComparedWork, quick: bool, order: &[&str]) -> &mut WorkResults {
         self.works.retain(|old| old.name != work.name);
-        let entry = |&who: &ClientOnServer| Entry { who, failed: None, rounds: Vec::new() };
-        self.works.push(Measured {
+        let entry = |&who: &ClientOnServer| ClientResult { who, failed: None, rounds: Vec::new() };
+        self.works.push(WorkResults {
             name: work.name.to_owned(),
             title: work.title.clone(),
             figure: work.figure.description().to_owned(),
@@ -116,24 +116,24 @@ impl Results {
         });
         self.works.sort_by_key(|work| order.iter().position(|name| *name == work.name));
         let found = self.works.iter_mut().find(|measured| measured.name == work.name);
-        found.expect("it was put there")
+        found.expect("the work was just added")
     }
 
-    pub(super) fn work(&self, name: &str) -> Option<&Measured> {
+    pub(super) fn work(&self, name: &str) -> Option<&WorkResults> {
         self.works.iter().find(|work| work.name == name)
     }
 }
 
-impl Measured {
-    pub(super) fn entry(&self, who: ClientOnServer) -> Option<&Entry> {
+impl WorkResults {
+    pub(super) fn entry(&self, who: ClientOnServer) -> Option<&ClientResult> {
         self.entries.iter().find(|entry| entry.who == who)
     }
 }
 
-impl Entry {
+impl ClientResult {
     /// Returns the median of the rounds, if there are any.
     pub(super) fn median(&self) -> Option<f64> {
-        self.middle(|round| round.figure)
+        self.median_of(|round| round.figure)
     }
 
     pub(super) fn p99(&self) -> Option<f64> {
@@ -142,7 +142,7 @@ impl Entry {
     }
 
     pub(super) fn cpu(&self) -> Option<f64> {
-        self.middle(|round| round.cpu)
+        self.median_of(|round| round.cpu)
     }
 
     /// Returns the smallest and the largest figure of the rounds.
@@ -150,19 +150,19 @@ impl Entry {
         spread(&self.all(|round| round.figure))
     }
 
-    fn middle(&self, pick: impl Fn(&Round) -> f64) -> Option<f64> {
+    fn median_of(&self, pick: impl Fn(&RoundResult) -> f64) -> Option<f64> {
         Some(median(&self.all(pick))).filter(|figure| figure.is_finite())
     }
 
-    fn all(&self, pick: impl Fn(&Round) -> f64) -> Vec<f64> {
+    fn all(&self, pick: impl Fn(&RoundResult) -> f64) -> Vec<f64> {
         self.rounds.iter().map(pick).collect()
     }
 }
 
-impl Round {
+impl RoundResult {
     pub(super) fn new(
         measurement: Measurement,
-        figure: Figure,
+        figure: RoundFigure,
         second: Option<Measurement>,
     ) -> Outcome<Self> {
         let Measurement { elapsed_ns, cpu_ns, joined_ns, turns, mut samples_ns } = measurement;
@@ -174,19 +174,19 @@ impl Round {
         let middle = micros(percentile(&samples_ns, 50));
         Ok(Self {
             figure: match figure {
-                Figure::Median => middle,
-                Figure::Mean => micros(samples_ns.iter().sum()) / samples_ns.len() as f64,
-                Figure::Share => micros(elapsed_ns) / turns as f64,
+                RoundFigure::Median => middle,
+                RoundFigure::Mean => micros(samples_ns.iter().sum()) / samples_ns.len() as f64,
+                RoundFigure::Share => micros(elapsed_ns) / turns as f64,
             },
             least: micros(percentile(&samples_ns, 0)),
             median: middle,
-            p99: (figure != Figure::Share).then(|| micros(percentile(&samples_ns, 99))),
+            p99: (figure != RoundFigure::Share).then(|| micros(percentile(&samples_ns, 99))),
             most: micros(percentile(&samples_ns, 100)),
             turns,
             elapsed: micros(elapsed_ns),
             joined: micros(joined_ns),
             cpu: micros(cpu_ns) / turns as f64,
-            second: second.map(|second| Second {
+            second: second.map(|second| SecondProcess {
                 turns: second.turns,
                 longest_wait: micros(second.samples_ns.iter().copied().max().unwrap_or(0)),
             }),

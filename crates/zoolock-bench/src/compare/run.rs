@@ -4,12 +4,12 @@ use std::time::Duration;
 
 use indicatif::ProgressBar;
 
-use super::Settings;
+use super::CompareArgs;
 use super::client::ClientOnServer;
 use super::fleet::Fleet;
-use super::plan::Work;
-use super::results::{Results, Round};
-use super::workers::Workers;
+use super::plan::ComparedWork;
+use super::results::{Results, RoundResult};
+use super::workers::WorkerPool;
 use crate::Outcome;
 use crate::job::{Job, Measurement};
 
@@ -18,15 +18,15 @@ const LEAVING: Duration = Duration::from_secs(60);
 
 /// Measures, and adds each result to `results` at once.
 pub(super) async fn run(
-    settings: &Settings,
-    works: &[Work],
+    settings: &CompareArgs,
+    works: &[ComparedWork],
     results: &mut Results,
     progress: &ProgressBar,
 ) -> Outcome<()> {
     let all = super::plan::works(&settings.sizes(), settings.rtt);
     let order: Vec<&str> = all.iter().map(|work| work.name).collect();
-    let mut stage = Stage {
-        workers: Workers::new()?,
+    let mut testbed = Testbed {
+        workers: WorkerPool::new()?,
         fleet: Fleet::new(settings.zoolock.clone(), settings.dir(), settings.rtt),
         jobs: 0,
         progress: progress.clone(),
@@ -35,12 +35,12 @@ pub(super) async fn run(
         let measured = results.begin(work, settings.quick, &order);
         if work.needs_own_server {
             // Idle servers of other works would disturb the measurement.
-            stage.fleet.stop_all();
+            testbed.fleet.stop_all();
         }
         for _ in 0..work.warm_ups() {
             for entry in &mut measured.entries {
-                stage.say(work, entry.who, "warming up");
-                if let Err(error) = stage.job(work, entry.who, work.warming_job(entry.who)).await {
+                testbed.print_progress(work, entry.who, "warming up");
+                if let Err(error) = testbed.job(work, entry.who, work.warming_job(entry.who)).await {
                     entry.failed = Some(error.to_string());
                 }
             }
@@ -49,38 +49,38 @@ pub(super) async fn run(
         for round in 0..rounds {
             let count = measured.entries.len();
             for turn in 0..count {
-                // The order rotates, so that the first client changes.
+                // The order rotates, so that each round starts with another client.
                 let entry = &mut measured.entries[(turn + round) % count];
-                stage.say(work, entry.who, &format!("round {} of {rounds}", round + 1));
+                testbed.print_progress(work, entry.who, &format!("round {} of {rounds}", round + 1));
                 if entry.failed.is_some() {
                     continue;
                 }
-                match stage.job(work, entry.who, work.job_of(entry.who)).await {
+                match testbed.job(work, entry.who, work.job_of(entry.who)).await {
                     Ok((measurement, second)) => {
-                        entry.rounds.push(Round::new(measurement, work.figure, second)?)
+                        entry.rounds.push(RoundResult::new(measurement, work.figure, second)?)
                     }
                     Err(error) => entry.failed = Some(error.to_string()),
                 }
             }
         }
         measured.cut_short = false;
-        if let Some(target) = settings.target() {
-            results.save(&target.join("compare.json"))?;
+        if let Some(dir) = settings.results_dir() {
+            results.save(&dir.join("compare.json"))?;
         }
     }
     Ok(())
 }
 
-struct Stage {
+struct Testbed {
     // Declared before the servers, so that the clients are dropped first.
-    workers: Workers,
+    workers: WorkerPool,
     fleet: Fleet,
     jobs: usize,
     progress: ProgressBar,
 }
 
-impl Stage {
-    fn say(&self, work: &Work, who: ClientOnServer, what: &str) {
+impl Testbed {
+    fn print_progress(&self, work: &ComparedWork, who: ClientOnServer, what: &str) {
         let message = format!("{}: {what}: {}", work.name, who.name());
         if self.progress.is_hidden() {
             eprintln!("{message}");
@@ -92,7 +92,7 @@ impl Stage {
     /// Runs one job of a client. Runs a second process of the same client beside it if the work asks for one.
     async fn job(
         &mut self,
-        work: &Work,
+        work: &ComparedWork,
         who: ClientOnServer,
         job: Job,
     ) -> Outcome<(Measurement, Option<Measurement>)> {
@@ -110,12 +110,12 @@ impl Stage {
 
     async fn attempt(
         &mut self,
-        work: &Work,
+        work: &ComparedWork,
         who: ClientOnServer,
         job: Job,
     ) -> Outcome<(Measurement, Option<Measurement>)> {
         self.jobs += 1;
-        // Short, because the bytes of watched paths are limited per session.
+        // The path is short, because the bytes of watched paths are limited per session.
         let path = format!("/b/{}", self.jobs);
         let address = self.fleet.address(who.server, work.network).await?;
         let job = job.with("connect", address).with("path", &path);
@@ -128,7 +128,7 @@ impl Stage {
         self.workers.begin(who.client, 1, &visit.with("stop", stop.display()))?;
         self.workers.begin(who.client, 0, &job.with("stop", stop.display()))?;
         let measurement = self.workers.end(who.client, 0, work.limit).await;
-        // A client that failed has not written the file.
+        // A client that failed has not created this file, which ends the second process.
         std::fs::write(&stop, "")?;
         let second = self.workers.end(who.client, 1, LEAVING).await;
         Ok((measurement?, Some(second?)))

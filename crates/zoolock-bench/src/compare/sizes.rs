@@ -6,26 +6,29 @@ use std::time::Duration;
 pub(super) struct Sizes {
     /// Acquisitions of a client without competitors.
     pub(super) solo: usize,
-    /// Uncounted acquisitions before those.
+    /// Uncounted acquisitions before the counted ones.
     pub(super) warm: usize,
-    /// Acquisitions before those, in Java, for the compiler.
+    /// Uncounted acquisitions of the first job in Java, so that its code is compiled.
     pub(super) compiling: usize,
     /// Acquisitions behind the delaying proxy.
     pub(super) far: usize,
     /// Turns of each task of a small crowd.
     pub(super) turns: usize,
-    /// Waiters of a large crowd, and of the largest.
+    /// Waiters of a large crowd.
     pub(super) many: usize,
+    /// Waiters of the largest crowd.
     pub(super) most: usize,
     /// Different locks.
     pub(super) locks: usize,
-    /// Tasks of one process, and the turns of each.
+    /// Tasks of one process that acquire the same lock.
     pub(super) local: usize,
+    /// Turns of each of these tasks.
     pub(super) local_turns: usize,
-    /// The duration of a turn in the test of the articles.
+    /// The duration of a hold in the work `articles`, and of the rest in the work `rest`.
     pub(super) hold: Duration,
-    /// The time after which a job fails; the second one for long works.
+    /// The time after which a job fails.
     pub(super) limit: Duration,
+    /// The time after which a job of a long work fails.
     pub(super) long_limit: Duration,
     /// Set if short works have more rounds.
     pub(super) more_rounds: bool,

@@ -1,9 +1,9 @@
 //! Writes the results as tables in Markdown, and as CSV.
 
-use super::client::Client;
-use super::plan;
-use super::results::{Entry, Measured, Results};
-use crate::stats::short;
+use super::client::ComparedClient;
+use super::results::{ClientResult, Results, WorkResults};
+use super::target;
+use crate::stats::three_digits;
 
 /// Returns the whole page: the machine, the versions, the targets, and a table for each work.
 pub(super) fn page(results: &Results) -> String {
@@ -51,7 +51,7 @@ fn quoted(text: &str) -> String {
 /// Returns the table of the targets and their verdicts.
 fn targets(results: &Results) -> String {
     let mut text = "| work | must be | is | |\n|-|-|-|-|\n".to_owned();
-    for verdict in plan::targets().iter().map(|target| target.judge(results)) {
+    for verdict in target::targets().iter().map(|target| target.judge(results)) {
         let Some(work) = results.work(verdict.work) else { continue };
         let condition = if verdict.what.is_empty() { String::new() } else { format!(": {}", verdict.what) };
         let mark = match verdict.reached {
@@ -64,7 +64,7 @@ fn targets(results: &Results) -> String {
     text + "\n"
 }
 
-fn work_table(work: &Measured) -> String {
+fn work_table(work: &WorkResults) -> String {
     let mut notes = Vec::new();
     if work.cut_short {
         notes.push("cut short");
@@ -88,12 +88,12 @@ fn work_table(work: &Measured) -> String {
     text + "\n\n"
 }
 
-fn name(entry: &Entry) -> String {
+fn name(entry: &ClientResult) -> String {
     let name = entry.who.name();
-    if entry.who.client == Client::Zoolock { format!("**{name}**") } else { name }
+    if entry.who.client == ComparedClient::Zoolock { format!("**{name}**") } else { name }
 }
 
-fn cells(entry: &Entry, crowd: bool, has_second: bool) -> String {
+fn cells(entry: &ClientResult, crowd: bool, has_second: bool) -> String {
     let failed = entry.failed.as_ref().map(|why| why.replace('|', "/"));
     let (Some(middle), Some(cpu)) = (entry.median(), entry.cpu()) else {
         let why = failed.map_or("not measured".to_owned(), |why| format!("failed: {why}"));
@@ -107,21 +107,21 @@ fn cells(entry: &Entry, crowd: bool, has_second: bool) -> String {
     let failed = failed.map(|why| format!(", then failed: {why}")).unwrap_or_default();
     let mut text = format!(
         " {} µs ({}–{}){failed} | {} | {} µs |",
-        short(middle),
-        short(least),
-        short(most),
-        entry.p99().map_or("–".to_owned(), |p99| format!("{} µs", short(p99))),
-        short(cpu)
+        three_digits(middle),
+        three_digits(least),
+        three_digits(most),
+        entry.p99().map_or("–".to_owned(), |p99| format!("{} µs", three_digits(p99))),
+        three_digits(cpu)
     );
     if crowd {
         let joined: Vec<f64> = entry.rounds.iter().map(|round| round.joined / 1e6).collect();
-        text += &format!(" {} s |", short(crate::stats::median(&joined)));
+        text += &format!(" {} s |", three_digits(crate::stats::median(&joined)));
     }
     if has_second {
         let seconds: Vec<_> = entry.rounds.iter().filter_map(|round| round.second.as_ref()).collect();
         let turns: Vec<f64> = seconds.iter().map(|second| second.turns as f64).collect();
         let longest = seconds.iter().map(|second| second.longest_wait).fold(0.0, f64::max);
-        text += &format!(" {:.0}, {} ms |", crate::stats::median(&turns), short(longest / 1e3));
+        text += &format!(" {:.0}, {} ms |", crate::stats::median(&turns), three_digits(longest / 1e3));
     }
     text
 }

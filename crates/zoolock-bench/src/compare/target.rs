@@ -1,33 +1,33 @@
 //! The targets, and whether the figures reach them.
 
-use super::client::{Client, ClientOnServer};
-use super::results::{Entry, Results};
-use crate::servers::Kind;
-use crate::stats::{median, short};
+use super::client::{ClientOnServer, ComparedClient};
+use super::results::{ClientResult, Results};
+use crate::servers::ServerKind;
+use crate::stats::{median, three_digits};
 
 /// A bound for zoolock's figure in a work.
 pub(super) struct Target {
     work: &'static str,
-    ours: Kind,
+    ours: ServerKind,
     at_most: f64,
-    reference: Reference,
+    reference: BoundReference,
     cpu: bool,
 }
 
 /// The reference of a bound.
 #[derive(Clone, Copy)]
-pub(super) enum Reference {
-    /// The figure of a client in this work (`""`) or another one.
-    One(&'static str, Client, Kind),
+enum BoundReference {
+    /// The figure of a client in the work of this name. `""` is the work of the target.
+    One(&'static str, ComparedClient, ServerKind),
     /// The best ZooKeeper lock of another library.
     BestPeer,
     Micros(f64),
-    /// All peers fail.
+    /// No number: the target is that all peers fail.
     AllPeersFail,
 }
 
 /// The result of a comparison with a target.
-pub(super) struct Verdict {
+pub(super) struct TargetVerdict {
     pub(super) work: &'static str,
     pub(super) what: String,
     pub(super) bound: String,
@@ -35,27 +35,69 @@ pub(super) struct Verdict {
     pub(super) reached: Option<bool>,
 }
 
+/// Returns the targets of all works.
+pub(super) fn targets() -> Vec<Target> {
+    use ComparedClient::{Curator, Floor, Raw, Same, ZookeeperClient};
+    let at = |client: ComparedClient| BoundReference::One("", client, ServerKind::Apache);
+    let mut targets = vec![
+        Target::new("alone", 1.15, at(Floor)),
+        Target::new("alone", 1.20, BoundReference::One("", Floor, ServerKind::Ours)).with_our_server(),
+        Target::new("alone", 1.10, at(Raw)),
+        Target::new("alone", 0.8, at(Curator)),
+        Target::new("alone", 1.0, BoundReference::One("", ComparedClient::Etcd, ServerKind::Etcd)),
+        Target::cpu("alone", 0.6),
+        Target::new("far", 1.05, at(Raw)),
+        Target::new("far", 1.0 / 1.25, BoundReference::BestPeer),
+        Target::new("loop", 0.6, at(Floor)),
+        Target::new("few", 0.65, BoundReference::BestPeer),
+        Target::new("many", 0.25, at(Curator)),
+        Target::new("many", 0.4, at(ZookeeperClient)),
+        Target::new("most", 1.2, BoundReference::One("many", ComparedClient::Zoolock, ServerKind::Apache)),
+        Target::new("most", 1.0, BoundReference::AllPeersFail),
+        Target::new("locks", 1.0 / 0.9, at(Same)),
+        Target::new("locks", 1.0 / 0.6, at(Raw)),
+        Target::new("process", 1.0 / 50.0, at(Curator)),
+        // A fifth of the 3 ms that were published.
+        Target::new("articles", 1.0, BoundReference::Micros(600.0)),
+    ];
+    for work in ["alone", "far", "loop", "few", "many", "most", "locks", "process", "articles"] {
+        targets.push(Target::not_slower_on_ours(work));
+    }
+    targets.push(Target::new(
+        "tenure",
+        1e-2,
+        BoundReference::One("alone", ComparedClient::Redis, ServerKind::Redis),
+    ));
+    for peer in [Curator, ComparedClient::WriteLock, ZookeeperClient, ComparedClient::Kazoo] {
+        targets.push(Target::new("tenure", 1e-3, BoundReference::One("alone", peer, ServerKind::Apache)));
+    }
+    targets
+}
+
 impl Target {
-    pub(super) fn new(work: &'static str, at_most: f64, reference: Reference) -> Self {
-        Self { work, ours: Kind::Apache, at_most, reference, cpu: false }
+    fn new(work: &'static str, at_most: f64, reference: BoundReference) -> Self {
+        Self { work, ours: ServerKind::Apache, at_most, reference, cpu: false }
     }
 
-    /// Uses zoolock's figure on zoolock's server.
-    pub(super) fn with_our_server(self) -> Self {
-        Self { ours: Kind::Ours, ..self }
+    /// Returns the target for zoolock's figure on zoolock's server.
+    fn with_our_server(self) -> Self {
+        Self { ours: ServerKind::Ours, ..self }
     }
 
     /// Returns a target for processor time, against the best peer.
-    pub(super) fn cpu(work: &'static str, at_most: f64) -> Self {
-        Self { cpu: true, ..Self::new(work, at_most, Reference::BestPeer) }
+    fn cpu(work: &'static str, at_most: f64) -> Self {
+        Self { cpu: true, ..Self::new(work, at_most, BoundReference::BestPeer) }
     }
 
     /// Returns the target that zoolock is not slower on its own server than on ZooKeeper.
-    pub(super) fn on_ours(work: &'static str) -> Self {
-        Self { ours: Kind::Ours, ..Self::new(work, 1.0, Reference::One("", Client::Zoolock, Kind::Apache)) }
+    fn not_slower_on_ours(work: &'static str) -> Self {
+        Self {
+            ours: ServerKind::Ours,
+            ..Self::new(work, 1.0, BoundReference::One("", ComparedClient::Zoolock, ServerKind::Apache))
+        }
     }
 
-    pub(super) fn judge(&self, results: &Results) -> Verdict {
+    pub(super) fn judge(&self, results: &Results) -> TargetVerdict {
         let figures = |work: &str, client, server| {
             let entry = results
                 .work(if work.is_empty() { self.work } else { work })?
@@ -63,12 +105,12 @@ impl Target {
             entry.failed.is_none().then(|| self.figures(entry))
         };
         let measured = results.work(self.work);
-        let ours = figures("", Client::Zoolock, self.ours);
+        let ours = figures("", ComparedClient::Zoolock, self.ours);
         let peers = measured
             .iter()
             .flat_map(|work| &work.entries)
-            .filter(|entry| entry.who.client.is_zookeeper_peer() && entry.who.server == Kind::Apache);
-        // The best peer is the one with the highest ratio.
+            .filter(|entry| entry.who.client.is_zookeeper_peer() && entry.who.server == ServerKind::Apache);
+        // The best peer has the highest ratio of zoolock's figure to its own.
         let best = peers
             .clone()
             .filter(|entry| entry.failed.is_none())
@@ -77,9 +119,9 @@ impl Target {
             })
             .max_by(|(one, _), (other, _)| one.total_cmp(other));
         let what = if self.cpu { "processor time of the client" } else { "" };
-        if let Reference::AllPeersFail = self.reference {
+        if let BoundReference::AllPeersFail = self.reference {
             let (all, failed) = (peers.clone().count(), peers.filter(|entry| entry.failed.is_some()).count());
-            return Verdict {
+            return TargetVerdict {
                 work: self.work,
                 what: what.to_owned(),
                 bound: "no other ZooKeeper lock completes".to_owned(),
@@ -88,29 +130,29 @@ impl Target {
             };
         }
         let (name, ratio) = match self.reference {
-            Reference::One(work, client, server) => {
+            BoundReference::One(work, client, server) => {
                 let there = if work.is_empty() { String::new() } else { format!(" in “{work}”") };
                 let name = match client {
-                    Client::Floor => format!("floor on {}", server.name()),
-                    Client::Etcd | Client::Redis => ClientOnServer { client, server }.name(),
-                    Client::Zoolock => format!("zoolock on {}", server.name()),
+                    ComparedClient::Floor => format!("floor on {}", server.name()),
+                    ComparedClient::Etcd | ComparedClient::Redis => ClientOnServer { client, server }.name(),
+                    ComparedClient::Zoolock => format!("zoolock on {}", server.name()),
                     client => client.name().to_owned(),
                 };
                 let compare = if work.is_empty() { median_of_ratios } else { ratio_of_medians };
                 let both = ours.zip(figures(work, client, server));
                 (format!("{name}{there}"), both.and_then(|(ours, theirs)| compare(&ours, &theirs)))
             }
-            Reference::BestPeer => {
+            BoundReference::BestPeer => {
                 let name = best.map_or("none", |(_, client)| client.name());
                 (format!("the best other lock on ZooKeeper ({name})"), best.map(|(ratio, _)| ratio))
             }
-            Reference::Micros(micros) => {
+            BoundReference::Micros(micros) => {
                 (format!("{micros:.0} µs"), ours.and_then(|ours| ratio_of_medians(&ours, &[micros])))
             }
-            Reference::AllPeersFail => unreachable!("it is judged above"),
+            BoundReference::AllPeersFail => unreachable!("this reference is judged above"),
         };
-        let on = if self.ours == Kind::Ours { "on zoolock serve" } else { what };
-        Verdict {
+        let on = if self.ours == ServerKind::Ours { "on zoolock serve" } else { what };
+        TargetVerdict {
             work: self.work,
             what: on.to_owned(),
             bound: format!("at most {} × {name}", factor(self.at_most)),
@@ -120,13 +162,13 @@ impl Target {
     }
 
     /// Returns the figures of the rounds.
-    fn figures(&self, entry: &Entry) -> Vec<f64> {
+    fn figures(&self, entry: &ClientResult) -> Vec<f64> {
         entry.rounds.iter().map(|round| if self.cpu { round.cpu } else { round.figure }).collect()
     }
 }
 
-/// Returns the median of the ratios of the rounds. Both clients ran in each round at nearly the same time. So what
-/// changes from one minute to the next, such as a disk, is the same for both.
+/// Returns the median of the ratios of the rounds. In each round both clients run at nearly the same time. So slow
+/// changes of the machine, such as of its disk, affect both alike.
 fn median_of_ratios(ours: &[f64], theirs: &[f64]) -> Option<f64> {
     let ratios: Vec<f64> = ours.iter().zip(theirs).map(|(ours, theirs)| ours / theirs).collect();
     Some(median(&ratios)).filter(|ratio| ratio.is_finite())
@@ -142,7 +184,7 @@ fn factor(factor: f64) -> String {
 }
 
 fn short_ratio(ratio: f64) -> String {
-    if ratio < 0.01 { format!("1/{}", short(1.0 / ratio)) } else { short(ratio) }
+    if ratio < 0.01 { format!("1/{}", three_digits(1.0 / ratio)) } else { three_digits(ratio) }
 }
 
 #[cfg(test)]
@@ -151,7 +193,7 @@ mod tests {
 
     #[test]
     fn ratio_ignores_machine_speed() {
-        // Twice as slow in the second half of the rounds.
+        // In the second half of the rounds, the machine is half as fast.
         let (ours, theirs) = ([10.0, 11.0, 20.0, 22.0], [9.0, 10.0, 20.0, 20.0]);
         assert_eq!(median_of_ratios(&ours, &theirs), Some(1.1));
         assert_eq!(ratio_of_medians(&ours, &theirs), Some(15.5 / 15.0));

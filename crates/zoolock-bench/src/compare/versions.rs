@@ -1,4 +1,4 @@
-//! The measured versions.
+//! The versions of the measured programs.
 
 use std::collections::BTreeMap;
 use std::process::{Command, Stdio};

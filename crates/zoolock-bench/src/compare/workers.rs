@@ -12,7 +12,7 @@ use tempfile::TempDir;
 use tokio::io::{AsyncBufReadExt as _, BufReader, Lines};
 use tokio::process::ChildStdout;
 
-use super::client::{Client, Program};
+use super::client::{ComparedClient, Program};
 use crate::Outcome;
 use crate::job::{Job, Measurement};
 
@@ -27,18 +27,18 @@ const PYTHON: &str = include_str!("../../peers/peers.py");
 /// Debian's interpreter, which has Debian's kazoo.
 const INTERPRETER: &str = "/usr/bin/python3";
 
-/// A worker: the client, and its number. A client may have a second worker.
-type WorkerId = (Client, usize);
+/// The id of a worker: its client, and its number. A client may have a second worker.
+type WorkerId = (ComparedClient, usize);
 
 /// Workers. They are started on first use and killed when dropped.
-pub(super) struct Workers {
-    workers: BTreeMap<WorkerId, Worker>,
+pub(super) struct WorkerPool {
+    workers: BTreeMap<WorkerId, WorkerProcess>,
     dir: TempDir,
     /// The compiled Java classes, or the error of the compiler.
     classes: Option<Result<PathBuf, String>>,
 }
 
-impl Workers {
+impl WorkerPool {
     pub(super) fn new() -> Outcome<Self> {
         Ok(Self { workers: BTreeMap::new(), dir: TempDir::with_prefix("zoolock-bench-")?, classes: None })
     }
@@ -49,13 +49,13 @@ impl Workers {
     }
 
     /// Sends a job to a worker. Does not wait for its end.
-    pub(super) fn begin(&mut self, client: Client, number: usize, job: &Job) -> Outcome<()> {
+    pub(super) fn begin(&mut self, client: ComparedClient, number: usize, job: &Job) -> Outcome<()> {
         let id = (client, number);
         if !self.workers.contains_key(&id) {
-            let worker = Worker::start(self.command(client)?, self.errors(id))?;
+            let worker = WorkerProcess::start(self.command(client)?, self.errors(id))?;
             self.workers.insert(id, worker);
         }
-        let worker = self.workers.get_mut(&id).expect("it was put there");
+        let worker = self.workers.get_mut(&id).expect("the worker was just added");
         let sent = writeln!(worker.input, "{}", job.line());
         sent.map_err(|error| self.remove_failed(id, &format!("does not accept jobs: {error}")))
     }
@@ -63,7 +63,7 @@ impl Workers {
     /// Waits for the result of the job. Kills a worker that does not end in time.
     pub(super) async fn end(
         &mut self,
-        client: Client,
+        client: ComparedClient,
         number: usize,
         limit: Duration,
     ) -> Outcome<Measurement> {
@@ -71,7 +71,7 @@ impl Workers {
         let Some(worker) = self.workers.get_mut(&id) else { return Err("it was given no job".into()) };
         match tokio::time::timeout(limit, worker.output.next_line()).await {
             Ok(Ok(Some(line))) => Measurement::parse(&line).inspect_err(|_| {
-                // Its sessions and threads may be in any state.
+                // The sessions and threads of the worker may be in any state.
                 self.workers.remove(&id);
             }),
             Ok(Ok(None)) => Err(self.remove_failed(id, "ended")),
@@ -84,7 +84,7 @@ impl Workers {
     }
 
     /// Kills a worker.
-    pub(super) fn stop(&mut self, client: Client, number: usize) {
+    pub(super) fn stop(&mut self, client: ComparedClient, number: usize) {
         self.workers.remove(&(client, number));
     }
 
@@ -101,7 +101,7 @@ impl Workers {
         self.dir().join(format!("{client:?}-{number}.txt"))
     }
 
-    fn command(&mut self, client: Client) -> Outcome<Command> {
+    fn command(&mut self, client: ComparedClient) -> Outcome<Command> {
         match client.program() {
             Program::Rust(name) => {
                 let mut command = Command::new(std::env::current_exe()?);
@@ -156,24 +156,24 @@ fn class_path(classes: &Path) -> String {
     [classes.display().to_string()].into_iter().chain(jars).collect::<Vec<_>>().join(":")
 }
 
-struct Worker {
+struct WorkerProcess {
     child: Child,
     input: ChildStdin,
     output: Lines<BufReader<ChildStdout>>,
 }
 
-impl Worker {
+impl WorkerProcess {
     fn start(mut command: Command, errors: PathBuf) -> Outcome<Self> {
-        // An interrupt at the terminal goes to the harness only.
+        // In its own process group, the worker gets no interrupt from the terminal.
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(File::create(errors)?).process_group(0);
         let mut child = command.spawn().map_err(|error| format!("{command:?}: {error}"))?;
-        let input = child.stdin.take().expect("it is piped");
-        let output = ChildStdout::from_std(child.stdout.take().expect("it is piped"))?;
+        let input = child.stdin.take().expect("stdin is piped");
+        let output = ChildStdout::from_std(child.stdout.take().expect("stdout is piped"))?;
         Ok(Self { child, input, output: BufReader::new(output).lines() })
     }
 }
 
-impl Drop for Worker {
+impl Drop for WorkerProcess {
     fn drop(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();

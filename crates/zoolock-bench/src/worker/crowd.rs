@@ -1,14 +1,15 @@
 //! Many tasks that want the same lock, or the same few locks.
 //!
-//! All tasks queue behind a holder, the gate. Then the gate releases. A sample is a hand-over: the time from the
-//! moment in which a holder begins its release to the moment in which the next holder may begin.
+//! All tasks queue behind a holder, the gate. Then the gate releases. A sample is the time of a hand-over: from the
+//! beginning of a release to the grant of the next holder.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use tokio::task::JoinSet;
+use zoolock_tests::lock;
 
-use super::{Peer, cpu_ns, lock_of, ns};
+use super::peer::{Peer, cpu_ns, lock_of, ns};
 use crate::Outcome;
 use crate::job::{Fields, Measurement};
 
@@ -24,7 +25,7 @@ pub(super) async fn run<P: Peer>(fields: &Fields<'_>) -> Outcome<Measurement> {
         peers.push(P::open(address).await?);
     }
     let logs: Vec<Arc<HoldLog>> = paths.iter().map(|_| Arc::default()).collect();
-    // A session of its own: etcd takes one lease for one holder, however often it acquires.
+    // The gates have a session of their own: etcd takes one lease for one holder, however often it acquires.
     let keeper = P::open(address).await?;
     let mut gates = Vec::new();
     for path in &paths {
@@ -62,7 +63,7 @@ pub(super) async fn run<P: Peer>(fields: &Fields<'_>) -> Outcome<Measurement> {
     }
     let (elapsed_ns, cpu_ns) = (ns(opened.elapsed()), cpu_ns() - cpu);
     if let Ok(stop) = fields.text("stop") {
-        // Ends the second process, which would continue alone.
+        // Ends the second process, which would otherwise continue alone.
         std::fs::write(stop, "")?;
     }
     for peer in peers.into_iter().chain([keeper]) {
@@ -90,28 +91,28 @@ async fn member<P: Peer>(lock: P::Lock, log: Arc<HoldLog>, turns: usize, hold: D
 
 /// The log of all entries and exits.
 #[derive(Default)]
-struct HoldLog(Mutex<Vec<(Step, Instant)>>);
+struct HoldLog(Mutex<Vec<(HoldStep, Instant)>>);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Step {
+enum HoldStep {
     In,
     Out,
 }
 
 impl HoldLog {
     fn enter(&self, now: Instant) {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).push((Step::In, now));
+        lock(&self.0).push((HoldStep::In, now));
     }
 
     fn leave(&self, now: Instant) {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).push((Step::Out, now));
+        lock(&self.0).push((HoldStep::Out, now));
     }
 
     fn hand_overs(&self) -> Outcome<Vec<u64>> {
-        let steps = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let steps = lock(&self.0);
         let pairs = steps.windows(2).map(|pair| match (pair[0], pair[1]) {
-            ((Step::Out, left), (Step::In, entered)) => Ok(Some(ns(entered - left))),
-            ((Step::In, _), (Step::Out, _)) => Ok(None),
+            ((HoldStep::Out, left), (HoldStep::In, entered)) => Ok(Some(ns(entered - left))),
+            ((HoldStep::In, _), (HoldStep::Out, _)) => Ok(None),
             _ => Err("two tasks held the lock at once".into()),
         });
         pairs.filter_map(Outcome::transpose).collect()
@@ -127,7 +128,7 @@ mod tests {
         let (log, now) = (HoldLog::default(), Instant::now());
         log.leave(now);
         log.enter(now);
-        assert_eq!(log.hand_overs().expect("one after the other"), [0]);
+        assert_eq!(log.hand_overs().expect("holders do not overlap"), [0]);
         log.enter(now);
         assert!(log.hand_overs().is_err());
     }

@@ -1,5 +1,5 @@
-//! etcd's own lock service over gRPC. Its few messages are written by hand. The crate etcd-client needs protoc to
-//! build. The JSON gateway would cost one hop more than etcd's users pay.
+//! etcd's own lock service over gRPC. Its few messages are written by hand, because the crate etcd-client needs protoc
+//! to build. The JSON gateway would add a hop that etcd's users do not have.
 
 use tonic::Request;
 use tonic::client::Grpc;
@@ -7,10 +7,10 @@ use tonic::codegen::http::uri::PathAndQuery;
 use tonic::transport::{Channel, Endpoint};
 use tonic_prost::ProstCodec;
 
-use super::{POLL, Peer};
+use super::peer::{POLL, Peer};
 use crate::Outcome;
 
-/// A channel and a lease.
+/// A channel to etcd, and a lease.
 #[derive(Clone)]
 pub(super) struct Etcd {
     channel: Channel,
@@ -18,7 +18,7 @@ pub(super) struct Etcd {
 }
 
 #[derive(Clone)]
-pub(super) struct Lock {
+pub(super) struct EtcdLock {
     etcd: Etcd,
     name: Vec<u8>,
 }
@@ -27,8 +27,8 @@ pub(super) struct Lock {
 const TTL: i64 = 600;
 
 impl Peer for Etcd {
-    type Lock = Lock;
-    /// The key.
+    type Lock = EtcdLock;
+    /// The key of the hold.
     type Held = Vec<u8>;
 
     async fn open(address: &str) -> Outcome<Self> {
@@ -38,24 +38,24 @@ impl Peer for Etcd {
         Ok(Self { channel, lease: granted.id })
     }
 
-    fn lock(&self, path: &str) -> Lock {
-        Lock { etcd: self.clone(), name: path.as_bytes().to_vec() }
+    fn lock(&self, path: &str) -> EtcdLock {
+        EtcdLock { etcd: self.clone(), name: path.as_bytes().to_vec() }
     }
 
-    async fn acquire(lock: &Lock) -> Outcome<Vec<u8>> {
+    async fn acquire(lock: &EtcdLock) -> Outcome<Vec<u8>> {
         let request = LockRequest { name: lock.name.clone(), lease: lock.etcd.lease };
         let locked: Locked = call(&lock.etcd.channel, "/v3lockpb.Lock/Lock", request).await?;
         Ok(locked.key)
     }
 
-    async fn release(lock: &Lock, key: Vec<u8>) -> Outcome<()> {
-        let _: Nothing = call(&lock.etcd.channel, "/v3lockpb.Lock/Unlock", Unlock { key }).await?;
+    async fn release(lock: &EtcdLock, key: Vec<u8>) -> Outcome<()> {
+        let _: IgnoredReply = call(&lock.etcd.channel, "/v3lockpb.Lock/Unlock", Unlock { key }).await?;
         Ok(())
     }
 
     async fn close(self) -> Outcome<()> {
         let revoke = LeaseRevoke { id: self.lease };
-        let _: Nothing = call(&self.channel, "/etcdserverpb.Lease/LeaseRevoke", revoke).await?;
+        let _: IgnoredReply = call(&self.channel, "/etcdserverpb.Lease/LeaseRevoke", revoke).await?;
         Ok(())
     }
 
@@ -66,7 +66,7 @@ impl Peer for Etcd {
     async fn await_contenders(address: &str, paths: &[String], count: usize) -> Outcome<()> {
         let channel = channel(address).await?;
         for path in paths {
-            // The range of all keys below `path/`: up to the byte after the slash.
+            // The range has all keys below `path/`. It ends at `path0`, because `0` is the byte after the slash.
             let (key, end) = (format!("{path}/").into_bytes(), format!("{path}0").into_bytes());
             loop {
                 let range = Range { key: key.clone(), end: end.clone(), count_only: true };
@@ -155,4 +155,4 @@ struct Counted {
 
 /// An answer whose fields are not needed.
 #[derive(Clone, PartialEq, prost::Message)]
-struct Nothing {}
+struct IgnoredReply {}

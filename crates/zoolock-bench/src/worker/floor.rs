@@ -2,43 +2,36 @@
 
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use bytes::BytesMut;
+use zoolock_tests::lock;
 use zoolock_wire::{
-    ConnectRequest, Hidden, MAX_FRAME, Reader, Reply, ReplyHeader, Request, RequestHeader, Writer,
-    split_frame,
+    ConnectRequest, MAX_FRAME, Reader, Reply, ReplyHeader, Request, RequestHeader, Writer, split_frame,
 };
 
-use super::SESSION_TIMEOUT;
+use super::peer::SESSION_TIMEOUT;
 use super::raw::{created, creation};
-use super::session::Requests;
+use super::session::LockRequests;
 use crate::Outcome;
 
 /// One create and one delete, each awaited. The calls block their thread.
 #[derive(Clone)]
 pub(super) struct Floor;
 
-pub(super) struct Connection {
+pub(super) struct BlockingConnection {
     stream: TcpStream,
     input: BytesMut,
     last_xid: i32,
 }
 
-impl Connection {
-    fn open(address: &str) -> Outcome<Connection> {
+impl BlockingConnection {
+    fn open(address: &str) -> Outcome<BlockingConnection> {
         let first = address.split(',').next().unwrap_or(address);
         let stream = TcpStream::connect(first)?;
         stream.set_nodelay(true)?;
-        let mut connection = Connection { stream, input: BytesMut::new(), last_xid: 0 };
-        let request = ConnectRequest {
-            protocol: 0,
-            last_zxid_seen: 0,
-            timeout_ms: i32::try_from(SESSION_TIMEOUT.as_millis())?,
-            session: 0,
-            password: Hidden(vec![0; 16]),
-            read_only: Some(false),
-        };
+        let mut connection = BlockingConnection { stream, input: BytesMut::new(), last_xid: 0 };
+        let request = ConnectRequest::new_session(i32::try_from(SESSION_TIMEOUT.as_millis())?);
         connection.send(|writer| request.encode(writer))?;
         connection.frame()?;
         Ok(connection)
@@ -81,21 +74,21 @@ impl Connection {
     }
 }
 
-impl Requests for Floor {
-    type Client = Arc<Mutex<Connection>>;
+impl LockRequests for Floor {
+    type Client = Arc<Mutex<BlockingConnection>>;
     type Held = String;
 
     async fn open(address: &str) -> Outcome<Self::Client> {
-        Ok(Arc::new(Mutex::new(Connection::open(address)?)))
+        Ok(Arc::new(Mutex::new(BlockingConnection::open(address)?)))
     }
 
     async fn acquire(client: &Self::Client, path: &str) -> Outcome<String> {
-        let mut connection = client.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut connection = lock(client);
         created(connection.call(&creation(path))?)
     }
 
     async fn release(client: &Self::Client, _: &str, held: String) -> Outcome<()> {
-        let mut connection = client.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut connection = lock(client);
         connection.call(&Request::Delete { path: held, version: -1 }).map(drop)
     }
 }

@@ -3,11 +3,11 @@
 use std::sync::Arc;
 
 use tokio::runtime::Handle;
-use zoolock_client::{Host, Os, RequestError, Requests as Client, SessionConfig};
+use zoolock_client::{Host, Os, RequestError, Requests, SessionConfig};
 use zoolock_wire::{Acl, CreateRequest, Reply, Request, op, perms};
 
-use super::SESSION_TIMEOUT;
-use super::session::Requests;
+use super::peer::SESSION_TIMEOUT;
+use super::session::LockRequests;
 use crate::Outcome;
 
 /// Data as long as that of zoolock's contenders.
@@ -18,14 +18,14 @@ const RECORD: [u8; 40] = [b'x'; 40];
 const EPHEMERAL_SEQUENTIAL: i32 = 3;
 const ANY_VERSION: i32 = -1;
 
-async fn open(address: &str) -> Outcome<Arc<Client>> {
+async fn open(address: &str) -> Outcome<Arc<Requests>> {
     let host = |text: &str| -> Outcome<Host> {
         let (name, port) = text.rsplit_once(':').ok_or("an address without a port")?;
         Ok(Host::Tcp { name: name.to_owned(), port: port.parse()? })
     };
     let hosts: Vec<Host> = address.split(',').map(host).collect::<Outcome<_>>()?;
     let config = SessionConfig::new(SESSION_TIMEOUT);
-    Ok(Arc::new(Client::open(config, hosts, Os::on(&Handle::current())).await?))
+    Ok(Arc::new(Requests::open(config, hosts, Os::on(&Handle::current())).await?))
 }
 
 pub(super) fn creation(path: &str) -> Request {
@@ -48,46 +48,47 @@ pub(super) fn created(reply: Reply) -> Outcome<String> {
 
 /// One create and one delete.
 #[derive(Clone)]
-pub(super) struct Raw;
+pub(super) struct RawRequests;
 
-impl Requests for Raw {
-    type Client = Arc<Client>;
+impl LockRequests for RawRequests {
+    type Client = Arc<Requests>;
     type Held = String;
 
-    async fn open(address: &str) -> Outcome<Arc<Client>> {
+    async fn open(address: &str) -> Outcome<Arc<Requests>> {
         open(address).await
     }
 
-    async fn acquire(client: &Arc<Client>, path: &str) -> Outcome<String> {
+    async fn acquire(client: &Arc<Requests>, path: &str) -> Outcome<String> {
         created(client.call(&creation(path)).await?)
     }
 
-    async fn release(client: &Arc<Client>, _: &str, held: String) -> Outcome<()> {
+    async fn release(client: &Arc<Requests>, _: &str, held: String) -> Outcome<()> {
         Ok(client.delete(&held).await?)
     }
 }
 
-/// Everything that zoolock sends for a lock without other contenders: the create and a read of the directory in one flight,
-/// and a transaction. `WATCHED`: also a watch on the znode, as for a lock that is held for more than a few milliseconds.
+/// The requests that zoolock sends for a lock without other contenders: the create and a read of the directory in one
+/// flight, and then a transaction. With `WATCHED`, there is also a watch on the znode, as for a lock that is held for
+/// more than a few milliseconds.
 #[derive(Clone)]
-pub(super) struct Same<const WATCHED: bool>;
+pub(super) struct SameRequests<const WATCHED: bool>;
 
-impl<const WATCHED: bool> Requests for Same<WATCHED> {
-    type Client = Arc<Client>;
+impl<const WATCHED: bool> LockRequests for SameRequests<WATCHED> {
+    type Client = Arc<Requests>;
     type Held = String;
 
-    async fn open(address: &str) -> Outcome<Arc<Client>> {
+    async fn open(address: &str) -> Outcome<Arc<Requests>> {
         open(address).await
     }
 
-    async fn acquire(client: &Arc<Client>, path: &str) -> Outcome<String> {
+    async fn acquire(client: &Arc<Requests>, path: &str) -> Outcome<String> {
         let read = Request::GetData { path: path.to_owned(), watch: false };
         let creation = creation(path);
         let (reply, _) = tokio::try_join!(client.call(&creation), client.call(&read))?;
         created(reply)
     }
 
-    async fn release(client: &Arc<Client>, path: &str, node: String) -> Outcome<()> {
+    async fn release(client: &Arc<Requests>, path: &str, node: String) -> Outcome<()> {
         let released = Request::Multi(vec![
             Request::Delete { path: node.clone(), version: ANY_VERSION },
             Request::SetData {
@@ -98,7 +99,7 @@ impl<const WATCHED: bool> Requests for Same<WATCHED> {
         ]);
         let watch = Request::GetData { path: node, watch: true };
         let watched = async {
-            // zoolock sends the watch earlier, and does not wait for it.
+            // zoolock sends the watch earlier, and does not wait for its reply.
             if WATCHED { client.call(&watch).await.map(drop) } else { Ok(()) }
         };
         tokio::try_join!(watched, client.call(&released))

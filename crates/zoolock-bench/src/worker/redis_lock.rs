@@ -1,17 +1,17 @@
-//! The lock on one server as in the documentation of Redis: a key that expires, and a script that deletes the key
-//! only if it is still ours. There is no queue, and no guarantee after the key has expired.
+//! The lock on one server as in the documentation of Redis: a key that expires, and a script that deletes the key only
+//! if it still has the token of the holder. There is no queue, and no guarantee after the key has expired.
 
 use redis::aio::MultiplexedConnection;
 use redis::{Client, Script};
 
-use super::{Peer, SESSION_TIMEOUT};
+use super::peer::{Peer, SESSION_TIMEOUT};
 use crate::Outcome;
 
 #[derive(Clone)]
 pub(super) struct Redis(MultiplexedConnection);
 
 #[derive(Clone)]
-pub(super) struct Lock {
+pub(super) struct RedisLock {
     connection: MultiplexedConnection,
     key: String,
     unlock: Script,
@@ -24,7 +24,7 @@ const UNLOCK: &str =
 const TOKEN: &str = "0123456789abcdef0123456789abcdef";
 
 impl Peer for Redis {
-    type Lock = Lock;
+    type Lock = RedisLock;
     type Held = ();
 
     async fn open(address: &str) -> Outcome<Self> {
@@ -32,11 +32,11 @@ impl Peer for Redis {
         Ok(Self(client.get_multiplexed_async_connection().await?))
     }
 
-    fn lock(&self, path: &str) -> Lock {
-        Lock { connection: self.0.clone(), key: path.to_owned(), unlock: Script::new(UNLOCK) }
+    fn lock(&self, path: &str) -> RedisLock {
+        RedisLock { connection: self.0.clone(), key: path.to_owned(), unlock: Script::new(UNLOCK) }
     }
 
-    async fn acquire(lock: &Lock) -> Outcome<()> {
+    async fn acquire(lock: &RedisLock) -> Outcome<()> {
         let mut connection = lock.connection.clone();
         let mut set = redis::cmd("SET");
         set.arg(&lock.key).arg(TOKEN).arg("NX").arg("PX").arg(SESSION_TIMEOUT.as_secs() * 1_000);
@@ -44,7 +44,7 @@ impl Peer for Redis {
         done.map(|_| ()).ok_or_else(|| "another client holds it".into())
     }
 
-    async fn release(lock: &Lock, (): ()) -> Outcome<()> {
+    async fn release(lock: &RedisLock, (): ()) -> Outcome<()> {
         let mut connection = lock.connection.clone();
         let deleted: u64 = lock.unlock.key(&lock.key).arg(TOKEN).invoke_async(&mut connection).await?;
         if deleted == 1 { Ok(()) } else { Err("it had expired".into()) }

@@ -2,12 +2,12 @@
 
 use std::marker::PhantomData;
 
-use super::{Peer, no_unawaited_release};
+use super::peer::{Peer, no_unawaited_release};
 use crate::Outcome;
 
 /// The requests for a lock at `path`.
-pub(super) trait Requests: Clone + Send + Sync + 'static {
-    /// The session that sends them.
+pub(super) trait LockRequests: Clone + Send + Sync + 'static {
+    /// The session that sends the requests.
     type Client: Clone + Send + Sync + 'static;
     /// The data that a release needs.
     type Held: Send + 'static;
@@ -28,9 +28,9 @@ pub(super) trait Requests: Clone + Send + Sync + 'static {
 }
 
 #[derive(Clone)]
-pub(super) struct Session<R: Requests>(R::Client, PhantomData<R>);
+pub(super) struct SessionPeer<R: LockRequests>(R::Client, PhantomData<R>);
 
-impl<R: Requests> Peer for Session<R> {
+impl<R: LockRequests> Peer for SessionPeer<R> {
     type Lock = (R::Client, String);
     type Held = R::Held;
 

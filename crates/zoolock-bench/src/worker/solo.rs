@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use super::{Peer, cpu_ns, lock_of, ns};
+use super::peer::{Peer, cpu_ns, lock_of, ns};
 use crate::Outcome;
 use crate::job::{Fields, Measurement};
 

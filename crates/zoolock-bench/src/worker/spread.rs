@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use futures_util::future::try_join_all;
 use tokio::task::JoinSet;
 
-use super::{Peer, cpu_ns, ns};
+use super::peer::{Peer, cpu_ns, ns};
 use crate::Outcome;
 use crate::job::{Fields, Measurement};
 

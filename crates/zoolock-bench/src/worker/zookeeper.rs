@@ -5,16 +5,16 @@ use std::sync::Arc;
 use futures_util::FutureExt as _;
 use zookeeper_client::{Acls, Client, LockPrefix};
 
-use super::connect;
-use super::session::Requests;
+use super::peer::connect;
+use super::session::LockRequests;
 use crate::Outcome;
 
 #[derive(Clone)]
 pub(super) struct Recipe;
 
-impl Requests for Recipe {
+impl LockRequests for Recipe {
     type Client = Arc<Client>;
-    /// Path of the znode.
+    /// The path of the contender's znode.
     type Held = String;
 
     async fn open(address: &str) -> Outcome<Arc<Client>> {
@@ -25,7 +25,8 @@ impl Requests for Recipe {
         let prefix = LockPrefix::new_curator(path, "lock-")?;
         let held = client.lock(prefix, b"", Acls::anyone_all()).await?;
         let node = held.lock_path().to_owned();
-        // `release` and `release_without_waiting` do the work of the drop, where it can be awaited.
+        // The guard is not dropped: `release` and `release_without_waiting` delete the znode instead, which can be
+        // awaited.
         std::mem::forget(held);
         Ok(node)
     }
@@ -35,7 +36,7 @@ impl Requests for Recipe {
     }
 
     fn release_without_waiting(client: &Arc<Client>, held: String) -> Outcome<()> {
-        // As its guard does: the request is sent, and the answer is not awaited.
+        // Like the drop of the crate's guard, this sends the request and does not await the reply.
         match client.delete(&held, None).now_or_never() {
             None | Some(Ok(())) => Ok(()),
             Some(Err(error)) => Err(error.into()),

@@ -1,10 +1,10 @@
-//! zoolock.
+//! The lock of zoolock.
 
 use std::time::Duration;
 
 use zoolock::{Guard, Mutex, Zoolock};
 
-use super::{Peer, SESSION_TIMEOUT};
+use super::peer::{Peer, SESSION_TIMEOUT};
 use crate::Outcome;
 
 #[derive(Clone)]

@@ -1,18 +1,16 @@
-//! A process of the crowd. It opens pairs of sessions, lets them work, and closes them, as ordered.
+//! A client process. On orders of its parent, it opens pairs of sessions, lets them acquire locks, and closes them.
 
-use std::collections::BTreeMap;
-use std::io::Write as _;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use clap::Args;
-use serde::{Deserialize, Serialize};
 use tokio::sync::{Semaphore, watch};
 use tokio::task::JoinSet;
 use tokio::time::sleep;
 
-use super::Break;
-use super::pair::Pair;
+use super::pair::SessionPair;
+use super::settings::LoadBug;
+use super::tally::{ChurnPhase, SharedTally};
 use crate::Outcome;
 use crate::orders::Orders;
 use crate::process::allow_files;
@@ -24,12 +22,12 @@ const REPORT_INTERVAL: Duration = Duration::from_millis(200);
 
 /// The settings of a process.
 #[derive(Args, Debug)]
-pub(crate) struct Settings {
+pub(crate) struct ChurnArgs {
     #[arg(long)]
     pub(crate) connect: String,
     #[arg(long)]
     pub(crate) pairs: usize,
-    /// Number of its first lock.
+    /// Number of the first lock of this process.
     #[arg(long)]
     pub(crate) first: usize,
     #[arg(long)]
@@ -40,91 +38,25 @@ pub(crate) struct Settings {
     #[arg(long)]
     pub(crate) seed: u64,
     #[arg(long = "break")]
-    pub(crate) broken: Option<Break>,
+    pub(crate) broken: Option<LoadBug>,
 }
 
-/// The progress of a process.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-pub(crate) enum Phase {
-    #[default]
-    Starting,
-    Ready,
-    /// All sessions are open.
-    Open,
-    Churning,
-    /// No task holds a lock or waits for one.
-    Idle,
-    /// All sessions are closed.
-    Closed,
-}
-
-/// The record of a process, reported as a line of JSON.
-#[derive(Clone, Debug, Default, Serialize, Deserialize)]
-pub(crate) struct Tally {
-    pub(crate) phase: Phase,
-    /// Number of turns of each kind.
-    pub(crate) turns: BTreeMap<String, u64>,
-    /// Number of errors of each kind.
-    pub(crate) errors: BTreeMap<String, u64>,
-    /// Number of different locks that were held.
-    pub(crate) locks: usize,
-    /// Number of sessions that were opened, including the first ones.
-    pub(crate) opened: u64,
-}
-
-impl Tally {
-    pub(crate) fn turns(&self) -> u64 {
-        self.turns.values().sum()
-    }
-
-    /// Adds another tally. The phase is that of the slower process.
-    pub(crate) fn add(&mut self, other: &Tally) {
-        self.phase = self.phase.min(other.phase);
-        self.locks += other.locks;
-        self.opened += other.opened;
-        for (own, others) in [(&mut self.turns, &other.turns), (&mut self.errors, &other.errors)] {
-            for (what, count) in others {
-                *own.entry(what.clone()).or_default() += count;
-            }
-        }
-    }
-}
-
-/// The tally that the pairs of a process share.
-pub(super) struct SharedTally(Mutex<Tally>);
-
-impl SharedTally {
-    pub(super) fn tally(&self) -> MutexGuard<'_, Tally> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn set_phase(&self, phase: Phase) -> Outcome<()> {
-        self.tally().phase = phase;
-        self.report()
-    }
-
-    fn report(&self) -> Outcome<()> {
-        let line = serde_json::to_string(&*self.tally())?;
-        Ok(writeln!(std::io::stdout().lock(), "{line}")?)
-    }
-}
-
-/// Carries out orders until the order to end.
-pub(crate) async fn churn(settings: Settings) -> Outcome<()> {
+/// Carries out the orders of the parent process, up to `end`.
+pub(crate) async fn churn(settings: ChurnArgs) -> Outcome<()> {
     allow_files();
     let mut orders = Orders::listen();
-    let shared = Arc::new(SharedTally(Mutex::default()));
-    shared.set_phase(Phase::Ready)?;
+    let shared = Arc::new(SharedTally::default());
+    shared.set_phase(ChurnPhase::Ready)?;
     orders.wait_for("open").await?;
     let pairs = open(&settings, &shared).await?;
-    shared.set_phase(Phase::Open)?;
+    shared.set_phase(ChurnPhase::Open)?;
     orders.wait_for("churn").await?;
     let (stop, stopped) = watch::channel(false);
     let mut working = JoinSet::new();
     for pair in pairs {
         working.spawn(pair.work(stopped.clone()));
     }
-    shared.set_phase(Phase::Churning)?;
+    shared.set_phase(ChurnPhase::Churning)?;
     let reporting = tokio::spawn({
         let shared = shared.clone();
         async move {
@@ -139,20 +71,20 @@ pub(crate) async fn churn(settings: Settings) -> Outcome<()> {
     while let Some(pair) = working.join_next().await {
         pairs.push(pair?);
     }
-    shared.set_phase(Phase::Idle)?;
+    shared.set_phase(ChurnPhase::Idle)?;
     orders.wait_for("close").await?;
     let mut closing = JoinSet::new();
     pairs.into_iter().for_each(|pair| drop(closing.spawn(pair.close())));
     while let Some(closed) = closing.join_next().await {
         closed?;
     }
-    shared.set_phase(Phase::Closed)?;
+    shared.set_phase(ChurnPhase::Closed)?;
     let ended = orders.wait_for("end").await;
     reporting.abort();
     ended
 }
 
-async fn open(settings: &Settings, shared: &Arc<SharedTally>) -> Outcome<Vec<Pair>> {
+async fn open(settings: &ChurnArgs, shared: &Arc<SharedTally>) -> Outcome<Vec<SessionPair>> {
     let turns = Arc::new(Semaphore::new(AT_ONCE));
     let mut opening = JoinSet::new();
     for number in 0..settings.pairs {
@@ -164,7 +96,7 @@ async fn open(settings: &Settings, shared: &Arc<SharedTally>) -> Outcome<Vec<Pai
         let (broken, turns) = (settings.broken, turns.clone());
         opening.spawn(async move {
             let _turn = turns.acquire_owned().await?;
-            Pair::open(connect, locks, pause, seed, broken, shared).await
+            SessionPair::open(connect, locks, pause, seed, broken, shared).await
         });
     }
     let mut pairs = Vec::new();

@@ -1,33 +1,38 @@
-//! All clients: some processes that carry out orders and report their progress.
+//! The clients: processes that carry out orders and report their progress.
 
-use std::process::Stdio;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use clap::ValueEnum as _;
-use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
-use tokio::process::{Child, ChildStdin, ChildStdout, Command};
+use tokio::io::AsyncWriteExt;
+use tokio::process::{Child, ChildStdin};
 use tokio::time::{Instant, sleep, timeout};
+use zoolock_tests::lock;
 
-use super::churn::{Phase, Tally};
-use super::{ARENAS, LOOK, SETTLED, Settings};
+use super::settings::{ARENAS, LOOK, LoadArgs, SETTLED};
+use super::tally::{ChurnPhase, ChurnTally};
 use crate::Outcome;
+use crate::binary::own_command;
+use crate::orders::read_reports;
 use crate::process::ResourceUse;
 
-/// The processes. They end when this value is dropped.
-pub(super) struct Crowd {
-    processes: Vec<Process>,
+/// The client processes. They end when this value is dropped.
+pub(super) struct ClientCrowd {
+    processes: Vec<ClientProcess>,
 }
 
-struct Process {
+struct ClientProcess {
     child: Child,
     orders: ChildStdin,
     pid: u32,
-    tally: Arc<Mutex<Tally>>,
+    tally: Arc<Mutex<ChurnTally>>,
 }
 
-impl Crowd {
-    pub(super) fn start(settings: &Settings, server: &std::net::SocketAddr, seed: u64) -> Outcome<Crowd> {
+impl ClientCrowd {
+    pub(super) fn start(
+        settings: &LoadArgs,
+        server: &std::net::SocketAddr,
+        seed: u64,
+    ) -> Outcome<ClientCrowd> {
         let pairs = settings.sessions / 2;
         let share = |all: usize, number: usize| all * number / settings.processes;
         // All processes together take `rate` turns per second.
@@ -35,7 +40,7 @@ impl Crowd {
         let mut processes = Vec::new();
         for number in 0..settings.processes {
             let part = |all: usize| share(all, number + 1) - share(all, number);
-            let mut command = Command::new(std::env::current_exe()?);
+            let mut command = own_command("churn", settings.broken)?;
             let figures = [
                 ("--pairs", part(pairs) as u64),
                 ("--first", share(settings.locks, number) as u64),
@@ -43,25 +48,22 @@ impl Crowd {
                 ("--pause-ms", pause),
                 ("--seed", seed ^ ((number as u64) << 48)),
             ];
-            command.args(["churn", "--connect", &server.to_string()]);
+            command.args(["--connect", &server.to_string()]).env(ARENAS.0, ARENAS.1);
             for (name, figure) in figures {
                 command.arg(name).arg(figure.to_string());
             }
-            if let Some(broken) = settings.broken.and_then(|broken| broken.to_possible_value()) {
-                command.args(["--break", broken.get_name()]);
-            }
-            command.env(ARENAS.0, ARENAS.1);
-            command.stdin(Stdio::piped()).stdout(Stdio::piped()).process_group(0).kill_on_drop(true);
             let mut child = command.spawn()?;
             let (Some(orders), Some(said), Some(pid)) = (child.stdin.take(), child.stdout.take(), child.id())
             else {
                 return Err("a client process ended at once".into());
             };
-            let tally = Arc::new(Mutex::default());
-            tokio::spawn(listen(said, tally.clone()));
-            processes.push(Process { child, orders, pid, tally });
+            let tally = Arc::new(Mutex::new(ChurnTally::default()));
+            let reported = tally.clone();
+            let record = move |report: ChurnTally| *lock(&reported) = report;
+            tokio::spawn(read_reports(said, "a process of clients", record));
+            processes.push(ClientProcess { child, orders, pid, tally });
         }
-        Ok(Crowd { processes })
+        Ok(ClientCrowd { processes })
     }
 
     pub(super) fn len(&self) -> usize {
@@ -76,7 +78,7 @@ impl Crowd {
     }
 
     /// Waits until all processes have reached this phase.
-    pub(super) async fn wait_for_phase(&mut self, phase: Phase, patience: Duration) -> Outcome<()> {
+    pub(super) async fn wait_for_phase(&mut self, phase: ChurnPhase, patience: Duration) -> Outcome<()> {
         let deadline = Instant::now() + patience;
         loop {
             if self.processes.iter().all(|process| lock(&process.tally).phase >= phase) {
@@ -94,8 +96,8 @@ impl Crowd {
         }
     }
 
-    pub(super) fn tally(&self) -> Tally {
-        let mut all = Tally { phase: Phase::Closed, ..Tally::default() };
+    pub(super) fn tally(&self) -> ChurnTally {
+        let mut all = ChurnTally { phase: ChurnPhase::Closed, ..ChurnTally::default() };
         self.processes.iter().for_each(|process| all.add(&lock(&process.tally)));
         all
     }
@@ -116,18 +118,4 @@ impl Crowd {
         }
         Ok(())
     }
-}
-
-async fn listen(said: ChildStdout, tally: Arc<Mutex<Tally>>) {
-    let mut lines = BufReader::new(said).lines();
-    while let Ok(Some(line)) = lines.next_line().await {
-        match serde_json::from_str(&line) {
-            Ok(said) => *lock(&tally) = said,
-            Err(error) => eprintln!("a process of clients says `{line}`: {error}"),
-        }
-    }
-}
-
-fn lock(tally: &Mutex<Tally>) -> MutexGuard<'_, Tally> {
-    tally.lock().unwrap_or_else(PoisonError::into_inner)
 }

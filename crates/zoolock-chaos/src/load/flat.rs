@@ -1,7 +1,7 @@
 //! The growth of a figure.
 
-/// Returns the growth of a figure over its second half, relative to its mean there, by the line that fits best (least
-/// squares). `None` if there is too little data.
+/// Returns the growth of a figure over the second half of the points, relative to its mean there. The growth is that of
+/// the line that fits best (least squares). `None` if there is too little data.
 pub(crate) fn growth(points: &[(f64, f64)]) -> Option<f64> {
     let (first, last) = (points.first()?.0, points.last()?.0);
     let half: Vec<_> = points.iter().filter(|(at, _)| *at >= f64::midpoint(first, last)).collect();
@@ -33,14 +33,14 @@ mod tests {
 
     #[test]
     fn early_rise_is_no_growth() {
-        let growth = growth(&points(|at| 100.0 * at.min(40.0))).expect("there is enough");
+        let growth = growth(&points(|at| 100.0 * at.min(40.0))).expect("points suffice");
         assert!(growth.abs() < 1e-9, "{growth}");
     }
 
     #[test]
     fn growth_is_relative_to_mean() {
-        // From 150 to 200.
-        let growth = growth(&points(|at| 100.0 + at)).expect("there is enough");
+        // The second half rises from 150 to 200.
+        let growth = growth(&points(|at| 100.0 + at)).expect("points suffice");
         assert!((growth - 50.0 / 175.0).abs() < 1e-9, "{growth}");
         assert!(growth > TOLERANCE);
     }
@@ -48,9 +48,9 @@ mod tests {
     #[test]
     fn saw_tooth_is_flat_unless_it_rises() {
         let saw = |at: f64| 100.0 + at % 10.0;
-        let flat = growth(&points(saw)).expect("there is enough");
+        let flat = growth(&points(saw)).expect("points suffice");
         assert!(flat.abs() < TOLERANCE, "{flat}");
-        let rising = growth(&points(|at| saw(at) + at / 5.0)).expect("there is enough");
+        let rising = growth(&points(|at| saw(at) + at / 5.0)).expect("points suffice");
         assert!(rising > TOLERANCE, "{rising}");
     }
 

@@ -1,26 +1,28 @@
-//! Two sessions, and one task that takes locks by them. Together they use all ways to open and close locks and sessions.
+//! Two sessions, and one task that acquires locks with them. The task uses all ways to acquire and release locks, and
+//! to open and close sessions.
 
 use std::ops::Range;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use fastrand::Rng;
 use tokio::sync::watch;
 use tokio::time::{sleep, timeout};
 use zoolock::{Error, Guard, Zoolock};
+use zoolock_tests::lock;
 
-use super::Break;
-use super::churn::SharedTally;
+use super::settings::LoadBug;
+use super::tally::SharedTally;
 
-/// Long enough for a slow ensemble. A lock that is not acquired in this time is an error.
+/// The longest wait for a connection or a lock, long enough for a slow ensemble. A longer wait is an error.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// Bytes that a seeded leak keeps of each turn.
+/// Number of bytes that each turn leaks, with the seeded bug [`LoadBug::Leak`].
 const LEAK: usize = 16 << 10;
 
 static LEAKED: Mutex<Vec<Vec<u8>>> = Mutex::new(Vec::new());
 
-/// Two sessions. No other client takes their locks.
-pub(super) struct Pair {
+/// Two sessions and their locks, which no other client acquires.
+pub(super) struct SessionPair {
     connect: String,
     one: Zoolock,
     other: Zoolock,
@@ -30,18 +32,18 @@ pub(super) struct Pair {
     next: usize,
     pause: Duration,
     rng: Rng,
-    broken: Option<Break>,
+    broken: Option<LoadBug>,
     shared: Arc<SharedTally>,
 }
 
-/// A kind of turn.
+/// The action of one turn: the task uses one lock, or reopens one session.
 #[derive(Clone, Copy, Debug)]
-enum Turn {
+enum TurnKind {
     /// The lock is acquired, held and released.
     Plain,
     /// As `Plain`, but the release is not awaited.
     Dropped,
-    /// The other session waits, and gets the lock next.
+    /// The other session waits, and is granted the lock next.
     HandedOver,
     /// The other session waits, but not long enough.
     TimedOut,
@@ -51,34 +53,34 @@ enum Turn {
     CancelledInQueue,
     /// A session is closed and another one opened.
     Reopened,
-    /// The session of the holder is closed, and the other session gets the lock next.
+    /// The session of the holder is closed, and the other session is granted the lock next.
     ClosedInHold,
 }
 
-impl Turn {
-    fn some(rng: &mut Rng) -> Turn {
+impl TurnKind {
+    fn random(rng: &mut Rng) -> TurnKind {
         match rng.u8(..100) {
-            0..54 => Turn::Plain,
-            54..64 => Turn::Dropped,
-            64..74 => Turn::HandedOver,
-            74..82 => Turn::TimedOut,
-            82..90 => Turn::Cancelled,
-            90..96 => Turn::CancelledInQueue,
-            96..98 => Turn::Reopened,
-            _ => Turn::ClosedInHold,
+            0..54 => TurnKind::Plain,
+            54..64 => TurnKind::Dropped,
+            64..74 => TurnKind::HandedOver,
+            74..82 => TurnKind::TimedOut,
+            82..90 => TurnKind::Cancelled,
+            90..96 => TurnKind::CancelledInQueue,
+            96..98 => TurnKind::Reopened,
+            _ => TurnKind::ClosedInHold,
         }
     }
 
     fn name(self) -> &'static str {
         match self {
-            Turn::Plain => "released",
-            Turn::Dropped => "dropped",
-            Turn::HandedOver => "handed over",
-            Turn::TimedOut => "timed out",
-            Turn::Cancelled => "cancelled",
-            Turn::CancelledInQueue => "cancelled in the queue",
-            Turn::Reopened => "session closed and opened",
-            Turn::ClosedInHold => "session closed under the lock",
+            TurnKind::Plain => "released",
+            TurnKind::Dropped => "dropped",
+            TurnKind::HandedOver => "handed over",
+            TurnKind::TimedOut => "timed out",
+            TurnKind::Cancelled => "cancelled",
+            TurnKind::CancelledInQueue => "cancelled in the queue",
+            TurnKind::Reopened => "session closed and opened",
+            TurnKind::ClosedInHold => "session closed under the lock",
         }
     }
 }
@@ -87,31 +89,31 @@ async fn connect(address: &str) -> Result<Zoolock, Error> {
     Zoolock::builder().connect_timeout(PATIENCE).connect(address).await
 }
 
-impl Pair {
+impl SessionPair {
     pub(super) async fn open(
         address: String,
         locks: Range<usize>,
         pause: Duration,
         seed: u64,
-        broken: Option<Break>,
+        broken: Option<LoadBug>,
         shared: Arc<SharedTally>,
-    ) -> crate::Outcome<Pair> {
+    ) -> crate::Outcome<SessionPair> {
         let (one, other) = (connect(&address).await?, connect(&address).await?);
         shared.tally().opened += 2;
         let (next, rng) = (locks.start, Rng::with_seed(seed));
-        Ok(Pair { connect: address, one, other, locks, held: 0, next, pause, rng, broken, shared })
+        Ok(SessionPair { connect: address, one, other, locks, held: 0, next, pause, rng, broken, shared })
     }
 
-    /// Takes turn after turn, until the order to stop.
-    pub(super) async fn work(mut self, mut stopped: watch::Receiver<bool>) -> Pair {
+    /// Takes one turn after another until `stopped` is true.
+    pub(super) async fn work(mut self, mut stopped: watch::Receiver<bool>) -> SessionPair {
         let most = u64::try_from(2 * self.pause.as_millis()).unwrap_or(u64::MAX).max(1);
         loop {
             let pause = Duration::from_millis(self.rng.u64(..most));
-            // Ends on the order to stop, and also if the sender is dropped.
+            // The wait ends on the order to stop, and also if the sender is dropped.
             if timeout(pause, stopped.wait_for(|stopped| *stopped)).await.is_ok() {
                 return self;
             }
-            let turn = Turn::some(&mut self.rng);
+            let turn = TurnKind::random(&mut self.rng);
             let taken = self.take(turn).await;
             let mut tally = self.shared.tally();
             match taken {
@@ -120,8 +122,8 @@ impl Pair {
                     *tally.errors.entry(format!("{}: {error}", turn.name())).or_default() += 1;
                 }
             }
-            if self.broken == Some(Break::Leak) {
-                LEAKED.lock().unwrap_or_else(PoisonError::into_inner).push(vec![1; LEAK]);
+            if self.broken == Some(LoadBug::Leak) {
+                lock(&LEAKED).push(vec![1; LEAK]);
             }
         }
     }
@@ -132,54 +134,54 @@ impl Pair {
         self.other.close().await;
     }
 
-    async fn take(&mut self, turn: Turn) -> Result<(), String> {
+    async fn take(&mut self, turn: TurnKind) -> Result<(), String> {
         let name = format!("l{:05}", self.next);
         let (mutex, waiting) = (self.one.mutex(&name), self.other.mutex(&name));
         let hold = Duration::from_millis(self.rng.u64(1..20));
         let soon = Duration::from_micros(self.rng.u64(..10_000));
         match turn {
-            Turn::Cancelled => {
-                // The lock may be granted before that.
+            TurnKind::Cancelled => {
+                // The lock may be granted in this short time.
                 if let Ok(guard) = timeout(soon, mutex.lock()).await {
-                    release(guard.map_err(|error| brief(&error))?).await?;
+                    release(guard.map_err(|error| error_kind(&error))?).await?;
                 }
                 return Ok(());
             }
-            Turn::Reopened => return self.reopen().await,
+            TurnKind::Reopened => return self.reopen().await,
             _ => {}
         }
-        let guard = mutex.lock_timeout(PATIENCE).await.map_err(|error| brief(&error))?;
+        let guard = mutex.lock_timeout(PATIENCE).await.map_err(|error| error_kind(&error))?;
         self.record_held();
         match turn {
-            Turn::Dropped => {
+            TurnKind::Dropped => {
                 sleep(hold).await;
                 drop(guard);
                 Ok(())
             }
-            Turn::HandedOver => {
+            TurnKind::HandedOver => {
                 let releasing = async {
                     sleep(hold).await;
                     release(guard).await
                 };
                 let (released, next) = tokio::join!(releasing, waiting.lock_timeout(PATIENCE));
                 released?;
-                release(next.map_err(|error| brief(&error))?).await
+                release(next.map_err(|error| error_kind(&error))?).await
             }
-            Turn::TimedOut => {
+            TurnKind::TimedOut => {
                 match waiting.lock_timeout(hold).await {
                     Err(Error::Timeout { .. }) => {}
-                    Err(error) => return Err(brief(&error)),
+                    Err(error) => return Err(error_kind(&error)),
                     Ok(_) => return Err("two hold it".to_owned()),
                 }
                 release(guard).await
             }
-            Turn::CancelledInQueue => {
+            TurnKind::CancelledInQueue => {
                 if let Ok(granted) = timeout(soon, waiting.lock()).await {
-                    return Err(granted.map_or_else(|error| brief(&error), |_| "two hold it".to_owned()));
+                    return Err(granted.map_or_else(|error| error_kind(&error), |_| "two hold it".to_owned()));
                 }
                 release(guard).await
             }
-            Turn::ClosedInHold => {
+            TurnKind::ClosedInHold => {
                 let ending = async {
                     sleep(hold).await;
                     self.one.close().await;
@@ -189,10 +191,10 @@ impl Pair {
                     return Err("valid without a session".to_owned());
                 }
                 drop(guard);
-                release(next.map_err(|error| brief(&error))?).await?;
+                release(next.map_err(|error| error_kind(&error))?).await?;
                 self.reopen().await
             }
-            Turn::Plain | Turn::Cancelled | Turn::Reopened => {
+            TurnKind::Plain | TurnKind::Cancelled | TurnKind::Reopened => {
                 sleep(hold).await;
                 release(guard).await
             }
@@ -210,7 +212,7 @@ impl Pair {
 
     async fn reopen(&mut self) -> Result<(), String> {
         self.one.close().await;
-        let fresh = connect(&self.connect).await.map_err(|error| brief(&error))?;
+        let fresh = connect(&self.connect).await.map_err(|error| error_kind(&error))?;
         self.shared.tally().opened += 1;
         drop(std::mem::replace(&mut self.one, fresh));
         // The sessions change roles, so that each is replaced in turn.
@@ -220,11 +222,11 @@ impl Pair {
 }
 
 async fn release(guard: Guard) -> Result<(), String> {
-    guard.release().await.map_err(|error| brief(&error))
+    guard.release().await.map_err(|error| error_kind(&error))
 }
 
-/// Describes an error without the names in it.
-fn brief(error: &Error) -> String {
+/// Describes an error without the names of locks and servers, so that equal errors are counted together.
+fn error_kind(error: &Error) -> String {
     match error {
         Error::Lost { reason, .. } => format!("lost, {reason}"),
         Error::Timeout { .. } => "not acquired in time".to_owned(),

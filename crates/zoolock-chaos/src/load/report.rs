@@ -3,28 +3,29 @@
 use std::fmt::Write as _;
 
 use super::flat::growth;
-use super::{LoadResult, OTHER_FILES, Sample, Settings};
+use super::result::{LoadResult, LoadSample};
+use super::settings::{LoadArgs, OTHER_FILES};
 use crate::report::SHOWN;
 
 /// The figures that must not grow.
-const FIGURES: [(&str, Figure); 4] = [
+const FIGURES: [(&str, SampleField); 4] = [
     ("memory of the server", |sample| sample.server.memory),
     ("memory of the clients", |sample| sample.clients.memory),
     ("files of the server", |sample| sample.server.files),
     ("files of the clients", |sample| sample.clients.files),
 ];
 
-/// Bytes that a virtual machine may use once on its heap for its own classes and buffers.
+/// Bytes by which the heap of a Java virtual machine may grow once, for its own classes and buffers.
 const JVM_OVERHEAD: u64 = 4 << 20;
 
-type Figure = fn(&Sample) -> u64;
+type SampleField = fn(&LoadSample) -> u64;
 
-fn points(result: &LoadResult, figure: Figure) -> Vec<(f64, f64)> {
+fn points(result: &LoadResult, figure: SampleField) -> Vec<(f64, f64)> {
     result.samples.iter().map(|sample| (sample.at, figure(sample) as f64)).collect()
 }
 
 /// Returns the violations of a run.
-pub(super) fn violations(settings: &Settings, result: &LoadResult) -> Vec<String> {
+pub(super) fn violations(settings: &LoadArgs, result: &LoadResult) -> Vec<String> {
     let mut found = Vec::new();
     for (what, figure) in FIGURES {
         match growth(&points(result, figure)) {
@@ -68,9 +69,9 @@ pub(super) fn violations(settings: &Settings, result: &LoadResult) -> Vec<String
 }
 
 /// Returns the table.
-pub(super) fn text(settings: &Settings, seed: u64, results: &[LoadResult], violations: &[String]) -> String {
+pub(super) fn text(settings: &LoadArgs, seed: u64, results: &[LoadResult], violations: &[String]) -> String {
     let mut text = String::new();
-    let Settings { sessions, locks, time, processes, tolerance, .. } = settings;
+    let LoadArgs { sessions, locks, time, processes, tolerance, .. } = settings;
     let _ = writeln!(
         text,
         "{sessions} sessions in {processes} processes, {locks} locks, {time:?} each, seed {seed}. Growth is that of the \
@@ -104,7 +105,7 @@ pub(super) fn text(settings: &Settings, seed: u64, results: &[LoadResult], viola
             false => value.to_string(),
         };
         row(&format!("{what}: before, half time, end, after"), &|result| {
-            let of = |sample: &Sample| value(figure(sample));
+            let of = |sample: &LoadSample| value(figure(sample));
             let (before, after) = (result.before(), result.after());
             let half = result.samples.get(result.samples.len() / 2).map_or_else(String::new, of);
             let end = result.samples.last().map_or_else(String::new, of);
@@ -138,12 +139,12 @@ pub(super) fn text(settings: &Settings, seed: u64, results: &[LoadResult], viola
 }
 
 impl LoadResult {
-    fn before(&self) -> Sample {
-        Sample { at: 0.0, turns: 0, server: self.server_before, clients: self.clients_before }
+    fn before(&self) -> LoadSample {
+        LoadSample { at: 0.0, turns: 0, server: self.server_before, clients: self.clients_before }
     }
 
-    fn after(&self) -> Sample {
-        Sample { at: 0.0, turns: 0, server: self.server_after, clients: self.clients_after }
+    fn after(&self) -> LoadSample {
+        LoadSample { at: 0.0, turns: 0, server: self.server_after, clients: self.clients_after }
     }
 }
 
@@ -151,14 +152,14 @@ impl LoadResult {
 mod tests {
     use std::time::Duration;
 
-    use super::super::churn::Tally;
-    use super::super::server::Counts;
+    use super::super::server::ServerCounts;
+    use super::super::tally::ChurnTally;
     use super::*;
-    use crate::load::Kind;
+    use crate::load::settings::ServerChoice;
     use crate::process::ResourceUse;
 
-    fn settings() -> Settings {
-        Settings {
+    fn settings() -> LoadArgs {
+        LoadArgs {
             sessions: 10,
             locks: 20,
             time: Duration::from_secs(100),
@@ -179,19 +180,19 @@ mod tests {
     fn good() -> LoadResult {
         let sample = |at: u32| {
             let (server, clients) = (resources(100 << 20, 30), resources(50 << 20, 90));
-            Sample { at: f64::from(at), turns: u64::from(at), server, clients }
+            LoadSample { at: f64::from(at), turns: u64::from(at), server, clients }
         };
         LoadResult {
-            kind: Kind::Serve,
+            kind: ServerChoice::Serve,
             server_before: resources(10 << 20, 20),
             clients_before: resources(10 << 20, 10),
             opening: 1.0,
             first_round: 3.0,
             alive: Some((90 << 20, 92 << 20)),
             samples: (0..100).map(sample).collect(),
-            tally: Tally { locks: 20, ..Tally::default() },
-            idle: Counts { sessions: 10, znodes: 25, ..Counts::default() },
-            empty: Counts { znodes: 25, ..Counts::default() },
+            tally: ChurnTally { locks: 20, ..ChurnTally::default() },
+            idle: ServerCounts { sessions: 10, znodes: 25, ..ServerCounts::default() },
+            empty: ServerCounts { znodes: 25, ..ServerCounts::default() },
             server_after: resources(90 << 20, 20),
             clients_after: resources(40 << 20, 13),
             directories: 20,
@@ -214,7 +215,7 @@ mod tests {
 
     #[test]
     fn growth_is_a_violation() {
-        let rising = |sample: &Sample| sample.at as u64;
+        let rising = |sample: &LoadSample| sample.at as u64;
         finds("memory of the server grew", |result| {
             result.samples.iter_mut().for_each(|it| it.server.memory += rising(it) << 20);
         });

@@ -8,50 +8,50 @@ use serde::Serialize;
 use tokio::process::Command;
 use tokio::time::{Instant, sleep, timeout};
 use zoolock_tests::four_letter::four_letter;
-use zoolock_tests::{Apache, ServerOptions, Serving};
+use zoolock_tests::{Apache, ServeProcess, ServerOptions};
 
-use super::{ARENAS, Kind, LOOK, SETTLED};
+use super::settings::{ARENAS, LOOK, SETTLED, ServerChoice};
 use crate::Outcome;
 use crate::binary;
 use crate::tree::{self, ROOT};
 
-/// The tick: ZooKeeper's own default, and that of the command.
+/// The tick, which is the default of ZooKeeper and of `zoolock serve`.
 const TICK: Duration = Duration::from_secs(2);
-/// Number of requests in flight.
+/// Number of requests that are in flight together.
 const FLIGHT: usize = 500;
 
-/// One of the two servers.
-pub(super) enum Server {
-    Serve(Box<Serving>),
+/// The server under load.
+pub(super) enum LoadedServer {
+    Serve(Box<ServeProcess>),
     Apache(Box<Apache>),
 }
 
 /// The counts that a server reports.
 #[derive(Clone, Copy, Debug, Default, Serialize)]
-pub(super) struct Counts {
+pub(super) struct ServerCounts {
     pub(super) sessions: u64,
     pub(super) ephemerals: u64,
     pub(super) watches: u64,
     pub(super) znodes: u64,
 }
 
-impl Counts {
+impl ServerCounts {
     /// Returns whether no client holds a lock, waits for one, or watches one.
     pub(super) fn is_free(&self) -> bool {
         self.ephemerals == 0 && self.watches == 0
     }
 }
 
-impl Server {
-    pub(super) async fn start(kind: Kind, dir: &Path) -> Outcome<Server> {
+impl LoadedServer {
+    pub(super) async fn start(kind: ServerChoice, dir: &Path) -> Outcome<LoadedServer> {
         match kind {
-            Kind::Serve => {
-                let mut command = binary::command(&binary::zoolock()?, dir);
+            ServerChoice::Serve => {
+                let mut command = binary::command(&binary::path()?, dir);
                 command.args(["serve", "--listen", "127.0.0.1:0", "--data"]).arg(dir.join("data"));
                 command.env(ARENAS.0, ARENAS.1);
-                Ok(Server::Serve(Box::new(Serving::start(command).await?)))
+                Ok(LoadedServer::Serve(Box::new(ServeProcess::start(command).await?)))
             }
-            Kind::Apache => {
+            ServerChoice::Apache => {
                 // The harness already allows any number of clients from one address.
                 let options = ServerOptions {
                     tick: TICK,
@@ -59,47 +59,47 @@ impl Server {
                     whole_heap: true,
                     ..Default::default()
                 };
-                Ok(Server::Apache(Box::new(Apache::start(options).await?)))
+                Ok(LoadedServer::Apache(Box::new(Apache::start(options).await?)))
             }
         }
     }
 
     pub(super) fn addr(&self) -> SocketAddr {
         match self {
-            Server::Serve(serving) => serving.addr(),
-            Server::Apache(apache) => apache.socket_addr(),
+            LoadedServer::Serve(serving) => serving.addr(),
+            LoadedServer::Apache(apache) => apache.socket_addr(),
         }
     }
 
     pub(super) fn pid(&self) -> Outcome<u32> {
         match self {
-            Server::Serve(serving) => Ok(serving.pid().as_raw_nonzero().get().unsigned_abs()),
-            Server::Apache(apache) => apache.pid().ok_or_else(|| "ZooKeeper has ended".into()),
+            LoadedServer::Serve(serving) => Ok(serving.pid().as_raw_nonzero().get().unsigned_abs()),
+            LoadedServer::Apache(apache) => apache.pid().ok_or_else(|| "ZooKeeper has ended".into()),
         }
     }
 
-    /// Returns the live bytes on the heap of the virtual machine, after it has collected its garbage. The memory of
-    /// the process does not show them, because it has the whole heap from the start.
+    /// Returns the live bytes on the heap of a Java server after a garbage collection, or `None` for another server.
+    /// The memory of the process does not show them, because the process reserves its whole heap at the start.
     pub(super) async fn live_heap(&self) -> Outcome<Option<u64>> {
-        let Server::Apache(_) = self else { return Ok(None) };
+        let LoadedServer::Apache(_) = self else { return Ok(None) };
         let mut jcmd = Command::new("jcmd");
         jcmd.arg(self.pid()?.to_string()).arg("GC.class_histogram").kill_on_drop(true);
         let output = timeout(SETTLED, jcmd.output()).await??;
         let said = String::from_utf8_lossy(&output.stdout);
-        // `Total`, the number of objects, and their bytes.
+        // The last line has `Total`, the number of objects, and their bytes.
         let total = said.lines().rev().find_map(|line| line.strip_prefix("Total"));
         let bytes = total.and_then(|figures| figures.split_whitespace().nth(1)?.parse().ok());
         bytes.map(Some).ok_or_else(|| format!("jcmd does not say what is on the heap: {said}").into())
     }
 
-    async fn counts(&self) -> Outcome<Counts> {
+    async fn counts(&self) -> Outcome<ServerCounts> {
         let answer = four_letter(self.addr(), "mntr").await?;
         let figure = |name: &str| {
             let line = answer.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix('\t'));
             let figure = line.and_then(|figure| figure.trim().parse::<f64>().ok());
             figure.map(|figure| figure as u64).ok_or_else(|| format!("mntr says no {name}"))
         };
-        Ok(Counts {
+        Ok(ServerCounts {
             sessions: figure("zk_global_sessions")?,
             ephemerals: figure("zk_ephemerals_count")?,
             watches: figure("zk_watch_count")?,
@@ -108,7 +108,10 @@ impl Server {
     }
 
     /// Waits until the counts satisfy `is_so`, at most for [`SETTLED`]. Returns the counts.
-    pub(super) async fn wait_for_counts(&self, is_so: impl Fn(&Counts) -> bool) -> Outcome<Counts> {
+    pub(super) async fn wait_for_counts(
+        &self,
+        is_so: impl Fn(&ServerCounts) -> bool,
+    ) -> Outcome<ServerCounts> {
         let deadline = Instant::now() + SETTLED;
         loop {
             let counts = self.counts().await?;
@@ -145,14 +148,14 @@ impl Server {
     /// Stops the server cleanly.
     pub(super) async fn end(self) -> Outcome<()> {
         match self {
-            Server::Serve(serving) => {
+            LoadedServer::Serve(serving) => {
                 let ended = serving.terminate().await?;
                 match ended.code {
                     Some(0) => Ok(()),
                     code => Err(format!("the server ended with {code:?}: {}", ended.notes).into()),
                 }
             }
-            Server::Apache(apache) => {
+            LoadedServer::Apache(apache) => {
                 apache.stop().await;
                 Ok(())
             }

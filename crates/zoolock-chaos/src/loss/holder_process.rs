@@ -1,42 +1,43 @@
-//! A holder as the drill sees it: a process with a link of its own, and the record of what it reported.
+//! The drill's view of a holder: its process, its own link, and the record of its reports.
 
 use std::fs::File;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
-use clap::ValueEnum as _;
 use rustix::fs::{CWD, FileType, Mode, mknodat};
-use rustix::process::{Pid, Signal, kill_process};
-use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader};
+use rustix::process::Signal;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::unix::pipe;
 use tokio::process::{Child, ChildStdout, Command};
 use tokio::task::JoinHandle;
 use tokio::time::{sleep, timeout};
+use zoolock_tests::lock;
 use zoolock_tests::ports::Port;
 
-use super::Break;
 use super::holder_report::HolderReport;
+use super::settings::{self, LossBug};
 use crate::Outcome;
 use crate::binary;
 use crate::clock::now;
 use crate::faults::BLOCKED;
-use crate::link::{Fault, Link};
+use crate::link::{Link, LinkFault};
+use crate::orders::read_reports;
 
-/// The command of `zoolock run`. It and its child ignore SIGTERM, and keep the pipe open as long as they live.
+/// The command of `zoolock run`. The shell and its child ignore SIGTERM, and keep the pipe open as long as they live.
 const COMMAND: &str = r#"trap '' TERM; exec 9> "$FIFO"; sleep 1000 & echo up >&9; wait"#;
-/// Pause between two looks for the writer of a pipe.
+/// Pause between two checks whether a process has opened the pipe.
 const LOOK: Duration = Duration::from_millis(5);
-/// The time in which a process must end after it was told to.
+/// The longest time until a process ends after the order to end.
 const END: Duration = Duration::from_secs(20);
 
 /// The settings that all holders share.
 pub(crate) struct HolderSettings {
     pub(crate) dir: PathBuf,
     pub(crate) zoolock: PathBuf,
-    pub(crate) broken: Option<Break>,
+    pub(crate) broken: Option<LossBug>,
 }
 
 /// A holder.
@@ -47,28 +48,28 @@ pub(crate) struct HolderProcess {
     runs: bool,
     link: Link,
     child: Child,
-    record: Arc<Mutex<Record>>,
+    record: Arc<Mutex<HolderRecord>>,
     listening: JoinHandle<()>,
 }
 
 /// The record of a holder. Times are those of [`now`].
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Record {
-    /// The time of its grant.
+pub(crate) struct HolderRecord {
+    /// The time at which the lock was granted.
     pub(crate) held: Option<i64>,
-    /// The time of each look, and whether its guard was valid.
+    /// The time of each check of the guard, and whether the guard was valid.
     pub(crate) looks: Vec<(i64, bool)>,
-    /// The time at which its guard reported the loss, and the reason.
+    /// The time at which the guard reported the loss, and the reason.
     pub(crate) lost: Option<(i64, String)>,
-    /// The time at which the last process of its command had ended.
+    /// The time at which the last process of the command had ended.
     pub(crate) dead: Option<i64>,
 }
 
 impl HolderProcess {
-    /// Starts a holder that reaches one node only. With `runs` it is `zoolock run` with a command.
+    /// Starts a holder that reaches one node only. With `runs`, the holder is `zoolock run` with a command.
     pub(crate) async fn start(
         settings: &HolderSettings,
-        fault: super::Fault,
+        fault: settings::LossFault,
         node: SocketAddr,
         lock: &str,
         runs: bool,
@@ -76,7 +77,7 @@ impl HolderProcess {
         let session = fault.requested().as_secs();
         let link = Link::open(Port::reserve()?, node, None, Duration::ZERO).await?;
         let address = link.addr().to_string();
-        let record = Arc::new(Mutex::new(Record::default()));
+        let record = Arc::new(Mutex::new(HolderRecord::default()));
         let errors = File::options().create(true).append(true).open(settings.dir.join("holders.log"))?;
         let (child, listening) = if runs {
             let fifo = settings.dir.join(lock);
@@ -87,7 +88,7 @@ impl HolderProcess {
             (child, tokio::spawn(watch_command(pipe, record.clone())))
         } else {
             let mut child = hold(settings, &address, lock, session)?.stderr(errors).spawn()?;
-            let said = child.stdout.take().ok_or("it is piped")?;
+            let said = child.stdout.take().ok_or("the output of the holder is not piped")?;
             (child, tokio::spawn(listen(said, record.clone())))
         };
         Ok(HolderProcess {
@@ -109,21 +110,21 @@ impl HolderProcess {
         self.runs
     }
 
-    pub(crate) fn record(&self) -> MutexGuard<'_, Record> {
+    pub(crate) fn record(&self) -> MutexGuard<'_, HolderRecord> {
         lock(&self.record)
     }
 
-    /// Returns the number of connections to its node.
+    /// Returns the number of connections of the holder.
     pub(crate) fn connections(&self) -> usize {
         self.link.connections()
     }
 
-    /// Waits until a request is forwarded to its node.
+    /// Waits until a request of the holder is forwarded to its node.
     pub(crate) async fn next_forwarded(&self) {
         self.link.next_forwarded().await;
     }
 
-    /// Shuts its link. With `reset` its connections are closed. Otherwise they are silent.
+    /// Shuts the link of the holder. With `reset`, its connections are also closed. Otherwise they only become silent.
     pub(crate) fn shut(&self, reset: bool) {
         self.link.set(BLOCKED);
         if reset {
@@ -132,19 +133,14 @@ impl HolderProcess {
     }
 
     pub(crate) fn open(&self) {
-        self.link.set(Fault::default());
+        self.link.set(LinkFault::default());
     }
 
     pub(crate) fn signal(&mut self, signal: Signal) {
-        if let Ok(None) = self.child.try_wait()
-            && let Some(pid) = self.child.id().and_then(|pid| Pid::from_raw(pid as i32))
-        {
-            // Until the child is waited for, the pid is its own.
-            let _ = kill_process(pid, signal);
-        }
+        binary::send_signal(&mut self.child, signal);
     }
 
-    /// Returns whether it knows that the lock is lost.
+    /// Returns whether the holder knows that the lock is lost.
     pub(crate) fn knows_loss(&mut self) -> bool {
         match self.runs {
             true => !matches!(self.child.try_wait(), Ok(None)),
@@ -152,10 +148,10 @@ impl HolderProcess {
         }
     }
 
-    /// Ends it. Returns its record, and its exit code.
-    pub(crate) async fn end(mut self) -> (Record, Option<i32>) {
+    /// Ends the holder. Returns its record, and its exit code.
+    pub(crate) async fn end(mut self) -> (HolderRecord, Option<i32>) {
         if self.runs {
-            // Usually it has ended by itself. The second signal kills the command.
+            // Usually `zoolock run` has ended by itself. The second signal makes it kill its command.
             for _ in 0..2 {
                 self.signal(Signal::TERM);
                 let _ = timeout(Duration::from_millis(500), self.child.wait()).await;
@@ -170,7 +166,7 @@ impl HolderProcess {
                 None
             }
         };
-        // All its reports are in the pipe, and so is their end.
+        // The pipe contains the last reports of the holder, and then ends.
         let _ = timeout(END, &mut self.listening).await;
         self.listening.abort();
         let record = std::mem::take(&mut *self.record());
@@ -179,12 +175,8 @@ impl HolderProcess {
 }
 
 fn hold(settings: &HolderSettings, address: &str, lock: &str, session: u64) -> Outcome<Command> {
-    let mut command = Command::new(std::env::current_exe()?);
-    command.args(["holder", "--connect", address, "--lock", lock, "--session", &session.to_string()]);
-    if let Some(broken) = settings.broken.and_then(|broken| broken.to_possible_value()) {
-        command.args(["--break", broken.get_name()]);
-    }
-    command.stdin(Stdio::piped()).stdout(Stdio::piped()).process_group(0).kill_on_drop(true);
+    let mut command = binary::own_command("holder", settings.broken)?;
+    command.args(["--connect", address, "--lock", lock, "--session", &session.to_string()]);
     Ok(command)
 }
 
@@ -192,7 +184,7 @@ fn run(settings: &HolderSettings, address: &str, lock: &str, session: u64, fifo:
     let timeout = format!("{session}s");
     let mut command = binary::command(&settings.zoolock, &settings.dir);
     command.args(["run", "--session-timeout", &timeout, "--connect", address, lock]);
-    if settings.broken == Some(Break::NeverLost) {
+    if settings.broken == Some(LossBug::NeverLost) {
         command.args(["--on-lost", "warn"]);
     }
     command.args(["--", "sh", "-c", COMMAND]).env("FIFO", fifo);
@@ -201,22 +193,18 @@ fn run(settings: &HolderSettings, address: &str, lock: &str, session: u64, fifo:
 }
 
 /// Records the reports of a holder.
-async fn listen(said: ChildStdout, record: Arc<Mutex<Record>>) {
-    let mut lines = BufReader::new(said).lines();
-    while let Ok(Some(line)) = lines.next_line().await {
-        let record = &mut *lock(&record);
-        match serde_json::from_str(&line) {
-            Ok(HolderReport::Granted { at }) => record.held = Some(at),
-            Ok(HolderReport::Checked { at, valid }) => record.looks.push((at, valid)),
-            Ok(HolderReport::Lost { at, why }) => record.lost = Some((at, why)),
-            Err(error) => eprintln!("a holder reported `{line}`: {error}"),
-        }
-    }
+async fn listen(output: ChildStdout, record: Arc<Mutex<HolderRecord>>) {
+    let add = |report: HolderReport| match report {
+        HolderReport::Granted { at } => lock(&record).held = Some(at),
+        HolderReport::Checked { at, valid } => lock(&record).looks.push((at, valid)),
+        HolderReport::Lost { at, why } => lock(&record).lost = Some((at, why)),
+    };
+    read_reports(output, "a holder", add).await;
 }
 
-/// Waits until a command runs, and until all its processes have ended: the kernel closes the end of the pipe that each of
-/// them has.
-async fn watch_command(mut pipe: pipe::Receiver, record: Arc<Mutex<Record>>) {
+/// Records the time at which a command runs, and the time at which all its processes have ended. Each of them keeps the
+/// pipe open, so the pipe ends with the last one.
+async fn watch_command(mut pipe: pipe::Receiver, record: Arc<Mutex<HolderRecord>>) {
     let mut bytes = [0; 64];
     loop {
         let read = pipe.read(&mut bytes).await;
@@ -231,8 +219,4 @@ async fn watch_command(mut pipe: pipe::Receiver, record: Arc<Mutex<Record>>) {
             Ok(_) => lock(&record).held = Some(at),
         }
     }
-}
-
-fn lock(record: &Mutex<Record>) -> MutexGuard<'_, Record> {
-    record.lock().unwrap_or_else(PoisonError::into_inner)
 }

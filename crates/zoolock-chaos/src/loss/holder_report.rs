@@ -7,8 +7,8 @@ use serde::{Deserialize, Serialize};
 pub(crate) enum HolderReport {
     /// The lock was granted.
     Granted { at: i64 },
-    /// The holder read the clock, then asked its guard whether it is valid.
+    /// The holder read the clock, and then checked whether its guard is valid.
     Checked { at: i64, valid: bool },
-    /// Its guard reported the loss.
+    /// The guard reported the loss.
     Lost { at: i64, why: String },
 }

@@ -2,20 +2,21 @@
 
 use std::time::Duration;
 
-use super::Fault;
-use super::holder_process::Record;
+use super::holder_process::HolderRecord;
+use super::settings::LossFault;
 use crate::clock::seconds;
 
 /// The time after its deadline in which a command may still end.
 const SLACK: Duration = Duration::from_millis(200);
-/// A holder looks every few milliseconds. Its guard must have been valid at most this long before the fault.
+/// The last time at which the guard was valid must be at most this long before the fault. A holder checks its guard
+/// every few milliseconds.
 const FRESH: Duration = Duration::from_secs(1);
 /// The exit code of `zoolock run` after a loss.
 const LOST: i32 = 70;
 
 /// One holder in one round. Times are those of [`now`](crate::clock::now).
-pub(crate) struct Case {
-    pub(crate) fault: Fault,
+pub(crate) struct HolderCase {
+    pub(crate) fault: LossFault,
     pub(crate) round: usize,
     pub(crate) lock: String,
     /// Set for `zoolock run` with a command.
@@ -24,21 +25,22 @@ pub(crate) struct Case {
     pub(crate) has_lost_before: bool,
     /// The time of the fault.
     pub(crate) struck: i64,
-    /// The time of SIGCONT.
+    /// The time of SIGCONT, if the holder was stopped.
     pub(crate) continued: Option<i64>,
     /// The time of the rival's grant.
     pub(crate) rival: Option<i64>,
     pub(crate) exit: Option<i32>,
-    pub(crate) record: Record,
+    pub(crate) record: HolderRecord,
 }
 
-impl Case {
+impl HolderCase {
     /// Returns the last time at which the guard was valid.
     pub(crate) fn last_valid(&self) -> Option<i64> {
         self.record.looks.iter().filter(|(_, valid)| *valid).map(|(at, _)| *at).max()
     }
 
-    /// Returns the time from the fault to the notice of the loss. For a stopped process it counts from SIGCONT on.
+    /// Returns the time from the fault to the notice of the loss. For a stopped process, the time counts from SIGCONT
+    /// on.
     pub(crate) fn noticed(&self) -> Option<i64> {
         let (at, _) = self.record.lost.as_ref()?;
         Some(at - self.continued.unwrap_or(self.struck))
@@ -49,7 +51,8 @@ impl Case {
         Some(self.rival? - self.struck)
     }
 
-    /// Returns the time from the last valid guard to the rival's grant. It is negative if they overlap.
+    /// Returns the time from the end of the hold to the rival's grant. It is negative if both held the lock. The hold
+    /// ends with the last check that found the guard valid, or with the end of the command.
     pub(crate) fn margin(&self) -> Option<i64> {
         let end = if self.runs { self.record.dead } else { self.last_valid() };
         Some(self.rival? - end?)
@@ -143,11 +146,11 @@ mod tests {
     const SECOND: i64 = 1_000_000_000;
 
     /// Returns a case without violations: fault at 100 s, valid until 103.9 s, rival's grant at 106.5 s.
-    fn good(fault: Fault) -> Case {
+    fn good(fault: LossFault) -> HolderCase {
         let looks = [(990, true), (1000, true), (1039, true), (1041, false)];
         let looks = looks.map(|(tenths, valid)| (tenths * SECOND / 10, valid)).to_vec();
         let lost = Some((104 * SECOND, "why".to_owned()));
-        Case {
+        HolderCase {
             fault,
             round: 1,
             lock: "l00".to_owned(),
@@ -157,47 +160,48 @@ mod tests {
             continued: None,
             rival: Some(1065 * SECOND / 10),
             exit: Some(0),
-            record: Record { held: Some(90 * SECOND), looks, lost, dead: None },
+            record: HolderRecord { held: Some(90 * SECOND), looks, lost, dead: None },
         }
     }
 
-    fn command() -> Case {
-        let mut case = good(Fault::Cut);
+    fn command() -> HolderCase {
+        let mut case = good(LossFault::Cut);
         (case.runs, case.exit) = (true, Some(LOST));
-        case.record = Record { held: Some(90 * SECOND), dead: Some(104 * SECOND), ..Record::default() };
+        case.record =
+            HolderRecord { held: Some(90 * SECOND), dead: Some(104 * SECOND), ..HolderRecord::default() };
         case
     }
 
     #[track_caller]
-    fn finds(case: &Case, what: &str) {
+    fn finds(case: &HolderCase, what: &str) {
         let found = case.violations();
         assert!(found.len() == 1 && found[0].contains(what), "{found:?}");
     }
 
     #[test]
     fn loss_before_the_fault_is_found() {
-        let mut case = good(Fault::Shortened);
+        let mut case = good(LossFault::Shortened);
         case.has_lost_before = true;
         finds(&case, "while its node was restarted");
     }
 
     #[test]
     fn loss_that_is_noticed_in_time_is_no_violation() {
-        assert_eq!(good(Fault::Cut).violations(), Vec::<String>::new());
-        assert_eq!(good(Fault::Cut).margin(), Some(26 * SECOND / 10));
+        assert_eq!(good(LossFault::Cut).violations(), Vec::<String>::new());
+        assert_eq!(good(LossFault::Cut).margin(), Some(26 * SECOND / 10));
         assert_eq!(command().violations(), Vec::<String>::new());
     }
 
     #[test]
     fn valid_guard_beside_the_rival_is_found() {
-        let mut case = good(Fault::Isolated);
+        let mut case = good(LossFault::Isolated);
         case.record.looks.push((1066 * SECOND / 10, true));
         finds(&case, "its guard was valid 6.600 s after the fault, and its rival had the lock at 6.500 s");
     }
 
     #[test]
     fn late_or_missing_notice_is_found() {
-        let mut case = good(Fault::Cut);
+        let mut case = good(LossFault::Cut);
         case.record.lost = Some((107 * SECOND, "why".to_owned()));
         finds(&case, "noticed the loss 7.000 s");
         case.record.lost = None;
@@ -206,7 +210,7 @@ mod tests {
 
     #[test]
     fn stopped_holder_must_know_at_its_first_look() {
-        let mut case = good(Fault::Stopped);
+        let mut case = good(LossFault::Stopped);
         case.record.looks.truncate(2);
         (case.continued, case.record.lost) = (Some(107 * SECOND), Some((108 * SECOND, "why".to_owned())));
         finds(&case, "never looked");
@@ -219,10 +223,10 @@ mod tests {
 
     #[test]
     fn holder_that_did_not_hold_is_found() {
-        let mut case = good(Fault::Cut);
+        let mut case = good(LossFault::Cut);
         case.record.looks.retain(|(at, _)| *at > 104 * SECOND);
         finds(&case, "was not valid at the fault");
-        case = good(Fault::Cut);
+        case = good(LossFault::Cut);
         case.rival = Some(99 * SECOND);
         finds(&case, "before anything happened");
         case.rival = None;
@@ -234,7 +238,7 @@ mod tests {
         let mut case = command();
         (case.record.dead, case.rival) = (Some(1058 * SECOND / 10), Some(107 * SECOND));
         finds(&case, "ended after 5.800 s, later than 5.7s");
-        case.fault = Fault::Shortened;
+        case.fault = LossFault::Shortened;
         (case.record.dead, case.rival) = (Some(1021 * SECOND / 10), Some(103 * SECOND));
         finds(&case, "ended after 2.100 s, later than 2.03");
         case = command();

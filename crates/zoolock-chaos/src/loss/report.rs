@@ -5,17 +5,17 @@ use std::fmt::Write as _;
 use clap::ValueEnum as _;
 use serde_json::json;
 
-use super::judge::Case;
-use super::{Fault, SESSION, Settings};
+use super::judge::HolderCase;
+use super::settings::{LossArgs, LossFault, SESSION};
 use crate::Outcome;
 use crate::clock::seconds;
 use crate::report::SHOWN;
 
 /// Returns the table.
 pub(super) fn text(
-    settings: &Settings,
+    settings: &LossArgs,
     seed: u64,
-    cases: &[Case],
+    cases: &[HolderCase],
     diverged: &[String],
     violations: &[String],
 ) -> String {
@@ -33,21 +33,23 @@ pub(super) fn text(
              on.\n\n";
     text += "| fault | cases | `lost()` resolved | rival granted | from the last valid guard to that | the command dead | \
              from its death to the rival's grant |\n|-|-|-|-|-|-|-|\n";
-    for fault in Fault::value_variants() {
-        let these: Vec<&Case> = cases.iter().filter(|case| case.fault == *fault).collect();
-        let of = |runs: bool, figure: fn(&Case) -> Option<i64>| {
-            three(these.iter().filter(|case| case.runs == runs).filter_map(|case| figure(case)).collect())
+    for fault in LossFault::value_variants() {
+        let these: Vec<&HolderCase> = cases.iter().filter(|case| case.fault == *fault).collect();
+        let of = |runs: bool, figure: fn(&HolderCase) -> Option<i64>| {
+            extremes_and_median(
+                these.iter().filter(|case| case.runs == runs).filter_map(|case| figure(case)).collect(),
+            )
         };
-        let all = three(these.iter().filter_map(|case| case.moved_on()).collect());
+        let all = extremes_and_median(these.iter().filter_map(|case| case.moved_on()).collect());
         let _ = writeln!(
             text,
             "| {} | {} | {} | {all} | {} | {} | {} |",
             fault.name(),
             these.len(),
-            of(false, Case::noticed),
-            of(false, Case::margin),
-            of(true, Case::dead),
-            of(true, Case::margin),
+            of(false, HolderCase::noticed),
+            of(false, HolderCase::margin),
+            of(true, HolderCase::dead),
+            of(true, HolderCase::margin),
         );
     }
     let looks: usize = cases.iter().map(|case| case.record.looks.len()).sum();
@@ -62,7 +64,7 @@ pub(super) fn text(
 }
 
 /// Returns all cases, with times in seconds after the fault.
-pub(super) fn json(seed: u64, cases: &[Case], violations: &[String]) -> Outcome<String> {
+pub(super) fn json(seed: u64, cases: &[HolderCase], violations: &[String]) -> Outcome<String> {
     let cases: Vec<_> = cases
         .iter()
         .map(|case| {
@@ -88,7 +90,7 @@ pub(super) fn json(seed: u64, cases: &[Case], violations: &[String]) -> Outcome<
     Ok(serde_json::to_string_pretty(&all)?)
 }
 
-fn three(mut times: Vec<i64>) -> String {
+fn extremes_and_median(mut times: Vec<i64>) -> String {
     times.sort_unstable();
     match (times.first(), times.get(times.len().saturating_sub(1) / 2), times.last()) {
         (Some(least), Some(median), Some(most)) => {

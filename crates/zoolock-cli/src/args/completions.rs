@@ -21,7 +21,8 @@ fn without_hidden(command: &Command) -> Command {
         if hidden.is_empty() {
             return arg;
         }
-        // A flag must not refer to a removed flag. In a script, such a reference would only hide flags.
+        // Removes this flag's references to other flags, because clap rejects a reference to a removed flag. In a
+        // completion script, references only hide flags.
         arg.conflicts_with(Resettable::Reset).required_unless_present(Resettable::Reset)
     });
     let commands = command.get_subcommands().filter(|command| !command.is_hide_set()).map(without_hidden);

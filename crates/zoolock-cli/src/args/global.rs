@@ -122,7 +122,8 @@ pub(crate) struct Global {
     pub(crate) color: ColorWhen,
 }
 
-/// Parses a path. Unlike clap's own parser, it accepts an empty one, because an empty variable counts as unset.
+/// Parses a path. Unlike clap's own parser, this parser accepts an empty path, because an empty environment variable
+/// counts as unset.
 fn file() -> impl TypedValueParser<Value = PathBuf> {
     OsStringValueParser::new().map(PathBuf::from)
 }
@@ -130,7 +131,7 @@ fn file() -> impl TypedValueParser<Value = PathBuf> {
 /// Use of colors.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum ColorWhen {
-    // On a terminal with colors, unless NO_COLOR is set.
+    // Use colors on a terminal, unless NO_COLOR is set or TERM is `dumb`.
     Auto,
     Always,
     Never,

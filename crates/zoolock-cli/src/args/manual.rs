@@ -36,7 +36,7 @@ pub(crate) fn write(directory: &Path) -> io::Result<()> {
 }
 
 fn zoolock() -> Command {
-    // The command `help` only repeats --help.
+    // Leaves out the subcommand `help`, which only repeats --help.
     let mut command = Args::command().disable_help_subcommand(true);
     command.build();
     command

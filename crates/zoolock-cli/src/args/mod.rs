@@ -29,9 +29,9 @@ pub(crate) use global::{ColorWhen, Global};
 pub(crate) use look::{DeadlocksArgs, LsArgs, ShowArgs, TopArgs, WatchArgs, WhyArgs};
 pub(crate) use operate::{BreakArgs, ResizeArgs, RevokeArgs};
 pub(crate) use run::{BecomeArgs, HoldArgs, OnLost, OnRevoke, ReapArgs, RunArgs};
-pub(crate) use serve::{Durability, ServeArgs, TlsArgs, TlsClients};
+pub(crate) use serve::{DurabilityArg, ServeArgs, TlsArgs, TlsClients};
 pub(crate) use ui::UiArgs;
-pub(crate) use waiting::{ExportArgs, KindArgs, Waiting};
+pub(crate) use waiting::{ExportArgs, KindArgs, Waiting, WantedKind};
 
 /// Notes after the help of `zoolock` itself.
 const EXIT_CODES: &str = "\
@@ -124,7 +124,7 @@ pub(crate) enum Command {
     Man(ManArgs),
 }
 
-/// The processes that `run` starts. They have a command line of their own, which is parsed in a fraction of the time.
+/// The hidden commands, which `run` starts as processes. A separate parser reads them in a fraction of the time.
 #[derive(Debug, Parser)]
 #[command(name = "zoolock")]
 pub(crate) enum Internal {
@@ -135,7 +135,7 @@ pub(crate) enum Internal {
 }
 
 impl Internal {
-    /// Parses a command line. `None` if it is for [`Args`].
+    /// Parses the command line of a hidden command. Returns `None` for any other command line.
     pub(crate) fn read(line: &[OsString]) -> Option<Result<Internal, clap::Error>> {
         let is_internal = line.get(1).is_some_and(|command| command == "become" || command == "reap");
         is_internal.then(|| Internal::try_parse_from(line))

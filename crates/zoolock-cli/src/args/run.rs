@@ -69,7 +69,7 @@ pub(crate) struct RunArgs {
     #[arg(last = true, required = true, value_name = "CMD")]
     pub(crate) command: Vec<OsString>,
 
-    // Last, because its headings would also apply to the flags after it.
+    // The last field, because the help headings of `Waiting` would also apply to the flags after it.
     #[command(flatten)]
     pub(crate) waiting: Waiting,
 }
@@ -77,7 +77,7 @@ pub(crate) struct RunArgs {
 /// Action on CMD when the lock is lost.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum OnLost {
-    // TERM, then KILL before another client can acquire the lock.
+    // Send TERM, then KILL, before another client can acquire the lock.
     Kill,
     // Print a warning and let CMD finish.
     Warn,
@@ -86,7 +86,7 @@ pub(crate) enum OnLost {
 /// Action on CMD when the lock is revoked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum OnRevoke {
-    // TERM, once.
+    // Send TERM once.
     Term,
     // Print a warning and let CMD finish.
     Warn,
@@ -109,10 +109,10 @@ pub(crate) struct HoldArgs {
     pub(crate) waiting: Waiting,
 }
 
-/// `zoolock become`: becomes CMD. It runs in the child process of `zoolock run`.
+/// `zoolock become`: executes CMD in place of itself. lock-reaper starts it.
 #[derive(Debug, ClapArgs)]
 pub(crate) struct BecomeArgs {
-    /// Process id of the parent
+    /// Process id of the parent, lock-reaper
     #[arg(long)]
     pub(crate) parent: i32,
 

@@ -27,7 +27,7 @@ pub(crate) struct ServeArgs {
 
     /// Durability of acknowledged writes
     #[arg(long, value_name = "HOW", requires = "data", default_value = "sync")]
-    pub(crate) durability: Durability,
+    pub(crate) durability: DurabilityArg,
 
     #[command(flatten)]
     pub(crate) tls: TlsArgs,
@@ -62,12 +62,12 @@ pub(crate) struct ServeArgs {
     pub(crate) idle: String,
 }
 
-/// Flags about this user's server. They conflict with the settings of any other server.
+/// Flags that act on this user's server. They conflict with the flags that configure another server.
 const ELSEWHERE: [&str; 4] = ["status", "stop", "adopt", "local"];
 
 /// Durability of acknowledged writes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub(crate) enum Durability {
+pub(crate) enum DurabilityArg {
     /// A write is synced to disk before it is acknowledged; it survives a power failure
     Sync,
     /// Nothing is written; znodes and sessions end with the server, and the next server waits until they have expired
@@ -124,7 +124,7 @@ pub(crate) struct AccessArgs {
     pub(crate) super_digest_file: Option<PathBuf>,
 }
 
-/// Limits.
+/// Limits on connections, and times of sessions.
 #[derive(Debug, ClapArgs)]
 #[command(next_help_heading = "Limits")]
 pub(crate) struct LimitArgs {

@@ -1,6 +1,7 @@
 //! Flags of the commands that acquire locks.
 
 use clap::Args as ClapArgs;
+use zoolock_core::names::Role;
 
 /// Time to wait for a lock, and the description that other clients see.
 #[derive(Debug, ClapArgs)]
@@ -33,7 +34,7 @@ pub(crate) struct Waiting {
     pub(crate) export: ExportArgs,
 }
 
-/// Metrics of a lock while it is waited for and held.
+/// Export of metrics while the command waits for a lock and holds it.
 #[derive(Debug, ClapArgs)]
 #[command(next_help_heading = "Monitoring")]
 pub(crate) struct ExportArgs {
@@ -85,4 +86,60 @@ pub(crate) struct KindArgs {
     /// Time to wait before the grant, unless the previous holder released the lock
     #[arg(long, value_name = "TIME", allow_hyphen_values = true, conflicts_with = "permits")]
     pub(crate) lock_delay: Option<String>,
+}
+
+/// Kind of lock to acquire.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum WantedKind {
+    Exclusive,
+    Shared,
+    Write,
+    Permits { size: u32, take: u32 },
+}
+
+impl WantedKind {
+    /// Returns the role of its contenders.
+    pub(crate) fn role(self) -> Role {
+        match self {
+            WantedKind::Exclusive | WantedKind::Write => Role::Exclusive,
+            WantedKind::Shared => Role::Shared,
+            WantedKind::Permits { .. } => Role::Permit,
+        }
+    }
+
+    /// Returns the number of permits to acquire; 1 for other kinds.
+    pub(crate) fn weight(self) -> u32 {
+        match self {
+            WantedKind::Permits { take, .. } => take,
+            _ => 1,
+        }
+    }
+}
+
+impl KindArgs {
+    /// Returns the kind of lock to acquire, or the reason why the flags are refused. `names`: the locks to acquire together.
+    pub(crate) fn wanted(&self, names: &[String]) -> Result<WantedKind, String> {
+        let require_one_name = |flag: &str| match names {
+            [_] => Ok(()),
+            _ => Err(format!(
+                "{flag} needs exactly one NAME, not {}: {}; write the command after --",
+                names.len(),
+                names.join(" ")
+            )),
+        };
+        match (self.permits, self.take) {
+            (Some(size), take) => {
+                require_one_name("--permits")?;
+                match take {
+                    _ if size == 0 => Err("--permits 0: a semaphore has at least one permit".to_owned()),
+                    0 => Err("--take 0: take at least one permit".to_owned()),
+                    _ if take > size => Err(format!("--take {take}: more than the {size} of --permits")),
+                    _ => Ok(WantedKind::Permits { size, take }),
+                }
+            }
+            _ if self.write => require_one_name("--write").map(|()| WantedKind::Write),
+            _ if self.shared => Ok(WantedKind::Shared),
+            _ => Ok(WantedKind::Exclusive),
+        }
+    }
 }

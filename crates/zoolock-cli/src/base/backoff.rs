@@ -3,17 +3,17 @@
 use std::time::Duration;
 
 const SHORTEST: Duration = Duration::from_millis(500);
-/// Maximum pause. After a run of at least this length, the pauses begin at [`SHORTEST`] again.
+/// Maximum pause. It is also the length of a run after which the pauses begin at [`SHORTEST`] again.
 const LONGEST: Duration = Duration::from_secs(30);
 
-/// Pauses that double up to [`LONGEST`], until a run lasts that long.
+/// The pauses before the restarts of a command or a server. They double up to [`LONGEST`].
 #[derive(Debug, Default)]
 pub(crate) struct Backoff {
     last: Option<Duration>,
 }
 
 impl Backoff {
-    /// Returns the pause after a run that lasted `ran`.
+    /// Returns the pause before the next restart, after a run of duration `ran`.
     pub(crate) fn after(&mut self, ran: Duration) -> Duration {
         let pause = match self.last {
             Some(last) if ran < LONGEST => (last * 2).min(LONGEST),
@@ -29,7 +29,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn pauses_grow_and_begin_anew_after_a_while() {
+    fn pauses_double_until_a_long_run() {
         let mut backoff = Backoff::default();
         let mut pauses = || backoff.after(Duration::ZERO).as_millis();
         let first: Vec<_> = (0..9).map(|_| pauses()).collect();

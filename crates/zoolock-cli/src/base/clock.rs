@@ -5,17 +5,17 @@ use std::time::Duration;
 
 use rustix::io::{Errno, read};
 use rustix::time::{
-    ClockId, Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec, clock_gettime,
-    timerfd_create, timerfd_settime,
+    Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec, timerfd_create, timerfd_settime,
 };
+use zoolock_client::boot_time;
 
 /// Returns the time since the machine was started. All processes read the same clock.
 pub(crate) fn now() -> Duration {
-    let time = clock_gettime(ClockId::Boottime);
-    Duration::new(time.tv_sec.unsigned_abs(), u32::try_from(time.tv_nsec).unwrap_or_default())
+    Duration::from_nanos(boot_time().0)
 }
 
-/// Returns a deadline on this clock. A pause of this process between the two reads makes the result earlier, never later.
+/// Converts a lease deadline to a time on this clock. If this process pauses between the two clock reads, the result is
+/// too early, never too late.
 pub(crate) fn boot_time_of(deadline: zoolock::Deadline) -> Duration {
     let now = now();
     now + deadline.remaining()
@@ -29,10 +29,10 @@ impl Timer {
         timerfd_create(TimerfdClockId::Boottime, TimerfdFlags::NONBLOCK | TimerfdFlags::CLOEXEC).map(Self)
     }
 
-    /// Sets the timer to `at`, or disarms it. The former setting is lost.
+    /// Sets the timer to `at`. `None` disarms the timer.
     pub(crate) fn set(&self, at: Option<Duration>) {
         let at = match at {
-            // A zero would disarm it.
+            // Zero would disarm the timer.
             Some(at) => at.max(Duration::from_nanos(1)),
             None => Duration::ZERO,
         };
@@ -42,7 +42,7 @@ impl Timer {
             tv_nsec: at.subsec_nanos().into(),
         };
         let once = Itimerspec { it_interval: zero, it_value: at };
-        // Clears the count of expirations. The caller reads the clock instead.
+        // Clears the timer's count of expirations, which no caller uses: callers read the clock instead.
         let _ = read(&self.0, &mut [0_u8; 8]);
         let _ = timerfd_settime(&self.0, TimerfdTimerFlags::ABSTIME, &once);
     }

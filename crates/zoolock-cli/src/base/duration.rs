@@ -1,4 +1,4 @@
-//! Parses and formats times.
+//! Parses and formats durations.
 
 use std::time::Duration;
 
@@ -13,8 +13,9 @@ pub(crate) fn duration(flag: &str, text: &str) -> Result<Duration, Failure> {
         .map_err(|_| Failure::usage(format!("{flag} {text:?}: a time cannot be negative; {hint}")))
 }
 
-/// Formats a duration, rounded to milliseconds if it is short, then to tenths of a second, then to seconds.
-pub(crate) fn humane(duration: Duration) -> String {
+/// Formats a duration. It is rounded to a millisecond below 0.95 s, to a tenth of a second below 9.95 s, and to a second
+/// above.
+pub(crate) fn human_duration(duration: Duration) -> String {
     let milliseconds = duration.as_millis();
     if milliseconds > 0 && milliseconds < 950 {
         return format!("{milliseconds}ms");
@@ -33,12 +34,12 @@ pub(crate) fn humane(duration: Duration) -> String {
     }
 }
 
-/// Formats a duration in whole seconds, and with two units at most: seconds do not matter beside hours.
+/// Formats a duration in whole seconds with at most two units, such as `59m 59s`, `1h 1m` or `2d 7h`.
 pub(crate) fn in_two_units(duration: Duration) -> String {
     let (seconds, hours) = (duration.as_secs(), duration.as_secs() / 3600);
     match hours {
-        0 => humane(Duration::from_secs(seconds)),
-        1..24 => humane(Duration::from_secs(seconds - seconds % 60)),
+        0 => human_duration(Duration::from_secs(seconds)),
+        1..24 => human_duration(Duration::from_secs(seconds - seconds % 60)),
         _ => format!("{}d {}h", hours / 24, hours % 24),
     }
 }
@@ -58,12 +59,12 @@ mod tests {
     }
 
     #[test]
-    fn durations_are_shown_as_they_are_written() {
-        assert_eq!(humane(Duration::from_millis(500)), "500ms");
-        assert_eq!(humane(Duration::from_secs(5400)), "1h 30m");
-        assert_eq!(humane(Duration::from_millis(1_998)), "2s");
-        assert_eq!(humane(Duration::from_millis(1_250)), "1.3s");
-        assert_eq!(humane(Duration::from_millis(12_345)), "12s");
-        assert_eq!(humane(Duration::ZERO), "0s");
+    fn durations_are_rounded_for_display() {
+        assert_eq!(human_duration(Duration::from_millis(500)), "500ms");
+        assert_eq!(human_duration(Duration::from_secs(5400)), "1h 30m");
+        assert_eq!(human_duration(Duration::from_millis(1_998)), "2s");
+        assert_eq!(human_duration(Duration::from_millis(1_250)), "1.3s");
+        assert_eq!(human_duration(Duration::from_millis(12_345)), "12s");
+        assert_eq!(human_duration(Duration::ZERO), "0s");
     }
 }

@@ -86,7 +86,7 @@ fn check_file(path: &Path) -> Result<(), Problem> {
 
 /// Returns the failure for an attempt to execute `program` that ended with `error`.
 pub(crate) fn exec_failure(program: &OsStr, error: std::io::Error) -> Failure {
-    // A limit or a lack of memory. The program may be fine.
+    // These errors report a limit or a lack of memory. They say nothing about the program.
     let lacking = [Errno::AGAIN, Errno::MFILE, Errno::NFILE, Errno::NOMEM];
     if Errno::from_io_error(&error).is_some_and(|errno| lacking.contains(&errno)) {
         return refused(&program.to_string_lossy(), error);
@@ -172,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn missing_is_127_and_not_executable_is_126() {
+    fn missing_command_is_127_and_unexecutable_is_126() {
         assert_eq!(code("sh"), 0);
         assert_eq!(code("/bin/sh"), 0);
         assert_eq!(code("no-such-command-anywhere"), 127);

@@ -36,7 +36,7 @@ impl Exit {
     /// The command to run does not exist.
     pub(crate) const NOT_FOUND: Self = Self(127);
 
-    /// Returns the exit code of a child or of `--on-busy-exit`.
+    /// Creates an exit code from a number: the exit code of a child process, or the value of `--on-busy-exit`.
     pub(crate) const fn code(code: u8) -> Self {
         Self(code)
     }
@@ -46,7 +46,7 @@ impl Exit {
         Self::raw_signal(signal.as_raw())
     }
 
-    /// Returns the same as [`Exit::signal`], also for signals without a name (real-time signals).
+    /// Returns the same code as [`Exit::signal`]. Accepts signals without a name, too (real-time signals).
     pub(crate) fn raw_signal(signal: i32) -> Self {
         Self(u8::try_from(128 + (signal & 0x7f)).unwrap_or(u8::MAX))
     }
@@ -86,9 +86,19 @@ impl Failure {
     pub(crate) fn unavailable(message: impl Into<String>) -> Self {
         Self::new(Exit::UNAVAILABLE, message)
     }
+
+    /// Creates a failure to listen on an address.
+    pub(crate) fn listen(error: &io::Error, message: impl Into<String>) -> Self {
+        let exit = match error.kind() {
+            io::ErrorKind::PermissionDenied => Exit::DENIED,
+            _ => Exit::UNAVAILABLE,
+        };
+        Self::new(exit, message)
+    }
 }
 
-/// Returns the failure to start `what`, a process or a thread. Names the limit if there is one.
+/// Returns the failure to start `what`, a process or a thread. The message names the resource limit that was reached, if
+/// any.
 pub(crate) fn refused(what: &str, error: io::Error) -> Failure {
     Failure::unavailable(format!("cannot start {what}: {}", name_limit(error)))
 }
@@ -107,7 +117,7 @@ impl From<zoolock::Error> for Failure {
             | zoolock::Error::NoSuchHolder { .. } => Exit::BUSY,
             zoolock::Error::Lost { .. } | zoolock::Error::Removed { .. } => Exit::LOST,
             zoolock::Error::Denied { .. } => Exit::DENIED,
-            zoolock::Error::Invalid { .. } | zoolock::Error::Neighbour { .. } => Exit::USAGE,
+            zoolock::Error::Invalid { .. } | zoolock::Error::ForeignContender { .. } => Exit::USAGE,
             // Unavailable servers, peers with another protocol, and errors that later versions add.
             _ => Exit::UNAVAILABLE,
         };

@@ -10,12 +10,12 @@ pub(crate) fn files() -> Vec<RawFd> {
     let Ok(entries) = std::fs::read_dir("/proc/self/fd") else { return Vec::new() };
     let mut open: Vec<RawFd> =
         entries.flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect();
-    // The listed directory was open, too. It is closed by now, and another file may get its number.
+    // The list contains the file of the listed directory itself, which is closed by now. Another file may get its number.
     open.retain(|fd| *fd > 2 && std::fs::symlink_metadata(format!("/proc/self/fd/{fd}")).is_ok());
     open
 }
 
-/// Closes the files.
+/// Closes the files that `files` returned.
 pub(crate) fn close(files: Vec<RawFd>) {
     for fd in files {
         let _ = nix::unistd::close(fd);

@@ -11,7 +11,7 @@ use zoolock_client::start_thread;
 use crate::base::exit::{Failure, refused};
 use crate::base::terminal::Terminal;
 
-/// Waits for the end of standard input.
+/// The end of standard input, which a thread waits for.
 #[derive(Debug)]
 pub(crate) struct InputEnd(Option<mpsc::Receiver<()>>);
 
@@ -31,7 +31,7 @@ impl InputEnd {
         Ok(Self(Some(receiver)))
     }
 
-    /// Returns an end that never comes, for a command that leaves the input to its child.
+    /// Returns an `InputEnd` that never resolves, for a command that leaves standard input to its child.
     pub(crate) fn never() -> Self {
         Self(None)
     }
@@ -47,7 +47,8 @@ impl InputEnd {
     }
 }
 
-/// Returns whether the end of standard input means something. It does not for a device such as `/dev/null`.
+/// Returns whether the end of standard input releases the lock. It does not if standard input is a device, such as
+/// `/dev/null`. A terminal is the exception.
 pub(crate) fn has_end_of_input() -> bool {
     let stdin = std::io::stdin();
     let is_device =
@@ -76,7 +77,7 @@ fn wait_for_end_of_input() -> bool {
         match rustix::io::read(&stdin, &mut buffer) {
             Ok(0) => return true,
             Ok(_) | Err(rustix::io::Errno::INTR | rustix::io::Errno::AGAIN) => {}
-            // A terminal that hung up.
+            // The terminal has hung up, which counts as the end.
             Err(_) => return true,
         }
     }

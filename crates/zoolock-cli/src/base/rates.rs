@@ -5,17 +5,20 @@ use std::time::Duration;
 
 use zoolock::Snapshot;
 
-/// Time constant of the average: older hand-overs hardly count.
+/// Time constant of the moving average. Hand-overs that are much older hardly count.
 const TIME_CONSTANT: Duration = Duration::from_secs(10);
-/// Smallest rate above zero. The screen shows two decimals.
+/// Threshold below which a rate counts as zero, because the screen shows two decimals.
 const MIN_RATE: f64 = 0.005;
+/// Difference of sequence numbers from which on the difference is no count of hand-overs: the directory was deleted and
+/// created again.
+const MAX_HAND_OVERS: u32 = 10_000_000;
 
 /// The holder of a lock in one read.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct HolderRead<'a> {
     pub(crate) path: &'a str,
-    /// Token and znode name of the first holder; `None` if the lock is free or cannot be read.
-    pub(crate) holder: Option<(&'a str, &'a str)>,
+    /// Token and sequence number of the first holder; `None` if the lock is free or cannot be read.
+    pub(crate) holder: Option<(&'a str, Option<u32>)>,
 }
 
 impl<'a> HolderRead<'a> {
@@ -24,7 +27,7 @@ impl<'a> HolderRead<'a> {
         let holder = lock.holder.as_ref();
         Self {
             path: &lock.path,
-            holder: holder.and_then(|holder| Some((holder.token.as_deref()?, holder.node.as_str()))),
+            holder: holder.and_then(|holder| Some((holder.token.as_deref()?, holder.number()))),
         }
     }
 }
@@ -35,11 +38,11 @@ impl<'a> HolderRead<'a> {
 /// contender takes the next number. So contenders that came and went between two reads count, too, even if they gave up.
 #[derive(Debug, Default)]
 pub(crate) struct Rates {
-    seen: HashMap<String, Seen>,
+    seen: HashMap<String, SeenHolder>,
 }
 
 #[derive(Debug)]
-struct Seen {
+struct SeenHolder {
     /// Token of the last seen holder.
     token: Option<String>,
     number: Option<u32>,
@@ -49,7 +52,7 @@ struct Seen {
 }
 
 impl Rates {
-    /// Records a read of all locks, and forgets all other locks. `now` comes from a monotonic clock.
+    /// Records a read of all locks, and forgets the locks that are not in it. `now` comes from a monotonic clock.
     pub(crate) fn record_all<'a>(&mut self, now: Duration, reads: impl IntoIterator<Item = HolderRead<'a>>) {
         let mut before = std::mem::take(&mut self.seen);
         for read in reads {
@@ -76,11 +79,11 @@ impl Rates {
     }
 }
 
-fn update(seen: &mut Option<Seen>, now: Duration, read: HolderRead<'_>) {
+fn update(seen: &mut Option<SeenHolder>, now: Duration, read: HolderRead<'_>) {
     let Some(seen) = seen else {
-        *seen = Some(Seen {
+        *seen = Some(SeenHolder {
             token: read.holder.map(|(token, _)| token.to_owned()),
-            number: read.holder.and_then(|(_, node)| number(node)),
+            number: read.holder.and_then(|(_, number)| number),
             at: now,
             rate: None,
         });
@@ -91,15 +94,10 @@ fn update(seen: &mut Option<Seen>, now: Duration, read: HolderRead<'_>) {
         return;
     }
     let mut count = 0;
-    if let Some((token, node)) = read.holder
+    if let Some((token, number)) = read.holder
         && seen.token.as_deref() != Some(token)
     {
-        let number = number(node);
-        count = match (seen.number, number) {
-            // In a new directory the numbers begin again.
-            (Some(before), Some(now)) if now > before => now - before,
-            _ => 1,
-        };
+        count = hand_overs(seen.number, number);
         seen.token = Some(token.to_owned());
         seen.number = number;
     }
@@ -110,10 +108,13 @@ fn update(seen: &mut Option<Seen>, now: Duration, read: HolderRead<'_>) {
     seen.at = now;
 }
 
-/// Returns the sequence number of a znode: the ten digits at the end of its name.
-pub(crate) fn number(node: &str) -> Option<u32> {
-    let digits = node.get(node.len().checked_sub(10)?..)?;
-    if digits.bytes().all(|byte| byte.is_ascii_digit()) { digits.parse().ok() } else { None }
+/// Returns the number of hand-overs between two holders with these sequence numbers.
+pub(crate) fn hand_overs(before: Option<u32>, now: Option<u32>) -> u32 {
+    match (before, now) {
+        // If `now` is smaller, the directory is new and its numbers began again. That counts as one hand-over.
+        (Some(before), Some(now)) if now > before && now - before < MAX_HAND_OVERS => now - before,
+        _ => 1,
+    }
 }
 
 #[cfg(test)]
@@ -122,8 +123,8 @@ mod tests {
 
     const X: &str = "/locks/x";
 
-    fn held(token: &'static str, node: &'static str) -> HolderRead<'static> {
-        HolderRead { path: X, holder: Some((token, node)) }
+    fn held(token: &'static str, number: u32) -> HolderRead<'static> {
+        HolderRead { path: X, holder: Some((token, Some(number))) }
     }
 
     const FREE: HolderRead<'static> = HolderRead { path: X, holder: None };
@@ -135,9 +136,9 @@ mod tests {
     #[test]
     fn rate_needs_two_reads() {
         let mut rates = Rates::default();
-        rates.record_all(second(1), [held("0.1", "a-lock-0000000007")]);
+        rates.record_all(second(1), [held("0.1", 7)]);
         assert_eq!(rates.of(X), None);
-        rates.record_all(second(3), [held("0.9", "a-lock-0000000012")]);
+        rates.record_all(second(3), [held("0.9", 12)]);
         assert_eq!(rates.of(X), Some(2.5));
         assert_eq!(rates.of("/locks/y"), None);
     }
@@ -145,13 +146,13 @@ mod tests {
     #[test]
     fn rate_falls_to_zero_without_hand_overs() {
         let mut rates = Rates::default();
-        rates.record(second(0), held("0.1", "a-lock-0000000007"));
-        rates.record(second(1), held("0.2", "a-lock-0000000008"));
+        rates.record(second(0), held("0.1", 7));
+        rates.record(second(1), held("0.2", 8));
         assert_eq!(rates.of(X), Some(1.0));
         let mut last = 1.0;
         for n in 2..60 {
-            rates.record(second(n), held("0.2", "a-lock-0000000008"));
-            let rate = rates.of(X).expect("was seen twice");
+            rates.record(second(n), held("0.2", 8));
+            let rate = rates.of(X).expect("the lock was read twice");
             assert!(rate < last || rate == 0.0, "{rate} after {last}");
             last = rate;
         }
@@ -161,53 +162,50 @@ mod tests {
     #[test]
     fn steady_rate_is_exact() {
         let mut rates = Rates::default();
-        let nodes: Vec<_> = (0..50).map(|n| (format!("0.{n}"), format!("a-lock-{:010}", n * 4))).collect();
-        for (n, (token, node)) in (0..).zip(&nodes) {
-            rates.record(second(n), HolderRead { path: X, holder: Some((token, node)) });
+        for n in 0..50 {
+            let token = format!("0.{n}");
+            rates.record(second(n.into()), HolderRead { path: X, holder: Some((&token, Some(n * 4))) });
         }
-        let rate = rates.of(X).expect("was seen often");
+        let rate = rates.of(X).expect("the lock was read often");
         assert!((rate - 4.0).abs() < 1e-9, "{rate}");
     }
 
     #[test]
     fn hand_over_counts_after_a_free_moment() {
         let mut rates = Rates::default();
-        rates.record(second(0), held("0.1", "a-lock-0000000007"));
+        rates.record(second(0), held("0.1", 7));
         rates.record(second(1), FREE);
         assert_eq!(rates.of(X), Some(0.0));
-        rates.record(second(2), held("0.5", "a-lock-0000000008"));
-        assert!(rates.of(X).expect("was seen") > 0.0);
+        rates.record(second(2), held("0.5", 8));
+        assert!(rates.of(X).expect("the lock was read twice") > 0.0);
     }
 
     #[test]
     fn missing_or_restarted_numbers_count_once() {
         let mut rates = Rates::default();
-        rates.record(second(0), held("0.1", "0a1b2c"));
-        rates.record(second(1), held("0.2", "0a1b2d"));
+        rates.record(second(0), HolderRead { path: X, holder: Some(("0.1", None)) });
+        rates.record(second(1), HolderRead { path: X, holder: Some(("0.2", None)) });
         assert_eq!(rates.of(X), Some(1.0));
         let mut rates = Rates::default();
-        rates.record(second(0), held("0.1", "a-lock-0000009000"));
-        rates.record(second(2), held("0.2", "a-lock-0000000000"));
+        rates.record(second(0), held("0.1", 9000));
+        rates.record(second(2), held("0.2", 0));
         assert_eq!(rates.of(X), Some(0.5));
-        assert_eq!(number("-0000000012"), Some(12));
-        assert_eq!(number("a\u{e9}000000012"), None);
-        assert_eq!(number("12"), None);
     }
 
     #[test]
     fn missing_locks_are_forgotten() {
         let mut rates = Rates::default();
-        rates.record_all(second(0), [held("0.1", "a-lock-0000000001")]);
+        rates.record_all(second(0), [held("0.1", 1)]);
         rates.record_all(second(1), []);
-        rates.record_all(second(2), [held("0.2", "a-lock-0000000002")]);
+        rates.record_all(second(2), [held("0.2", 2)]);
         assert_eq!(rates.of(X), None);
     }
 
     #[test]
     fn reads_at_the_same_time_count_once() {
         let mut rates = Rates::default();
-        rates.record(second(1), held("0.1", "a-lock-0000000001"));
-        rates.record(second(1), held("0.2", "a-lock-0000000002"));
+        rates.record(second(1), held("0.1", 1));
+        rates.record(second(1), held("0.2", 2));
         assert_eq!(rates.of(X), None);
     }
 }

@@ -107,12 +107,12 @@ impl Reporter {
     }
 }
 
-/// Maximum time to wait, once, for a reader of standard error.
+/// Maximum time that a message waits until it is written. After the first timeout, messages do not wait any more.
 const WRITE_TIMEOUT: Duration = Duration::from_millis(200);
-/// Maximum number of messages kept for a reader that does not read.
+/// Maximum number of messages that are queued while nothing reads standard error.
 const MAX_QUEUED: usize = 256;
 
-/// Writes to standard error on a thread of its own. A full pipe, or a terminal stopped with ^S, must not delay
+/// A writer to standard error with a thread of its own. A full pipe, or a terminal stopped with ^S, must not delay
 /// killing a command whose lock is lost.
 #[derive(Debug)]
 struct StderrWriter {
@@ -156,7 +156,7 @@ fn in_foreground() -> bool {
     tcgetpgrp(std::io::stderr()).is_ok_and(|group| group == getpgrp())
 }
 
-/// Returns whether to use colours on a stream. `terminal` tells whether the stream is a terminal.
+/// Returns whether to use colors on a stream. `terminal` tells whether the stream is a terminal.
 pub(crate) fn use_color(when: ColorWhen, terminal: bool) -> bool {
     match when {
         ColorWhen::Always => true,
@@ -175,8 +175,8 @@ pub(crate) fn terminal_width(stream: impl std::os::fd::AsFd) -> Option<usize> {
     (columns > 0).then_some(usize::from(columns))
 }
 
-/// Makes foreign text safe to print: any client that can write to the lock may have written it. Escapes characters that
-/// move the cursor, reverse the direction of text, or are invisible.
+/// Makes text from other clients safe to print. Escapes characters that move the cursor, reverse the direction of text, or
+/// are invisible.
 pub(crate) fn printable(text: &str) -> String {
     let mut safe = String::with_capacity(text.len());
     for c in text.chars() {
@@ -185,7 +185,8 @@ pub(crate) fn printable(text: &str) -> String {
     safe
 }
 
-/// Escapes the same characters in JSON, which also goes to terminals. The JSON still encodes the same text.
+/// Escapes the characters that `printable` escapes, in JSON, which may be printed on a terminal, too. The JSON still encodes
+/// the same text.
 pub(crate) fn printable_json(json: &str) -> String {
     let mut safe = String::with_capacity(json.len());
     for c in json.chars() {
@@ -202,8 +203,8 @@ pub(crate) fn printable_json(json: &str) -> String {
 }
 
 /// Returns whether a character is invisible or separates lines: Unicode's format characters (Cf), fillers, and the tags
-/// and variation selectors of plane 14. U+FE00 to U+FE0F are not included because emoji need them. Rare variants of
-/// Chinese characters are escaped.
+/// and variation selectors of plane 14. The variation selectors U+FE00 to U+FE0F are not included, because emoji need
+/// them. Rare variants of Chinese characters use plane 14, so they are escaped.
 fn is_invisible(c: char) -> bool {
     matches!(c,
         '\u{ad}' | '\u{61c}' | '\u{180e}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}'
@@ -229,7 +230,7 @@ mod tests {
     #[test]
     fn invisible_characters_are_escaped() {
         assert_eq!(printable("\x1b[2J\x07gone\n\u{9b}m"), "\\u{1b}[2J\\u{7}gone\\n\\u{9b}m");
-        // Unescaped, it would read: gpj.exe
+        // A terminal would show the unescaped text as: gpj.exe
         assert_eq!(printable("\u{202e}exe.jpg"), "\\u{202e}exe.jpg");
         let bidi = ['\u{61c}', '\u{200e}', '\u{200f}'];
         let bidi = bidi.into_iter().chain('\u{202a}'..='\u{202e}').chain('\u{2066}'..='\u{2069}');

@@ -14,35 +14,35 @@ use crate::base::terminal::Terminal;
 const HANDLED: [Signal; 6] =
     [Signal::INT, Signal::TERM, Signal::HUP, Signal::QUIT, Signal::USR1, Signal::USR2];
 
-/// The signals that arrived since this was created.
+/// A queue of the signals that have arrived at this process.
 #[derive(Debug)]
 pub(crate) struct Signals {
     sender: mpsc::Sender<Signal>,
     receiver: mpsc::Receiver<Signal>,
     heard: Vec<Signal>,
-    /// The signals that this process was started to ignore.
+    /// The signals that this process ignored when it was started.
     ignored: SignalMask,
 }
 
 impl Signals {
-    /// Begins to listen. A signal that this process was started to ignore (by nohup, or as the background job
-    /// of a script) stays ignored, also for CMD.
+    /// Starts listening for the signals in `HANDLED`. A signal that was ignored when this process was started (by nohup,
+    /// or in the background of a script) stays ignored, also for CMD.
     pub(crate) fn listen() -> io::Result<Self> {
         let (sender, receiver) = mpsc::channel(16);
         let mut signals = Self { sender, receiver, heard: Vec::new(), ignored: SignalMask::ignored() };
         for wanted in HANDLED {
-            signals.also(wanted)?;
+            signals.add_unless_ignored(wanted)?;
         }
         Ok(signals)
     }
 
-    /// Listens for one more signal, unless it is ignored.
-    pub(crate) fn also(&mut self, wanted: Signal) -> io::Result<()> {
-        if self.ignored.contains(wanted) { Ok(()) } else { self.hear(wanted) }
+    /// Listens for one more signal, unless it was ignored when this process was started.
+    pub(crate) fn add_unless_ignored(&mut self, wanted: Signal) -> io::Result<()> {
+        if self.ignored.contains(wanted) { Ok(()) } else { self.listen_for(wanted) }
     }
 
-    /// Listens for one more signal, even if it was ignored.
-    fn hear(&mut self, wanted: Signal) -> io::Result<()> {
+    /// Listens for one more signal, even if it was ignored when this process was started.
+    fn listen_for(&mut self, wanted: Signal) -> io::Result<()> {
         if self.heard.contains(&wanted) {
             return Ok(());
         }
@@ -59,7 +59,7 @@ impl Signals {
     pub(crate) async fn next(&mut self) -> Signal {
         match self.receiver.recv().await {
             Some(signal) => signal,
-            // Never, because `self` has a sender.
+            // Unreachable: `self` has a sender, so the channel stays open.
             None => std::future::pending().await,
         }
     }
@@ -74,7 +74,7 @@ impl Signals {
         }
     }
 
-    /// Removes this signal from the queue of arrived signals.
+    /// Removes `unwanted` from the queue.
     pub(crate) fn forget(&mut self, unwanted: Signal) {
         let mut kept = Vec::new();
         while let Ok(signal) = self.receiver.try_recv() {
@@ -92,33 +92,34 @@ impl Signals {
 #[derive(Debug)]
 pub(crate) struct ServerSignals<'a> {
     signals: Signals,
-    /// Set if the server had a controlling terminal when it started. After a hang-up the terminal cannot be opened.
+    /// Set if the server had a controlling terminal when it started. This is recorded at the start, because the terminal
+    /// cannot be opened after a hang-up.
     has_terminal: bool,
     reporter: &'a Reporter,
 }
 
 impl<'a> ServerSignals<'a> {
-    /// Begins to listen.
+    /// Starts listening.
     ///
     /// # Errors
-    /// The system refuses it.
+    /// The system refuses a signal handler.
     pub(crate) fn listen(reporter: &'a Reporter) -> Result<Self, Failure> {
         let mut signals = Signals::listen().map_err(|error| Failure::unavailable(error.to_string()))?;
-        // A write beyond the limit on file sizes then fails as on a full disk, and is reported.
-        let _ = signals.also(Signal::XFSZ);
+        // If XFSZ is handled, a write beyond the limit on file sizes fails like a write to a full disk, and is reported.
+        let _ = signals.add_unless_ignored(Signal::XFSZ);
         Ok(Self { signals, has_terminal: Terminal::open().is_some(), reporter })
     }
 
-    /// Listens for TERM, also if this process was started to ignore it.
+    /// Listens for TERM, even if it was ignored when this process was started.
     ///
     /// # Errors
-    /// The system refuses it.
+    /// The system refuses a signal handler.
     pub(crate) fn listen_for_term(&mut self) -> Result<(), Failure> {
-        self.signals.hear(Signal::TERM).map_err(|error| Failure::unavailable(error.to_string()))
+        self.signals.listen_for(Signal::TERM).map_err(|error| Failure::unavailable(error.to_string()))
     }
 
-    /// Waits for a signal that ends the server. Ignores HUP without a terminal, because it then means a request to read
-    /// the configuration again.
+    /// Waits for a signal that ends the server. Ignores HUP if the server has no terminal: HUP is then the usual request
+    /// to read the configuration again.
     pub(crate) async fn end(&mut self) -> Signal {
         loop {
             let signal = self.signals.end().await;
@@ -135,7 +136,7 @@ pub(crate) fn ends(signal: Signal) -> bool {
     [Signal::INT, Signal::TERM, Signal::HUP, Signal::QUIT].contains(&signal)
 }
 
-/// Returns the name of a signal without SIG.
+/// Returns the name of a signal without SIG, or the number of a signal without a known name.
 pub(crate) fn name(signal: Signal) -> String {
     let known = [
         (Signal::INT, "INT"),
@@ -160,7 +161,8 @@ pub(crate) fn name(signal: Signal) -> String {
 struct SignalMask(u64);
 
 impl SignalMask {
-    /// Returns the signals that this process ignores. It is read before zoolock handles any. Without `/proc` it is empty.
+    /// Returns the signals that this process ignores, or an empty set without `/proc`. The caller has not installed signal
+    /// handlers yet, so the set contains the signals that were ignored when the process was started.
     fn ignored() -> Self {
         let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
         let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));

@@ -1,12 +1,12 @@
-//! Starting threads in libraries.
+//! Calls library functions that start threads.
 
 use zoolock_client::RAISE_THREAD_LIMIT;
 
 use crate::base::exit::Failure;
 use crate::base::reporter::Reporter;
 
-/// Calls `start`, in which a library starts threads. If the system refuses a thread, the library panics, and tokio then
-/// waits for ever for its other threads. So the process exits at the panic.
+/// Calls `start`, in which a library starts threads. If the system refuses a thread, the library panics, and the process
+/// exits at once. Otherwise tokio would wait for its other threads for ever.
 pub(crate) fn starting_threads<T>(start: impl FnOnce() -> T) -> T {
     std::panic::set_hook(Box::new(|panic| {
         let why = panic.payload().downcast_ref::<String>().map_or("the system refuses it", String::as_str);

@@ -32,12 +32,12 @@ impl Terminal {
         tcgetpgrp(&self.tty).is_ok_and(|foreground| foreground == group)
     }
 
-    /// Puts `group` in the foreground. The caller has TTOU blocked ([`block_ttou`]).
+    /// Puts `group` in the foreground. The caller must have blocked TTOU ([`block_ttou`]).
     pub(crate) fn set_foreground(&self, group: Pid) -> io::Result<()> {
         Ok(tcsetpgrp(&self.tty, group)?)
     }
 
-    /// Puts the process group of this process in the foreground, if `group` is there now.
+    /// Puts the process group of this process in the foreground, if `group` is in the foreground now.
     pub(crate) fn restore_foreground(&self, group: Pid) {
         if self.is_foreground_group(group) {
             // This fails only if the terminal was closed.
@@ -45,7 +45,7 @@ impl Terminal {
         }
     }
 
-    /// Restores the recorded modes, which a killed command could not do. Does nothing in the background.
+    /// Restores the recorded modes, because a killed command could not restore them. Does nothing in the background.
     pub(crate) fn restore_modes(&self) {
         if let Some(modes) = &self.modes
             && self.is_foreground()
@@ -55,9 +55,9 @@ impl Terminal {
     }
 }
 
-/// Returns whether a started command should have the terminal from the beginning. If the output is piped, as in
-/// `zoolock run … | less`, another process of the group may need the terminal. Then the command gets it when it
-/// asks for it.
+/// Returns whether a command should have the terminal from its start. If the output is piped, as in
+/// `zoolock run … | less`, another process of the group may need the terminal. The command then gets the terminal when
+/// it first uses it.
 pub(crate) fn command_starts_in_foreground() -> bool {
     isatty(std::io::stdin()) && isatty(std::io::stdout())
 }
@@ -79,8 +79,8 @@ fn only_ttou() -> SigSet {
     set
 }
 
-/// Returns whether a shell would continue this process after a stop. That is a parent in the same session, outside the
-/// process group.
+/// Returns whether a shell with job control started this process, and continues it after a stop. Such a shell is the
+/// parent process, and it is in the same session and in another process group.
 pub(crate) fn has_job_control_shell() -> bool {
     let Some(parent) = getppid() else { return false };
     let same_session =

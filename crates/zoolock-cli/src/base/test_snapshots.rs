@@ -1,52 +1,34 @@
-//! Helpers for tests. Only the library can create a snapshot, so the first one is real and the others are copies.
+//! Sample locks and a processor-time measurement, for tests.
 
-use std::sync::OnceLock;
 use std::time::Duration;
 
 use rustix::time::{ClockId, clock_gettime};
-use zoolock::{Entry, Snapshot, Zoolock};
+use zoolock::{Entry, Snapshot};
 
-/// Returns the least processor time of this thread that `work` takes in `rounds` rounds. Other load on the machine does not
-/// count.
+/// Runs `work` `rounds` times, and returns the shortest processor time of a run. Counts only this thread, so other load on
+/// the machine does not matter.
 pub(crate) fn least_cpu_time(rounds: usize, mut work: impl FnMut()) -> Duration {
-    let now = || Duration::try_from(clock_gettime(ClockId::ThreadCPUTime)).expect("it begins at nothing");
+    let now = || Duration::try_from(clock_gettime(ClockId::ThreadCPUTime)).expect("time is not negative");
     let round = |_| {
         let begun = now();
         work();
         now() - begun
     };
-    (0..rounds).map(round).min().expect("a round or more")
+    (0..rounds).map(round).min().expect("at least one round")
 }
 
-/// Returns a snapshot of a held lock without waiters.
-fn real_snapshot() -> &'static Snapshot {
-    static REAL: OnceLock<Snapshot> = OnceLock::new();
-    // On a thread of its own, because the test may run in a runtime.
-    let take = || {
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
-        runtime.block_on(async {
-            let zoolock = Zoolock::embedded().await.expect("a server in this process");
-            let guard = zoolock.mutex("x").lock().await.expect("it is free");
-            let seen = zoolock.mutex("x").snapshot().await.expect("a snapshot");
-            guard.release().await.expect("it is ours");
-            zoolock.close().await;
-            seen
-        })
-    };
-    REAL.get_or_init(|| std::thread::spawn(take).join().expect("a snapshot"))
-}
-
-/// Returns a contender of zoolock.
+/// Creates an exclusive contender of the native family.
 pub(crate) fn entry(node: &str, token: &str) -> Entry {
-    let mut entry = real_snapshot().holder.clone().expect("it was held");
+    let mut entry = Entry::default();
     (entry.node, entry.token) = (node.to_owned(), Some(token.to_owned()));
-    (entry.host, entry.pid) = (Some("host".to_owned()), Some(7));
-    (entry.program, entry.note, entry.since_ms) = (None, None, Some(1_000));
+    (entry.family, entry.role, entry.weight) = ("native", "exclusive", 1);
+    (entry.host, entry.pid, entry.since_ms) = (Some("host".to_owned()), Some(7), Some(1_000));
+    (entry.owner, entry.owner_kind) = (Some("job-7".to_owned()), "owner");
     entry
 }
 
 pub(crate) fn lock(path: &str, holder: Option<Entry>, waiters: Vec<Entry>) -> Snapshot {
-    let mut lock = real_snapshot().clone();
+    let mut lock = Snapshot::default();
     (lock.path, lock.holder, lock.previous) = (path.to_owned(), holder, "unknown");
     (lock.waiting, lock.waiters) = (waiters.len(), waiters);
     lock

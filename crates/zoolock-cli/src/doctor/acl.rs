@@ -4,13 +4,13 @@ use std::time::Duration;
 
 use tokio::time::timeout;
 use zoolock::Tls;
-use zoolock_wire::{Acl, perms};
+use zoolock_client::RequestError;
+use zoolock_wire::{Acl, Code, perms};
 
-use super::failed;
 use super::finding::{Level, Report};
 use super::locks::{first_names, without_chroot};
 use super::servers::ServerFacts;
-use super::tree::{OWN_DIRECTORIES, Tree};
+use super::tree::{ListedTree, OWN_DIRECTORIES};
 use crate::base::exit::{Exit, Failure};
 use crate::plan::{Endpoint, Service};
 use crate::service::connect::connect_as;
@@ -18,10 +18,10 @@ use crate::service::connect::connect_as;
 /// Maximum time to open a session without credentials.
 const CONNECT_PATIENCE: Duration = Duration::from_secs(3);
 
-/// Maximum time until it is known whether a session without credentials may read. Includes the diagnosis of a refusal.
+/// Maximum time to test whether a session without credentials may read. It includes the diagnosis of a refusal.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// Reports whether clients without credentials are admitted. Returns true if they are, or if that could not be tested.
+/// Reports whether clients without credentials are admitted. Returns true if they are admitted, or if the test failed.
 pub(super) async fn judge_access(
     service: &Service,
     facts: &ServerFacts,
@@ -83,7 +83,7 @@ pub(super) async fn judge_access(
     open
 }
 
-/// Returns whether a session without credentials may read. `None` if that is not known.
+/// Returns whether a session without credentials may read, or `None` if the test failed.
 async fn admits_anonymous(hosts: &str, tls: Option<&Tls>, service: &Service, place: &str) -> Option<bool> {
     let read = async {
         let anonymous = tls.map(Tls::anonymous);
@@ -95,8 +95,8 @@ async fn admits_anonymous(hosts: &str, tls: Option<&Tls>, service: &Service, pla
     timeout(PATIENCE, read).await.ok().and_then(|result| was_admitted(&result))
 }
 
-/// Returns whether the client was admitted. Only a refusal means that it was not: after another
-/// error, a later attempt may succeed.
+/// Returns whether the client was admitted: false only after a refusal. Returns `None` after another error, because a
+/// later attempt may succeed.
 fn was_admitted(result: &Result<(), Failure>) -> Option<bool> {
     match result {
         Ok(()) => Some(true),
@@ -115,7 +115,13 @@ pub(super) enum WorldClients {
 }
 
 /// Reports the directories that everyone may change.
-pub(super) fn judge(tree: &Tree, chroot: &str, root: &str, world_clients: WorldClients, report: &mut Report) {
+pub(super) fn judge(
+    tree: &ListedTree,
+    chroot: &str,
+    root: &str,
+    world_clients: WorldClients,
+    report: &mut Report,
+) {
     let (clients, level) = match world_clients {
         WorldClients::All => ("any client", Level::Warning),
         WorldClients::Authenticated => ("any authenticated client", Level::Note),
@@ -179,7 +185,7 @@ pub(super) fn judge(tree: &Tree, chroot: &str, root: &str, world_clients: WorldC
 /// The rights that an access control list gives to everyone.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum WorldRights {
-    /// None that changes anything.
+    /// No right that changes anything.
     None,
     /// The right to create znodes, and so to queue.
     Create,
@@ -188,7 +194,7 @@ enum WorldRights {
 }
 
 fn world_rights(acl: &[Acl]) -> WorldRights {
-    let world = acl.iter().filter(|acl| acl.who.scheme == "world" && acl.who.id == "anyone");
+    let world = acl.iter().filter(|acl| acl.identity.scheme == "world" && acl.identity.id == "anyone");
     let may = world.fold(0, |may, acl| may | acl.perms);
     match may {
         _ if may & (perms::WRITE | perms::DELETE | perms::ADMIN) != 0 => WorldRights::Write,
@@ -197,10 +203,18 @@ fn world_rights(acl: &[Acl]) -> WorldRights {
     }
 }
 
+/// Returns the failure of a request for a path.
+pub(super) fn failed(path: &str, error: &RequestError) -> Failure {
+    let exit = match error.code() {
+        Some(Code::NoAuth | Code::AuthFailed) => Exit::DENIED,
+        _ => Exit::UNAVAILABLE,
+    };
+    Failure::new(exit, format!("{path}: {error}; check --auth and the server"))
+}
+
 #[cfg(test)]
 mod tests {
-    use zoolock_client::RequestError;
-    use zoolock_wire::{Code, Identity};
+    use zoolock_wire::Identity;
 
     use super::*;
 
@@ -223,7 +237,7 @@ mod tests {
     #[test]
     fn world_rights_are_the_union_of_entries() {
         let world = Acl::anyone;
-        let digest = Acl { perms: perms::ALL, who: Identity::new("digest", "me:x") };
+        let digest = Acl { perms: perms::ALL, identity: Identity::new("digest", "me:x") };
         assert_eq!(world_rights(std::slice::from_ref(&digest)), WorldRights::None);
         assert_eq!(world_rights(&[digest.clone(), world(perms::READ)]), WorldRights::None);
         assert_eq!(world_rights(&[world(perms::READ), world(perms::CREATE)]), WorldRights::Create);

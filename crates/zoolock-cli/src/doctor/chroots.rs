@@ -9,21 +9,21 @@ use zoolock_client::Requests;
 
 use super::finding::Report;
 use super::locks::first_names;
-use super::tree::{self, MAX_LISTED_CHILDREN, Tree};
-use crate::base::duration::humane;
+use super::tree::{self, ListedTree, MAX_LISTED_CHILDREN};
+use crate::base::duration::human_duration;
 
 const CHECK: &str = "chroot";
 /// Maximum number of other chroots that are read.
 const MAX_CHROOTS: usize = 100;
-/// Maximum number of directories that are read in each of them.
+/// Maximum number of directories that are read in each other chroot.
 const MAX_DIRECTORIES: usize = 50;
 /// Number of other chroots with locks that are reported.
 const MAX_REPORTED: usize = 3;
-/// Maximum time to look at other chroots.
+/// Maximum time to read other chroots.
 const PATIENCE: Duration = Duration::from_secs(10);
 /// Age below which a chroot is new.
 const MAX_NEW_AGE: Duration = Duration::from_secs(3600);
-/// Longest time in which zoolock creates a missing chroot and the root of the locks.
+/// Maximum time between the creation of a chroot and of the root in it, if one client created both.
 const MAX_CREATION_GAP_MS: i64 = 10_000;
 
 const REMEDY_FOR_NEW: &str = "check the spelling in --connect; the server removes a chroot without locks after a while, and \
@@ -41,10 +41,17 @@ pub(super) async fn judge_missing(client: &Requests, chroot: &str, root: &str, r
     report.warn(CHECK, format!("{chroot} does not exist, and the first lock creates it{beside}"), REMEDY);
 }
 
-/// Reports that the chroot is new or without locks while locks are held in another one. `tree` has the locks of this chroot.
-pub(super) async fn judge(client: &Requests, chroot: &str, root: &str, tree: &Tree, report: &mut Report) {
+/// Reports a new chroot, and a chroot without contenders while locks are held in another one. `tree` contains the locks of
+/// this chroot.
+pub(super) async fn judge(
+    client: &Requests,
+    chroot: &str,
+    root: &str,
+    tree: &ListedTree,
+    report: &mut Report,
+) {
     let age = age_if_new(client, chroot, root, report.clock_ms.unwrap_or(0)).await;
-    // Locks may be in the part that was not read.
+    // If a part of the tree was not read, locks may be in that part.
     let is_read = tree.stopped.is_none() && tree.directories.iter().all(|it| it.unlisted.is_none());
     if age.is_none() && (tree.queues() > 0 || !is_read) {
         return;
@@ -55,13 +62,16 @@ pub(super) async fn judge(client: &Requests, chroot: &str, root: &str, tree: &Tr
         (None, true) => {}
         (Some(age), true) => report.note(
             CHECK,
-            format!("{here} was created {} ago, together with the directory of its locks", humane(age)),
+            format!(
+                "{here} was created {} ago, together with the directory of its locks",
+                human_duration(age)
+            ),
             REMEDY,
         ),
         (Some(age), false) => {
             let what = format!(
                 "{here} was created {} ago, together with the directory of its locks; locks are also held in {}",
-                humane(age),
+                human_duration(age),
                 first_names(&others)
             );
             report.note(CHECK, what, REMEDY_FOR_NEW);
@@ -69,7 +79,7 @@ pub(super) async fn judge(client: &Requests, chroot: &str, root: &str, tree: &Tr
         (None, false) => {
             let what =
                 format!("{here} has no holder or waiter, and locks are held in {}", first_names(&others));
-            // Locks were taken here before, so the chroot is probably right.
+            // A chroot that has lock directories was used before, so it is probably right.
             if tree.directories.is_empty() {
                 report.warn(CHECK, what, REMEDY);
             } else {
@@ -92,9 +102,9 @@ async fn age_if_new(client: &Requests, chroot: &str, root: &str, clock_ms: i64) 
     (root.saturating_sub(chroot) <= MAX_CREATION_GAP_MS && age < MAX_NEW_AGE).then_some(age)
 }
 
-/// Returns other chroots in which locks have contenders, with the number of those locks.
+/// Returns the names of other chroots in which locks have contenders, each with the number of those locks.
 async fn others(client: &Requests, chroot: &str, root: &str, report: &mut Report) -> Vec<String> {
-    // With this root, the locks of a chroot include the locks of all chroots below it.
+    // With the root `/`, the locks of a chroot include those of all chroots below it, so chroots cannot be compared.
     if root == "/" {
         return Vec::new();
     }
@@ -118,7 +128,7 @@ async fn others(client: &Requests, chroot: &str, root: &str, report: &mut Report
     if !(in_time && all_read) && others.len() < MAX_REPORTED {
         let why = format!(
             "not more than {MAX_CHROOTS} other chroots were read, and for {} at most",
-            humane(PATIENCE)
+            human_duration(PATIENCE)
         );
         report.add_incomplete(CHECK, why, "list their locks with `zoolock ls`");
     }
@@ -151,7 +161,7 @@ async fn candidates(client: &Requests, chroot: &str, root: &str) -> Vec<String> 
     candidates
 }
 
-/// Returns the number of bytes with which both begin.
+/// Returns the length of the common prefix in bytes.
 fn common_prefix(one: &str, other: &str) -> usize {
     one.bytes().zip(other.bytes()).take_while(|(a, b)| a == b).count()
 }

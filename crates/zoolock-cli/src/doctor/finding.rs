@@ -2,8 +2,6 @@
 
 use serde::Serialize;
 
-use super::session::Granted;
-use super::timing::Latency;
 use crate::base::exit::Exit;
 use crate::base::reporter::printable;
 use crate::render::text::{TextStyle, to_json};
@@ -56,6 +54,34 @@ pub(super) struct Finding {
     pub(super) remedy: Option<String>,
 }
 
+/// The session that the server grants, and its lease.
+#[derive(Debug, Clone, Serialize)]
+pub(super) struct GrantedSession {
+    pub(super) asked_ms: u64,
+    pub(super) granted_ms: u64,
+    /// The time for which a holder may rely on its lock after a renewal, if its client has not learned the tick time yet.
+    pub(super) lease_ms: u64,
+    pub(super) renewed_each_ms: u64,
+    /// The longest `--grace` that is accepted.
+    pub(super) longest_grace_ms: u64,
+}
+
+/// Latency of each kind of request.
+#[derive(Debug, Clone, Serialize)]
+pub(super) struct RequestLatency {
+    pub(super) read: Option<LatencyTimes>,
+    pub(super) sync: Option<LatencyTimes>,
+    pub(super) write: Option<LatencyTimes>,
+}
+
+/// Latency of one kind of request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub(super) struct LatencyTimes {
+    pub(super) turns: usize,
+    pub(super) median_us: u64,
+    pub(super) worst_us: u64,
+}
+
 /// The report, as `doctor --json` prints it.
 #[derive(Debug, Serialize)]
 pub(super) struct Report {
@@ -65,14 +91,14 @@ pub(super) struct Report {
     root: String,
     /// The worst level among the findings.
     worst: Level,
-    /// Set if everything was examined.
+    /// Set if no check was cut short.
     pub(super) complete: bool,
     /// The number of directories at and below the root that were examined.
     pub(super) directories: usize,
     /// The number of directories with contenders.
     pub(super) queues: usize,
-    pub(super) session: Option<Granted>,
-    pub(super) latency: Option<Latency>,
+    pub(super) session: Option<GrantedSession>,
+    pub(super) latency: Option<RequestLatency>,
     /// Milliseconds by which the server's clock is ahead of this machine's.
     pub(super) clock_ms: Option<i64>,
     pub(super) findings: Vec<Finding>,
@@ -116,19 +142,19 @@ impl Report {
         self.findings.push(Finding { check, level, what, remedy });
     }
 
-    /// Records that not everything was examined.
+    /// Records that a check was cut short, and why.
     pub(super) fn add_incomplete(&mut self, check: &'static str, why: String, remedy: &str) {
         self.complete = false;
         self.note(check, why, remedy);
     }
 
-    /// Records that the examination failed. Without this, the report would look like that of a healthy server.
+    /// Records the failure that ended the checks. Without it, the report would look like that of a healthy server.
     pub(super) fn failed(&mut self, why: String) {
         self.complete = false;
         self.error("service", why, "fix this, then run zoolock doctor again");
     }
 
-    /// Returns the exit code. A finding has a code of its own only if `strict` is set.
+    /// Returns the exit code. It depends on the findings only if `strict` is set, and is 0 otherwise.
     pub(super) fn exit(&self, strict: bool) -> Exit {
         match self.worst {
             Level::Warning if strict => Exit::WARNING,
@@ -137,7 +163,7 @@ impl Report {
         }
     }
 
-    /// Returns the number of findings of each level.
+    /// Describes the number of findings of each level, without `ok`.
     pub(super) fn summary(&self) -> String {
         let count = |level| self.findings.iter().filter(|finding| finding.level == level).count();
         let levels = [(Level::Error, "error"), (Level::Warning, "warning"), (Level::Note, "note")];
@@ -175,7 +201,7 @@ impl Report {
 
 /// Folds text that begins in column `indent` into lines of at most `width` columns.
 fn folded(text: &str, indent: usize, width: Option<usize>) -> String {
-    // In a narrower column, folded lines are harder to read than lines that the terminal breaks.
+    // In a column of fewer than 20 characters, folded lines are harder to read than lines that the terminal breaks.
     let Some(width) = width.filter(|width| *width >= indent + 20) else { return text.to_owned() };
     let mut lines = String::new();
     let mut column = indent;

@@ -8,7 +8,7 @@ use zoolock_core::Sequence;
 use zoolock_core::names::Family;
 
 use super::finding::Report;
-use super::tree::{Directory, Tree};
+use super::tree::{ListedDirectory, ListedTree};
 
 /// Maximum number of contenders of a lock that are read.
 const MAX_READ_CONTENDERS: usize = 1000;
@@ -24,7 +24,7 @@ const MIN_LEFT: u32 = 1 << 26;
 const NUMBERS: u32 = 1 << 31;
 
 /// Checks the sequence numbers of the directories.
-pub(super) fn judge_numbers(tree: &Tree, chroot: &str, report: &mut Report) {
+pub(super) fn judge_numbers(tree: &ListedTree, chroot: &str, report: &mut Report) {
     let mut most = 0;
     for directory in &tree.directories {
         let last = directory.contenders.iter().map(|name| name.sequence.0.max(0) as u32 + 1).max();
@@ -73,12 +73,12 @@ pub(super) fn judge_numbers(tree: &Tree, chroot: &str, report: &mut Report) {
 }
 
 /// Reads and checks the queues that have contenders.
-pub(super) async fn check_queues(zoolock: &Zoolock, tree: &Tree, chroot: &str, report: &mut Report) {
+pub(super) async fn check_queues(zoolock: &Zoolock, tree: &ListedTree, chroot: &str, report: &mut Report) {
     let (mut few, mut many, mut crowded) = (Vec::new(), Vec::new(), Vec::new());
     for directory in tree.directories.iter().filter(|it| it.has_contenders()) {
         let path = without_chroot(&directory.path, chroot).to_owned();
         match directory.contenders.len() {
-            // A snapshot of `leases` also reads the semaphore above it.
+            // This includes the root of a semaphore without contenders of its own. Its snapshot also reads `leases` below.
             count if count <= MAX_PARALLEL_CONTENDERS => few.push(path),
             count if count <= MAX_READ_CONTENDERS => many.push(path),
             count => crowded.push(format!("{path} ({count})")),
@@ -117,7 +117,7 @@ pub(super) async fn check_queues(zoolock: &Zoolock, tree: &Tree, chroot: &str, r
 }
 
 fn judge(locks: &[Snapshot], unknown: &[String], report: &mut Report) {
-    // A directory of another library's semaphore looks like a lock of its own.
+    // Leaves out the directories of other libraries' semaphores, which look like locks of their own.
     let semaphore_parts: BTreeSet<&String> = locks.iter().flat_map(semaphore_directories).collect();
     let locks: Vec<&Snapshot> = locks.iter().filter(|lock| !semaphore_parts.contains(&lock.path)).collect();
     for lock in locks.iter().filter(|lock| lock.clash.is_some()) {
@@ -228,7 +228,7 @@ fn entries(lock: &Snapshot) -> impl Iterator<Item = &Entry> {
     lock.holder.iter().chain(&lock.beside).chain(&lock.waiters)
 }
 
-fn report_unlisted(directories: &[Directory], chroot: &str, report: &mut Report) {
+fn report_unlisted(directories: &[ListedDirectory], chroot: &str, report: &mut Report) {
     for directory in directories {
         let Some(why) = directory.unlisted else { continue };
         report.add_incomplete(
@@ -244,7 +244,7 @@ fn report_unlisted(directories: &[Directory], chroot: &str, report: &mut Report)
     }
 }
 
-/// Lists the first names, and the number of the others.
+/// Joins the first names, and adds the number of the others.
 pub(super) fn first_names(all: &[String]) -> String {
     let some = all.iter().take(MAX_NAMED).map(String::as_str).collect::<Vec<_>>().join(", ");
     match all.len().saturating_sub(MAX_NAMED) {
@@ -269,21 +269,21 @@ mod tests {
     use super::super::finding::Level;
     use super::*;
 
-    fn directory(path: &str, created_children: u32, contenders: &[&str]) -> Directory {
-        Directory {
+    fn directory(path: &str, created_children: u32, contenders: &[&str]) -> ListedDirectory {
+        ListedDirectory {
             path: path.to_owned(),
-            children: u32::try_from(contenders.len()).expect("few"),
+            children: u32::try_from(contenders.len()).expect("few names"),
             created_children,
-            contenders: contenders.iter().map(|name| Name::parse(name).expect("a name")).collect(),
+            contenders: contenders.iter().map(|name| Name::parse(name).expect("valid name")).collect(),
             has_foreign_leases: false,
             acl: None,
             unlisted: None,
         }
     }
 
-    fn levels(directory: Directory) -> Vec<Level> {
+    fn levels(directory: ListedDirectory) -> Vec<Level> {
         let mut report = Report::new("h", "/locks");
-        let tree = Tree { directories: vec![directory], stopped: None };
+        let tree = ListedTree { directories: vec![directory], stopped: None };
         judge_numbers(&tree, "", &mut report);
         report.findings.iter().map(|finding| finding.level).collect()
     }

@@ -27,17 +27,16 @@ use std::time::Duration;
 
 use tokio::time::timeout;
 use zoolock::Tls;
-use zoolock_client::{RequestError, Requests};
-use zoolock_wire::Code;
+use zoolock_client::Requests;
 
-use self::acl::WorldClients;
+use self::acl::{WorldClients, failed};
 use self::finding::Report;
 use crate::args::ColorWhen;
 use crate::base::exit::{Exit, Failure};
 use crate::base::reporter::Reporter;
 use crate::base::signals::Signals;
 use crate::local;
-use crate::plan::{Doctor, Endpoint, Service};
+use crate::plan::{DoctorPlan, Endpoint, Service};
 use crate::render::text::{TextStyle, print};
 use crate::run::acquire::interrupted;
 use crate::service::connect::{self, chroot_of, connect_plainly};
@@ -47,7 +46,7 @@ const CLOSE_BOUND: Duration = Duration::from_secs(5);
 
 /// Examines the servers and the locks, and prints the findings. With `--strict`, the worst finding decides the exit code.
 pub(crate) async fn doctor(
-    plan: Doctor,
+    plan: DoctorPlan,
     color: ColorWhen,
     reporter: &Arc<Reporter>,
 ) -> Result<Exit, Failure> {
@@ -78,7 +77,7 @@ pub(crate) async fn doctor(
 
 /// Runs the checks and adds their findings to the report. The findings stay if a later check fails.
 async fn examine(
-    plan: &Doctor,
+    plan: &DoctorPlan,
     chroot: &str,
     report: &mut Report,
     reporter: &Reporter,
@@ -108,7 +107,7 @@ async fn examine(
 
 async fn examine_with(
     client: &Requests,
-    plan: &Doctor,
+    plan: &DoctorPlan,
     chroot: &str,
     facts: &servers::ServerFacts,
     report: &mut Report,
@@ -144,10 +143,10 @@ async fn examine_with(
             locks::check_queues(&zoolock, &tree, chroot, report).await;
             connect::close(zoolock).await;
         }
-        // The session was checked above. Here the library opens another one, for locks.
+        // A failure is reported and does not end the checks: the session that was checked above is another one.
         Err(failure) => report.error("locks", failure.to_string(), "see the findings about the session"),
     }
-    // `zoolock serve` ends a session and deletes its ephemeral znodes in one transaction, so it leaves no orphans.
+    // This user's server leaves no orphans: it ends a session and deletes its ephemeral znodes in one transaction.
     if !facts.is_local_server {
         orphans::judge(facts, &root, chroot, report).await;
     }
@@ -210,14 +209,6 @@ async fn deepest_existing(
         }
     }
     Ok("/".to_owned())
-}
-
-fn failed(path: &str, error: &RequestError) -> Failure {
-    let exit = match error.code() {
-        Some(Code::NoAuth | Code::AuthFailed) => Exit::DENIED,
-        _ => Exit::UNAVAILABLE,
-    };
-    Failure::new(exit, format!("{path}: {error}; check --auth and the server"))
 }
 
 #[cfg(test)]

@@ -2,7 +2,7 @@
 //! so their locks are never free.
 //!
 //! Only a server knows its live sessions. It lists them in the answer to `dump`, if it allows that word. The
-//! answer is not one consistent state, so a znode is an orphan only if two answers agree. The answer contains
+//! parts of an answer may be of different times, so a znode is an orphan only if two answers agree. An answer contains
 //! session ids, so it must not be printed.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
@@ -74,8 +74,9 @@ async fn dump(address: &str, facts: &ServerFacts) -> Result<Dump, NoAnswer> {
     Dump::parse(&ask(address, facts.tls.as_ref(), "dump", MAX_ANSWER).await?).ok_or(NoAnswer::Refused)
 }
 
-/// The used parts of the answer to `dump`. It has no `Debug`, because it must not be printed.
+/// The used parts of the answer to `dump`. This type has no `Debug`, because an answer must not be printed.
 struct Dump {
+    /// The ids of the live sessions.
     live: HashSet<u64>,
     /// The paths of the ephemeral znodes, with the ids of their sessions.
     owned: BTreeMap<String, u64>,

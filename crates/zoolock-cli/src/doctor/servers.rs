@@ -33,21 +33,21 @@ pub(super) struct ServerFacts {
     pub(super) zoolock: Option<bool>,
     /// True if all servers are on this machine.
     pub(super) loopback: bool,
-    /// The TLS settings with which the servers are asked.
+    /// The TLS settings for connections to the servers. `None` for plain connections.
     pub(super) tls: Option<Tls>,
     /// Set for the server of local mode. Only processes of this user can connect to its socket.
     pub(super) is_local_server: bool,
 }
 
 /// The answers of one server.
-struct Answers {
+struct ServerAnswers {
     host: String,
     version: Result<Option<ServerVersion>, NoAnswer>,
     conf: Option<String>,
     read_only: bool,
 }
 
-/// Returns the facts about the server of local mode, which is not asked.
+/// Returns the facts about the server of local mode, without asking it.
 pub(super) fn local_server(reachable: Vec<String>) -> ServerFacts {
     ServerFacts {
         reachable,
@@ -68,7 +68,7 @@ pub(super) async fn check(hosts: &[String], tls: Option<&Tls>, report: &mut Repo
     let mut facts = ServerFacts { loopback, tls: tls.cloned(), ..ServerFacts::default() };
     let mut modes = Vec::new();
     let mut releases = Vec::new();
-    for Answers { host, version, conf, read_only } in answers {
+    for ServerAnswers { host, version, conf, read_only } in answers {
         match version {
             Err(NoAnswer::Unreachable(why)) => {
                 report.warn(
@@ -156,12 +156,12 @@ pub(super) async fn check(hosts: &[String], tls: Option<&Tls>, report: &mut Repo
     facts
 }
 
-async fn query(host: &str, tls: Option<&Tls>) -> Answers {
+async fn query(host: &str, tls: Option<&Tls>) -> ServerAnswers {
     let ask = async |word| ask(host, tls, word, MAX_ANSWER).await;
     let version = match ask("srvr").await {
         Ok(text) => Ok(ServerVersion::of_srvr(&text)),
         Err(error @ (NoAnswer::Unreachable(_) | NoAnswer::Tls(_))) => Err(error),
-        // A server may allow only one of the two words.
+        // A server may allow `mntr` but not `srvr`.
         Err(error) => match ask("mntr").await {
             Ok(text) => Ok(ServerVersion::of_mntr(&text)),
             Err(_) => Err(error),
@@ -172,7 +172,7 @@ async fn query(host: &str, tls: Option<&Tls>) -> Answers {
         conf = ask("conf").await.ok();
         read_only = ask("isro").await.is_ok_and(|answer| answer.trim() == "ro");
     }
-    Answers { host: host.to_owned(), version, conf, read_only }
+    ServerAnswers { host: host.to_owned(), version, conf, read_only }
 }
 
 /// Compares the number of open connections with the limit for one client address.
@@ -220,8 +220,8 @@ impl ServerFacts {
         }
     }
 
-    /// Adds an answer to `conf`. The longest tick and the narrowest limits count, because any of the
-    /// servers may become the leader.
+    /// Adds a server's answer to `conf`. The longest tick and the narrowest limits count, because any server may become
+    /// the leader.
     fn add_configuration(&mut self, conf: &str) {
         let conf = configuration(conf);
         let number = |name: &str| conf.get(name).and_then(|text| text.parse::<u64>().ok());
@@ -235,7 +235,7 @@ impl ServerFacts {
     }
 }
 
-/// Returns whether a connect string names a Unix socket. It is not asked four-letter words.
+/// Returns whether a connect string names a Unix socket. A server behind a socket is not asked four-letter words.
 pub(super) fn is_socket(hosts: &str) -> bool {
     hosts.starts_with("unix:/")
 }

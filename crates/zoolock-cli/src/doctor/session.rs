@@ -1,44 +1,31 @@
-//! Compares the granted session with what locks need.
+//! Checks whether the granted session timeout is long enough for a lease.
 
 use std::time::Duration;
 
-use serde::Serialize;
 use zoolock_core::lease;
 use zoolock_core::pace::Pace;
 
-use super::finding::Report;
+use super::finding::{GrantedSession, Report};
 use super::servers::ServerFacts;
-use crate::base::duration::humane;
+use crate::base::duration::human_duration;
 
 const CHECK: &str = "session";
 
 /// The default tick of Apache ZooKeeper.
 const DEFAULT_TICK: Duration = Duration::from_secs(2);
 
-/// The session that the server grants, and its lease.
-#[derive(Debug, Clone, Serialize)]
-pub(super) struct Granted {
-    asked_ms: u64,
-    granted_ms: u64,
-    /// The time for which a holder may rely on its lock after a renewal, before it has learned the tick.
-    lease_ms: u64,
-    renewed_each_ms: u64,
-    /// The longest `--grace` that is accepted.
-    longest_grace_ms: u64,
-}
-
-/// Compares the granted timeout with the requested one, and with what the lease needs.
+/// Compares the granted timeout with the requested one, and with the minimum that a lease needs.
 pub(super) fn judge(asked: Duration, granted: Duration, facts: &ServerFacts, report: &mut Report) {
     if granted != asked {
         let limits = match facts.limits {
             (Some(least), Some(most)) => {
-                format!(" (the server grants {} to {})", humane(least), humane(most))
+                format!(" (the server grants {} to {})", human_duration(least), human_duration(most))
             }
             _ => String::new(),
         };
         report.warn(
             CHECK,
-            format!("{} requested, {} granted{limits}", humane(asked), humane(granted)),
+            format!("{} requested, {} granted{limits}", human_duration(asked), human_duration(granted)),
             if granted < asked {
                 "raise maxSessionTimeout, which is 20 ticks by default, or request less with --session-timeout"
             } else {
@@ -52,16 +39,16 @@ pub(super) fn judge(asked: Duration, granted: Duration, facts: &ServerFacts, rep
             CHECK,
             format!(
                 "{} is less than three ticks ({}), so no lock can be held",
-                humane(granted),
-                humane(shortest)
+                human_duration(granted),
+                human_duration(shortest)
             ),
-            format!("let the server grant {} or more (maxSessionTimeout)", humane(shortest)),
+            format!("let the server grant {} or more (maxSessionTimeout)", human_duration(shortest)),
         );
         return;
     }
-    let (length, spare) = (lease::steady_length(granted, None), lease::spare(granted, None));
+    let (length, spare) = (lease::steady_length(granted, None), lease::spare_time(granted, None));
     let interval = Pace::beat(granted) * 2;
-    report.session = Some(Granted {
+    report.session = Some(GrantedSession {
         asked_ms: ms(asked),
         granted_ms: ms(granted),
         lease_ms: ms(length),
@@ -72,16 +59,16 @@ pub(super) fn judge(asked: Duration, granted: Duration, facts: &ServerFacts, rep
         CHECK,
         format!(
             "{} granted: a holder may rely on its lock for {} after a renewal, and renews every {}; --grace up to {}",
-            humane(granted),
-            humane(length),
-            humane(interval),
-            humane(spare)
+            human_duration(granted),
+            human_duration(length),
+            human_duration(interval),
+            human_duration(spare)
         ),
     );
     judge_tick(facts, report);
 }
 
-/// Checks that a client can derive the tick from the shortest session timeout.
+/// Checks that the minimum session timeout is at least two ticks, because a lease assumes that.
 fn judge_tick(facts: &ServerFacts, report: &mut Report) {
     let Some(tick) = facts.tick else {
         return report.note(
@@ -95,12 +82,12 @@ fn judge_tick(facts: &ServerFacts, report: &mut Report) {
             "ticks",
             format!(
                 "minSessionTimeout is {}, less than two ticks of {}: a holder may rely on its lock for too long",
-                humane(least),
-                humane(tick)
+                human_duration(least),
+                human_duration(tick)
             ),
-            format!("raise minSessionTimeout to {}, or use the library with Builder::tick_time", humane(tick * 2)),
+            format!("raise minSessionTimeout to {}, or use the library with Builder::tick_time", human_duration(tick * 2)),
         ),
-        _ => report.ok("ticks", format!("tickTime is {}, for which the lease is short enough", humane(tick))),
+        _ => report.ok("ticks", format!("tickTime is {}, for which the lease is short enough", human_duration(tick))),
     }
 }
 
@@ -130,14 +117,14 @@ mod tests {
     }
 
     #[test]
-    fn defaults_are_fine() {
+    fn default_settings_are_ok() {
         let found = judged(30, 30, &ticks(2000, 4000));
         assert!(found.iter().all(|finding| finding.1 == Level::Ok), "{found:?}");
         assert!(found[0].2.contains("15s") && found[0].2.contains("every 5s"), "{found:?}");
     }
 
     #[test]
-    fn other_timeout_is_a_warning_and_too_short_one_an_error() {
+    fn changed_timeout_warns_and_short_timeout_fails() {
         assert_eq!(worst(&judged(30, 40, &ticks(2000, 4000)), "session"), Some(Level::Warning));
         assert_eq!(worst(&judged(30, 4, &ticks(2000, 4000)), "session"), Some(Level::Error));
         assert_eq!(worst(&judged(30, 8, &ticks(3000, 6000)), "session"), Some(Level::Error));

@@ -3,13 +3,12 @@
 
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use serde::Serialize;
 use tokio::time::timeout;
 use zoolock_client::{RequestError, Requests};
 use zoolock_wire::{Acl, Code, perms};
 
-use super::finding::Report;
-use crate::base::duration::{humane, in_two_units};
+use super::finding::{LatencyTimes, Report, RequestLatency};
+use crate::base::duration::{human_duration, in_two_units};
 
 const CHECK: &str = "latency";
 /// Number of requests of each kind.
@@ -23,22 +22,6 @@ const CLOCK_WRONG: Duration = Duration::from_secs(10);
 /// Difference of the clocks from which on it is shown in days.
 const DAY: Duration = Duration::from_secs(86_400);
 
-/// Latency of each kind of request.
-#[derive(Debug, Clone, Serialize)]
-pub(super) struct Latency {
-    read: Option<LatencyTimes>,
-    sync: Option<LatencyTimes>,
-    write: Option<LatencyTimes>,
-}
-
-/// Latency of one kind of request.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-struct LatencyTimes {
-    turns: usize,
-    median_us: u64,
-    worst_us: u64,
-}
-
 /// Measures requests to `place`, an existing znode, and to an ephemeral znode below it.
 pub(super) async fn measure(client: &Requests, place: &str, granted: Duration, report: &mut Report) {
     let read = repeat(async || client.exists(place).await.map(drop)).await;
@@ -50,7 +33,7 @@ pub(super) async fn measure(client: &Requests, place: &str, granted: Duration, r
     let write = match create_and_check_clock(client, &probe, report).await {
         Ok(()) => {
             let write = repeat(async || client.write(&probe, b"").await).await;
-            // The server would delete the znode at the end of the session. This is earlier.
+            // Deletes the znode now. Otherwise the server would delete it at the end of the session.
             let _ = timeout(PATIENCE, client.delete(&probe)).await;
             write
         }
@@ -81,10 +64,11 @@ pub(super) async fn measure(client: &Requests, place: &str, granted: Duration, r
         }
     };
     judge([("reading", read), ("sync", sync), ("writing", write)], granted, report);
-    report.latency = Some(Latency { read, sync, write });
+    report.latency = Some(RequestLatency { read, sync, write });
 }
 
-/// Repeats a request until an error or a timeout, and measures each. `None` if the first request fails.
+/// Sends a request `REPEATS` times and measures each. Stops at an error or a timeout. Returns `None` if the first
+/// request fails.
 async fn repeat(mut request: impl AsyncFnMut() -> Result<(), RequestError>) -> Option<LatencyTimes> {
     let mut took = Vec::with_capacity(REPEATS);
     let all = async {
@@ -96,7 +80,7 @@ async fn repeat(mut request: impl AsyncFnMut() -> Result<(), RequestError>) -> O
             took.push(begun.elapsed());
         }
     };
-    // The times measured before a timeout count.
+    // After a timeout, the measured times count, and the pending request counts as `PATIENCE`.
     let in_time = timeout(PATIENCE, all).await;
     if in_time.is_err() {
         took.push(PATIENCE);
@@ -111,7 +95,8 @@ fn times(mut took: Vec<Duration>) -> Option<LatencyTimes> {
     Some(LatencyTimes { turns: took.len(), median_us: median, worst_us: took.last().map(us)? })
 }
 
-/// Compares the latencies with the longest one that the lease allows, an eighth of the session timeout (`docs/design/limits.md`).
+/// Compares the latencies with the maximum that the lease allows, an eighth of the session timeout
+/// (`docs/design/limits.md`).
 fn judge(all: [(&str, Option<LatencyTimes>); 3], granted: Duration, report: &mut Report) {
     let longest = granted / 8;
     let mut fine = Vec::new();
@@ -127,14 +112,14 @@ fn judge(all: [(&str, Option<LatencyTimes>); 3], granted: Duration, report: &mut
                 ),
                 format!(
                     "find out what is slow (disk, network, load); the maximum for this session timeout is {}",
-                    humane(longest)
+                    human_duration(longest)
                 ),
             );
         } else if worst > longest {
             report.warn(
                 CHECK,
                 format!("{name} took up to {} (median {})", format_latency(worst), format_latency(median)),
-                format!("a lock may be lost if an answer takes more than {}", humane(longest)),
+                format!("a lock may be lost if an answer takes more than {}", human_duration(longest)),
             );
         } else {
             fine.push(format!("{name} {} ({})", format_latency(median), format_latency(worst)));
@@ -165,7 +150,7 @@ async fn create_and_check_clock(
     Ok(())
 }
 
-/// Compares a time of the server's clock with times of this machine before and after it.
+/// Compares a time of the server's clock with the times of this machine's clock before and after it.
 fn judge_clock(before: SystemTime, server_time: i64, after: SystemTime, report: &mut Report) {
     let (Some(before), Some(after)) = (unix_ms(before), unix_ms(after)) else {
         return report.error(
@@ -216,7 +201,7 @@ fn format_latency(time: Duration) -> String {
     } else if us < 100_000 {
         format!("{}.{} ms", us / 1000, us % 1000 / 100)
     } else {
-        humane(time)
+        human_duration(time)
     }
 }
 

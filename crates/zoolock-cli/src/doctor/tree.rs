@@ -24,7 +24,7 @@ pub(super) const OWN_DIRECTORIES: [&str; 1] = [".audit"];
 
 /// A directory at or below the root.
 #[derive(Debug)]
-pub(super) struct Directory {
+pub(super) struct ListedDirectory {
     /// The path, with the chroot.
     pub(super) path: String,
     pub(super) children: u32,
@@ -34,14 +34,14 @@ pub(super) struct Directory {
     pub(super) contenders: Vec<Name>,
     /// Set if the children show a semaphore of kazoo or Curator: znodes of kazoo's permits, or the directory `leases`.
     pub(super) has_foreign_leases: bool,
-    /// `None` if this client may not read it.
+    /// The access control list. `None` if this client may not read it.
     pub(super) acl: Option<Vec<Acl>>,
     /// The reason why the children were not listed, if they were not.
     pub(super) unlisted: Option<&'static str>,
 }
 
-impl Directory {
-    /// Returns whether a lock has a holder or a waiter here.
+impl ListedDirectory {
+    /// Returns whether the directory has a holder or a waiter of a lock.
     pub(super) fn has_contenders(&self) -> bool {
         self.has_foreign_leases || !self.contenders.is_empty()
     }
@@ -60,13 +60,13 @@ impl Directory {
 
 /// The directories that were read.
 #[derive(Debug, Default)]
-pub(super) struct Tree {
-    pub(super) directories: Vec<Directory>,
-    /// The reason why some directories were not read, if so.
+pub(super) struct ListedTree {
+    pub(super) directories: Vec<ListedDirectory>,
+    /// The reason why some directories were not read. `None` if all were read.
     pub(super) stopped: Option<String>,
 }
 
-impl Tree {
+impl ListedTree {
     /// Returns the number of directories with contenders.
     pub(super) fn queues(&self) -> usize {
         self.directories.iter().filter(|directory| !directory.contenders.is_empty()).count()
@@ -78,10 +78,10 @@ pub(super) async fn walk(
     client: &Requests,
     top: String,
     max_directories: usize,
-) -> Result<Tree, RequestError> {
+) -> Result<ListedTree, RequestError> {
     let until = Instant::now() + PATIENCE;
-    let mut tree = Tree::default();
-    // Level by level, so that a walk that stops early has read the directories near the top.
+    let mut tree = ListedTree::default();
+    // The tree is read level by level, so that a walk that stops early has read the directories near the top.
     let mut level = vec![top];
     while !level.is_empty() {
         let room = max_directories.saturating_sub(tree.directories.len());
@@ -108,12 +108,12 @@ pub(super) async fn walk(
     Ok(tree)
 }
 
-/// Reads one directory. Returns it with the children that may be directories, or `None` if it
+/// Reads one directory. Returns the directory and the paths of children that may be directories, or `None` if the znode
 /// does not exist or is ephemeral.
 async fn read_directory(
     client: &Requests,
     path: String,
-) -> Result<Option<(Directory, Vec<String>)>, RequestError> {
+) -> Result<Option<(ListedDirectory, Vec<String>)>, RequestError> {
     let (stat, acl) = (client.exists(&path), client.acl(&path));
     let (stat, acl) = futures_util::future::join(stat, acl).await;
     let Some(stat) = stat?.filter(|stat| !is_ephemeral(stat)) else { return Ok(None) };
@@ -125,7 +125,7 @@ async fn read_directory(
             _ => return Err(error),
         },
     };
-    let mut directory = Directory {
+    let mut directory = ListedDirectory {
         children: u32::try_from(stat.num_children).unwrap_or(0),
         created_children: stat.created_children(),
         contenders: Vec::new(),
@@ -159,7 +159,7 @@ async fn read_directory(
         directory.contenders.extend(parsed);
         let path = || format!("{}/{name}", directory.path.trim_end_matches('/'));
         match parsed.map(|name| name.family()) {
-            // A directory may have a name that ends in a number.
+            // This may also be a directory whose name ends in a number.
             Some(Family::Unknown) => {
                 possible_directories.push(path());
                 continue;
@@ -174,7 +174,7 @@ async fn read_directory(
         below.push(path());
     }
     below.sort_unstable();
-    // After the others: there may be many, and most are znodes without children.
+    // These come last, because there may be many, and most are contenders and not directories.
     below.extend(possible_directories);
     below.retain(|path| path != "/zookeeper");
     Ok(Some((directory, below)))
@@ -191,7 +191,7 @@ mod tests {
     use super::*;
 
     fn stat(created: i64, children: i32) -> Stat {
-        // Both servers compute it like this.
+        // Apache ZooKeeper and `zoolock serve` compute `cversion` like this.
         let cversion = (created as i32).wrapping_mul(2).wrapping_sub(children);
         Stat {
             czxid: 1,

@@ -10,7 +10,7 @@ use tokio::time::timeout;
 use zoolock::Tls;
 use zoolock_client::resolve;
 
-/// Maximum time to connect, and maximum time for the answer.
+/// Maximum time to connect, and maximum time to wait for the answer after that.
 const PATIENCE: Duration = Duration::from_secs(3);
 
 /// The reason why there is no answer.
@@ -53,8 +53,8 @@ pub(super) async fn ask(
     let mut answer = Vec::new();
     let asked = async {
         match tls {
-            None => converse(stream, word, max_bytes, &mut answer).await,
-            Some(tls) => converse(tls.wrap(host, stream).await?, word, max_bytes, &mut answer).await,
+            None => exchange_word(stream, word, max_bytes, &mut answer).await,
+            Some(tls) => exchange_word(tls.wrap(host, stream).await?, word, max_bytes, &mut answer).await,
         }
     };
     // A server that closes the connection early, or sends nothing, does not answer this word.
@@ -63,8 +63,8 @@ pub(super) async fn ask(
         return Err(NoAnswer::TooLong);
     }
     match ended {
-        // Some servers close a TLS connection without `close_notify`.
         Ok(Ok(())) if !answer.is_empty() => {}
+        // Some servers close a TLS connection without `close_notify`, which is an error after the answer.
         Ok(Err(_)) if !answer.is_empty() && tls.is_some() => {}
         Ok(Err(error)) => {
             let trouble = tls.and_then(|tls| tls.trouble(host, &error));
@@ -77,7 +77,7 @@ pub(super) async fn ask(
     if refused { Err(NoAnswer::Refused) } else { Ok(answer) }
 }
 
-async fn converse(
+async fn exchange_word(
     mut stream: impl AsyncRead + AsyncWrite + Unpin,
     word: &str,
     max_bytes: usize,
@@ -129,7 +129,7 @@ impl ServerVersion {
         self.version.split('-').next().unwrap_or_default()
     }
 
-    /// Returns that release as numbers.
+    /// Returns the release as three numbers.
     pub(super) fn numbers(&self) -> Option<(u32, u32, u32)> {
         let mut numbers = self.release().split('.').map(str::parse);
         Some((numbers.next()?.ok()?, numbers.next()?.ok()?, numbers.next()?.ok()?))
@@ -161,10 +161,10 @@ mod tests {
 
     #[test]
     fn version_and_mode_are_parsed() {
-        let apache = ServerVersion::of_srvr(SRVR).expect("it says so");
+        let apache = ServerVersion::of_srvr(SRVR).expect("srvr has a version");
         assert_eq!((apache.zoolock(), apache.numbers()), (None, Some((3, 8, 0))));
         assert_eq!(apache.description(), "ZooKeeper 3.8.0, follower");
-        let ours = ServerVersion::of_mntr(MNTR).expect("it says so");
+        let ours = ServerVersion::of_mntr(MNTR).expect("mntr has a version");
         assert_eq!((apache.connections, ours.connections), (Some(7), Some(3)));
         assert_eq!(ours.description(), "zoolock 0.1.0, standalone; behaves as ZooKeeper 3.8.0");
         assert_eq!(
@@ -190,7 +190,7 @@ mod tests {
                 let (mut stream, _) = listener.accept().await.expect("a client");
                 let mut word = [0; 4];
                 stream.read_exact(&mut word).await.expect("a word");
-                stream.write_all(answer.as_bytes()).await.expect("it reads");
+                stream.write_all(answer.as_bytes()).await.expect("the client reads");
             }
         });
         assert_eq!(ask(&address, None, "dump", 100).await, Err(NoAnswer::Refused));

@@ -1,4 +1,5 @@
-//! The file system of the state directory. Machines that share a file system may not share its locks.
+//! Checks the file system of the state directory. If machines share a file system, their file locks may not exclude each
+//! other.
 
 use std::fs::File;
 use std::os::fd::AsRawFd;
@@ -29,10 +30,10 @@ const SHARED: [(u32, &str); 21] = [
     (0x7c7c_6673, "prl_fs"),
 ];
 
-/// The number of all file systems in user space, and of virtiofs.
+/// The number that `statfs` returns for all file systems in user space, and for virtiofs.
 const FUSE: u32 = 0x6573_5546;
 
-/// File systems with that number whose files are on a disk of this machine.
+/// Types of file systems with the number `FUSE` whose files are on a disk of this machine.
 const LOCAL: [&str; 9] = [
     "fuseblk",
     "fuse.fuse-overlayfs",
@@ -47,7 +48,7 @@ const LOCAL: [&str; 9] = [
 
 /// Returns the type of the file system of a directory, if other machines may share it.
 pub(super) fn shared_type(dir: &Path) -> Option<String> {
-    // An error is no answer. The file `machine` is the second check.
+    // If `statfs` fails, the file system counts as local. The file `machine` is a second check.
     shared(rustix::fs::statfs(dir).ok()?.f_type as u32, || mount_type(dir))
 }
 

@@ -2,11 +2,11 @@
 //!
 //! While a command runs, `zoolock run` has a file in the directory `holders`, with its process and its session. zoolock, its
 //! reaper, and the command with its descendants all have the file open, and with it one file lock. The lock is free when the
-//! last of them is dead, in any process namespace. A pid would not show that: a reaper and a command outlive
-//! zoolock for a moment.
+//! last of them is dead, in any process namespace. The pid of zoolock would not show that, because a reaper and a command
+//! outlive zoolock for a moment.
 //!
-//! Sessions without such a file wait for their timeout: those of waiters, of `zoolock hold`, which protects work of its caller,
-//! and of the library.
+//! Sessions without such a file end only at their timeout: those of waiters, of `zoolock hold`, which protects work of its
+//! caller, and of the library.
 
 use std::fs::{DirBuilder, File, OpenOptions};
 use std::io::{self, Read, Write};
@@ -16,15 +16,15 @@ use std::path::{Path, PathBuf};
 
 use zoolock_server::ServerHandle;
 
-use super::Process;
 use super::machine::Machine;
 use super::paths::StateDir;
+use super::process::ServerProcess;
 use crate::plan::{Endpoint, Service};
 
 /// The directory with a file for each command.
 const HOLDERS: &str = "holders";
 
-/// The file of a command. It is removed when this is dropped.
+/// The file of a command. Dropping this value removes the file.
 #[derive(Debug)]
 pub(crate) struct HolderFile {
     path: PathBuf,
@@ -50,11 +50,11 @@ impl HolderFile {
         let file = OpenOptions::new().create(true).truncate(false).write(true).mode(0o600).open(&path)?;
         let created = Self { path, file };
         created.file.try_lock()?;
-        (&created.file).write_all(format!("{}\n", Process::current()).as_bytes())?;
+        (&created.file).write_all(format!("{}\n", ServerProcess::current()).as_bytes())?;
         Ok(created)
     }
 
-    /// Returns the file, for the processes that hold its lock.
+    /// Returns the file. Processes that inherit it hold its lock.
     pub(crate) fn file(&self) -> BorrowedFd<'_> {
         self.file.as_fd()
     }
@@ -85,10 +85,10 @@ pub(super) fn expire_dead_commands(dir: &StateDir, server: &ServerHandle, has_re
 fn is_dead(path: &Path, has_rebooted: bool) -> bool {
     let Ok(mut file) = File::open(path) else { return false };
     let mut text = String::new();
-    // If the process runs, file locks do not work here and prove nothing.
+    // The process is checked, too. If it runs although the lock is free, file locks do not work here.
     file.try_lock().is_ok()
         && file.read_to_string(&mut text).is_ok()
-        && text.parse::<Process>().is_ok_and(|process| {
+        && text.parse::<ServerProcess>().is_ok_and(|process| {
             !process.runs() && (has_rebooted || process.machine.is_same_boot(&Machine::current()))
         })
 }
@@ -103,14 +103,14 @@ mod tests {
         let state = StateDir::for_tests(dir.path());
         let ours = HolderFile::create(&state, 0x7b).expect("file created");
         assert!(!is_dead(&ours.path, false));
-        // The reaper and the command have the file, too.
+        // The copy stands for the file of the reaper and the command.
         let copy = ours.file.try_clone().expect("file duplicated");
         let path = ours.path.clone();
         drop(ours);
         assert!(!path.exists());
         drop(copy);
-        let process = Process::current();
-        let dead = Process { start_time: process.start_time + 1, ..process.clone() };
+        let process = ServerProcess::current();
+        let dead = ServerProcess { start_time: process.start_time + 1, ..process.clone() };
         for (text, is_dead_process) in
             [(dead.to_string(), true), (process.to_string(), false), (String::new(), false)]
         {

@@ -5,11 +5,13 @@ use std::time::{Duration, Instant};
 
 use tokio::task::JoinHandle;
 
+use super::files::{open_lock, remove};
+use super::log;
 use super::paths::StateDir;
 use super::start::ensure_started;
-use super::{State, log, open_lock, remove, server_state};
+use super::state::{LocalState, server_state};
 use crate::base::backoff::Backoff;
-use crate::base::duration::humane;
+use crate::base::duration::human_duration;
 use crate::base::exit::Failure;
 use crate::base::reporter::Reporter;
 use crate::plan::{Endpoint, Service};
@@ -17,10 +19,11 @@ use crate::plan::{Endpoint, Service};
 /// Interval between checks of the server. Sessions survive a crash of the server, and a lease lasts much longer.
 const LOOK: Duration = Duration::from_secs(1);
 
-/// The file that exists until `serve --stop`. Its deletion needs no space on the disk.
+/// Name of the file without which no command restarts the server. `serve --stop` deletes it, which works on a full disk,
+/// too.
 const WANTED: &str = "wanted";
 
-/// Starts the server again when needed, until it is dropped.
+/// A task that starts the server again when it has ended, until this value is dropped.
 pub(crate) struct ServerKeeper(JoinHandle<()>);
 
 impl ServerKeeper {
@@ -41,12 +44,14 @@ impl Drop for ServerKeeper {
     }
 }
 
-/// Watches the server. Prints the error of a failed start, and tries again. Prints a note after `serve --stop`.
+/// Watches the server, and starts it again when it has ended. Prints the error of a failed start, and tries again.
+/// Prints a note after `serve --stop`.
 async fn keep_running(patience: Duration, reporter: Arc<Reporter>) {
     let mut backoff = Backoff::default();
     let mut started = Instant::now();
     let mut stop = StopNote::default();
-    let see = |dir: &StateDir| (dir.file(WANTED).exists(), server_state(dir).ok() == Some(State::Absent));
+    let see =
+        |dir: &StateDir| (dir.file(WANTED).exists(), server_state(dir).ok() == Some(LocalState::Absent));
     if let Ok(dir) = StateDir::open() {
         let (is_wanted, is_absent) = see(&dir);
         stop.record(is_wanted, is_absent);
@@ -63,7 +68,8 @@ async fn keep_running(patience: Duration, reporter: Arc<Reporter>) {
         }
         let why = log::last_failure(&dir).map_or("has ended".to_owned(), |why| format!("has failed: {why}"));
         let pause = backoff.after(started.elapsed());
-        reporter.note(format_args!("this user's server {why}; starting it again in {}", humane(pause)));
+        reporter
+            .note(format_args!("this user's server {why}; starting it again in {}", human_duration(pause)));
         tokio::time::sleep(pause).await;
         let is_wanted = || dir.file(WANTED).exists();
         if !is_wanted() {
@@ -76,7 +82,7 @@ async fn keep_running(patience: Duration, reporter: Arc<Reporter>) {
     }
 }
 
-/// The state for the note about a stopped server. The note is printed once for each stop.
+/// State that decides when to print the note about a stopped server: once for each stop.
 #[derive(Default)]
 struct StopNote {
     /// Set if the server was wanted or ran since the last note.

@@ -10,7 +10,7 @@ use super::paths::StateDir;
 
 /// Maximum number of bytes at the end of the log in which the last line is sought.
 const LAST_LINE: u64 = 4096;
-/// The text before the error of a server.
+/// The text before the error in the line that `failure_line` returns.
 const FAILED: &str = " failed: ";
 /// The first word of the reason why a server stopped without an error.
 pub(super) const STOPPED: &str = "stopped";
@@ -19,12 +19,12 @@ const FULL: &str = "the disk is full; free space on it";
 /// Number of free blocks below which the disk counts as full.
 const MIN_BLOCKS: u64 = 16;
 
-/// Returns the last line of an error that ends the server.
+/// Returns the line to log for an error that ends the server.
 pub(super) fn failure_line(error: impl std::fmt::Display) -> String {
-    format!("{}{FAILED}{error}", super::server::timestamp())
+    format!("{}{FAILED}{error}", timestamp())
 }
 
-/// Returns the error with which the last server ended. `None` if it serves, was stopped, or was killed.
+/// Returns the error with which the last server ended. Returns `None` if the server runs, was stopped, or was killed.
 pub(super) fn last_failure(dir: &StateDir) -> Option<String> {
     let line = last_line(dir, 0)?;
     match line.split_once(FAILED) {
@@ -40,7 +40,7 @@ pub(super) fn size(dir: &StateDir) -> u64 {
     std::fs::metadata(dir.file("log")).map_or(0, |metadata| metadata.len())
 }
 
-/// Returns the reason why a server ended that began to write at byte `from` of the log.
+/// Returns the reason why a server ended. `from` is the size of the log before that server started.
 pub(super) fn end_reason(dir: &StateDir, from: u64) -> String {
     let Some(line) = last_line(dir, from) else {
         let why = if getrlimit(Resource::Fsize).current.is_some() {
@@ -58,16 +58,16 @@ pub(super) fn end_reason(dir: &StateDir, from: u64) -> String {
     }
 }
 
-/// Returns whether there is hardly any space left.
+/// Returns whether the disk of the state directory has hardly any space left.
 fn is_full(dir: &StateDir) -> bool {
     statvfs(dir.path()).is_ok_and(|disk| {
-        // Root may use the blocks that are reserved for it.
+        // Some blocks are reserved for root.
         let free = if geteuid().is_root() { disk.f_bfree } else { disk.f_bavail };
         disk.f_blocks > 0 && free < MIN_BLOCKS
     })
 }
 
-/// Returns the last line that begins at byte `from` or later, without the last line of a panic, which is about backtraces.
+/// Returns the last line that begins at byte `from` or later. Skips the last line of a panic, which is about backtraces.
 fn last_line(dir: &StateDir, from: u64) -> Option<String> {
     let mut log = File::open(dir.file("log")).ok()?;
     let from = log.metadata().ok()?.len().saturating_sub(LAST_LINE).max(from);
@@ -78,6 +78,11 @@ fn last_line(dir: &StateDir, from: u64) -> Option<String> {
         .lines()
         .rfind(|line| !line.starts_with("note: run with"))
         .map(str::to_owned)
+}
+
+/// Returns the current time in the format of the log.
+pub(super) fn timestamp() -> String {
+    jiff::Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
 }
 
 #[cfg(test)]
@@ -93,7 +98,7 @@ mod tests {
         std::fs::write(state.file("log"), &line).expect("file written");
         assert_eq!(last_failure(&state).as_deref(), Some("no space"));
         assert_eq!(end_reason(&state, 0), "no space");
-        // A line of an earlier server is not the reason of this one.
+        // The line was written before the last server started, so it is not the reason why that server ended.
         assert!(!end_reason(&state, size(&state)).contains("no space"));
         std::fs::write(state.file("log"), line + "zoolock: now serving on x\n").expect("file written");
         assert_eq!(last_failure(&state), None);

@@ -1,19 +1,18 @@
-//! The machine that uses the state directory. The file `machine` remembers it, because the file locks of two machines that
-//! share a directory may not exclude each other.
+//! The machine that uses the state directory. The file `machine` records it, because the file locks of two machines
+//! that share a directory may not exclude each other.
 
 use std::fmt;
 use std::io;
 use std::str::FromStr;
 
+use super::files::{replace_file, take_lock};
 use super::paths::StateDir;
-use super::replace_file;
-use super::server::take_lock;
 use crate::base::exit::{Exit, Failure};
 use crate::base::reporter::Reporter;
 
-/// The file with the machine of the last server.
+/// The file that records the machine of the last server.
 const MACHINE: &str = "machine";
-/// The text of a word that is not known.
+/// The placeholder in the file for an unknown id.
 const UNKNOWN: &str = "-";
 
 /// A machine, from one boot to the next.
@@ -43,13 +42,14 @@ impl Machine {
         self.boot.is_some() && self.boot == other.boot
     }
 
-    /// Returns whether both are one machine. Within a boot, containers may have other names.
+    /// Returns whether both are the same machine. With the same boot the names may differ, because containers have
+    /// their own.
     fn is_same_machine(&self, other: &Self) -> bool {
         self.is_same_boot(other) || (&self.id, &self.host) == (&other.id, &other.host)
     }
 
-    /// Returns whether this machine has booted since it was `earlier`, so that all processes of that time have ended.
-    /// Without a machine id there is no proof: another machine may have the same name.
+    /// Returns whether this machine has booted since `earlier` was recorded. Then all processes of that time have
+    /// ended. Without a machine id the answer is false, because another machine may have the same name.
     pub(super) fn has_rebooted_since(&self, earlier: &Self) -> bool {
         let both_known = self.id.is_some() && self.boot.is_some() && earlier.boot.is_some();
         both_known && self.boot != earlier.boot && self.is_same_machine(earlier)
@@ -74,10 +74,10 @@ impl FromStr for Machine {
     }
 }
 
-/// Returns the machine of the last server, or `None` before the first.
+/// Returns the machine of the last server, or `None` before the first server.
 ///
 /// # Errors
-/// It is another machine.
+/// Fails if the last server ran on another machine, and if the file is damaged or cannot be read.
 pub(super) fn check_machine(dir: &StateDir) -> Result<Option<Machine>, Failure> {
     match read(dir)? {
         None => Ok(None),
@@ -90,7 +90,7 @@ pub(super) fn check_machine(dir: &StateDir) -> Result<Option<Machine>, Failure> 
     }
 }
 
-/// Returns the content of the file, if it is there.
+/// Returns the content of the file `machine`, if it exists.
 fn read(dir: &StateDir) -> Result<Option<Result<Machine, ()>>, Failure> {
     match std::fs::read_to_string(dir.file(MACHINE)) {
         Ok(text) => Ok(Some(text.parse())),
@@ -100,10 +100,10 @@ fn read(dir: &StateDir) -> Result<Option<Result<Machine, ()>>, Failure> {
     }
 }
 
-/// Records this machine. `known` is the content of the file.
+/// Records this machine in the file. `known` is the content of the file.
 pub(super) fn record_machine(dir: &StateDir, known: Option<&Machine>) -> Result<(), Failure> {
     let ours = Machine::current();
-    // A container without an id does not replace the name of its machine.
+    // A container without an id does not replace the record of the machine that it runs on.
     let is_container = |known: &Machine| ours.is_same_boot(known) && ours.id.is_none() && known.id.is_some();
     match known {
         Some(known) if ours == *known || is_container(known) => Ok(()),
@@ -112,7 +112,8 @@ pub(super) fn record_machine(dir: &StateDir, known: Option<&Machine>) -> Result<
     }
 }
 
-/// Creates the file. If the file locks of two machines do not exclude each other, only one of them succeeds.
+/// Creates the file with a hard link. So only one of two machines succeeds, even if their file locks do not exclude
+/// each other.
 fn create(dir: &StateDir, machine: &Machine) -> Result<(), Failure> {
     let draft = format!("{MACHINE}.{}", machine.boot.as_deref().unwrap_or(&machine.host));
     replace_file(dir, &draft, &machine.to_string(), true)?;
@@ -121,7 +122,7 @@ fn create(dir: &StateDir, machine: &Machine) -> Result<(), Failure> {
     match linked {
         Ok(()) => Ok(()),
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => check_machine(dir).map(|_| ()),
-        // The file system has no links.
+        // The file system has no hard links.
         Err(_) => replace_file(dir, MACHINE, &machine.to_string(), true),
     }
 }
@@ -177,7 +178,7 @@ mod tests {
     #[test]
     fn reboot_differs_from_another_machine() {
         let ours = machine("m", "b2", "host");
-        // Each with the expected results: the same machine, and a reboot since.
+        // The flags are the expected results of `is_same_machine` and `has_rebooted_since`.
         for (other, same, rebooted) in [
             (machine("m", "b2", "host"), true, false),
             (machine("m", "b1", "host"), true, true),
@@ -206,12 +207,12 @@ mod tests {
         assert_eq!(check_machine(&state).expect("readable"), None);
         record_machine(&state, None).expect("writable");
         let ours = Machine::current();
-        assert_eq!(check_machine(&state).expect("ours"), Some(ours.clone()));
+        assert_eq!(check_machine(&state).expect("this machine"), Some(ours.clone()));
         let other = Machine { host: "build7".to_owned(), boot: Some("b".to_owned()), ..ours.clone() };
         replace_file(&state, MACHINE, &other.to_string(), true).expect("file written");
         let error = check_machine(&state).expect_err("another machine").to_string();
         assert!(error.contains("build7") && error.contains("serve --adopt"), "{error}");
-        // A machine that finds no file at first, and then the file of another machine.
+        // This machine found no file, and another machine has created the file meanwhile.
         assert!(create(&state, &ours).is_err());
         std::fs::write(state.file(MACHINE), "x").expect("file written");
         assert!(check_machine(&state).expect_err("damaged").to_string().contains("damaged"));
@@ -229,7 +230,7 @@ mod tests {
         ] {
             replace_file(&state, MACHINE, &known.to_string(), true).expect("file written");
             record_machine(&state, Some(&known)).expect("writable");
-            assert_eq!(check_machine(&state).expect("ours"), Some(ours.clone()), "{known}");
+            assert_eq!(check_machine(&state).expect("same machine"), Some(ours.clone()), "{known}");
         }
     }
 }

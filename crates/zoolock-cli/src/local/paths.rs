@@ -6,7 +6,7 @@ use std::io;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
-use super::{file_system, storage_failure};
+use super::file_system;
 use crate::base::exit::{Exit, Failure};
 use crate::base::proc::check_proc;
 
@@ -22,10 +22,10 @@ impl StateDir {
     pub(crate) fn open() -> Result<Self, Failure> {
         // Files in the directory name processes by pid and start time, which are read from `/proc`.
         check_proc()?;
-        let Choice { path, base } = choose(|name| std::env::var_os(name))?;
+        let ChosenDirectory { path, base } = choose(|name| std::env::var_os(name))?;
         let us = rustix::process::geteuid().as_raw();
         let is_ours = |path: &Path| std::fs::metadata(path).is_ok_and(|metadata| metadata.uid() == us);
-        // Only root is checked. Other users cannot create the directory there, unless the owner of the home lets them.
+        // Checked for root only. Other users cannot create a directory in a foreign home, unless its owner allows that.
         if let Some((variable, base)) = base.as_ref().filter(|(_, base)| us == 0 && base.exists())
             && !is_ours(&path)
             && !is_ours(base)
@@ -118,7 +118,8 @@ fn not_created(path: &Path, base: Option<&Path>, us: u32, error: &io::Error) -> 
     storage_failure(format!("cannot create the state directory {}: {why}", path.display()), error)
 }
 
-/// Returns the advice for a directory of another user. Below `base`, the home of this user, it was created by mistake.
+/// Returns the advice for a directory of another user. If it is below `base`, the home of this user, it was probably
+/// created by mistake, and its owner is to be changed.
 fn advice(path: &Path, base: Option<&Path>, us: u32) -> String {
     if base.is_some_and(|base| path != base && path.starts_with(base)) {
         format!("run: sudo chown -R {us} {}", path.display())
@@ -128,18 +129,19 @@ fn advice(path: &Path, base: Option<&Path>, us: u32) -> String {
 }
 
 /// A chosen directory.
-struct Choice {
+struct ChosenDirectory {
     path: PathBuf,
     /// The base directory of the path, and the variable that names it. `None` if the user chose the path itself.
     base: Option<(&'static str, PathBuf)>,
 }
 
-/// Chooses the directory by the rules of the XDG base directories. It is the directory for state, not the runtime directory:
-/// a cron job has no runtime directory, and the locks of two servers would not exclude each other.
-fn choose(variable: impl Fn(&str) -> Option<OsString>) -> Result<Choice, Failure> {
+/// Chooses the directory by the rules of the XDG base directories. Uses the directory for state and never the runtime
+/// directory, which a cron job does not have. A job with another directory would start a second server, and the locks of
+/// two servers do not exclude each other.
+fn choose(variable: impl Fn(&str) -> Option<OsString>) -> Result<ChosenDirectory, Failure> {
     let below = |name: &'static str, rest: &str| {
         let base = variable(name).filter(|value| !value.is_empty()).map(PathBuf::from)?;
-        base.is_absolute().then(|| Choice { path: base.join(rest), base: Some((name, base)) })
+        base.is_absolute().then(|| ChosenDirectory { path: base.join(rest), base: Some((name, base)) })
     };
     if let Some(given) = variable("ZOOLOCK_STATE_DIR").filter(|value| !value.is_empty()) {
         let path = PathBuf::from(given);
@@ -149,7 +151,7 @@ fn choose(variable: impl Fn(&str) -> Option<OsString>) -> Result<Choice, Failure
                 path.display()
             )));
         }
-        return Ok(Choice { path, base: None });
+        return Ok(ChosenDirectory { path, base: None });
     }
     below("XDG_STATE_HOME", "zoolock").or_else(|| below("HOME", ".local/state/zoolock")).ok_or_else(|| {
         Failure::usage(
@@ -157,6 +159,23 @@ fn choose(variable: impl Fn(&str) -> Option<OsString>) -> Result<Choice, Failure
              XDG_STATE_HOME, or name an ensemble with --connect",
         )
     })
+}
+
+/// Returns the failure for an error of the file system, with a remedy.
+fn storage_failure(mut message: String, error: &io::Error) -> Failure {
+    message.push_str(match error.kind() {
+        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
+            "; free space there, or set ZOOLOCK_STATE_DIR to a directory with free space"
+        }
+        io::ErrorKind::ReadOnlyFilesystem => "; set ZOOLOCK_STATE_DIR to a directory that can be written",
+        io::ErrorKind::FileTooLarge => "; raise the limit on the size of files (ulimit -f)",
+        _ => "",
+    });
+    let exit = match error.kind() {
+        io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem => Exit::DENIED,
+        _ => Exit::UNAVAILABLE,
+    };
+    Failure::new(exit, message)
 }
 
 #[cfg(test)]

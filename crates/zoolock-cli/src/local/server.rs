@@ -1,6 +1,6 @@
 //! Runs this user's server.
 
-use std::fs::{File, TryLockError};
+use std::fs::File;
 use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::os::unix::net::UnixListener;
@@ -13,25 +13,23 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit, setsid, umask};
 use zoolock_client::SocketPath;
 use zoolock_server::{Server, ServerHandle};
 
-use super::log::STOPPED;
+use super::files::{SOCKET, remove, replace_file, take_lock};
+use super::log::{STOPPED, timestamp};
 use super::machine::{self, Machine};
 use super::paths::StateDir;
-use super::{
-    Process, SOCKET, holders, keep, lock_is_broken, log, open_lock, recorded_server, remove, replace_file,
-};
+use super::process::ServerProcess;
+use super::state::{lock_is_broken, recorded_server};
+use super::{holders, keep, log};
 use crate::base::exit::{Exit, Failure};
 use crate::base::inherited;
 use crate::base::reporter::Reporter;
 use crate::base::signals::{ServerSignals, name as signal_name};
 
-/// The name of the socket until the server is ready.
+/// The name of the socket before the server is ready.
 const NEW_SOCKET: &str = "socket.new";
-/// Maximum number of attempts to take the lock. A command that checks for the server locks it for a moment.
-const LOCK_ATTEMPTS: usize = 50;
-const PAUSE: Duration = Duration::from_millis(10);
 /// Interval between checks of the server's files and sessions.
 const LOOK: Duration = Duration::from_secs(1);
-/// Maximum time for a command from looking for the server to having a session.
+/// Time that a command may take from finding the server to opening a session.
 const CONNECT_GRACE: Duration = Duration::from_millis(500);
 
 /// Limits that the server raises as far as it may. The job that started the server may have lowered them for itself.
@@ -41,11 +39,11 @@ const LIMITS: [Resource; 5] = [Resource::Cpu, Resource::Fsize, Resource::As, Res
 /// before any file is opened.
 pub(crate) fn become_independent() {
     inherited::close(inherited::files());
-    // This fails only for a server that was started by hand, in the foreground.
+    // `setsid` fails only for a server that was started by hand, in the foreground.
     let _ = setsid();
     let _ = SigSet::empty().thread_set_mask();
     umask(Mode::RWXG | Mode::RWXO);
-    // The kernel has named the process after /proc/self/exe.
+    // The kernel has named the process `exe`, because it was started as /proc/self/exe.
     let _ = rustix::thread::set_name(c"zoolock");
     for resource in LIMITS {
         let maximum = getrlimit(resource).maximum;
@@ -61,7 +59,7 @@ pub(crate) async fn serve(idle: Duration, reporter: &Reporter) -> Result<Exit, F
 
 async fn serve_until_done(idle: Duration, reporter: &Reporter) -> Result<Exit, Failure> {
     let mut signals = ServerSignals::listen(reporter)?;
-    // The job that started the server may ignore TERM. `serve --stop` sends it.
+    // `serve --stop` sends TERM, which the job that started the server may ignore.
     signals.listen_for_term()?;
     let dir = StateDir::open()?;
     let Some(lock) = take_lock(&dir).await? else {
@@ -72,7 +70,7 @@ async fn serve_until_done(idle: Duration, reporter: &Reporter) -> Result<Exit, F
     if let Some(failure) = lock_is_broken(&dir) {
         return Err(failure);
     }
-    // A crashed server leaves these files.
+    // A crashed server leaves these files behind.
     for name in ["server", SOCKET, NEW_SOCKET] {
         remove(&dir, name)?;
     }
@@ -80,12 +78,12 @@ async fn serve_until_done(idle: Duration, reporter: &Reporter) -> Result<Exit, F
     let has_rebooted = known.as_ref().is_some_and(|known| Machine::current().has_rebooted_since(known));
     let server = start(&dir).await?;
     server.repairs().iter().for_each(|repair| reporter.note(repair));
-    // No client knows the socket yet.
+    // No client has a session yet, because the socket still has its temporary name.
     let mut ended = holders::expire_dead_commands(&dir, &server, has_rebooted);
     if has_rebooted {
         ended += server.expire_sessions();
     }
-    // Before the first session: the next server must not end the sessions of this boot.
+    // The machine is recorded before the first session, so that the next server does not end sessions of this boot.
     machine::record_machine(&dir, known.as_ref())?;
     let ready = std::fs::rename(dir.file(NEW_SOCKET), dir.file(SOCKET));
     ready.map_err(|error| dir.failed("rename", NEW_SOCKET, &error))?;
@@ -96,7 +94,7 @@ async fn serve_until_done(idle: Duration, reporter: &Reporter) -> Result<Exit, F
     }
     reporter.note(format_args!("{} serving on {}", timestamp(), dir.file(SOCKET).display()));
     let why = wait_until_done(&server, &dir, &lock, idle, &mut signals).await;
-    // Files that were removed and created again belong to another server.
+    // Removes the files only if this server created them. After a removal, another server may have created new ones.
     if is_still_at(&lock, &dir.file("lock")) && !is_another_process(&dir) {
         for name in ["server", "sessions", SOCKET] {
             let _ = remove(&dir, name);
@@ -104,7 +102,7 @@ async fn serve_until_done(idle: Duration, reporter: &Reporter) -> Result<Exit, F
     }
     server.shutdown().await;
     reporter.note(format_args!("{} {}", timestamp(), why?));
-    // The lock is released when this returns.
+    // The lock is released when this function returns.
     Ok(Exit::OK)
 }
 
@@ -118,19 +116,6 @@ async fn start(dir: &StateDir) -> Result<ServerHandle, Failure> {
         .data_dir(dir.file("data"))
         .max_connections(super::limits::most_connections(None)?);
     server.start().await.map_err(|error| super::limits::failure(&error))
-}
-
-/// Takes the lock of the server, unless a server has it.
-pub(super) async fn take_lock(dir: &StateDir) -> Result<Option<File>, Failure> {
-    let lock = open_lock(dir, "lock")?;
-    for _ in 0..LOCK_ATTEMPTS {
-        match lock.try_lock() {
-            Ok(()) => return Ok(Some(lock)),
-            Err(TryLockError::WouldBlock) => tokio::time::sleep(PAUSE).await,
-            Err(TryLockError::Error(error)) => return Err(dir.failed("lock", "lock", &error)),
-        }
-    }
-    Ok(None)
 }
 
 /// Serves until there is a reason to stop. Returns the reason.
@@ -149,7 +134,7 @@ async fn wait_until_done(
             () = tokio::time::sleep(LOOK.min(idle)) => {}
         }
         if !is_still_at(lock, &dir.file("lock")) || matches!(dir.file(SOCKET).try_exists(), Ok(false)) {
-            // The next command finds no lock and starts another server. This one must not run beside it.
+            // The next command finds no lock and starts another server. Two servers must not run at the same time.
             return Err(Failure::unavailable("the files of this server were removed; exiting"));
         }
         if is_another_process(dir) {
@@ -157,32 +142,32 @@ async fn wait_until_done(
                 "another server uses the state directory: its file system does not share locks between machines",
             ));
         }
-        // The file was deleted, or could not be written at the last check.
+        // Writes the file again if it was deleted, or could not be written at the last check.
         if !dir.file("server").exists() {
             let _ = publish(dir);
         }
         let sessions = server.sessions();
-        // Only `--status` reads it. So a full disk is no reason to stop.
+        // Only `serve --status` reads the file, so a failed write on a full disk is no reason to stop.
         if sessions != known && replace_file(dir, "sessions", &sessions.to_string(), false).is_ok() {
             known = sessions;
         }
         if server.idle_since().is_none_or(|since| since.elapsed() < idle) {
             continue;
         }
-        // No command finds the server from here on. A command that has found it before has time to open a session.
+        // After this removal, no command finds the server. A command that has found it before has time to open a session.
         remove(dir, "server")?;
         tokio::time::sleep(CONNECT_GRACE).await;
         if server.idle_since().is_some_and(|since| since.elapsed() >= idle) {
             return Ok(format!("{STOPPED}: there was no session for some time"));
         }
-        // On a full disk the next check tries again.
+        // If this fails, for example on a full disk, the next check tries again.
         let _ = publish(dir);
     }
 }
 
 /// Returns whether the file `server` names another process.
 fn is_another_process(dir: &StateDir) -> bool {
-    recorded_server(dir).is_some_and(|process| !process.is_same(&Process::current()))
+    recorded_server(dir).is_some_and(|process| !process.is_same(&ServerProcess::current()))
 }
 
 /// Returns whether a path still leads to this open file.
@@ -195,12 +180,7 @@ fn is_still_at(file: &File, path: &Path) -> bool {
     }
 }
 
-/// Lets commands find the server.
+/// Writes the file `server`, so that commands find the server.
 fn publish(dir: &StateDir) -> Result<(), Failure> {
-    replace_file(dir, "server", &Process::current().to_string(), false)
-}
-
-/// Returns the time for the log.
-pub(super) fn timestamp() -> String {
-    jiff::Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
+    replace_file(dir, "server", &ServerProcess::current().to_string(), false)
 }

@@ -4,26 +4,51 @@ use std::fs::{File, OpenOptions, TryLockError};
 use std::io;
 use std::os::unix::fs::OpenOptionsExt;
 use std::os::unix::process::CommandExt;
+use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
+use super::files::{SOCKET, open_lock, remove};
+use super::log;
 use super::paths::StateDir;
-use super::{Running, SOCKET, State, lock_is_broken, log, open_lock, remove, server_state};
+use super::state::{LocalState, lock_is_broken, server_state};
 use crate::base::exit::{Exit, Failure, refused};
-use crate::reaper::zombies::Spawned;
+use crate::reaper::zombies::SpawnedChild;
 
 const PAUSE: Duration = Duration::from_millis(10);
-/// The longest time to wait. The clock cannot count to every later time.
+/// Maximum time to wait. An [`Instant`] could overflow with a longer one.
 const NEVER: Duration = Duration::from_secs(365 * 86_400);
 
-/// Finds the server, or starts it. Of many commands at once, one starts it and all find it.
-pub(crate) async fn find_or_start_server(patience: Duration) -> Result<Running, Failure> {
-    let dir = StateDir::open()?;
-    ensure_started(&dir, patience, || true).await?;
-    Ok(Running { socket: dir.file(SOCKET) })
+/// This user's running server.
+#[derive(Debug)]
+pub(crate) struct LocalServer {
+    socket: PathBuf,
 }
 
-/// Takes the lock of commands that start the server. `None` while a command starts it.
+impl LocalServer {
+    /// Returns the connect string of the server.
+    ///
+    /// # Errors
+    /// The path of the state directory is not UTF-8.
+    pub(crate) fn address(&self) -> Result<String, Failure> {
+        let path = self.socket.to_str().ok_or_else(|| {
+            Failure::usage(format!(
+                "the path {} is not UTF-8; set ZOOLOCK_STATE_DIR to another directory",
+                self.socket.display()
+            ))
+        })?;
+        Ok(format!("unix:{path}"))
+    }
+}
+
+/// Finds the server, or starts it. If many commands call this at once, one of them starts the server, and all find it.
+pub(crate) async fn find_or_start_server(patience: Duration) -> Result<LocalServer, Failure> {
+    let dir = StateDir::open()?;
+    ensure_started(&dir, patience, || true).await?;
+    Ok(LocalServer { socket: dir.file(SOCKET) })
+}
+
+/// Takes the file lock `starting`, under which a command starts the server. Returns `None` if a command holds it.
 pub(crate) fn lock_starts(dir: &StateDir) -> Result<Option<File>, Failure> {
     let lock = open_lock(dir, "starting")?;
     match lock.try_lock() {
@@ -33,7 +58,7 @@ pub(crate) fn lock_starts(dir: &StateDir) -> Result<Option<File>, Failure> {
     }
 }
 
-/// Finds the server, or starts it. Does nothing if no server runs and it is not `wanted`.
+/// Finds the server, or starts it. Does nothing if no server runs and `wanted` returns false.
 pub(super) async fn ensure_started(
     dir: &StateDir,
     patience: Duration,
@@ -43,7 +68,7 @@ pub(super) async fn ensure_started(
     let mut is_last_look = false;
     loop {
         match server_state(dir)? {
-            State::Listening(_) => return Ok(()),
+            LocalState::Listening(_) => return Ok(()),
             _ if is_last_look => {
                 return Err(lock_is_broken(dir).unwrap_or_else(|| {
                     Failure::unavailable(format!(
@@ -53,19 +78,20 @@ pub(super) async fn ensure_started(
                     ))
                 }));
             }
-            State::Busy => {}
-            State::Absent => {
-                // Another command may start it now, or may have started it between the look and the lock.
+            LocalState::Busy => {}
+            LocalState::Absent => {
+                // Another command may be starting the server, or may have started it between the check and the lock.
                 if let Some(_lock) = lock_starts(dir)?
-                    && server_state(dir)? == State::Absent
+                    && server_state(dir)? == LocalState::Absent
                 {
-                    // Under the lock: `serve --stop` has either cleared the mark before, or waits for this start.
+                    // Checked under the lock: `serve --stop` has either deleted the file `wanted` before, or waits for
+                    // this start and then stops the server.
                     if !wanted() {
                         return Ok(());
                     }
-                    // A server that lost its files ends within a second.
+                    // A server that has lost its files ends within a second. Until then, none is started.
                     if lock_is_broken(dir).is_none() {
-                        // A crashed server leaves this file. A command could take it for the file of the new server.
+                        // A crashed server leaves this file behind. Commands could take it for the file of the new server.
                         remove(dir, "server")?;
                         start(dir, deadline).await?;
                     }
@@ -84,7 +110,7 @@ async fn start(dir: &StateDir, deadline: Instant) -> Result<(), Failure> {
     let written = log::size(dir);
     let mut server = launch(dir, log).map_err(|error| refused("this user's server", error))?;
     loop {
-        if matches!(server_state(dir)?, State::Listening(_)) || Instant::now() >= deadline {
+        if matches!(server_state(dir)?, LocalState::Listening(_)) || Instant::now() >= deadline {
             return Ok(());
         }
         match server.try_wait() {
@@ -103,7 +129,7 @@ async fn start(dir: &StateDir, deadline: Instant) -> Result<(), Failure> {
                     ),
                 ));
             }
-            // The server has found another server.
+            // The started process has found another server and ended.
             Ok(Some(_)) => return Ok(()),
             Ok(None) => {}
             Err(error) => {
@@ -114,13 +140,13 @@ async fn start(dir: &StateDir, deadline: Instant) -> Result<(), Failure> {
     }
 }
 
-/// Environment variables that the server keeps. All others belong to the job that happens to start the server: its secrets,
-/// and marks by which a CI system finds and kills the processes of a build.
+/// Environment variables that the server keeps. All other variables belong to the job that happens to start the server:
+/// secrets, and marks by which a CI system finds and kills the processes of a build.
 const ENVIRONMENT: [&str; 2] = ["ZOOLOCK_LOCAL_IDLE", "LD_LIBRARY_PATH"];
 
 /// Launches a server, which makes itself independent of this process ([`super::server::become_independent`]).
-fn launch(dir: &StateDir, log: File) -> io::Result<Spawned> {
-    // An upgrade may have put another program at its path.
+fn launch(dir: &StateDir, log: File) -> io::Result<SpawnedChild> {
+    // Started through /proc, because an upgrade may have put another program at the path of this one.
     let mut server = Command::new("/proc/self/exe");
     server
         .arg0("zoolock")
@@ -132,7 +158,7 @@ fn launch(dir: &StateDir, log: File) -> io::Result<Spawned> {
         .stdin(Stdio::null())
         .stdout(Stdio::null())
         .stderr(log);
-    Spawned::start(&mut server)
+    SpawnedChild::start(&mut server)
 }
 
 #[cfg(test)]

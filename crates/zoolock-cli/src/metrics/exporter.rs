@@ -38,7 +38,7 @@ pub(crate) async fn export_while<T>(
     result
 }
 
-/// An exporter. It exports until it is finished or dropped.
+/// A running export of metrics. It ends when this value is finished or dropped.
 struct Exporter {
     registry: Registry,
     since: SystemTime,
@@ -88,7 +88,7 @@ impl Drop for Exporter {
     }
 }
 
-/// Pushes until it is aborted. Prints a note when pushes begin to fail, and when they succeed again.
+/// Pushes metrics until the task is aborted. Prints a note when pushes begin to fail, and when they succeed again.
 async fn push(collector: Collector, registry: Registry, since: SystemTime, reporter: Arc<Reporter>) {
     let mut ticks = tokio::time::interval(PUSH_INTERVAL);
     ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);

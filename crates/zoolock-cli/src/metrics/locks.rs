@@ -4,7 +4,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use zoolock::{Entry, Snapshot};
 
-use super::{Family, Point, Value};
+use super::family::{MetricFamily, SeriesPoint, SeriesValue};
 
 /// Maximum number of locks with series of their own. Names are unbounded, and Prometheus keeps each series for weeks.
 const MAX_NAMED: usize = 50;
@@ -21,15 +21,15 @@ struct LockMetrics {
     crashed: bool,
 }
 
-/// Returns the metric families: totals of all locks, and one series for each of the first [`MAX_NAMED`] locks.
-pub(super) fn families(locks: &[Snapshot]) -> Vec<Family> {
+/// Returns the metric families: totals of all locks, and series for each of the [`MAX_NAMED`] locks with the most waiters.
+pub(super) fn families(locks: &[Snapshot]) -> Vec<MetricFamily> {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     let now_ms = u64::try_from(now.as_millis()).unwrap_or(u64::MAX);
     families_of(locks.iter().map(|lock| lock_metrics(lock, now_ms)).collect())
 }
 
 fn lock_metrics(lock: &Snapshot, now_ms: u64) -> LockMetrics {
-    // The contender's clock may be ahead of this one: the age is never negative.
+    // If the contender's clock is ahead of this machine's clock, the age is 0.
     let since = |entry: &Entry| Some(now_ms.saturating_sub(entry.since_ms?) as f64 / 1000.0);
     LockMetrics {
         path: lock.path.clone(),
@@ -42,7 +42,7 @@ fn lock_metrics(lock: &Snapshot, now_ms: u64) -> LockMetrics {
     }
 }
 
-fn families_of(mut locks: Vec<LockMetrics>) -> Vec<Family> {
+fn families_of(mut locks: Vec<LockMetrics>) -> Vec<MetricFamily> {
     let count = |which: fn(&LockMetrics) -> bool| locks.iter().filter(|lock| which(lock)).count() as f64;
     let longest = locks.iter().map(|lock| lock.longest_wait_seconds).fold(0.0, f64::max);
     let waiting = locks.iter().map(|lock| lock.waiters as f64).sum();
@@ -63,9 +63,9 @@ fn families_of(mut locks: Vec<LockMetrics>) -> Vec<Family> {
     locks.truncate(MAX_NAMED);
     if !locks.is_empty() {
         let each = |name, help, unit, value: fn(&LockMetrics) -> f64| {
-            let point = |lock: &LockMetrics| Point {
+            let point = |lock: &LockMetrics| SeriesPoint {
                 labels: vec![("lock".to_owned(), lock.path.clone())],
-                value: Value::Gauge(value(lock)),
+                value: SeriesValue::Gauge(value(lock)),
             };
             family(name, help, unit, locks.iter().map(point).collect())
         };
@@ -90,12 +90,12 @@ fn families_of(mut locks: Vec<LockMetrics>) -> Vec<Family> {
     families
 }
 
-fn total(name: &str, help: &str, unit: &'static str, value: f64) -> Family {
-    family(name, help, unit, vec![Point { labels: Vec::new(), value: Value::Gauge(value) }])
+fn total(name: &str, help: &str, unit: &'static str, value: f64) -> MetricFamily {
+    family(name, help, unit, vec![SeriesPoint { labels: Vec::new(), value: SeriesValue::Gauge(value) }])
 }
 
-fn family(name: &str, help: &str, unit: &'static str, points: Vec<Point>) -> Family {
-    Family { name: name.to_owned(), help: help.to_owned(), unit, points }
+fn family(name: &str, help: &str, unit: &'static str, points: Vec<SeriesPoint>) -> MetricFamily {
+    MetricFamily { name: name.to_owned(), help: help.to_owned(), unit, points }
 }
 
 #[cfg(test)]

@@ -10,7 +10,7 @@ use tokio::net::TcpStream;
 use tokio::time::timeout;
 use zoolock_client::resolve;
 
-use super::{Distribution, Family, Point, Value};
+use super::family::{Distribution, MetricFamily, SeriesPoint, SeriesValue};
 
 /// Default path and port of a collector.
 const DEFAULT_PATH: &str = "/v1/metrics";
@@ -71,8 +71,8 @@ impl FromStr for Collector {
 }
 
 impl Collector {
-    /// Sends the current values of all series. Counting began at `since`.
-    pub(super) async fn push(&self, families: &[Family], since: SystemTime) -> Result<(), String> {
+    /// Sends the current values of all series. `since` is the time at which counting began.
+    pub(super) async fn push(&self, families: &[MetricFamily], since: SystemTime) -> Result<(), String> {
         let body = request(families, since, SystemTime::now()).to_string();
         let pushed = timeout(PUSH_TIMEOUT, self.post(&body)).await;
         let status = match pushed {
@@ -104,7 +104,7 @@ impl Collector {
 }
 
 /// Returns an `ExportMetricsServiceRequest`.
-fn request(families: &[Family], since: SystemTime, now: SystemTime) -> Json {
+fn request(families: &[MetricFamily], since: SystemTime, now: SystemTime) -> Json {
     let (since, now) = (nanos(since), nanos(now));
     let metrics: Vec<Json> = families.iter().filter_map(|family| metric(family, &since, &now)).collect();
     let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
@@ -122,11 +122,11 @@ fn request(families: &[Family], since: SystemTime, now: SystemTime) -> Json {
     }] })
 }
 
-fn metric(family: &Family, since: &str, now: &str) -> Option<Json> {
+fn metric(family: &MetricFamily, since: &str, now: &str) -> Option<Json> {
     let kind = match family.points.first()?.value {
-        Value::Counter(_) => "sum",
-        Value::Gauge(_) => "gauge",
-        Value::Histogram(_) => "histogram",
+        SeriesValue::Counter(_) => "sum",
+        SeriesValue::Gauge(_) => "gauge",
+        SeriesValue::Histogram(_) => "histogram",
     };
     let points: Vec<Json> = family.points.iter().map(|point| data_point(point, since, now)).collect();
     let mut data = json!({ "dataPoints": points });
@@ -142,20 +142,20 @@ fn metric(family: &Family, since: &str, now: &str) -> Option<Json> {
 }
 
 /// Returns a data point. OTLP encodes 64-bit integers as strings in JSON.
-fn data_point(point: &Point, since: &str, now: &str) -> Json {
+fn data_point(point: &SeriesPoint, since: &str, now: &str) -> Json {
     let attributes: Vec<Json> = point.labels.iter().map(|(key, value)| attribute(key, value)).collect();
     let mut json = json!({ "attributes": attributes, "timeUnixNano": now });
     match &point.value {
-        Value::Gauge(value) => json["asDouble"] = (*value).into(),
-        Value::Counter(value) => json["asInt"] = value.to_string().into(),
-        Value::Histogram(Distribution { bounds, counts, sum }) => {
+        SeriesValue::Gauge(value) => json["asDouble"] = (*value).into(),
+        SeriesValue::Counter(value) => json["asInt"] = value.to_string().into(),
+        SeriesValue::Histogram(Distribution { bounds, counts, sum }) => {
             json["count"] = counts.iter().sum::<u64>().to_string().into();
             json["sum"] = (*sum).into();
             json["bucketCounts"] = counts.iter().map(u64::to_string).collect();
             json["explicitBounds"] = bounds.iter().copied().collect();
         }
     }
-    if !matches!(point.value, Value::Gauge(_)) {
+    if !matches!(point.value, SeriesValue::Gauge(_)) {
         json["startTimeUnixNano"] = since.into();
     }
     json

@@ -10,7 +10,7 @@ use metrics::{
     Counter, Gauge, GaugeFn, Histogram, HistogramFn, Key, KeyName, Metadata, Recorder, SharedString, Unit,
 };
 
-use super::{Distribution, Family, Point, Value};
+use super::family::{Distribution, MetricFamily, SeriesPoint, SeriesValue};
 
 /// Bucket bounds of durations in seconds: from half a millisecond, a round trip to a nearby server, to six hours.
 const SECONDS: [f64; 18] = [
@@ -26,26 +26,26 @@ pub(super) struct Registry(Arc<Mutex<RegistryState>>);
 #[derive(Default)]
 struct RegistryState {
     described: BTreeMap<String, (Option<Unit>, String)>,
-    series: BTreeMap<String, BTreeMap<Vec<(String, String)>, Cell>>,
+    series: BTreeMap<String, BTreeMap<Vec<(String, String)>, SeriesCell>>,
 }
 
 /// Storage of one series.
 #[derive(Clone)]
-enum Cell {
+enum SeriesCell {
     Counter(Arc<AtomicU64>),
     /// The bits of a float.
     Gauge(Arc<AtomicU64>),
-    Histogram(Arc<Buckets>),
+    Histogram(Arc<HistogramBuckets>),
 }
 
-struct Buckets {
+struct HistogramBuckets {
     bounds: &'static [f64],
     counts: Vec<AtomicU64>,
     /// The bits of a float.
     sum: AtomicU64,
 }
 
-impl HistogramFn for Buckets {
+impl HistogramFn for HistogramBuckets {
     fn record(&self, value: f64) {
         let at = self.bounds.partition_point(|bound| *bound < value);
         self.counts[at].fetch_add(1, Ordering::AcqRel);
@@ -55,14 +55,15 @@ impl HistogramFn for Buckets {
 
 impl Registry {
     /// Returns the current values of all series, sorted by name.
-    pub(super) fn families(&self) -> Vec<Family> {
+    pub(super) fn families(&self) -> Vec<MetricFamily> {
         let state = self.state();
         let families = state.series.iter().map(|(name, series)| {
             let (unit, help) = state.described.get(name).cloned().unwrap_or_default();
-            let points =
-                series.iter().map(|(labels, cell)| Point { labels: labels.clone(), value: cell.read() });
+            let points = series
+                .iter()
+                .map(|(labels, cell)| SeriesPoint { labels: labels.clone(), value: cell.read() });
             let unit = if unit == Some(Unit::Seconds) { "s" } else { "1" };
-            Family { name: name.clone(), help, unit, points: points.collect() }
+            MetricFamily { name: name.clone(), help, unit, points: points.collect() }
         });
         families.collect()
     }
@@ -71,7 +72,7 @@ impl Registry {
         self.state().described.insert(key.as_str().to_owned(), (unit, description.into_owned()));
     }
 
-    fn cell(&self, key: &Key, new: impl FnOnce(Option<Unit>) -> Cell) -> Cell {
+    fn cell(&self, key: &Key, new: impl FnOnce(Option<Unit>) -> SeriesCell) -> SeriesCell {
         let mut labels: Vec<_> =
             key.labels().map(|label| (label.key().to_owned(), label.value().to_owned())).collect();
         labels.sort_unstable();
@@ -86,12 +87,12 @@ impl Registry {
     }
 }
 
-impl Cell {
-    fn read(&self) -> Value {
+impl SeriesCell {
+    fn read(&self) -> SeriesValue {
         match self {
-            Cell::Counter(cell) => Value::Counter(cell.load(Ordering::Acquire)),
-            Cell::Gauge(cell) => Value::Gauge(f64::from_bits(cell.load(Ordering::Acquire))),
-            Cell::Histogram(buckets) => Value::Histogram(Distribution {
+            SeriesCell::Counter(cell) => SeriesValue::Counter(cell.load(Ordering::Acquire)),
+            SeriesCell::Gauge(cell) => SeriesValue::Gauge(f64::from_bits(cell.load(Ordering::Acquire))),
+            SeriesCell::Histogram(buckets) => SeriesValue::Histogram(Distribution {
                 bounds: buckets.bounds,
                 counts: buckets.counts.iter().map(|count| count.load(Ordering::Acquire)).collect(),
                 sum: f64::from_bits(buckets.sum.load(Ordering::Acquire)),
@@ -114,17 +115,17 @@ impl Recorder for Registry {
     }
 
     fn register_counter(&self, key: &Key, _: &Metadata<'_>) -> Counter {
-        match self.cell(key, |_| Cell::Counter(Arc::default())) {
-            Cell::Counter(cell) => Counter::from_arc(cell),
-            // The name is registered already, with another type.
-            Cell::Gauge(_) | Cell::Histogram(_) => Counter::noop(),
+        match self.cell(key, |_| SeriesCell::Counter(Arc::default())) {
+            SeriesCell::Counter(cell) => Counter::from_arc(cell),
+            // The name is already registered with another type.
+            SeriesCell::Gauge(_) | SeriesCell::Histogram(_) => Counter::noop(),
         }
     }
 
     fn register_gauge(&self, key: &Key, _: &Metadata<'_>) -> Gauge {
-        match self.cell(key, |_| Cell::Gauge(Arc::default())) {
-            Cell::Gauge(cell) => Gauge::from_arc(cell),
-            Cell::Counter(_) | Cell::Histogram(_) => Gauge::noop(),
+        match self.cell(key, |_| SeriesCell::Gauge(Arc::default())) {
+            SeriesCell::Gauge(cell) => Gauge::from_arc(cell),
+            SeriesCell::Counter(_) | SeriesCell::Histogram(_) => Gauge::noop(),
         }
     }
 
@@ -132,11 +133,11 @@ impl Recorder for Registry {
         let new = |unit| {
             let bounds: &'static [f64] = if unit == Some(Unit::Seconds) { &SECONDS } else { &COUNTS };
             let counts = (0..=bounds.len()).map(|_| AtomicU64::new(0)).collect();
-            Cell::Histogram(Arc::new(Buckets { bounds, counts, sum: AtomicU64::new(0) }))
+            SeriesCell::Histogram(Arc::new(HistogramBuckets { bounds, counts, sum: AtomicU64::new(0) }))
         };
         match self.cell(key, new) {
-            Cell::Histogram(buckets) => Histogram::from_arc(buckets),
-            Cell::Counter(_) | Cell::Gauge(_) => Histogram::noop(),
+            SeriesCell::Histogram(buckets) => Histogram::from_arc(buckets),
+            SeriesCell::Counter(_) | SeriesCell::Gauge(_) => Histogram::noop(),
         }
     }
 }
@@ -169,8 +170,8 @@ pub(super) mod tests {
         let families = filled().families();
         let names: Vec<&str> = families.iter().map(|family| family.name.as_str()).collect();
         assert_eq!(names, ["held", "lost_total", "waited_seconds"]);
-        assert_eq!(families[0].points[0].value, Value::Gauge(2.0));
-        assert_eq!(families[1].points[0].value, Value::Counter(3));
+        assert_eq!(families[0].points[0].value, SeriesValue::Gauge(2.0));
+        assert_eq!(families[1].points[0].value, SeriesValue::Counter(3));
         assert_eq!(families[1].points[0].labels, [("kind".to_owned(), "mutex".to_owned())]);
         assert_eq!((families[2].help.as_str(), families[2].unit), ("how long", "s"));
     }
@@ -178,8 +179,9 @@ pub(super) mod tests {
     #[test]
     fn value_counts_in_first_fitting_bucket() {
         let families = filled().families();
-        let Value::Histogram(Distribution { bounds, counts, sum }) = &families[2].points[0].value else {
-            panic!("it is a histogram")
+        let SeriesValue::Histogram(Distribution { bounds, counts, sum }) = &families[2].points[0].value
+        else {
+            panic!("expected a histogram")
         };
         assert_eq!(counts.len(), bounds.len() + 1);
         assert_eq!((counts[0], counts[9], counts[bounds.len()]), (2, 1, 1), "{counts:?}");

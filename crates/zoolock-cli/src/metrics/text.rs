@@ -2,28 +2,28 @@
 
 use std::fmt::Write as _;
 
-use super::{Distribution, Family, Point, Value};
+use super::family::{Distribution, MetricFamily, SeriesPoint, SeriesValue};
 
 /// Returns every family with its help, its type and its series.
-pub(super) fn render(families: &[Family]) -> String {
+pub(super) fn render(families: &[MetricFamily]) -> String {
     let mut text = String::new();
     for family in families {
         let Some(first) = family.points.first() else { continue };
         let kind = match first.value {
-            Value::Counter(_) => "counter",
-            Value::Gauge(_) => "gauge",
-            Value::Histogram(_) => "histogram",
+            SeriesValue::Counter(_) => "counter",
+            SeriesValue::Gauge(_) => "gauge",
+            SeriesValue::Histogram(_) => "histogram",
         };
-        let Family { name, help, points, .. } = family;
+        let MetricFamily { name, help, points, .. } = family;
         if !help.is_empty() {
             let _ = writeln!(text, "# HELP {name} {}", help.replace('\\', "\\\\").replace('\n', "\\n"));
         }
         let _ = writeln!(text, "# TYPE {name} {kind}");
-        for Point { labels, value } in points {
+        for SeriesPoint { labels, value } in points {
             match value {
-                Value::Counter(value) => _ = writeln!(text, "{name}{} {value}", labelled(labels, None)),
-                Value::Gauge(value) => _ = writeln!(text, "{name}{} {value}", labelled(labels, None)),
-                Value::Histogram(distribution) => histogram(&mut text, name, labels, distribution),
+                SeriesValue::Counter(value) => _ = writeln!(text, "{name}{} {value}", labelled(labels, None)),
+                SeriesValue::Gauge(value) => _ = writeln!(text, "{name}{} {value}", labelled(labels, None)),
+                SeriesValue::Histogram(distribution) => histogram(&mut text, name, labels, distribution),
             }
         }
     }

@@ -20,14 +20,14 @@ use zeroize::Zeroizing;
 use zoolock::Tls;
 
 use crate::args::Global;
-use crate::base::duration::humane;
+use crate::base::duration::human_duration;
 use crate::base::exit::{Exit, Failure, refused};
 use crate::base::terminal::Terminal;
 use crate::plan::kerberos::{Kerberos, kerberos};
 
 /// Maximum size of credentials in bytes.
 const LIMIT: u64 = 4096;
-/// Maximum run time of a command that cannot ask on a terminal.
+/// Maximum run time of a command that prints credentials and cannot ask a question on a terminal.
 const COMMAND_BOUND: Duration = Duration::from_secs(60);
 /// Pause between two checks whether the command has ended.
 const PAUSE: Duration = Duration::from_millis(10);
@@ -121,17 +121,17 @@ fn command_output(command: &str, bound: Option<Duration>) -> Result<Zeroizing<Ve
         Failure::usage(format!("--auth: the command that prints the credentials {why}"))
     };
     let mut shell = Command::new("/bin/sh");
-    // Piped input is for CMD, which runs under the lock.
+    // Piped input is left for CMD, which runs under the lock.
     let input = if io::stdin().is_terminal() { Stdio::inherit() } else { Stdio::null() };
     shell.args(["-c", command]).stdin(input).stdout(Stdio::piped());
     if bound.is_some() {
-        // Its own process group, so that it can be killed with its children. It can then no longer ask on the terminal.
+        // In a process group of its own, the command can be killed with its children, but cannot ask on the terminal.
         shell.process_group(0);
     }
     let mut child =
         shell.spawn().map_err(|error| refused("the command that prints the credentials (--auth)", error))?;
     let deadline = bound.map(|bound| Instant::now() + bound);
-    // After this, the pipe is closed, which ends a command that still prints.
+    // `read_output` closes the pipe at its end, which ends a command that still prints.
     let output = child
         .stdout
         .take()
@@ -146,7 +146,7 @@ fn command_output(command: &str, bound: Option<Duration>) -> Result<Zeroizing<Ve
             let _ = child.wait();
             return Err(failed(&format_args!(
                 "did not end within {}; if it needs to ask a question, start zoolock on a terminal",
-                humane(bound)
+                human_duration(bound)
             )));
         }
         (Err(error), _) => return Err(failed(&format_args!("gives no output: {error}"))),
@@ -234,7 +234,7 @@ pub(crate) fn tls(global: &Global) -> Result<Option<Tls>, Failure> {
 }
 
 /// Returns whether a path is given and not empty.
-pub(crate) fn is_set(path: Option<&PathBuf>) -> bool {
+fn is_set(path: Option<&PathBuf>) -> bool {
     path.is_some_and(|path| !path.as_os_str().is_empty())
 }
 

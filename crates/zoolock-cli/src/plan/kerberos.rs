@@ -7,7 +7,7 @@ use crate::base::exit::Failure;
 /// Parses the part of `--auth` after `kerberos:`: SERVICE or SERVICE/HOST.
 pub(crate) fn kerberos(principal: Option<&str>) -> Result<Kerberos, Failure> {
     if principal.is_some_and(|principal| principal.contains([':', '@'])) {
-        // It may be a user name and a password, which must not be sent to the KDC.
+        // The text may be a user name and a password, which must not be sent to the KDC.
         return Err(Failure::usage(
             "--auth kerberos: write the service of the ensemble after the colon, as SERVICE or SERVICE/HOST, without a \
              realm; the client's own name comes from the ticket of kinit",

@@ -1,10 +1,10 @@
-//! Converts command lines to plans. All values are checked here, before any connection is opened.
+//! Converts command lines to plans. Values are checked in these files, or by the library before it opens a connection.
 //!
-//! * `service.rs`: server and identity; `access.rs`: access lists of created znodes.
+//! * `service.rs`: server, identity, and access to created znodes.
+//! * `credentials.rs`, `kerberos.rs`, `no_kerberos.rs`: credentials.
 //! * `waiting.rs`: locks to acquire, and the time to wait; `run.rs`: the command to run.
-//! * `top.rs`: the command `top`.
+//! * `top.rs`, `ui.rs`, `serve.rs`: the commands `top`, `ui` and `serve`.
 
-mod access;
 pub(crate) mod credentials;
 #[cfg(feature = "gssapi")]
 pub(crate) mod kerberos;
@@ -32,23 +32,22 @@ use crate::base::exit::Failure;
 use crate::base::proc::check_proc;
 
 use run::{file_name, grace, new_owner};
-use serve::Serve;
+use serve::ServePlan;
 use service::{check_name, check_prefix};
 use top::top;
-use ui::Ui;
+use ui::UiPlan;
 use waiting::{export, owner, set_naming, wanted};
 
-pub(crate) use access::Access;
-pub(crate) use run::{Hold, Run};
+pub(crate) use run::{HoldPlan, RunPlan};
 pub(crate) use service::{Endpoint, Service, service};
 pub(crate) use top::Top;
-pub(crate) use waiting::{Kind, Patience, Wanted};
+pub(crate) use waiting::{AcquireTimeout, WantedLocks};
 
-/// The checked command line.
+/// A checked command line.
 #[derive(Debug)]
 pub(crate) enum Plan {
-    Run(Run),
-    Hold(Hold),
+    Run(RunPlan),
+    Hold(HoldPlan),
     Ls {
         service: Service,
         prefix: Option<String>,
@@ -91,9 +90,9 @@ pub(crate) enum Plan {
         name: String,
         permits: u32,
     },
-    Doctor(Doctor),
-    Ui(Box<Ui>),
-    Serve(Box<Serve>),
+    Doctor(DoctorPlan),
+    Ui(Box<UiPlan>),
+    Serve(Box<ServePlan>),
     ServeLocal {
         idle: Duration,
     },
@@ -108,9 +107,9 @@ pub(crate) enum Plan {
     WriteManual(PathBuf),
 }
 
-/// `zoolock doctor`.
+/// Checked arguments of `zoolock doctor`.
 #[derive(Debug)]
-pub(crate) struct Doctor {
+pub(crate) struct DoctorPlan {
     pub(crate) service: Service,
     pub(crate) strict: bool,
     pub(crate) limit: usize,
@@ -133,7 +132,7 @@ impl Plan {
                 let wanted = wanted(&run.names, &run.waiting, &service)?;
                 service.connect_timeout = wanted.patience.limit(service.connect_timeout);
                 let grace = grace(run.grace.as_deref(), service.session_timeout)?;
-                // Without --grace, the grace time depends on the granted session timeout.
+                // `None` without --grace. The grace period then depends on the negotiated session timeout.
                 service.grace = grace;
                 service.program = run.command.first().map(file_name);
                 if let Some(program) = run.command.first() {
@@ -148,7 +147,7 @@ impl Plan {
                 }
                 let export = export(&run.waiting.export)?;
                 service.metrics_by_lock = run.waiting.export.metrics_by_lock;
-                Ok(Self::Run(Run {
+                Ok(Self::Run(RunPlan {
                     service,
                     wanted,
                     grace,
@@ -167,7 +166,7 @@ impl Plan {
                 service.connect_timeout = wanted.patience.limit(service.connect_timeout);
                 let export = export(&hold.waiting.export)?;
                 service.metrics_by_lock = hold.waiting.export.metrics_by_lock;
-                Ok(Self::Hold(Hold { service, wanted, export, json: global.json }))
+                Ok(Self::Hold(HoldPlan { service, wanted, export, json: global.json }))
             }
             Command::Ls(ls) => {
                 let service = service(&global, None)?;
@@ -221,7 +220,7 @@ impl Plan {
                 if limit == 0 {
                     return Err(Failure::usage("--limit 0: must be at least 1; the default is 2000"));
                 }
-                Ok(Self::Doctor(Doctor {
+                Ok(Self::Doctor(DoctorPlan {
                     service: service(&global, None)?,
                     strict,
                     limit,
@@ -285,7 +284,7 @@ mod tests {
         assert!(refused(&["doctor", "--limit", "0"]).contains("--limit 0"));
         assert!(matches!(
             plan(&["doctor", "--strict", "--json"]),
-            Ok(Plan::Doctor(Doctor { strict: true, json: true, .. }))
+            Ok(Plan::Doctor(DoctorPlan { strict: true, json: true, .. }))
         ));
     }
 

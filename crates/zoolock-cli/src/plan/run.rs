@@ -1,25 +1,25 @@
-//! `run` and `hold`.
+//! The plans of `run` and `hold`.
 
 use std::ffi::OsString;
 use std::path::Path;
 use std::time::Duration;
 
 use super::service::Service;
-use super::waiting::Wanted;
+use super::waiting::WantedLocks;
 use crate::args::{OnLost, OnRevoke};
-use crate::base::duration::{duration, humane};
+use crate::base::duration::{duration, human_duration};
 use crate::base::exit::Failure;
 use crate::metrics::Export;
 
-/// Default grace period, if the session timeout is long enough for it.
+/// Default grace period, unless a sixth of the session timeout is shorter.
 const GRACE: Duration = Duration::from_secs(5);
 
-/// `zoolock run`.
+/// Checked arguments of `zoolock run`.
 #[derive(Debug)]
-pub(crate) struct Run {
+pub(crate) struct RunPlan {
     pub(crate) service: Service,
-    pub(crate) wanted: Wanted,
-    /// The value of `--grace`.
+    pub(crate) wanted: WantedLocks,
+    /// The value of `--grace`, if it is given.
     pub(crate) grace: Option<Duration>,
     pub(crate) on_lost: OnLost,
     pub(crate) on_revoke: OnRevoke,
@@ -28,18 +28,18 @@ pub(crate) struct Run {
     pub(crate) command: Vec<OsString>,
 }
 
-impl Run {
-    /// Returns the time between TERM and KILL for a session timeout.
+impl RunPlan {
+    /// Returns the grace period, the time between TERM and KILL, for a session timeout.
     pub(crate) fn grace_of(&self, session_timeout: Duration) -> Duration {
         self.grace.unwrap_or_else(|| GRACE.min(session_timeout / 6))
     }
 }
 
-/// `zoolock hold`.
+/// Checked arguments of `zoolock hold`.
 #[derive(Debug)]
-pub(crate) struct Hold {
+pub(crate) struct HoldPlan {
     pub(crate) service: Service,
-    pub(crate) wanted: Wanted,
+    pub(crate) wanted: WantedLocks,
     pub(crate) export: Export,
     pub(crate) json: bool,
 }
@@ -50,7 +50,8 @@ pub(super) fn new_owner() -> Result<String, Failure> {
     Ok(format!("run-{number:016x}"))
 }
 
-/// Parses `--grace`. The library allows a sixth to a quarter of the session timeout, so more than a third is never possible.
+/// Parses `--grace`. Refuses more than a third of the session timeout before connecting. The exact maximum is a sixth to a
+/// quarter, depending on the tick time, and the library checks it.
 pub(super) fn grace(asked: Option<&str>, session_timeout: Duration) -> Result<Option<Duration>, Failure> {
     let Some(text) = asked else { return Ok(None) };
     let grace = duration("--grace", text)?;
@@ -58,7 +59,7 @@ pub(super) fn grace(asked: Option<&str>, session_timeout: Duration) -> Result<Op
         return Err(Failure::usage(format!(
             "--grace {text}: too long for a session timeout of {}, which allows about a sixth; raise --session-timeout \
              or lower --grace",
-            humane(session_timeout)
+            human_duration(session_timeout)
         )));
     }
     Ok(Some(grace))
@@ -72,17 +73,17 @@ pub(super) fn file_name(program: &OsString) -> String {
 mod tests {
     use super::super::Plan;
     use super::super::test_plans::{plan, refused};
-    use super::super::waiting::Patience;
+    use super::super::waiting::AcquireTimeout;
     use super::*;
     use crate::base::exit::Exit;
 
     #[test]
     fn plain_run_has_the_defaults() {
         let Ok(Plan::Run(run)) = plan(&["run", "nightly", "--", "sh", "-c", "true"]) else {
-            panic!("nothing is wrong with it")
+            panic!("expected a plan of run")
         };
         assert_eq!(run.grace_of(Duration::from_secs(30)), GRACE);
-        assert_eq!(run.wanted.patience, Patience::Forever);
+        assert_eq!(run.wanted.patience, AcquireTimeout::Forever);
         assert_eq!(run.wanted.on_busy, Exit::BUSY);
         assert_eq!(run.service.session_timeout, Duration::from_secs(30));
         assert_eq!(run.service.program.as_deref(), Some("sh"));
@@ -91,7 +92,7 @@ mod tests {
     #[test]
     fn default_grace_follows_a_short_session() {
         let of = |line: &[&str]| {
-            let Ok(Plan::Run(run)) = plan(line) else { panic!("nothing is wrong with it") };
+            let Ok(Plan::Run(run)) = plan(line) else { panic!("expected a plan of run") };
             run.grace_of(Duration::from_secs(12))
         };
         assert_eq!(of(&["run", "x", "--", "true"]), Duration::from_secs(2));

@@ -4,10 +4,12 @@ use std::net::{SocketAddr, ToSocketAddrs};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use zoolock_server::{Builder, ClientCertificates, Durability, Limits, Server, TlsConfig, Users, Word};
+use zoolock_server::{
+    Builder, ClientCertificates, Durability, FourLetterWord, Limits, Server, TlsConfig, Users,
+};
 
 use crate::args::{self, Global, ServeArgs, TlsArgs, TlsClients};
-use crate::base::duration::{duration, humane};
+use crate::base::duration::{duration, human_duration};
 use crate::base::exit::Failure;
 use crate::plan::credentials::private;
 use crate::plan::{Plan, refuse_json};
@@ -18,9 +20,9 @@ const MIN_IDLE: Duration = Duration::from_millis(100);
 /// Maximum size of the file with accounts, in bytes.
 const MAX_USERS_FILE: u64 = 16 << 20;
 
-/// `zoolock serve`.
+/// Checked arguments of `zoolock serve` that start a server.
 #[derive(Debug)]
-pub(crate) struct Serve {
+pub(crate) struct ServePlan {
     pub(crate) builder: Builder,
     pub(crate) max_connections: Option<usize>,
     /// Set if clients without authentication are served.
@@ -29,7 +31,7 @@ pub(crate) struct Serve {
 
 /// Checks the arguments.
 pub(crate) fn plan(serve: ServeArgs, global: &Global) -> Result<Plan, Failure> {
-    // Variables for all commands may be set in the environment of this one, too.
+    // Refuses only the flags. The environment may set the variables for other commands.
     if global.connect.is_some() && std::env::var("ZOOLOCK_CONNECT").ok() != global.connect {
         return Err(Failure::usage("--connect has no effect on `serve`, which starts a server"));
     }
@@ -83,8 +85,8 @@ pub(crate) fn plan(serve: ServeArgs, global: &Global) -> Result<Plan, Failure> {
     if max.is_some() && shortest > longest {
         return Err(Failure::usage(format!(
             "--max-session-timeout {}: is below the shortest one, {}; lower --min-session-timeout or --tick",
-            humane(longest),
-            humane(shortest)
+            human_duration(longest),
+            human_duration(shortest)
         )));
     }
     builder = builder.limits(Limits { min_session_timeout: min, ..Limits::default() });
@@ -93,7 +95,8 @@ pub(crate) fn plan(serve: ServeArgs, global: &Global) -> Result<Plan, Failure> {
         builder = builder.metrics(address("--metrics", listen)?);
     }
     if let Some(words) = &serve.operation.words {
-        let words: Result<Vec<Word>, String> = words.iter().map(|word| word.trim().parse()).collect();
+        let words: Result<Vec<FourLetterWord>, String> =
+            words.iter().map(|word| word.trim().parse()).collect();
         builder = builder.words(words.map_err(|error| Failure::usage(format!("--words: {error}")))?);
     }
     if let Some(path) = &serve.access.users {
@@ -126,11 +129,11 @@ pub(crate) fn plan(serve: ServeArgs, global: &Global) -> Result<Plan, Failure> {
     }
     if let Some(data) = serve.data {
         builder = builder.data_dir(data).durability(match serve.durability {
-            args::Durability::Sync => Durability::Sync,
-            args::Durability::Memory => Durability::Memory,
+            args::DurabilityArg::Sync => Durability::Sync,
+            args::DurabilityArg::Memory => Durability::Memory,
         });
     }
-    Ok(Plan::Serve(Box::new(Serve {
+    Ok(Plan::Serve(Box::new(ServePlan {
         builder,
         max_connections: serve.limits.max_connections,
         open: !serve.access.require_auth,

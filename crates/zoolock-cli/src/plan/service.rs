@@ -4,13 +4,12 @@ use std::time::Duration;
 
 use zoolock::{ConnectString, LockPath, Naming, Tls};
 
-use super::access::{Access, access};
 use crate::args::Global;
 use crate::base::duration::duration;
 use crate::base::exit::Failure;
 use crate::plan::credentials::{Auth, credentials, tls};
 
-/// Minimum session timeout. It works with the default tick time of Apache ZooKeeper.
+/// Minimum session timeout: three ticks, at the default tick time of Apache ZooKeeper.
 const SHORTEST_SESSION: Duration = Duration::from_secs(6);
 /// Maximum session timeout that the library accepts.
 const LONGEST_SESSION: Duration = Duration::from_secs(60 * 60);
@@ -34,15 +33,25 @@ pub(crate) struct Service {
 
 /// The server to connect to.
 #[derive(Clone)]
+#[expect(clippy::large_enum_variant, reason = "a process has only one value")]
 pub(crate) enum Endpoint {
     /// This user's embedded server on this machine.
     Local,
-    /// An ensemble, with the credentials to use.
-    Remote { hosts: String, auth: Option<Auth>, tls: Option<Tls>, access: Access },
+    /// An ensemble.
+    Remote {
+        hosts: String,
+        /// Credentials, if any.
+        auth: Option<Auth>,
+        tls: Option<Tls>,
+        /// Identities that may read new znodes, as (scheme, id).
+        readers: Vec<(String, String)>,
+        /// Set if anyone may modify new znodes.
+        world_writable: bool,
+    },
 }
 
 impl Endpoint {
-    /// Returns whether the server knows this client by an identity.
+    /// Returns whether this client authenticates, so that the server knows its identity.
     pub(crate) fn has_credentials(&self) -> bool {
         match self {
             Self::Local => true,
@@ -105,9 +114,10 @@ pub(crate) fn service(global: &Global, note: Option<String>) -> Result<Service, 
         }
         (Some(hosts), auth) => {
             ConnectString::parse(hosts)?;
-            let access = access(global)?;
+            let readers: Vec<_> = global.reader.iter().map(|text| reader(text)).collect::<Result<_, _>>()?;
             let auth = auth.map(credentials).transpose()?;
-            Endpoint::Remote { hosts: hosts.clone(), auth, tls, access }
+            let world_writable = global.world_writable;
+            Endpoint::Remote { hosts: hosts.clone(), auth, tls, readers, world_writable }
         }
     };
     // The root is valid if a lock below it has a valid path.
@@ -131,6 +141,16 @@ pub(crate) fn service(global: &Global, note: Option<String>) -> Result<Service, 
         kazoo_pattern: false,
         metrics_by_lock: false,
     })
+}
+
+/// Parses `--reader`. The library checks that there are credentials for which readers make sense.
+fn reader(text: &str) -> Result<(String, String), Failure> {
+    match text.split_once(':') {
+        Some((scheme, id)) => Ok((scheme.to_owned(), id.to_owned())),
+        None => Err(Failure::usage(format!(
+            "--reader {text:?}: write it as SCHEME:ID, such as digest:ops:DIGEST, x509:CN=ops or world:anyone"
+        ))),
+    }
 }
 
 /// Parses `--naming`.
@@ -197,14 +217,13 @@ mod tests {
             (&["--cacert", "a", "--cert", "c"], "--key"),
             (&["--cacert", "a", "--key", "k"], "--cert"),
             (&["--cacert", "a", "--cert", "c", "--key", "/nonexistent"], "/nonexistent"),
-            (&["--cacert", "a", "--reader", "world:anyone"], "--reader"),
         ] {
             let message = refused(&[&["ls", "--connect", "h:1"], flags].concat());
             assert!(message.contains(fragment), "{message}");
         }
         assert!(refused(&["ls", "--cacert", "a"]).contains("--connect"));
         let Ok(Plan::Ls { service, .. }) = plan(&["ls", "--connect", "h:1", "--cacert", ""]) else {
-            panic!("the plan is valid")
+            panic!("expected a plan of ls")
         };
         assert!(matches!(service.endpoint, Endpoint::Remote { tls: None, .. }));
     }

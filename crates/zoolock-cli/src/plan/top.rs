@@ -1,4 +1,4 @@
-//! `top`.
+//! The plan of `top`.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ const SHORTEST_INTERVAL: Duration = Duration::from_millis(100);
 /// Maximum interval.
 const LONGEST_INTERVAL: Duration = Duration::from_secs(60 * 60);
 
-/// `zoolock top`.
+/// Checked arguments of `zoolock top`.
 #[derive(Debug, Clone)]
 pub(crate) struct Top {
     pub(crate) service: Service,
@@ -50,7 +50,7 @@ mod tests {
         refused(&["top", "a//b"]);
         refused(&["top", "--json"]);
         let Ok(Plan::Top(top)) = plan(&["top", "db/", "--interval", "100ms"]) else {
-            panic!("nothing is wrong with it")
+            panic!("expected a plan of top")
         };
         assert_eq!((top.prefix.as_deref(), top.read_only), (Some("db/"), false));
     }

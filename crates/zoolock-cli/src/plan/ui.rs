@@ -19,7 +19,7 @@ const TOKEN_LIMIT: u64 = 1024;
 
 /// Checked settings of `zoolock ui`.
 #[derive(Debug)]
-pub(crate) struct Ui {
+pub(crate) struct UiPlan {
     pub(crate) service: Service,
     pub(crate) listen: SocketAddr,
     /// Accepted host names, in lower case.
@@ -43,10 +43,10 @@ pub(crate) fn plan(global: &Global, args: UiArgs) -> Result<Plan, Failure> {
     let hosts = args.host.iter().map(|host| host_name(host)).collect::<Result<_, _>>()?;
     let token = args.token_file.as_deref().map(token).transpose()?;
     let listen = address("--listen", &args.listen)?;
-    Ok(Plan::Ui(Box::new(Ui { service: service(global, None)?, listen, hosts, token })))
+    Ok(Plan::Ui(Box::new(UiPlan { service: service(global, None)?, listen, hosts, token })))
 }
 
-/// Checks a host name. It has no port, because requests are accepted with any port.
+/// Checks a host name, and converts it to lower case. Refuses a port, because requests are accepted with any port.
 fn host_name(host: &str) -> Result<String, Failure> {
     let host = host.to_ascii_lowercase();
     let is_allowed = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '.' | '_');
@@ -88,7 +88,7 @@ mod tests {
     use super::*;
     use crate::args::Args;
 
-    fn planned(line: &[&str]) -> Result<Ui, String> {
+    fn planned(line: &[&str]) -> Result<UiPlan, String> {
         let args = Args::try_parse_from(["zoolock", "ui"].iter().chain(line)).map_err(|e| e.to_string())?;
         match Plan::new(args).map_err(|failure| failure.to_string())? {
             Plan::Ui(plan) => Ok(*plan),

@@ -5,7 +5,7 @@ use std::time::Duration;
 use zoolock::Zoolock;
 
 use super::service::{Service, check_name, naming};
-use crate::args::{ExportArgs, KindArgs, Waiting};
+use crate::args::{ExportArgs, KindArgs, Waiting, WantedKind};
 use crate::base::duration::duration;
 use crate::base::exit::{Exit, Failure};
 use crate::metrics::{Collector, Export};
@@ -14,7 +14,7 @@ use crate::reaper::child::HELD_VARIABLE;
 
 /// Time limit for acquiring a lock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Patience {
+pub(crate) enum AcquireTimeout {
     /// Acquire only if the lock is free.
     Try,
     /// Wait at most this long.
@@ -23,95 +23,59 @@ pub(crate) enum Patience {
     Forever,
 }
 
-impl Patience {
-    /// Returns `other`, or the time to wait if that is shorter.
+impl AcquireTimeout {
+    /// Returns `other`, or the time limit if it is shorter.
     pub(super) fn limit(self, other: Duration) -> Duration {
         match self {
-            Patience::For(patience) => patience.min(other),
-            Patience::Try | Patience::Forever => other,
+            AcquireTimeout::For(patience) => patience.min(other),
+            AcquireTimeout::Try | AcquireTimeout::Forever => other,
         }
     }
 }
 
-/// Kind of lock.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Kind {
-    Exclusive,
-    Shared,
-    Write,
-    Permits { size: u32, take: u32 },
-}
-
 /// One or several locks to acquire, with the options for all of them.
 #[derive(Debug)]
-pub(crate) struct Wanted {
+pub(crate) struct WantedLocks {
     /// Name for messages: all names, joined by "and".
     pub(crate) name: String,
     pub(crate) names: Vec<String>,
-    pub(crate) kind: Kind,
+    pub(crate) kind: WantedKind,
     pub(crate) crash_detection: bool,
     pub(crate) lock_delay: Duration,
-    pub(crate) patience: Patience,
+    pub(crate) patience: AcquireTimeout,
     pub(crate) on_busy: Exit,
-    /// The acquisitions of the commands that run this one.
+    /// Ids of the acquisitions of the outer commands: the commands under a lock that run this one.
     pub(crate) outer: Vec<String>,
 }
 
 /// Checks the names and the flags that say what to acquire and how long to wait.
-pub(super) fn wanted(names: &[String], waiting: &Waiting, service: &Service) -> Result<Wanted, Failure> {
+pub(super) fn wanted(names: &[String], waiting: &Waiting, service: &Service) -> Result<WantedLocks, Failure> {
     for name in names {
         check_name(name, &service.root)?;
     }
     let patience = match (&waiting.timeout, waiting.try_once) {
-        (_, true) => Patience::Try,
+        (_, true) => AcquireTimeout::Try,
         (Some(text), false) => match duration("--timeout", text)? {
             // With --timeout 0s, a free lock is still acquired.
-            Duration::ZERO => Patience::Try,
-            patience => Patience::For(patience),
+            Duration::ZERO => AcquireTimeout::Try,
+            patience => AcquireTimeout::For(patience),
         },
-        (None, false) => Patience::Forever,
+        (None, false) => AcquireTimeout::Forever,
     };
     let lock_delay = match &waiting.kind.lock_delay {
         Some(text) => duration("--lock-delay", text)?,
         None => Duration::ZERO,
     };
-    Ok(Wanted {
+    Ok(WantedLocks {
         name: names.join(" and "),
         names: names.to_vec(),
-        kind: kind(&waiting.kind, names)?,
+        kind: waiting.kind.wanted(names).map_err(Failure::usage)?,
         crash_detection: waiting.kind.crash_detection,
         lock_delay,
         patience,
         on_busy: Exit::code(waiting.on_busy_exit),
         outer: outer_acquisitions(),
     })
-}
-
-fn kind(args: &KindArgs, names: &[String]) -> Result<Kind, Failure> {
-    let require_one_name = |flag: &str| match names {
-        [_] => Ok(()),
-        _ => Err(Failure::usage(format!(
-            "{flag} needs exactly one NAME, not {}: {}; write the command after --",
-            names.len(),
-            names.join(" ")
-        ))),
-    };
-    match (args.permits, args.take) {
-        (Some(size), take) => {
-            require_one_name("--permits")?;
-            match take {
-                _ if size == 0 => Err(Failure::usage("--permits 0: a semaphore has at least one permit")),
-                0 => Err(Failure::usage("--take 0: take at least one permit")),
-                _ if take > size => {
-                    Err(Failure::usage(format!("--take {take}: more than the {size} of --permits")))
-                }
-                _ => Ok(Kind::Permits { size, take }),
-            }
-        }
-        _ if args.write => require_one_name("--write").map(|()| Kind::Write),
-        _ if args.shared => Ok(Kind::Shared),
-        _ => Ok(Kind::Exclusive),
-    }
 }
 
 /// Sets the znode naming of the session.
@@ -145,7 +109,7 @@ pub(super) fn export(args: &ExportArgs) -> Result<Export, Failure> {
     Ok(Export { metrics, otlp })
 }
 
-/// Returns the acquisitions of the outer commands.
+/// Returns the ids of the acquisitions of the outer commands, from the environment.
 fn outer_acquisitions() -> Vec<String> {
     let held = std::env::var(HELD_VARIABLE).unwrap_or_default();
     held.split_whitespace().map(str::to_owned).collect()
@@ -159,8 +123,8 @@ mod tests {
 
     #[test]
     fn several_names_exclude_permits_and_write() {
-        let Ok(Plan::Run(run)) = plan(&["run", "a", "b", "--", "true"]) else { panic!("the plan is valid") };
-        assert_eq!((run.wanted.names.len(), run.wanted.kind), (2, Kind::Exclusive));
+        let Ok(Plan::Run(run)) = plan(&["run", "a", "b", "--", "true"]) else { panic!("expected a plan") };
+        assert_eq!((run.wanted.names.len(), run.wanted.kind), (2, WantedKind::Exclusive));
         for flag in [&["--permits", "3"][..], &["--write"]] {
             let line = [&["run"], flag, &["a", "b", "--", "true"]].concat();
             assert!(refused(&line).contains("a b"));

@@ -1,6 +1,7 @@
 //! `zoolock become`: the process that becomes the command.
 //!
-//! It sets up what only the command's own process can set up. Then it replaces itself with the command.
+//! It asks for a signal at the death of its parent, takes the terminal, and corrects variables of systemd. Only the
+//! command's own process can do that. Then it replaces itself with the command.
 
 use std::os::unix::process::CommandExt;
 use std::process::Command;
@@ -22,7 +23,7 @@ pub(crate) fn become_command(args: &BecomeArgs) -> Failure {
     if args.foreground
         && let Some(terminal) = Terminal::open()
     {
-        // Without the terminal, the command stops at its first read, and gets the terminal then.
+        // If this fails, the command is stopped at its first read from the terminal, and gets the terminal then.
         let _ = terminal.set_foreground(getpgrp());
     }
     terminal::unblock_ttou();
@@ -36,7 +37,8 @@ pub(crate) fn become_command(args: &BecomeArgs) -> Failure {
     executable::exec_failure(program, error)
 }
 
-/// Names this process in the variables with which systemd hands its sockets and its watchdog to `zoolock run`, process `main`.
+/// Puts this process's pid into the variables with which systemd hands its sockets and its watchdog to `zoolock run`, the
+/// process `main`.
 fn take_over_variables(command: &mut Command, main: i32) {
     for name in ["LISTEN_PID", "WATCHDOG_PID"] {
         if std::env::var(name).is_ok_and(|pid| pid == main.to_string()) {

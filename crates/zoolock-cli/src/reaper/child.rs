@@ -1,4 +1,4 @@
-//! Starts the command through its reaper, and follows both until they have ended.
+//! Starts the command through its reaper, and watches both until they have ended.
 
 use std::collections::HashSet;
 use std::ffi::OsString;
@@ -25,11 +25,11 @@ use crate::base::clock::now;
 use crate::base::executable;
 use crate::base::exit::{Exit, Failure, refused};
 use crate::reaper::ending::{Ending, own_program};
-use crate::reaper::orders::{Lease, Order, Report};
+use crate::reaper::orders::{LeaseEnd, ReaperOrder, ReaperReport};
 use crate::reaper::table::ProcessTable;
-use crate::reaper::zombies::{self, Spawned};
+use crate::reaper::zombies::{self, SpawnedChild};
 
-/// Environment variable with the acquisitions of the outer commands, separated by spaces.
+/// Environment variable with the ids of the acquisitions of the outer commands, separated by spaces.
 pub(crate) const HELD_VARIABLE: &str = "ZOOLOCK_HELD";
 
 /// Maximum time for the reaper to start the command.
@@ -38,19 +38,19 @@ const START_BOUND: Duration = Duration::from_secs(10);
 const REAPER_END_BOUND: Duration = Duration::from_secs(1);
 /// The pause between two checks of processes that are being killed.
 const PAUSE: Duration = Duration::from_millis(10);
-/// A process that still exists this long after KILL probably waits for a disk that does not answer.
+/// Time after KILL until a process that still exists counts as stuck. It probably waits for a disk that does not answer.
 const STUCK: Duration = Duration::from_secs(2);
 
 /// The description of the lock for the command, in environment variables.
 #[derive(Debug)]
 pub(crate) struct Environment {
     pub(crate) name: String,
-    /// Set if the lock has one holder at a time.
+    /// The fencing token. `None` if the lock can have several holders at a time.
     pub(crate) token: Option<String>,
     pub(crate) ticket: String,
     pub(crate) previous: &'static str,
     pub(crate) path: String,
-    /// This acquisition and those of the outer commands, for commands that the command runs.
+    /// Ids of this acquisition and of those of the outer commands, for zoolock processes that the command runs.
     pub(crate) held: String,
     /// The owner id for locks that the command acquires itself.
     pub(crate) owner: Option<String>,
@@ -58,21 +58,21 @@ pub(crate) struct Environment {
 
 /// An event in the life of the command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Event {
+pub(crate) enum CommandEvent {
     /// The reaper has sent this report.
-    Reported(Report),
+    Reported(ReaperReport),
     /// The reaper has died. The kernel has killed the command, and this process kills its descendants.
     ReaperDied,
 }
 
 /// A command, and the settings with which it starts.
 #[derive(Debug)]
-pub(crate) struct Start<'a> {
+pub(crate) struct CommandStart<'a> {
     pub(crate) command: &'a [OsString],
     pub(crate) environment: &'a Environment,
     pub(crate) foreground: bool,
     pub(crate) grace: Duration,
-    pub(crate) lease: Lease,
+    pub(crate) lease: LeaseEnd,
     /// A file that stays open until all processes of the command have ended.
     pub(crate) held: Option<BorrowedFd<'a>>,
 }
@@ -84,29 +84,29 @@ pub(crate) struct Child {
     socket: Arc<OwnedFd>,
     reaper: Option<OwnedFd>,
     dismissed: Arc<AtomicBool>,
-    events: mpsc::Receiver<Event>,
+    events: mpsc::Receiver<CommandEvent>,
 }
 
 impl Child {
     /// Starts the command through its reaper.
-    pub(crate) async fn start(start: Start<'_>) -> Result<Self, Failure> {
+    pub(crate) async fn start(start: CommandStart<'_>) -> Result<Self, Failure> {
         let unable = |error| refused("the process that watches over the command", error);
         let program = start.command.first().cloned().unwrap_or_default();
-        // Processes below this one that exist already are not the command's. A process that becomes zoolock by `exec` may
-        // have had children.
+        // Descendants that exist already do not belong to the command. A process that became zoolock by `exec` may have
+        // had children.
         let earlier_descendants = if zombies::has_no_children() {
             HashSet::new()
         } else {
             ProcessTable::read().all_below(getpid())
         };
-        // If the reaper is killed, this process inherits its children.
+        // Makes this process inherit the children of the reaper if the reaper is killed.
         let _ = set_child_subreaper(Some(getpid()));
         let (socket, theirs) =
             socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)
                 .map_err(|error| unable(error.into()))?;
         let line = command_line_file(start.command).map_err(unable)?;
-        // The thread comes first. If the system refuses it, no reaper has to be ended.
-        let (to_thread, on_thread) = std::sync::mpsc::channel::<Listener>();
+        // The thread starts before the reaper. So no reaper has to be ended if the system refuses the thread.
+        let (to_thread, on_thread) = std::sync::mpsc::channel::<ReportListener>();
         start_thread("reaper", move || {
             if let Ok(listener) = on_thread.recv() {
                 listener.listen();
@@ -114,14 +114,14 @@ impl Child {
         })
         .map_err(|error| refused("a thread that watches the command", error))?;
         let mut process = reaper_command(&start, theirs);
-        let reaper = Spawned::start(&mut process).map_err(unable)?;
-        // The `Command` keeps the reaper's end of the socket open.
+        let reaper = SpawnedChild::start(&mut process).map_err(unable)?;
+        // Closes the reaper's end of the socket in this process, which the `Command` keeps open.
         drop(process);
         let pidfd = pidfd_open(Pid::from_child(&reaper), PidfdFlags::empty()).ok();
         let socket = Arc::new(socket);
         let dismissed = Arc::new(AtomicBool::new(false));
         let (sender, mut events) = mpsc::channel(8);
-        let listener = Listener {
+        let listener = ReportListener {
             socket: Arc::clone(&socket),
             reaper,
             earlier_descendants,
@@ -129,19 +129,19 @@ impl Child {
             sender,
         };
         let _ = to_thread.send(listener);
-        // The last step before the reaper may start the command. If this function returns without a command,
-        // other contenders acquire the lock.
+        // After this order, the reaper may start the command. If this function fails, the caller releases the lock, so the
+        // reaper and the command must have ended before.
         let stdin = io::stdin();
         let files: Vec<_> = [stdin.as_fd(), line.as_fd()].into_iter().chain(start.held).collect();
-        if let Err(error) = Order::Start(start.lease).send_with(&socket, &files) {
+        if let Err(error) = ReaperOrder::Start(start.lease).send_with(&socket, &files) {
             stop_unused_reaper(&dismissed, pidfd.as_ref(), &mut events).await;
             return Err(if is_closed(&error) { start_failure() } else { unable(error) });
         }
         let time_to_start =
             start.lease.map_or(START_BOUND, |lease| lease.saturating_sub(now()).min(START_BOUND));
         let pid = match tokio::time::timeout(time_to_start, events.recv()).await.ok().flatten() {
-            Some(Event::Reported(Report::Started(pid))) => Pid::from_raw(pid),
-            Some(Event::Reported(Report::Failed(error))) => {
+            Some(CommandEvent::Reported(ReaperReport::Started(pid))) => Pid::from_raw(pid),
+            Some(CommandEvent::Reported(ReaperReport::Failed(error))) => {
                 stop_unused_reaper(&dismissed, pidfd.as_ref(), &mut events).await;
                 let error = io::Error::from_raw_os_error(error);
                 return Err(match error.kind() {
@@ -149,18 +149,18 @@ impl Child {
                     _ => unable(error),
                 });
             }
-            Some(Event::Reported(Report::LeaseEnded)) => {
+            Some(CommandEvent::Reported(ReaperReport::LeaseEnded)) => {
                 stop_unused_reaper(&dismissed, pidfd.as_ref(), &mut events).await;
                 return Err(Failure::new(Exit::LOST, "the lock was lost before the command was started"));
             }
             _ => None,
         };
         let Some(pid) = pid else {
-            // The reaper is dead or stopped. It may have started the command. Nothing of the command may be left before this
-            // function returns.
+            // The reaper is dead or stopped, and may have started the command. Once the reaper is dead, the listener
+            // kills the command and its descendants, and then drops its sender.
             kill(pidfd.as_ref());
             while let Some(event) = events.recv().await {
-                if let Event::Reported(Report::Started(pid)) = event
+                if let CommandEvent::Reported(ReaperReport::Started(pid)) = event
                     && let Some(pid) = Pid::from_raw(pid)
                 {
                     zombies::release(pid);
@@ -177,7 +177,7 @@ impl Child {
     }
 
     /// Waits for the next event.
-    pub(crate) async fn event(&mut self) -> Event {
+    pub(crate) async fn event(&mut self) -> CommandEvent {
         match self.events.recv().await {
             Some(event) => event,
             None => std::future::pending().await,
@@ -192,25 +192,25 @@ impl Child {
     }
 
     /// Sends an order to the reaper.
-    pub(crate) fn order(&self, order: Order) {
+    pub(crate) fn order(&self, order: ReaperOrder) {
         // If the reaper has died, an event reports it.
         let _ = order.send(&self.socket);
     }
 
-    /// Kills a reaper that does not answer. This process then does its work.
+    /// Kills a reaper that does not answer. The listener then does the reaper's work.
     pub(crate) fn kill_reaper(&self) {
         kill(self.reaper.as_ref());
     }
 
-    /// Dismisses the reaper of a command that has ended. Descendants that may live on are left alone.
+    /// Dismisses the reaper of a command that has ended. Does not end the descendants that are left.
     pub(crate) async fn dismiss(mut self) {
         self.dismissed.store(true, Ordering::SeqCst);
-        self.order(Order::Dismiss);
+        self.order(ReaperOrder::Dismiss);
         if tokio::time::timeout(REAPER_END_BOUND, self.reaper_ended()).await.is_err() {
             self.kill_reaper();
             let _ = tokio::time::timeout(REAPER_END_BOUND, self.reaper_ended()).await;
         }
-        // Not earlier, because this process inherits the command of a reaper that was killed.
+        // Done last, because this process must inherit the command if the reaper was killed.
         let _ = set_child_subreaper(None);
     }
 
@@ -237,12 +237,12 @@ fn start_failure() -> Failure {
     )
 }
 
-/// Ends a reaper that has not started the command, and waits for the end of the thread that listens to it. That thread
-/// would otherwise kill the processes of the next command.
+/// Kills a reaper that has not started the command, and waits until its listener has ended. Otherwise the listener could
+/// kill the processes of the next command.
 async fn stop_unused_reaper(
     dismissed: &AtomicBool,
     reaper: Option<&OwnedFd>,
-    events: &mut mpsc::Receiver<Event>,
+    events: &mut mpsc::Receiver<CommandEvent>,
 ) {
     dismissed.store(true, Ordering::SeqCst);
     kill(reaper);
@@ -255,8 +255,9 @@ fn kill(reaper: Option<&OwnedFd>) {
     }
 }
 
-/// Returns the reaper's command line. It does not contain the command, so that `pkill -f` of the command finds zoolock once.
-fn reaper_command(start: &Start<'_>, socket: OwnedFd) -> Command {
+/// Returns the reaper's command line. It does not contain the command, so that `pkill -f` with the command's text does not
+/// match the reaper.
+fn reaper_command(start: &CommandStart<'_>, socket: OwnedFd) -> Command {
     let mut process = Command::new(own_program());
     process.arg0("lock-reaper").args(["reap", "--grace"]).arg(start.grace.as_millis().to_string());
     if start.foreground {
@@ -274,11 +275,11 @@ fn reaper_command(start: &Start<'_>, socket: OwnedFd) -> Command {
     }
     match &environment.token {
         Some(token) => process.env("ZOOLOCK_TOKEN", token),
-        // An inherited token would be that of another lock.
+        // Removes an inherited token, which belongs to another lock.
         None => process.env_remove("ZOOLOCK_TOKEN"),
     };
-    // ^C, and a STOP to zoolock's process group, must not reach the reaper. The reaper stays in zoolock's session, because
-    // the command could not have the terminal otherwise.
+    // A process group of its own keeps ^C, and a STOP to zoolock's process group, from the reaper. The reaper stays in
+    // zoolock's terminal session, because otherwise the command could not have the terminal.
     process.stdin(Stdio::from(socket)).process_group(0);
     process
 }
@@ -295,32 +296,35 @@ fn command_line_file(command: &[OsString]) -> io::Result<OwnedFd> {
     Ok(file.into())
 }
 
-/// Returns how the command ended, without reaping it. Its pid is used for signals as long as the [`Child`] exists.
+/// Returns the ending of the command, if it has ended. Does not reap the command, because its pid is used for signals as
+/// long as the [`Child`] exists.
 fn ending_of(leader: Pid, how: WaitIdOptions) -> Option<Ending> {
     let end = WaitIdOptions::EXITED | WaitIdOptions::NOWAIT | how;
     waitid(WaitId::Pid(leader), end).ok().flatten().as_ref().and_then(Ending::of)
 }
 
-/// Receives the reports of the reaper on a thread of its own. Does the reaper's work if the reaper dies.
-struct Listener {
+/// A thread that receives the reports of the reaper, and does the reaper's work if the reaper dies.
+struct ReportListener {
     socket: Arc<OwnedFd>,
-    reaper: Spawned,
+    reaper: SpawnedChild,
     earlier_descendants: HashSet<(i32, u64)>,
     dismissed: Arc<AtomicBool>,
-    sender: mpsc::Sender<Event>,
+    sender: mpsc::Sender<CommandEvent>,
 }
 
-impl Listener {
+impl ReportListener {
     fn listen(mut self) {
         let (mut leader, mut ended) = (None, false);
-        while let Some(report) = Report::receive(&self.socket) {
+        while let Some(report) = ReaperReport::receive(&self.socket) {
             match report {
-                Report::Started(pid) => leader = Pid::from_raw(pid).inspect(|pid| zombies::reserve(*pid)),
-                Report::Ended(_) => ended = true,
+                ReaperReport::Started(pid) => {
+                    leader = Pid::from_raw(pid).inspect(|pid| zombies::reserve(*pid))
+                }
+                ReaperReport::Ended(_) => ended = true,
                 _ => {}
             }
             // The receiver is closed only after the reaper was dismissed.
-            let _ = self.sender.blocking_send(Event::Reported(report));
+            let _ = self.sender.blocking_send(CommandEvent::Reported(report));
         }
         let _ = self.reaper.wait();
         if !self.dismissed.load(Ordering::SeqCst) {
@@ -328,16 +332,16 @@ impl Listener {
         }
     }
 
-    /// Kills the command and its descendants after the reaper has died. They are children of this process now. The pid of
-    /// the command is unknown if the reaper died before it reported it.
+    /// Kills the command and its descendants after the reaper has died. They are descendants of this process now.
+    /// `leader` is `None` if the reaper died before it reported the pid of the command.
     fn take_over(&self, leader: Option<Pid>, mut ended: bool) {
         let kill_group = || leader.map(|leader| kill_process_group(leader, Signal::KILL));
         kill_group();
-        let _ = self.sender.blocking_send(Event::ReaperDied);
+        let _ = self.sender.blocking_send(CommandEvent::ReaperDied);
         let mut begun = Instant::now();
         let mut empty_checks = 0;
-        // The lock is released when no process is left, or when the reaper is dismissed. Without the lock there is nothing
-        // to wait for.
+        // Continues until no process is left, because zoolock keeps the lock until then. If the lock is lost, zoolock
+        // does not wait, and dismisses the reaper.
         while empty_checks < 2 && !self.dismissed.load(Ordering::SeqCst) {
             kill_group();
             if !ended
@@ -346,11 +350,11 @@ impl Listener {
             {
                 ended = true;
                 begun = Instant::now();
-                let _ = self.sender.blocking_send(Event::Reported(Report::Ended(ending)));
+                let _ = self.sender.blocking_send(CommandEvent::Reported(ReaperReport::Ended(ending)));
             }
             let table = ProcessTable::read();
             let group = leader.map(|leader| table.of_group(leader)).unwrap_or_default();
-            let left = [group, table.below(getpid(), &self.earlier_descendants)].concat();
+            let left = [group, table.living_descendants(getpid(), &self.earlier_descendants)].concat();
             if left.is_empty() {
                 empty_checks += 1;
                 continue;
@@ -360,21 +364,22 @@ impl Listener {
                 process.signal(Signal::KILL);
             }
             if begun.elapsed() > STUCK {
-                // Repeated, because the lock may be lost meanwhile.
+                // Reported repeatedly, because the supervisor checks at each report whether the lock is lost.
                 begun = Instant::now();
                 let count = i32::try_from(left.len()).unwrap_or(i32::MAX);
-                let _ = self.sender.blocking_send(Event::Reported(Report::Stuck(count)));
+                let _ = self.sender.blocking_send(CommandEvent::Reported(ReaperReport::Stuck(count)));
             }
             std::thread::sleep(PAUSE);
         }
         if let Some(leader) = leader
             && !ended
         {
-            // A process that became another user's ends by itself. If it is no child of this process, it was killed.
+            // The command is left. It runs as another user, so this process cannot kill it and waits for its end. If
+            // `waitid` fails, the command is no child of this process and was killed.
             let killed = Ending::Signal(Signal::KILL.as_raw());
             let ending = ending_of(leader, WaitIdOptions::empty()).unwrap_or(killed);
-            let _ = self.sender.blocking_send(Event::Reported(Report::Ended(ending)));
+            let _ = self.sender.blocking_send(CommandEvent::Reported(ReaperReport::Ended(ending)));
         }
-        let _ = self.sender.blocking_send(Event::Reported(Report::AllEnded));
+        let _ = self.sender.blocking_send(CommandEvent::Reported(ReaperReport::AllEnded));
     }
 }

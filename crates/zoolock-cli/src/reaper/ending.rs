@@ -1,4 +1,4 @@
-//! The end of a process, and the program of this one.
+//! The end of a process, and the path of this process's program.
 
 use std::path::PathBuf;
 
@@ -10,9 +10,9 @@ use crate::base::signals;
 /// The end of a process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Ending {
-    /// It exited with this code.
+    /// The process exited with this code.
     Code(u8),
-    /// This signal ended it.
+    /// A signal with this number ended the process.
     Signal(i32),
 }
 
@@ -50,7 +50,8 @@ impl std::fmt::Display for Ending {
     }
 }
 
-/// Returns the program of this process. Its path may name another program after an upgrade.
+/// Returns a path of this process's program. After an upgrade, the path in the file system may name another program, so
+/// `/proc` is preferred.
 pub(crate) fn own_program() -> PathBuf {
     let path = PathBuf::from("/proc/self/exe");
     if path.exists() { path } else { std::env::current_exe().unwrap_or(path) }

@@ -5,10 +5,11 @@
 //! its own, which blocks every signal. The reaper does three things:
 //! - It knows the end of the lease, which zoolock sends after each renewal. One grace period before that end, it sends TERM to
 //!   the command's process group. At that end, it kills the command and all its descendants.
-//! - If the socket to zoolock closes and the reaper was not dismissed, it kills all of them at once.
-//! - It is the parent of the command, and the "child subreaper" of all descendants. So it also finds descendants that have
-//!   left the group ([`table`]). It reaps the command's process only after it was dismissed, or after zoolock's death, so no
-//!   other process gets the number of the group before.
+//! - If the socket to zoolock closes and the reaper was not dismissed, it kills the command and all its descendants at
+//!   once.
+//! - It is the parent of the command, and the "child subreaper" of all descendants. So it also finds descendants that
+//!   have left the group ([`table`]). It reaps the command's process only after it was dismissed, or after zoolock's
+//!   death. Until then, no other process gets the number of the group.
 //!
 //! If the reaper is killed, the kernel kills the command (PR_SET_PDEATHSIG), and zoolock inherits its descendants and kills
 //! them. Nothing ends the descendants if both are killed at once. Nothing ends processes that a KILL cannot reach: those of

@@ -16,7 +16,7 @@ use crate::reaper::ending::Ending;
 const PACKET: usize = 64;
 
 /// The end of the lease, on [`crate::base::clock`]. `None` if the command may continue without the lock.
-pub(crate) type Lease = Option<Duration>;
+pub(crate) type LeaseEnd = Option<Duration>;
 
 /// The processes that an order is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -27,13 +27,14 @@ pub(crate) enum Scope {
     All,
 }
 
-/// A message of zoolock.
+/// A message from zoolock to the reaper.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Order {
-    /// Start the command. Two or three files come with it: its standard input, its command line, and a file to keep open.
-    Start(Lease),
+pub(crate) enum ReaperOrder {
+    /// Start the command. The message carries the command's standard input, a file with its command line, and optionally a
+    /// file to keep open.
+    Start(LeaseEnd),
     /// The end of the lease has changed.
-    Lease(Lease),
+    Lease(LeaseEnd),
     /// The grace period is shorter now.
     Grace(Duration),
     /// Send TERM to the group, and KILL after the grace period.
@@ -42,20 +43,20 @@ pub(crate) enum Order {
     Finish(Scope),
     /// Kill the group and all descendants.
     Kill,
-    /// The reaper is not needed any more.
+    /// Exit: the reaper is not needed any more.
     Dismiss,
 }
 
-/// A message of the reaper.
+/// A message from the reaper to zoolock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Report {
+pub(crate) enum ReaperReport {
     /// The command runs with this pid.
     Started(i32),
-    /// The command could not be started. The system's error number.
+    /// The command could not be started. The value is the system's error number.
     Failed(i32),
     /// The command was not started, because the lease has ended.
     LeaseEnded,
-    /// A signal stopped the command.
+    /// A signal with this number stopped the command.
     Stopped(i32),
     /// TERM was sent to the command, by order or because the lease ends.
     TermSent,
@@ -67,13 +68,14 @@ pub(crate) enum Report {
     LeftoversTerminated(i32),
     /// This number of processes was killed, but has not ended.
     Stuck(i32),
-    /// All processes of the last order have ended.
+    /// All processes that the last `Finish` or `Kill` was for have ended.
     AllEnded,
 }
 
-impl Order {
+impl ReaperOrder {
     fn encode(self) -> String {
-        let lease = |lease: Lease| lease.map_or_else(|| "-".to_owned(), |until| until.as_nanos().to_string());
+        let lease =
+            |lease: LeaseEnd| lease.map_or_else(|| "-".to_owned(), |until| until.as_nanos().to_string());
         match self {
             Self::Start(until) => format!("start {}", lease(until)),
             Self::Lease(until) => format!("lease {}", lease(until)),
@@ -123,7 +125,8 @@ impl Order {
         Ok(())
     }
 
-    /// Receives the next message. `None` at the end. An unknown message is an order to kill.
+    /// Receives the next message and its files. Returns `None` if zoolock has closed the socket. An unknown message counts
+    /// as `ReaperOrder::Kill`.
     pub(crate) fn receive(socket: impl AsFd) -> io::Result<Option<(Self, Vec<OwnedFd>)>> {
         let mut buffer = [0; PACKET];
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(3))];
@@ -144,7 +147,7 @@ impl Order {
     }
 }
 
-impl Report {
+impl ReaperReport {
     fn encode(self) -> String {
         match self {
             Self::Started(pid) => format!("started {pid}"),
@@ -180,13 +183,13 @@ impl Report {
         })
     }
 
-    /// Sends the message without waiting: zoolock may be stopped, and the socket full.
+    /// Sends the message without waiting, because zoolock may be stopped and the socket full.
     pub(crate) fn send(self, socket: impl AsFd) -> io::Result<()> {
         send(socket, self.encode().as_bytes(), SendFlags::DONTWAIT | SendFlags::NOSIGNAL)?;
         Ok(())
     }
 
-    /// Waits for the next message. `None` if the reaper has ended.
+    /// Waits for the next message. Returns `None` if the reaper has ended.
     pub(crate) fn receive(socket: impl AsFd) -> Option<Self> {
         let mut buffer = [0; PACKET];
         loop {
@@ -210,39 +213,39 @@ mod tests {
     use super::*;
 
     #[test]
-    fn messages_survive_the_socket() {
+    fn messages_decode_as_encoded() {
         let until = Some(Duration::new(86_400 * 365, 123_456_789));
         for order in [
-            Order::Start(until),
-            Order::Start(None),
-            Order::Lease(until),
-            Order::Grace(Duration::from_millis(333)),
-            Order::Terminate,
-            Order::Finish(Scope::Group),
-            Order::Finish(Scope::All),
-            Order::Kill,
-            Order::Dismiss,
+            ReaperOrder::Start(until),
+            ReaperOrder::Start(None),
+            ReaperOrder::Lease(until),
+            ReaperOrder::Grace(Duration::from_millis(333)),
+            ReaperOrder::Terminate,
+            ReaperOrder::Finish(Scope::Group),
+            ReaperOrder::Finish(Scope::All),
+            ReaperOrder::Kill,
+            ReaperOrder::Dismiss,
         ] {
-            assert_eq!(Order::decode(&order.encode()), Some(order));
+            assert_eq!(ReaperOrder::decode(&order.encode()), Some(order));
             assert!(order.encode().len() < PACKET);
         }
         for report in [
-            Report::Started(1),
-            Report::Failed(2),
-            Report::LeaseEnded,
-            Report::Stopped(19),
-            Report::TermSent,
-            Report::Killed,
-            Report::Ended(Ending::Code(255)),
-            Report::Ended(Ending::Signal(64)),
-            Report::LeftoversTerminated(3),
-            Report::Stuck(4),
-            Report::AllEnded,
+            ReaperReport::Started(1),
+            ReaperReport::Failed(2),
+            ReaperReport::LeaseEnded,
+            ReaperReport::Stopped(19),
+            ReaperReport::TermSent,
+            ReaperReport::Killed,
+            ReaperReport::Ended(Ending::Code(255)),
+            ReaperReport::Ended(Ending::Signal(64)),
+            ReaperReport::LeftoversTerminated(3),
+            ReaperReport::Stuck(4),
+            ReaperReport::AllEnded,
         ] {
-            assert_eq!(Report::decode(&report.encode()), Some(report));
+            assert_eq!(ReaperReport::decode(&report.encode()), Some(report));
         }
         for bad in ["", "start", "start x", "finish", "kill now", "lease -1", "grace", "grace -"] {
-            assert_eq!(Order::decode(bad), None, "{bad}");
+            assert_eq!(ReaperOrder::decode(bad), None, "{bad}");
         }
     }
 }

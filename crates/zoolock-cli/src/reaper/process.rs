@@ -18,9 +18,9 @@ use rustix::process::{
     Pid, Signal, WaitId, WaitIdOptions, getpid, getppid, kill_process_group, set_child_subreaper, waitid,
 };
 
-use super::kill_schedule::{Action, KillSchedule};
-use super::orders::{Order, Report, Scope};
-use super::table::{self, Process, ProcessTable};
+use super::kill_schedule::{KillAction, KillSchedule};
+use super::orders::{ReaperOrder, ReaperReport, Scope};
+use super::table::{self, ProcessEntry, ProcessTable};
 use crate::args::ReapArgs;
 use crate::base::clock::{Timer, now};
 use crate::base::exit::Exit;
@@ -29,12 +29,12 @@ use crate::base::reporter::Reporter;
 use crate::reaper::ending::{Ending, own_program};
 use crate::reaper::zombies;
 
-/// The nice value of the reaper.
+/// The nice value that the reaper requests.
 const PRIORITY: i32 = -10;
 /// Pauses between two checks of processes that have to end.
 const MIN_PAUSE: Duration = Duration::from_millis(5);
 const MAX_PAUSE: Duration = Duration::from_millis(100);
-/// Time after a KILL from which on a process counts as stuck. It probably waits for a disk that does not answer.
+/// Time after KILL until a process that still exists counts as stuck. It probably waits for a disk that does not answer.
 const STUCK: Duration = Duration::from_secs(2);
 
 /// Runs the reaper of one command. Standard input is a socket to zoolock, which sends the command. Call it before the first
@@ -48,7 +48,7 @@ pub(crate) fn reap(args: &ReapArgs) -> Exit {
         Ok(Some(mut reaper)) => reaper.run(),
         Ok(None) => Exit::LOST,
         Err(error) => {
-            let _ = Report::Failed(error.raw_os_error().unwrap_or_default()).send(io::stdin());
+            let _ = ReaperReport::Failed(error.raw_os_error().unwrap_or_default()).send(io::stdin());
             Exit::UNAVAILABLE
         }
     }
@@ -60,19 +60,19 @@ struct Reaper {
     leader: Pid,
     ending: Option<Ending>,
     stopped: bool,
-    /// The wait for the end of processes, if there is one.
+    /// The wait for the end of the processes that are left, if it has begun.
     leftover_wait: Option<LeftoverWait>,
     /// Set once zoolock has ended.
     zoolock_ended: bool,
     /// The reports that could not be sent yet.
-    pending_reports: Vec<Report>,
-    /// Kept open until the last process has ended.
+    pending_reports: Vec<ReaperReport>,
+    /// A file that stays open until the last process of the command has ended.
     _held: Option<OwnedFd>,
     timer: Timer,
     children: SignalFd,
 }
 
-/// A wait until no process is left.
+/// A wait until no process of `scope` is left.
 struct LeftoverWait {
     scope: Scope,
     pause: Duration,
@@ -90,7 +90,7 @@ impl LeftoverWait {
 }
 
 impl Reaper {
-    /// Starts the command. `None` if the lease or zoolock has ended before.
+    /// Starts the command. Returns `None` if the lease or zoolock has ended before.
     fn start(args: &ReapArgs, files: Vec<i32>, mask: &SigSet) -> io::Result<Option<Self>> {
         enable_sigchld()?;
         let mut only_children = SigSet::empty();
@@ -98,22 +98,24 @@ impl Reaper {
         let flags = SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK;
         let children = SignalFd::with_flags(&only_children, flags)?;
         let timer = Timer::new()?;
-        let Some((Order::Start(lease), received)) = Order::receive(io::stdin())? else { return Ok(None) };
+        let Some((ReaperOrder::Start(lease), received)) = ReaperOrder::receive(io::stdin())? else {
+            return Ok(None);
+        };
         let mut received = received.into_iter();
         let (Some(input), Some(line)) = (received.next(), received.next()) else {
             return Err(io::ErrorKind::InvalidData.into());
         };
         let held = received.next();
         if let Some(held) = &held {
-            // The command and its descendants inherit it.
+            // Clears close-on-exec, so that the command and its descendants inherit the file.
             fcntl_setfd(held, FdFlags::empty())?;
         }
         let mut schedule = KillSchedule::new(lease, args.grace());
         if schedule.take_due(now()).is_some() {
-            let _ = Report::LeaseEnded.send(io::stdin());
+            let _ = ReaperReport::LeaseEnded.send(io::stdin());
             return Ok(None);
         }
-        // Processes that leave the group stay descendants of this process.
+        // Makes this process inherit orphans of the command. So processes that leave the group stay its descendants.
         let _ = set_child_subreaper(Some(getpid()));
         let command = command(line)?;
         let mut process = Command::new(own_program());
@@ -128,7 +130,7 @@ impl Reaper {
         SigSet::all().thread_set_mask()?;
         let leader = Pid::from_child(&started?);
         drop(process);
-        let _ = Report::Started(leader.as_raw_nonzero().get()).send(io::stdin());
+        let _ = ReaperReport::Started(leader.as_raw_nonzero().get()).send(io::stdin());
         // The reaper must act in time even on a machine that is too busy to run zoolock. The system may refuse the priority.
         let _ = rustix::process::setpriority_process(None, PRIORITY);
         // The reaper must not keep files of the command open. Standard error stays open, for its last message.
@@ -152,10 +154,10 @@ impl Reaper {
     }
 
     fn run(&mut self) -> Exit {
-        // If the command ended while it was started, its signal was not received.
+        // The command may have ended while it was started, when SIGCHLD was not blocked and so not queued.
         self.check_children();
         loop {
-            // Reads all orders first. After a stop of this process, the last renewal must count before the clock does.
+            // Handles all orders before it checks the clock. After a stop of this process, an unread renewal must count.
             while !self.zoolock_ended && has_message() {
                 if self.listen() {
                     // Reaps the command's process and orphans, because pid 1 may not do that.
@@ -176,7 +178,7 @@ impl Reaper {
         }
     }
 
-    /// Waits until there is something to do.
+    /// Waits for an order, the end or stop of a child, or the time of the next action or check.
     fn wait(&self) {
         let pause = match &self.leftover_wait {
             Some(wait) => Some(wait.pause),
@@ -191,27 +193,27 @@ impl Reaper {
             PollFd::new(&self.children, PollFlags::IN),
             PollFd::new(&stdin, PollFlags::IN),
         ];
-        // A closed socket is always readable.
+        // Does not poll a closed socket, which is always readable.
         let count = if self.zoolock_ended { 2 } else { 3 };
         let _ = poll(&mut files[..count], pause.as_ref());
     }
 
     /// Receives and handles an order. Returns true if the reaper is dismissed.
     fn listen(&mut self) -> bool {
-        match Order::receive(io::stdin()) {
-            Ok(Some((Order::Lease(lease), _))) => self.schedule.set_lease(lease),
-            Ok(Some((Order::Grace(grace), _))) => self.schedule.set_grace(grace),
-            Ok(Some((Order::Terminate, _))) => {
+        match ReaperOrder::receive(io::stdin()) {
+            Ok(Some((ReaperOrder::Lease(lease), _))) => self.schedule.set_lease(lease),
+            Ok(Some((ReaperOrder::Grace(grace), _))) => self.schedule.set_grace(grace),
+            Ok(Some((ReaperOrder::Terminate, _))) => {
                 if let Some(action) = self.schedule.begin_grace(now()) {
                     self.perform(action);
                 }
             }
-            Ok(Some((Order::Finish(scope), _))) => self.finish(scope),
-            Ok(Some((Order::Kill | Order::Start(_), _))) => {
+            Ok(Some((ReaperOrder::Finish(scope), _))) => self.finish(scope),
+            Ok(Some((ReaperOrder::Kill | ReaperOrder::Start(_), _))) => {
                 let action = self.schedule.begin_kill();
                 self.perform(action);
             }
-            Ok(Some((Order::Dismiss, _))) => return true,
+            Ok(Some((ReaperOrder::Dismiss, _))) => return true,
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
             Ok(None) | Err(_) => {
                 // Kills at once: from now on, no process would notice that the lock is broken or revoked.
@@ -226,26 +228,26 @@ impl Reaper {
         false
     }
 
-    fn perform(&mut self, action: Action) {
+    fn perform(&mut self, action: KillAction) {
         match action {
-            Action::SendTerm => {
+            KillAction::SendTerm => {
                 self.signal_group(Signal::TERM);
                 if self.stopped {
                     // A stopped process does not handle TERM.
                     self.stopped = false;
                     self.signal_group(Signal::CONT);
                 }
-                self.report(Report::TermSent);
+                self.report(ReaperReport::TermSent);
             }
-            Action::SendKill(scope) => {
+            KillAction::SendKill(scope) => {
                 self.signal_group(Signal::KILL);
                 self.leftover_wait = Some(LeftoverWait { killed: Some(now()), ..LeftoverWait::new(scope) });
-                self.report(Report::Killed);
+                self.report(ReaperReport::Killed);
             }
         }
     }
 
-    /// Handles the end of the command's process. The processes that it left behind have a grace period.
+    /// Handles the end of the command's process. Gives the processes that it left behind a grace period.
     fn finish(&mut self, scope: Scope) {
         self.schedule.finish(scope);
         let left = self.live_processes(scope);
@@ -257,13 +259,13 @@ impl Reaper {
     }
 
     /// Sends TERM to these processes, unless it was sent before.
-    fn terminate(&mut self, left: &[Process]) {
+    fn terminate(&mut self, left: &[ProcessEntry]) {
         if !left.is_empty() && self.schedule.begin_grace(now()).is_some() {
             for process in left {
                 process.signal(Signal::TERM);
                 process.signal(Signal::CONT);
             }
-            self.report(Report::LeftoversTerminated(i32::try_from(left.len()).unwrap_or(i32::MAX)));
+            self.report(ReaperReport::LeftoversTerminated(i32::try_from(left.len()).unwrap_or(i32::MAX)));
         }
     }
 
@@ -272,9 +274,9 @@ impl Reaper {
         let _ = kill_process_group(self.leader, signal);
     }
 
-    fn live_processes(&self, scope: Scope) -> Vec<Process> {
-        // Most commands leave no process behind. Then the list of children shows that, without a look at all processes: each
-        // descendant descends from a child.
+    fn live_processes(&self, scope: Scope) -> Vec<ProcessEntry> {
+        // Most commands leave no process behind. The list of children shows that without a read of all processes, because
+        // every descendant descends from a child.
         let is_only_leader = |children: Vec<i32>| children == [self.leader.as_raw_nonzero().get()];
         if self.ending.is_some() && table::children().is_some_and(is_only_leader) {
             return Vec::new();
@@ -285,7 +287,7 @@ impl Reaper {
         }
         let mut left = table.of_group(self.leader);
         if scope == Scope::All {
-            for process in table.below(getpid(), &Default::default()) {
+            for process in table.living_descendants(getpid(), &Default::default()) {
                 if !left.contains(&process) {
                     left.push(process);
                 }
@@ -294,12 +296,13 @@ impl Reaper {
         left
     }
 
-    /// Looks for processes that are left, and kills them if that is due. Reports when none is left, and then returns true.
+    /// Looks for processes that are left, and kills them if a kill has begun. Reports when none is left, and then returns
+    /// true.
     fn check_leftovers(&mut self) -> bool {
         let Some(scope) = self.leftover_wait.as_ref().map(|wait| wait.scope) else { return false };
         let left = self.live_processes(scope);
         let all_ended = left.is_empty() && self.ending.is_some();
-        // The previous check may have missed them.
+        // Sends TERM to processes that the previous check missed.
         self.terminate(&left);
         if self.schedule.killed_scope().is_some() {
             for process in &left {
@@ -310,7 +313,7 @@ impl Reaper {
         wait.pause = (wait.pause * 2).min(MAX_PAUSE);
         if all_ended && wait.found_none {
             self.leftover_wait = None;
-            self.report(Report::AllEnded);
+            self.report(ReaperReport::AllEnded);
             return true;
         }
         if all_ended {
@@ -320,8 +323,8 @@ impl Reaper {
         if !all_ended && !wait.stuck && wait.killed.is_some_and(|killed| now().saturating_sub(killed) > STUCK)
         {
             wait.stuck = true;
-            // The command's own process is not in the list if it became another user's.
-            self.report(Report::Stuck(i32::try_from(left.len().max(1)).unwrap_or(i32::MAX)));
+            // The count is at least one: the command's own process is not in the list if it runs as another user.
+            self.report(ReaperReport::Stuck(i32::try_from(left.len().max(1)).unwrap_or(i32::MAX)));
         }
         false
     }
@@ -329,8 +332,8 @@ impl Reaper {
     fn check_children(&mut self) {
         while let Ok(Some(_)) = self.children.read_signal() {}
         if self.ending.is_some() {
-            // The ended process would hide the others from `waitid`. The next look at the processes
-            // that are left reaps them.
+            // The command's ended process, which is not reaped, would hide other ended children from `waitid`.
+            // `live_processes` reaps those.
             return;
         }
         let stop = WaitIdOptions::STOPPED | WaitIdOptions::NOHANG;
@@ -338,7 +341,7 @@ impl Reaper {
             && let Some(signal) = status.stopping_signal()
         {
             self.stopped = true;
-            self.report(Report::Stopped(signal));
+            self.report(ReaperReport::Stopped(signal));
         }
         // Reaps other children that have ended, which are orphans of the command. The command itself is not reaped.
         let any = WaitPidFlag::WEXITED | WaitPidFlag::WNOHANG | WaitPidFlag::WNOWAIT;
@@ -353,11 +356,11 @@ impl Reaper {
             && let Some(ending) = Ending::of(&status)
         {
             self.ending = Some(ending);
-            self.report(Report::Ended(ending));
+            self.report(ReaperReport::Ended(ending));
         }
     }
 
-    fn report(&mut self, report: Report) {
+    fn report(&mut self, report: ReaperReport) {
         self.pending_reports.push(report);
         self.send_pending_reports();
     }
@@ -368,7 +371,7 @@ impl Reaper {
         {
             match report.send(io::stdin()) {
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
-                // After another error, the socket is closed. The next read shows that.
+                // Any other error means that the socket is closed, which the next read shows.
                 Ok(()) | Err(_) => drop(self.pending_reports.remove(0)),
             }
         }
@@ -382,9 +385,9 @@ fn has_message() -> bool {
     poll(&mut file, Some(&Timespec::default())).is_ok_and(|count| count > 0)
 }
 
-/// Makes the system report children that end. The parent of this process may have made it ignore SIGCHLD. Then the system
-/// reaps children by itself, and their exit codes are lost. The handler is called only while the command is started, when
-/// signals are not blocked. It does nothing then.
+/// Installs a handler for SIGCHLD, so that the system reports children that end. This process may have been started with
+/// SIGCHLD ignored. Then the system would reap children by itself, and their exit codes would be lost. The handler does
+/// nothing, and is called only while the command is started, when signals are not blocked.
 fn enable_sigchld() -> io::Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build()?;
     let _inside = runtime.enter();

@@ -9,16 +9,16 @@ use rustix::process::{
 
 /// A process at the time when it was read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Process {
+pub(crate) struct ProcessEntry {
     pid: i32,
     parent: i32,
     group: i32,
-    /// The time of its start. Together with the pid it names one process, because pids are reused.
+    /// The start time. The pid alone does not identify a process, because pids are reused.
     start_time: u64,
     alive: bool,
 }
 
-impl Process {
+impl ProcessEntry {
     /// Reads the process with this pid.
     fn read(pid: i32) -> Option<Self> {
         parse(&std::fs::read(format!("/proc/{pid}/stat")).ok()?)
@@ -38,12 +38,13 @@ impl Process {
         };
     }
 
-    /// Returns whether this process may signal it. It may not if it belongs to another user.
+    /// Returns whether zoolock may signal this process. It may not signal a process of another user.
     fn is_ours_to_signal(&self) -> bool {
         Pid::from_raw(self.pid).is_some_and(|pid| test_kill_process(pid) != Err(Errno::PERM))
     }
 
-    /// Returns whether it is this user's local server. It descends from the job that started it, and all jobs need it.
+    /// Returns whether this process is this user's local server. The server may descend from a command that started it,
+    /// but must not end with that command, because others need it.
     fn is_local_server(&self) -> bool {
         let of_server = std::fs::read(format!("/proc/{}/cmdline", self.pid))
             .is_ok_and(|line| line.split(|byte| *byte == 0).skip(1).take(2).eq([&b"serve"[..], b"--local"]));
@@ -58,13 +59,14 @@ impl Process {
 
 /// Returns the time at which a living process started.
 pub(crate) fn start_time(pid: Pid) -> Option<u64> {
-    Process::read(pid.as_raw_pid()).filter(|process| process.alive).map(|process| process.start_time)
+    ProcessEntry::read(pid.as_raw_pid()).filter(|process| process.alive).map(|process| process.start_time)
 }
 
 /// Returns the pids of this process's children, ended ones included, or `None` if the system does not list them. A child
 /// leaves the list when it is reaped.
 pub(crate) fn children() -> Option<Vec<i32>> {
-    // A thread that ends in between passes its children on to another thread, which may have been read before.
+    // A thread that ends during the read passes its children on to a thread that may have been read before. The read then
+    // fails, and is repeated.
     const ATTEMPTS: usize = 3;
     (0..ATTEMPTS).find_map(|_| children_of_threads())
 }
@@ -81,30 +83,30 @@ fn children_of_threads() -> Option<Vec<i32>> {
 
 /// All processes that this process can see.
 #[derive(Debug)]
-pub(crate) struct ProcessTable(HashMap<i32, Process>);
+pub(crate) struct ProcessTable(HashMap<i32, ProcessEntry>);
 
 impl ProcessTable {
     /// Reads all processes. Without `/proc` there are none.
     pub(crate) fn read() -> Self {
         let entries = std::fs::read_dir("/proc").into_iter().flatten().flatten();
         let numbers = entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
-        Self(numbers.filter_map(Process::read).map(|process| (process.pid, process)).collect())
+        Self(numbers.filter_map(ProcessEntry::read).map(|process| (process.pid, process)).collect())
     }
 
     /// Returns the living processes of a group that this process may signal.
-    pub(crate) fn of_group(&self, group: Pid) -> Vec<Process> {
+    pub(crate) fn of_group(&self, group: Pid) -> Vec<ProcessEntry> {
         let group = group.as_raw_nonzero().get();
         self.0.values().filter(|it| it.group == group && must_end(it)).copied().collect()
     }
 
     /// Returns the living descendants of `root` that this process may signal, without `excluded` and their descendants.
-    pub(crate) fn below(&self, root: Pid, excluded: &HashSet<(i32, u64)>) -> Vec<Process> {
+    pub(crate) fn living_descendants(&self, root: Pid, excluded: &HashSet<(i32, u64)>) -> Vec<ProcessEntry> {
         let mut below: Vec<_> = self.descendants(root, excluded);
         below.retain(must_end);
         below
     }
 
-    /// Returns all descendants of `root`, by pid and start.
+    /// Returns the pids and start times of all descendants of `root`.
     pub(crate) fn all_below(&self, root: Pid) -> HashSet<(i32, u64)> {
         self.descendants(root, &HashSet::new()).iter().map(|it| (it.pid, it.start_time)).collect()
     }
@@ -116,8 +118,8 @@ impl ProcessTable {
         ended.filter_map(|it| Pid::from_raw(it.pid))
     }
 
-    fn descendants(&self, root: Pid, excluded: &HashSet<(i32, u64)>) -> Vec<Process> {
-        let mut children: HashMap<i32, Vec<&Process>> = HashMap::new();
+    fn descendants(&self, root: Pid, excluded: &HashSet<(i32, u64)>) -> Vec<ProcessEntry> {
+        let mut children: HashMap<i32, Vec<&ProcessEntry>> = HashMap::new();
         for process in self.0.values() {
             children.entry(process.parent).or_default().push(process);
         }
@@ -137,24 +139,24 @@ impl ProcessTable {
     }
 }
 
-fn must_end(process: &Process) -> bool {
+fn must_end(process: &ProcessEntry) -> bool {
     process.alive && process.is_ours_to_signal() && !process.is_local_server()
 }
 
-/// Parses `/proc/PID/stat`. The name is in brackets, and may contain brackets and spaces. It is cut after
-/// fifteen bytes, even within a letter.
-fn parse(stat: &[u8]) -> Option<Process> {
+/// Parses `/proc/PID/stat`. The name is in brackets, and may contain brackets and spaces. The kernel cuts it after fifteen
+/// bytes, so it may not be UTF-8.
+fn parse(stat: &[u8]) -> Option<ProcessEntry> {
     let name = stat.iter().position(|byte| *byte == b'(')?;
     let end = stat.iter().rposition(|byte| *byte == b')')?;
     let text = |bytes| std::str::from_utf8(bytes).ok();
     let pid = text(stat.get(..name)?)?.trim_ascii().parse().ok()?;
     let fields: Vec<&str> = text(stat.get(end + 1..)?)?.split_ascii_whitespace().collect();
-    // The fields of proc_pid_stat(5) from the third on.
+    // `fields` begins with the third field of proc_pid_stat(5).
     let field = |number: usize| fields.get(number - 3).copied();
     let threads: i64 = field(20)?.parse().ok()?;
-    // The state is Z, too, if the first thread has ended and other threads run.
+    // The state is also Z if the first thread has ended and other threads run.
     let alive = !matches!(field(3)?, "Z" | "X" | "x") || threads > 1;
-    Some(Process {
+    Some(ProcessEntry {
         pid,
         parent: field(4)?.parse().ok()?,
         group: field(5)?.parse().ok()?,
@@ -168,13 +170,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn name_cannot_pose_as_numbers() {
+    fn process_name_is_not_parsed_as_fields() {
         let tail = "S 7 9 9 34816 9 4194560 1 0 0 0 0 0 0 0 20 0 1 0 4711 1 1";
         let names: [&[u8]; 6] = [b"sh", b"a) R 1 1 1", b"(((", b") ", b"a b\nc", b"caf\xe9"];
         for name in names {
             let stat = [b"12 (", name, b") ", tail.as_bytes()].concat();
-            let process = parse(&stat).expect("well formed");
-            assert_eq!(process, Process { pid: 12, parent: 7, group: 9, start_time: 4711, alive: true });
+            let process = parse(&stat).expect("the line is well formed");
+            assert_eq!(process, ProcessEntry { pid: 12, parent: 7, group: 9, start_time: 4711, alive: true });
         }
         assert_eq!(parse(b"12 (sh"), None);
         assert_eq!(parse(b""), None);
@@ -183,35 +185,35 @@ mod tests {
     #[test]
     fn process_with_live_threads_is_alive() {
         let stat = |state, threads| format!("12 (x) {state} 7 9 9 0 0 0 0 0 0 0 0 0 0 0 20 0 {threads} 0 5");
-        let alive = |state, threads| parse(stat(state, threads).as_bytes()).expect("well formed").alive;
+        let alive = |state, threads| parse(stat(state, threads).as_bytes()).expect("valid line").alive;
         assert!(alive("S", 1) && alive("T", 1) && alive("Z", 2));
         assert!(!alive("Z", 1) && !alive("X", 1));
     }
 
     #[test]
     fn descendants_exclude_other_subtrees() {
-        let process = |pid, parent| Process { pid, parent, group: pid, start_time: 1, alive: true };
+        let process = |pid, parent| ProcessEntry { pid, parent, group: pid, start_time: 1, alive: true };
         // 3 and 4 are a circle, which a read during a change can see.
         let all = [(2, 1), (5, 2), (6, 5), (7, 2), (8, 7), (9, 1), (3, 4), (4, 3)];
         let table = ProcessTable(all.iter().map(|(pid, parent)| (*pid, process(*pid, *parent))).collect());
         let root = Pid::from_raw(2).expect("not zero");
-        let numbers = |found: Vec<Process>| {
+        let numbers = |found: Vec<ProcessEntry>| {
             let mut numbers: Vec<_> = found.iter().map(|it| it.pid).collect();
             numbers.sort_unstable();
             numbers
         };
         assert_eq!(numbers(table.descendants(root, &HashSet::new())), [5, 6, 7, 8]);
         assert_eq!(numbers(table.descendants(root, &HashSet::from([(7, 1)]))), [5, 6]);
-        // Another process with the same pid.
+        // The excluded process has the same pid, but another start time.
         assert_eq!(numbers(table.descendants(root, &HashSet::from([(7, 2)]))), [5, 6, 7, 8]);
     }
 
     #[test]
     fn children_are_listed_until_reaped() {
-        let mut child = std::process::Command::new("true").spawn().expect("there is one");
+        let mut child = std::process::Command::new("true").spawn().expect("`true` starts");
         let pid = i32::try_from(child.id()).expect("a process id");
         assert!(children().is_none_or(|children| children.contains(&pid)));
-        child.wait().expect("it is ours");
+        child.wait().expect("the child is reaped");
         assert!(children().is_none_or(|children| !children.contains(&pid)));
     }
 
@@ -219,7 +221,7 @@ mod tests {
     fn own_process_is_listed_alive() {
         let ours = rustix::process::getpid();
         let table = ProcessTable::read();
-        let own = table.0.get(&ours.as_raw_nonzero().get()).expect("we are there");
+        let own = table.0.get(&ours.as_raw_nonzero().get()).expect("this process is listed");
         assert!(own.alive);
         assert_eq!(own.group, rustix::process::getpgrp().as_raw_nonzero().get());
     }

@@ -1,7 +1,7 @@
 //! Reaps children that this process did not start, so that none of them remains as a zombie.
 //!
 //! Orphans become children of pid 1 of their container, or of a child subreaper such as `zoolock run`. A process that
-//! replaces itself by zoolock (`exec`) may have had children, too.
+//! replaces itself with zoolock (`exec`) may have had children, too.
 
 use std::collections::BTreeSet;
 use std::io;
@@ -15,21 +15,21 @@ use tokio::signal::unix::{SignalKind, signal};
 
 use crate::reaper::table::{ProcessTable, children};
 
-/// The children that other code waits for.
+/// Children that other code waits for. This module must not reap them.
 static RESERVED: Mutex<BTreeSet<i32>> = Mutex::new(BTreeSet::new());
 
 fn reserved() -> MutexGuard<'static, BTreeSet<i32>> {
     RESERVED.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// A child that this process has started, and waits for until this is dropped.
+/// A child process that only its owner waits for, until this value is dropped.
 #[derive(Debug)]
-pub(crate) struct Spawned(Child);
+pub(crate) struct SpawnedChild(Child);
 
-impl Spawned {
-    /// Starts a process.
+impl SpawnedChild {
+    /// Starts a process and reserves it.
     pub(crate) fn start(command: &mut Command) -> io::Result<Self> {
-        // Locked all the time: the child could otherwise end and be reaped before it is reserved.
+        // The lock is held from before the start. Otherwise the child could end and be reaped before it is reserved.
         let mut reserved = reserved();
         let child = command.spawn()?;
         reserved.insert(Pid::from_child(&child).as_raw_pid());
@@ -37,7 +37,7 @@ impl Spawned {
     }
 }
 
-impl Deref for Spawned {
+impl Deref for SpawnedChild {
     type Target = Child;
 
     fn deref(&self) -> &Child {
@@ -45,27 +45,27 @@ impl Deref for Spawned {
     }
 }
 
-impl DerefMut for Spawned {
+impl DerefMut for SpawnedChild {
     fn deref_mut(&mut self) -> &mut Child {
         &mut self.0
     }
 }
 
-impl Drop for Spawned {
+impl Drop for SpawnedChild {
     fn drop(&mut self) {
         let mut reserved = reserved();
-        // A child that ends later is reaped like one that was inherited.
+        // A child that ends later is reaped like an inherited child.
         let _ = self.0.try_wait();
         reserved.remove(&Pid::from_child(&self.0).as_raw_pid());
     }
 }
 
-/// Reserves a child that this process may inherit, until [`release`].
+/// Reserves a process that this process may inherit. [`release`] ends the reservation.
 pub(crate) fn reserve(pid: Pid) {
     reserved().insert(pid.as_raw_pid());
 }
 
-/// Reaps the child if it has ended, and otherwise when it ends.
+/// Ends the reservation of a child. The child is reaped now if it has ended, and otherwise when it ends.
 pub(crate) fn release(pid: Pid) {
     reserved().remove(&pid.as_raw_pid());
     reap(pid);

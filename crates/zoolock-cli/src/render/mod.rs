@@ -1,4 +1,4 @@
-//! The layout of what the command prints.
+//! The layout of printed text.
 
 pub(crate) mod status;
 pub(crate) mod text;

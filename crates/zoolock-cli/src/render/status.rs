@@ -1,27 +1,27 @@
-//! The status line of a waiting command.
+//! The status line of a waiting command, and descriptions of contenders.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use zoolock::{Entry, Glance, Glances, Snapshot, Zoolock};
+use zoolock::{Entry, Glance, LockPoller, Snapshot, Zoolock};
 
-use crate::base::duration::humane;
+use crate::base::duration::human_duration;
 use crate::base::reporter::{Reporter, printable};
 
 /// Delay before the line is shown.
 const FIRST_LINE_AFTER: Duration = Duration::from_millis(700);
 /// Interval between updates of the line.
 const TICK: Duration = Duration::from_secs(1);
-/// Longest interval between two reads of the lock. After a long wait the line may show a former holder this long.
+/// Maximum interval between two reads of the lock. After a long wait, the line may show a former holder for this long.
 const MAX_READ_INTERVAL: Duration = Duration::from_secs(30);
 
-/// Updates the line until aborted. Without a terminal, prints the holder once.
+/// Shows the status line and updates it until the task is aborted. Without a terminal, prints the holder once.
 pub(crate) async fn show(zoolock: Zoolock, names: Vec<String>, reporter: Arc<Reporter>) {
     let began = Instant::now();
     tokio::time::sleep(FIRST_LINE_AFTER).await;
     let mut locks = AwaitedLocks::new(&zoolock, &names);
     loop {
-        // Errors are ignored here: the acquisition reports its own.
+        // Errors are ignored, because the acquisition reports its own errors.
         let seen = locks.blocking_lock().await;
         if let (Some((name, glance)), false) = (&seen, reporter.can_show_status()) {
             reporter.note(single_message(name, &glance.lock));
@@ -40,7 +40,7 @@ pub(crate) async fn show(zoolock: Zoolock, names: Vec<String>, reporter: Arc<Rep
     }
 }
 
-/// Returns the time until the next read. It grows because there may be thousands of waiters, and each one reads.
+/// Returns the time until the next read. It grows with the wait, because thousands of waiters may read the same lock.
 pub(crate) fn read_interval(waited: Duration) -> Duration {
     (waited / 10).clamp(TICK, MAX_READ_INTERVAL)
 }
@@ -51,8 +51,8 @@ pub(crate) async fn held_lock(zoolock: &Zoolock, names: &[String]) -> Option<(St
     Some((name, lock.holder.as_ref().map(describe)?))
 }
 
-/// The locks to acquire. Their holders are read, their waiters are not.
-struct AwaitedLocks(Vec<(String, Glances)>);
+/// Pollers of the locks to acquire. They read the holders and not the waiters.
+struct AwaitedLocks(Vec<(String, LockPoller)>);
 
 impl AwaitedLocks {
     fn new(zoolock: &Zoolock, names: &[String]) -> Self {
@@ -101,10 +101,10 @@ fn others(lock: &Snapshot) -> String {
 }
 
 fn seconds(duration: Duration) -> String {
-    humane(Duration::from_secs(duration.as_secs()))
+    human_duration(Duration::from_secs(duration.as_secs()))
 }
 
-/// Returns whether it is a contender of this process.
+/// Returns whether the contender belongs to this process.
 pub(crate) fn is_this_process(entry: &Entry) -> bool {
     let host = rustix::system::uname();
     entry.pid == Some(std::process::id())
@@ -140,9 +140,9 @@ pub(crate) fn has_zoolock_details(entry: &Entry) -> bool {
     entry.pid.is_some() || entry.program.is_some()
 }
 
-/// Returns the client library of a contender without such details.
+/// Returns the client library of a contender, by the name of its znode.
 pub(crate) fn library_name(entry: &Entry) -> &'static str {
-    // Curator's UUID has dashes.
+    // go-zookeeper uses Curator's names, but with a UUID without dashes.
     let of_go = entry.node.rsplit('/').next().and_then(|node| node.as_bytes().get(11)) != Some(&b'-');
     match entry.family {
         "curator" if of_go => "go-zookeeper",
@@ -153,7 +153,7 @@ pub(crate) fn library_name(entry: &Entry) -> &'static str {
         "dotnet" => ".NET",
         "aiozk" => "aiozk",
         "unknown" => "an unknown client library",
-        // Also zoolock, if the data of the znode were overwritten.
+        // Any other family. It may be zoolock, if the data of the znode were overwritten.
         _ => "an unknown client",
     }
 }

@@ -1,4 +1,4 @@
-//! The layout of printed text: names, roles, tables and JSON documents.
+//! Formats names, roles, tables and JSON documents, and prints them.
 
 use std::io::{ErrorKind, IsTerminal, Write as _};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -33,24 +33,24 @@ const SCHEMA: &str = "zoolock/1";
 
 /// A document with the name of its schema.
 #[derive(Serialize)]
-struct Document<'a, T> {
+struct JsonDocument<'a, T> {
     schema: &'static str,
     #[serde(flatten)]
     content: &'a T,
 }
 
-/// Formats a JSON document that `docs/JSON.md` describes.
+/// Formats a value as a JSON document with the name of its schema. `docs/JSON.md` describes the documents.
 pub(crate) fn document(content: &impl Serialize) -> String {
-    to_json(&Document { schema: SCHEMA, content })
+    to_json(&JsonDocument { schema: SCHEMA, content })
 }
 
-/// Formats a document like [`document`], on one line.
+/// Formats a value like [`document`], but on one line.
 pub(crate) fn document_line(content: &impl Serialize) -> String {
-    let text = serde_json::to_string(&Document { schema: SCHEMA, content });
+    let text = serde_json::to_string(&JsonDocument { schema: SCHEMA, content });
     text.expect("output serializes to JSON") + "\n"
 }
 
-/// Returns the time since a contender arrived, by the clock of this machine; the contender's clock may differ.
+/// Returns the time since a contender joined the queue. The contender's clock may differ from the clock of this machine.
 pub(crate) fn age(entry: &Entry) -> Option<String> {
     let since = UNIX_EPOCH.checked_add(Duration::from_millis(entry.since_ms?))?;
     Some(in_two_units(SystemTime::now().duration_since(since).unwrap_or_default()))
@@ -69,7 +69,7 @@ impl TextStyle {
         Self { color: use_color(color, stdout.is_terminal()), width: terminal_width(&stdout) }
     }
 
-    /// Returns the style for a file.
+    /// Returns the style of output that is not a terminal.
     #[cfg(test)]
     pub(crate) fn plain() -> Self {
         Self { color: false, width: None }
@@ -79,7 +79,7 @@ impl TextStyle {
         self.painted("1", text)
     }
 
-    /// Adds this colour if colours are enabled.
+    /// Adds the color if colors are enabled. `color` is the parameter of the escape sequence.
     pub(crate) fn painted(&self, color: &str, text: &str) -> String {
         if self.color { format!("\x1b[{color}m{text}\x1b[0m") } else { text.to_owned() }
     }
@@ -126,7 +126,7 @@ pub(crate) fn cut_to_width(line: &str, width: Option<usize>) -> String {
 pub(crate) fn wrapped(text: &str, indent: usize, width: Option<usize>) -> String {
     let Some(width) = width.filter(|width| *width > 2 * indent) else { return text.to_owned() };
     let mut lines = String::new();
-    // The first line begins in the third column.
+    // The caller prints two columns before the first line.
     let mut column = 2;
     for word in text.split_inclusive(' ') {
         let length = word.chars().count();
@@ -142,7 +142,7 @@ pub(crate) fn wrapped(text: &str, indent: usize, width: Option<usize>) -> String
     lines
 }
 
-/// Formats a value as JSON, as `doctor` and `serve --status` print it.
+/// Formats a value as indented JSON, with unusual characters escaped.
 pub(crate) fn to_json(value: &impl Serialize) -> String {
     let text = serde_json::to_string_pretty(value).expect("output serializes to JSON");
     let mut text = printable_json(&text);
@@ -165,7 +165,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_table_is_cut_at_the_edge_of_the_terminal() {
+    fn lock_name_is_relative_to_the_root() {
+        assert_eq!(lock_name("/locks/db/main", "/locks"), "db/main");
+        assert_eq!(lock_name("/lockstep", "/locks"), "/lockstep");
+        assert_eq!(lock_name("/locks", "/locks"), "/locks");
+        assert_eq!(lock_name("/x", "/"), "/x");
+    }
+
+    #[test]
+    fn table_is_cut_at_terminal_width() {
         let header = ["A", "B", "C", "D"].map(str::to_owned);
         let rows = [["long name", "1", "2", "somebody far away"].map(str::to_owned)];
         let text = table(&header, &rows, &TextStyle { color: false, width: Some(20) });
@@ -175,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn a_sentence_is_broken_between_words_at_the_edge_of_the_terminal() {
+    fn text_is_wrapped_between_words() {
         let text = "danger    one two three four";
         assert_eq!(wrapped(text, 12, None), text);
         assert_eq!(wrapped(text, 12, Some(25)), "danger    one two three\n            four");

@@ -5,12 +5,12 @@ use std::time::{Duration, Instant};
 
 use zoolock::{LossReason, Zoolock};
 
-use crate::base::duration::humane;
+use crate::base::duration::human_duration;
 use crate::base::exit::{Exit, Failure};
 use crate::base::input::InputEnd;
 use crate::base::reporter::Reporter;
 use crate::base::signals::{Signals, name as signal_name};
-use crate::plan::{Endpoint, Patience, Service, Wanted};
+use crate::plan::{AcquireTimeout, Endpoint, Service, WantedLocks};
 use crate::render::status;
 use crate::run::holder::Holder;
 use crate::run::outer;
@@ -22,11 +22,11 @@ const PAUSE: Duration = Duration::from_millis(500);
 
 /// Minimum wait after which the command checks for a revocation. In a shorter wait a revocation is unlikely.
 const MIN_WAIT_TO_CHECK: Duration = Duration::from_millis(300);
-/// Maximum time for that check, which reads the holder's own znode.
+/// Maximum time to check for a revocation, which is a read of the holder's own znode.
 const CHECK_TIMEOUT: Duration = Duration::from_millis(500);
 
-/// Minimum wait after which the end of the input ends the wait. So a free lock is acquired, and a refusal is reported, also if
-/// the input had ended before.
+/// Minimum wait before the end of standard input can end it. So a free lock is acquired, and a refusal is reported, even
+/// if the input has already ended.
 const MIN_WAIT_TO_END: Duration = Duration::from_millis(500);
 
 /// An acquired lock and its client.
@@ -35,11 +35,11 @@ pub(crate) struct Acquired {
     pub(crate) holder: Holder,
 }
 
-/// Waits for the lock for as long as `wanted` allows. A signal to end the command leaves the queue first, and so does the end
-/// of the input. `reached` becomes true when the server has been reached.
+/// Acquires the lock, and waits for as long as `wanted` allows. On a signal to end the command, or at the end of the
+/// input, leaves the queue and returns a failure. Sets `reached` once the server has been reached.
 pub(crate) async fn acquire(
     service: &Service,
-    wanted: &Wanted,
+    wanted: &WantedLocks,
     reporter: &Arc<Reporter>,
     signals: &mut Signals,
     input: &mut InputEnd,
@@ -55,7 +55,7 @@ pub(crate) async fn acquire(
         *reached = true;
         // The time to wait begins at the first connection, and does not begin again after a reconnect.
         let until = match (deadline, wanted.patience) {
-            (None, Patience::For(patience)) => Instant::now().checked_add(patience),
+            (None, AcquireTimeout::For(patience)) => Instant::now().checked_add(patience),
             (known, _) => known,
         };
         deadline = until;
@@ -66,11 +66,11 @@ pub(crate) async fn acquire(
             signal = signals.end() => Err(Interruption::Signal(signal)),
             answer = Holder::acquire(&zoolock, wanted, until, reporter) => answer.map_err(Interruption::Error),
             failure = outer::wait_for_conflict(&zoolock, wanted) => Err(Interruption::Outer(failure)),
-            // A single attempt does not wait.
+            // With --try, the end of the input is ignored, because there is no wait.
             () = async {
                 tokio::time::sleep(MIN_WAIT_TO_END).await;
                 input.ended().await;
-            }, if !matches!(wanted.patience, Patience::Try) => Err(Interruption::EndOfInput),
+            }, if !matches!(wanted.patience, AcquireTimeout::Try) => Err(Interruption::EndOfInput),
         };
         watcher.abort();
         let _ = watcher.await;
@@ -82,11 +82,15 @@ pub(crate) async fn acquire(
             }
             Ok(Some(holder)) => {
                 if began.elapsed() > Duration::from_secs(1) {
-                    reporter.note(format_args!("got {} after {}", wanted.name, humane(began.elapsed())));
+                    reporter.note(format_args!(
+                        "got {} after {}",
+                        wanted.name,
+                        human_duration(began.elapsed())
+                    ));
                 }
                 return Ok(Acquired { zoolock, holder });
             }
-            Ok(None) => busy(&zoolock, wanted).await,
+            Ok(None) => busy_failure(&zoolock, wanted).await,
             Err(Interruption::Signal(signal)) => {
                 interrupted(signal, &format!("waiting for {}; no longer in the queue", wanted.name))
             }
@@ -94,10 +98,10 @@ pub(crate) async fn acquire(
                 wanted.on_busy,
                 format!("the input ended while waiting for {}; no longer in the queue", wanted.name),
             ),
-            // There is no time to rejoin.
+            // The time limit leaves no time to join the queue again.
             Err(Interruption::Error(error))
                 if should_rejoin(&error, service)
-                    && (matches!(wanted.patience, Patience::Try)
+                    && (matches!(wanted.patience, AcquireTimeout::Try)
                         || until.is_some_and(|until| until <= Instant::now() + PAUSE)) =>
             {
                 error.into()
@@ -113,7 +117,7 @@ pub(crate) async fn acquire(
                 }
             }
             Err(Interruption::Outer(failure)) => failure,
-            Err(Interruption::Error(zoolock::Error::Timeout { .. })) => busy(&zoolock, wanted).await,
+            Err(Interruption::Error(zoolock::Error::Timeout { .. })) => busy_failure(&zoolock, wanted).await,
             Err(Interruption::Error(error)) => error.into(),
         };
         // A second signal ends the command at once. The session then expires on the server.
@@ -138,24 +142,24 @@ async fn was_revoked_while_waiting(holder: &Holder, waited: Duration) -> bool {
         && tokio::time::timeout(CHECK_TIMEOUT, holder.revoked_by_now()).await == Ok(true)
 }
 
-/// Returns whether to join the queue again: the znode was deleted, the session ended without a request,
-/// or this user's server has ended.
+/// Returns whether to join the queue again: the znode was deleted, the session ended although this process did not close
+/// it, or this user's server has ended.
 fn should_rejoin(error: &zoolock::Error, service: &Service) -> bool {
     match error {
         zoolock::Error::Removed { .. } => true,
         zoolock::Error::Lost { reason, .. } => *reason != LossReason::Closed,
-        // The local server of this user has ended. The next connection starts a new one.
+        // This user's server has ended. The next connection starts it again.
         zoolock::Error::Unavailable { .. } => matches!(service.endpoint, Endpoint::Local),
         _ => false,
     }
 }
 
-/// Returns the failure for a command that a signal has ended.
+/// Returns the failure for a command that `signal` has ended while it did `what`.
 pub(crate) fn interrupted(signal: rustix::process::Signal, what: &str) -> Failure {
     Failure::new(Exit::signal(signal), format!("ended by {} while {what}", signal_name(signal)))
 }
 
-async fn busy(zoolock: &Zoolock, wanted: &Wanted) -> Failure {
+async fn busy_failure(zoolock: &Zoolock, wanted: &WantedLocks) -> Failure {
     if let Some(failure) = outer::find_conflict(zoolock, wanted).await {
         return failure;
     }
@@ -165,10 +169,10 @@ async fn busy(zoolock: &Zoolock, wanted: &Wanted) -> Failure {
         _ => format!("{} is held", wanted.name),
     };
     let message = match wanted.patience {
-        Patience::For(patience) => {
-            format!("{}: not acquired within {}; {held}", wanted.name, humane(patience))
+        AcquireTimeout::For(patience) => {
+            format!("{}: not acquired within {}; {held}", wanted.name, human_duration(patience))
         }
-        Patience::Try | Patience::Forever => held,
+        AcquireTimeout::Try | AcquireTimeout::Forever => held,
     };
     Failure::new(wanted.on_busy, message)
 }

@@ -10,7 +10,7 @@ use crate::base::input::{InputEnd, has_end_of_input};
 use crate::base::reporter::{Reporter, printable_json};
 use crate::base::signals::{Signals, name as signal_name};
 use crate::local::ServerKeeper;
-use crate::plan::Hold;
+use crate::plan::HoldPlan;
 use crate::run::acquire::{Acquired, acquire};
 use crate::run::holder::Holder;
 use crate::run::release::{loss_reason, release};
@@ -18,7 +18,7 @@ use crate::service::connect::{abandon, close};
 
 /// The output of `hold --json`.
 #[derive(Serialize)]
-struct Held<'a> {
+struct HeldReport<'a> {
     name: &'a str,
     /// The first of the paths.
     path: &'a str,
@@ -31,10 +31,10 @@ struct Held<'a> {
 }
 
 /// Acquires the lock, and holds it until a signal, the end of the input, a revocation or a loss.
-pub(crate) async fn hold(plan: Hold, reporter: &Arc<Reporter>) -> Result<Exit, Failure> {
+pub(crate) async fn hold(plan: HoldPlan, reporter: &Arc<Reporter>) -> Result<Exit, Failure> {
     let mut signals = Signals::listen().map_err(|error| Failure::unavailable(error.to_string()))?;
     let _keeper = ServerKeeper::of(&plan.service, reporter);
-    // Before the lock is acquired, because the system may refuse the thread.
+    // The input thread starts before the lock is acquired, because the system may refuse it.
     let mut input = InputEnd::listen()?;
     let Acquired { zoolock, holder } =
         acquire(&plan.service, &plan.wanted, reporter, &mut signals, &mut input, &mut false).await?;
@@ -85,7 +85,7 @@ pub(crate) async fn hold(plan: Hold, reporter: &Arc<Reporter>) -> Result<Exit, F
 fn print(holder: &Holder, name: &str, json: bool) -> std::io::Result<()> {
     let token = holder.ticket();
     let line = if json {
-        let held = Held {
+        let held = HeldReport {
             name,
             path: holder.paths().first().copied().unwrap_or_default(),
             paths: holder.paths(),
@@ -94,7 +94,7 @@ fn print(holder: &Holder, name: &str, json: bool) -> std::io::Result<()> {
             alone: holder.token().is_some(),
             previous: holder.previous(),
         };
-        printable_json(&serde_json::to_string(&held).expect("strings are always JSON"))
+        printable_json(&serde_json::to_string(&held).expect("strings serialize to JSON"))
     } else {
         token
     };

@@ -9,8 +9,9 @@ use zoolock::{
     PermitGuard, Previous, ReadGuard, WriteGuard, Zoolock,
 };
 
+use crate::args::WantedKind;
 use crate::base::reporter::Reporter;
-use crate::plan::{Kind, Patience, Wanted};
+use crate::plan::{AcquireTimeout, WantedLocks};
 
 /// The guard of a lock of any kind.
 pub(crate) enum Holder {
@@ -22,7 +23,7 @@ pub(crate) enum Holder {
     SeveralShared(MultiReadGuard),
 }
 
-/// Evaluates an expression for the guard, of any kind.
+/// Evaluates an expression with the guard in a `Holder`. The guard can be of any kind.
 macro_rules! with_guard {
     ($holder:expr, $guard:ident => $what:expr) => {
         match $holder {
@@ -38,11 +39,11 @@ macro_rules! with_guard {
 
 /// Acquires a lock with the method for the given time limit.
 macro_rules! acquire_with {
-    ($lock:expr, $reporter:expr, $patience:expr, $until:expr, $try:ident, $deadline:ident, $wait:ident, $guard:expr) => {{
+    ($lock:expr, $reporter:expr, $limit:expr, $guard:expr, $try:ident, $deadline:ident, $wait:ident) => {{
         let lock = $lock;
         tokio::spawn(warn_of_clashes(lock.events(), Arc::clone($reporter)));
-        match ($patience, $until) {
-            (Patience::Try, _) => Ok(lock.$try().await?.map($guard)),
+        match $limit {
+            (AcquireTimeout::Try, _) => Ok(lock.$try().await?.map($guard)),
             (_, Some(until)) => Ok(Some($guard(lock.$deadline(until).await?))),
             (_, None) => Ok(Some($guard(lock.$wait().await?))),
         }
@@ -50,62 +51,35 @@ macro_rules! acquire_with {
 }
 
 impl Holder {
-    /// Acquires the lock. `None` if the lock is busy and the command does not wait.
+    /// Acquires the lock. Returns `None` if the lock is busy and the command does not wait.
     pub(crate) async fn acquire(
         zoolock: &Zoolock,
-        wanted: &Wanted,
+        wanted: &WantedLocks,
         until: Option<Instant>,
         reporter: &Arc<Reporter>,
     ) -> Result<Option<Holder>, Error> {
-        let (patience, delay) = (wanted.patience, wanted.lock_delay);
+        let (limit, delay) = ((wanted.patience, until), wanted.lock_delay);
         if let [name] = wanted.names.as_slice() {
             return match wanted.kind {
-                Kind::Exclusive => {
+                WantedKind::Exclusive => {
                     let lock = zoolock.mutex(name).lock_delay(delay).tell_previous();
                     let lock = if wanted.crash_detection { lock.crash_detection() } else { lock };
-                    acquire_with!(
-                        lock,
-                        reporter,
-                        patience,
-                        until,
-                        try_lock,
-                        lock_deadline,
-                        lock,
-                        Holder::Exclusive
-                    )
+                    acquire_with!(lock, reporter, limit, Holder::Exclusive, try_lock, lock_deadline, lock)
                 }
-                Kind::Write => {
+                WantedKind::Write => {
                     let lock = zoolock.rwlock(name).lock_delay(delay);
                     let lock = if wanted.crash_detection { lock.crash_detection() } else { lock };
-                    acquire_with!(
-                        lock,
-                        reporter,
-                        patience,
-                        until,
-                        try_write,
-                        write_deadline,
-                        write,
-                        Holder::Write
-                    )
+                    acquire_with!(lock, reporter, limit, Holder::Write, try_write, write_deadline, write)
                 }
-                Kind::Shared => {
+                WantedKind::Shared => {
                     let lock = zoolock.rwlock(name).lock_delay(delay);
-                    acquire_with!(
-                        lock,
-                        reporter,
-                        patience,
-                        until,
-                        try_read,
-                        read_deadline,
-                        read,
-                        Holder::Shared
-                    )
+                    acquire_with!(lock, reporter, limit, Holder::Shared, try_read, read_deadline, read)
                 }
-                Kind::Permits { size, take } => {
+                WantedKind::Permits { size, take } => {
                     let lock = zoolock.semaphore(name, size);
                     tokio::spawn(warn_of_clashes(lock.events(), Arc::clone(reporter)));
-                    match (patience, until) {
-                        (Patience::Try, _) => Ok(lock.try_acquire(take).await?.map(Holder::Permits)),
+                    match limit {
+                        (AcquireTimeout::Try, _) => Ok(lock.try_acquire(take).await?.map(Holder::Permits)),
                         (_, Some(until)) => {
                             Ok(Some(Holder::Permits(lock.acquire_deadline(take, until).await?)))
                         }
@@ -117,25 +91,14 @@ impl Holder {
         let lock = zoolock.multi(&wanted.names).lock_delay(delay);
         let lock = if wanted.crash_detection { lock.crash_detection() } else { lock };
         match wanted.kind {
-            Kind::Shared => {
-                acquire_with!(
-                    lock,
-                    reporter,
-                    patience,
-                    until,
-                    try_read,
-                    read_deadline,
-                    read,
-                    Holder::SeveralShared
-                )
+            WantedKind::Shared => {
+                acquire_with!(lock, reporter, limit, Holder::SeveralShared, try_read, read_deadline, read)
             }
-            _ => {
-                acquire_with!(lock, reporter, patience, until, try_lock, lock_deadline, lock, Holder::Several)
-            }
+            _ => acquire_with!(lock, reporter, limit, Holder::Several, try_lock, lock_deadline, lock),
         }
     }
 
-    /// Returns the fencing token. `None` if other clients may hold the lock at the same time.
+    /// Returns the fencing token, or `None` if other clients may hold the lock at the same time.
     pub(crate) fn token(&self) -> Option<String> {
         match self {
             Holder::Exclusive(guard) => Some(guard.token().to_string()),
@@ -173,14 +136,7 @@ impl Holder {
 
     /// Returns the paths of the lock directories.
     pub(crate) fn paths(&self) -> Vec<&str> {
-        match self {
-            Holder::Exclusive(guard) => vec![guard.path()],
-            Holder::Shared(guard) => vec![guard.path()],
-            Holder::Write(guard) => vec![guard.path()],
-            Holder::Permits(guard) => vec![guard.path()],
-            Holder::Several(guard) => guard.paths(),
-            Holder::SeveralShared(guard) => guard.paths(),
-        }
+        with_guard!(self, guard => guard.paths())
     }
 
     pub(crate) fn node_path(&self) -> String {
@@ -227,8 +183,8 @@ impl Holder {
 /// Warns about contenders of other client libraries that ignore the znode of this contender.
 async fn warn_of_clashes(mut events: LockEvents, reporter: Arc<Reporter>) {
     while let Some(event) = events.next().await {
-        if let LockEvent::Neighbour(_, what) = event {
-            // An error and not a note, so that --quiet prints it, too.
+        if let LockEvent::ForeignContender(_, what) = event {
+            // Printed as an error and not as a note, because --quiet hides notes.
             reporter.error(format_args!("lock {what}; two may hold the lock now"));
         }
     }

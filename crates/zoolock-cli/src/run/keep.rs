@@ -5,12 +5,12 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crate::base::backoff::Backoff;
-use crate::base::duration::humane;
+use crate::base::duration::human_duration;
 use crate::base::exit::{Exit, Failure};
 use crate::base::input::InputEnd;
 use crate::base::reporter::Reporter;
 use crate::base::signals::{Signals, name as signal_name};
-use crate::plan::Run;
+use crate::plan::RunPlan;
 use crate::run::acquire::{Acquired, acquire};
 use crate::run::release::{loss_reason, release_and_close};
 use crate::run::run_once::{command_name, run_once};
@@ -18,7 +18,7 @@ use crate::run::run_once::{command_name, run_once};
 /// Acquires the lock and runs the command, again and again, until a signal ends zoolock.
 /// Returns the exit code of the command.
 pub(crate) async fn run_kept(
-    plan: &Run,
+    plan: &RunPlan,
     reporter: &Arc<Reporter>,
     signals: &mut Signals,
 ) -> Result<Exit, Failure> {
@@ -27,20 +27,22 @@ pub(crate) async fn run_kept(
     let mut unreached = Backoff::default();
     loop {
         let input = &mut InputEnd::never();
-        let acquired =
-            match acquire(&plan.service, &plan.wanted, reporter, signals, input, &mut reached).await {
-                Ok(acquired) => acquired,
-                // Not before the first connection: then the address is probably wrong.
-                Err(failure) if reached && is_transient(failure.exit, plan) => {
-                    let pause = unreached.after(Duration::ZERO);
-                    reporter.note(format_args!("{failure}; waiting for {name} again in {}", humane(pause)));
-                    tokio::select! {
-                        () = tokio::time::sleep(pause) => continue,
-                        signal = signals.end() => return Ok(Exit::signal(signal)),
-                    }
+        let acquired = match acquire(&plan.service, &plan.wanted, reporter, signals, input, &mut reached)
+            .await
+        {
+            Ok(acquired) => acquired,
+            // Tries again only if the server was reached before. Otherwise the address is probably wrong.
+            Err(failure) if reached && is_transient(failure.exit, plan) => {
+                let pause = unreached.after(Duration::ZERO);
+                reporter
+                    .note(format_args!("{failure}; waiting for {name} again in {}", human_duration(pause)));
+                tokio::select! {
+                    () = tokio::time::sleep(pause) => continue,
+                    signal = signals.end() => return Ok(Exit::signal(signal)),
                 }
-                Err(failure) => return Err(failure),
-            };
+            }
+            Err(failure) => return Err(failure),
+        };
         unreached = Backoff::default();
         reporter.note(format_args!("acquired {name}; starting {}", command_name(plan)));
         let result = restart_loop(plan, &acquired, reporter, signals).await;
@@ -53,13 +55,14 @@ pub(crate) async fn run_kept(
 }
 
 /// Returns whether another attempt may succeed.
-fn is_transient(exit: Exit, plan: &Run) -> bool {
+fn is_transient(exit: Exit, plan: &RunPlan) -> bool {
     exit == Exit::UNAVAILABLE || exit == Exit::LOST || exit == plan.wanted.on_busy
 }
 
-/// Runs the command again and again under the lock. `None` after the lock was lost or revoked.
+/// Runs the command again and again under the lock. Returns the exit code after a signal to end, and `None` after the lock
+/// was lost or revoked.
 async fn restart_loop(
-    plan: &Run,
+    plan: &RunPlan,
     acquired: &Acquired,
     reporter: &Reporter,
     signals: &mut Signals,
@@ -74,8 +77,7 @@ async fn restart_loop(
                 reporter.error(format_args!("{failure}; waiting for it again"));
                 return None;
             }
-            // The system refused a process or a file, or the reaper was killed. A restart may help, as
-            // after the end of the command.
+            // The system refused a process or a file, or the reaper was killed. Another start may succeed.
             Err(failure) => failure.to_string(),
             Ok(outcome) => {
                 let what = format!("{} ended with {}", command_name(plan), outcome.ending);
@@ -97,7 +99,7 @@ async fn restart_loop(
             }
         };
         let pause = backoff.after(begun.elapsed());
-        reporter.note(format_args!("{what}; starting it again in {}", humane(pause)));
+        reporter.note(format_args!("{what}; starting it again in {}", human_duration(pause)));
         tokio::select! {
             biased;
             signal = signals.end() => {

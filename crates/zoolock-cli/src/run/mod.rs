@@ -16,7 +16,7 @@ use crate::base::input::InputEnd;
 use crate::base::reporter::Reporter;
 use crate::base::signals::Signals;
 use crate::local::ServerKeeper;
-use crate::plan::Run;
+use crate::plan::RunPlan;
 use crate::reaper::ending::Ending;
 use crate::run::acquire::{Acquired, acquire};
 use crate::run::keep::run_kept;
@@ -24,7 +24,7 @@ use release::release_and_close;
 use run_once::{command_name, run_once};
 
 /// Acquires the lock, runs the command and releases the lock. With `--keep`, repeats that.
-pub(crate) async fn run(plan: Run, reporter: &Arc<Reporter>) -> Result<Exit, Failure> {
+pub(crate) async fn run(plan: RunPlan, reporter: &Arc<Reporter>) -> Result<Exit, Failure> {
     let mut signals = Signals::listen().map_err(|error| Failure::unavailable(error.to_string()))?;
     let _keeper = ServerKeeper::of(&plan.service, reporter);
     if plan.keep {

@@ -1,29 +1,31 @@
 //! Refuses to wait for an outer command: a command that runs this one, holds the lock, and waits for this one to end.
 //!
-//! `run` passes the identifiers of its acquisitions to its command. A process may keep that variable for longer than the
-//! lock is held, so an outer command counts only while the queue of the lock shows it as a holder.
+//! `run` passes the ids of its acquisitions to its command, in ZOOLOCK_HELD. A process may keep this variable for longer
+//! than the lock is held, so an outer command counts only while the queue of the lock shows it as a holder.
 
 use std::time::{Duration, Instant};
 
-use zoolock::{Entry, Glances, Snapshot, Zoolock};
+use zoolock::{Entry, LockPoller, Snapshot, Zoolock};
+use zoolock_core::names::Role;
 
 use crate::base::exit::Failure;
-use crate::plan::{Kind, Wanted};
+use crate::plan::WantedLocks;
 use crate::render::status::{is_this_process, read_interval};
 
-/// Maximum time to look at the locks after they were busy.
+/// Maximum time to read the locks after they were found busy.
 const LOOK_TIMEOUT: Duration = Duration::from_secs(5);
-/// Time for which a waiter before this command must stay, if that waiter waits for an outer
-/// command. Other waiters give up soon.
+/// Time for which a waiter ahead of this command must wait for an outer command, before this command fails. Until then,
+/// the waiter may give up.
 const MIN_STAY: Duration = Duration::from_secs(2);
 
-/// Waits until one of the locks is found to be kept by an outer command. Returns the failure.
-pub(crate) async fn wait_for_conflict(zoolock: &Zoolock, wanted: &Wanted) -> Failure {
+/// Reads the locks repeatedly until one of them cannot be granted before an outer command releases it. Returns the failure
+/// of this command. Never returns if there is no outer command.
+pub(crate) async fn wait_for_conflict(zoolock: &Zoolock, wanted: &WantedLocks) -> Failure {
     if wanted.outer.is_empty() {
         return std::future::pending().await;
     }
     let began = Instant::now();
-    let mut locks = Locks::new(zoolock, wanted);
+    let mut locks = OuterLocks::new(zoolock, wanted);
     loop {
         if let Some(failure) = locks.look().await {
             return failure;
@@ -32,12 +34,12 @@ pub(crate) async fn wait_for_conflict(zoolock: &Zoolock, wanted: &Wanted) -> Fai
     }
 }
 
-/// Returns the failure if one of the locks is busy because of an outer command.
-pub(crate) async fn find_conflict(zoolock: &Zoolock, wanted: &Wanted) -> Option<Failure> {
+/// Returns the failure of this command if one of the locks cannot be granted before an outer command releases it.
+pub(crate) async fn find_conflict(zoolock: &Zoolock, wanted: &WantedLocks) -> Option<Failure> {
     if wanted.outer.is_empty() {
         return None;
     }
-    let mut locks = Locks::new(zoolock, wanted);
+    let mut locks = OuterLocks::new(zoolock, wanted);
     let looked = async {
         loop {
             let found = locks.look().await;
@@ -50,10 +52,10 @@ pub(crate) async fn find_conflict(zoolock: &Zoolock, wanted: &Wanted) -> Option<
     tokio::time::timeout(LOOK_TIMEOUT, looked).await.ok().flatten()
 }
 
-struct Locks<'a> {
-    wanted: &'a Wanted,
-    glances: Vec<(&'a str, Glances)>,
-    /// A waiter before this command that waits for an outer command: its znode, and the time at which it was first seen.
+struct OuterLocks<'a> {
+    wanted: &'a WantedLocks,
+    glances: Vec<(&'a str, LockPoller)>,
+    /// A waiter ahead of this command that waits for an outer command: its znode, and the time at which it was first seen.
     blocking_waiter: Option<(String, Instant)>,
 }
 
@@ -61,22 +63,20 @@ struct Locks<'a> {
 enum Waits {
     /// This command cannot hold the lock together with the outer commands.
     Itself,
-    /// A waiter before this command cannot hold the lock together with the outer commands. This is its znode.
+    /// A waiter ahead of this command cannot hold the lock together with the outer commands. The value is its znode.
     BehindWaiter(String),
 }
 
-impl<'a> Locks<'a> {
-    fn new(zoolock: &Zoolock, wanted: &'a Wanted) -> Self {
+impl<'a> OuterLocks<'a> {
+    fn new(zoolock: &Zoolock, wanted: &'a WantedLocks) -> Self {
         // An exclusive contender waits for every holder. Only the other kinds need a look at the waiters.
-        let waiters = match wanted.kind {
-            Kind::Exclusive | Kind::Write => 0,
-            Kind::Shared | Kind::Permits { .. } => usize::MAX,
-        };
+        let waiters = if wanted.kind.role() == Role::Exclusive { 0 } else { usize::MAX };
         let glances = wanted.names.iter().map(|name| (name.as_str(), zoolock.mutex(name).glances(waiters)));
         Self { wanted, glances: glances.collect(), blocking_waiter: None }
     }
 
-    /// Reads each lock once. Ignores errors, because the acquisition reports them.
+    /// Reads each lock once, and returns the failure if this command waits for an outer command. Ignores errors, because
+    /// the acquisition reports them.
     async fn look(&mut self) -> Option<Failure> {
         let mut blocking_waiter = None;
         for (name, glances) in &mut self.glances {
@@ -103,29 +103,27 @@ impl<'a> Locks<'a> {
     }
 }
 
-/// Returns why the lock is granted to this command only after an outer command has released it, if that is so.
-fn waits_for_outer(lock: &Snapshot, wanted: &Wanted) -> Option<Waits> {
-    let holders = || lock.holder.iter().chain(&lock.beside);
+/// Returns the reason why the lock cannot be granted to this command before an outer command releases it. Returns `None` if
+/// it can.
+fn waits_for_outer(lock: &Snapshot, wanted: &WantedLocks) -> Option<Waits> {
     let is_outer = |entry: &&Entry| entry.id.as_ref().is_some_and(|id| wanted.outer.contains(id));
-    let outer: Vec<&Entry> = holders().filter(is_outer).collect();
-    if outer.is_empty() || holders().any(is_this_process) {
+    let outer: Vec<&Entry> = lock.holders().filter(is_outer).collect();
+    if outer.is_empty() || lock.holders().any(is_this_process) {
         return None;
     }
     let taken: u64 = outer.iter().map(|entry| u64::from(entry.weight)).sum();
-    let waits = |role: &str, weight: u32| match role {
-        "exclusive" => true,
-        "permit" => lock.permits.is_some_and(|permits| taken + u64::from(weight) > u64::from(permits)),
-        _ => outer.iter().any(|entry| entry.role == "exclusive"),
+    let waits = |role: Role, weight: u32| match role {
+        Role::Permit => lock.permits.is_some_and(|permits| taken + u64::from(weight) > u64::from(permits)),
+        _ => outer.iter().any(|entry| role.waits_for(role_of(entry))),
     };
-    let (role, weight) = match wanted.kind {
-        Kind::Exclusive | Kind::Write => ("exclusive", 1),
-        Kind::Shared => ("shared", 1),
-        Kind::Permits { take, .. } => ("permit", take),
-    };
-    if waits(role, weight) {
+    if waits(wanted.kind.role(), wanted.kind.weight()) {
         return Some(Waits::Itself);
     }
     let mut before = lock.waiters.iter().take_while(|waiter| !is_this_process(waiter));
-    let waiter = before.find(|waiter| waits(waiter.role, waiter.weight))?;
+    let waiter = before.find(|waiter| waits(role_of(waiter), waiter.weight))?;
     Some(Waits::BehindWaiter(waiter.node.clone()))
+}
+
+fn role_of(entry: &Entry) -> Role {
+    Role::named(entry.role).unwrap_or(Role::Exclusive)
 }

@@ -1,4 +1,4 @@
-//! The release of a lock, and the end of its client.
+//! Releases a lock and closes its session.
 
 use std::time::Duration;
 

@@ -7,14 +7,14 @@ use crate::base::reporter::{Reporter, printable};
 use crate::base::signals::Signals;
 use crate::base::terminal::{self, Terminal};
 use crate::local::HolderFile;
-use crate::plan::Run;
-use crate::reaper::child::{Child, Environment, Start};
+use crate::plan::RunPlan;
+use crate::reaper::child::{Child, CommandStart, Environment};
 use crate::run::acquire::Acquired;
 use crate::run::supervisor::{RunOutcome, Supervisor};
 
-/// Runs the command once.
+/// Starts the command under the acquired lock, and supervises it until it has ended.
 pub(crate) async fn run_once(
-    plan: &Run,
+    plan: &RunPlan,
     acquired: &Acquired,
     reporter: &Reporter,
     signals: &mut Signals,
@@ -38,13 +38,13 @@ pub(crate) async fn run_once(
         && terminal::command_starts_in_foreground()
         && !plan.keep;
     if terminal.is_some() {
-        // After ^Z on a terminal that zoolock shares with the command, the command stops first, then zoolock.
-        let _ = signals.also(rustix::process::Signal::TSTP);
+        // Handles ^Z on a terminal that zoolock shares with the command: the command stops first, then zoolock.
+        let _ = signals.add_unless_ignored(rustix::process::Signal::TSTP);
     }
     let lease = (plan.on_lost == OnLost::Kill).then(|| clock::boot_time_of(holder.valid_until()));
     let grace = plan.grace_of(zoolock.session_timeout().unwrap_or(plan.service.session_timeout));
     let file = HolderFile::of(&plan.service, holder.session_id());
-    let start = Start {
+    let start = CommandStart {
         command: &plan.command,
         environment: &environment,
         foreground,
@@ -58,6 +58,6 @@ pub(crate) async fn run_once(
 }
 
 /// Returns the command's name, for messages.
-pub(crate) fn command_name(plan: &Run) -> String {
+pub(crate) fn command_name(plan: &RunPlan) -> String {
     plan.command.first().map(|program| printable(&program.to_string_lossy())).unwrap_or_default()
 }

@@ -8,38 +8,39 @@ use zoolock::{Connection, LossReason, Zoolock};
 
 use crate::args::{OnLost, OnRevoke};
 use crate::base::clock;
-use crate::base::duration::humane;
+use crate::base::duration::human_duration;
 use crate::base::reporter::Reporter;
 use crate::base::signals::{Signals, name as signal_name};
 use crate::base::terminal::{self, Terminal};
-use crate::plan::Run;
-use crate::reaper::child::{Child, Event};
+use crate::plan::RunPlan;
+use crate::reaper::child::{Child, CommandEvent};
 use crate::reaper::ending::Ending;
-use crate::reaper::orders::{Lease, Order, Report, Scope};
+use crate::reaper::orders::{LeaseEnd, ReaperOrder, ReaperReport, Scope};
 use crate::run::acquire::Acquired;
 use crate::run::holder::Holder;
 use crate::run::release::loss_reason;
 
-/// Maximum time between two checks of the clock. Timers stop while the machine sleeps, and the deadline does not.
+/// Maximum time between two checks of the clock. Timers stop while the machine sleeps, but the lease continues.
 const MAX_CHECK_INTERVAL: Duration = Duration::from_secs(1);
-/// Time between two checks near the end of the lease. The reaper must learn of a renewal before it acts.
+/// Time between two checks near the end of the lease. It is short, because the reaper must learn of a renewal before it
+/// acts.
 const MIN_CHECK_INTERVAL: Duration = Duration::from_millis(50);
 /// The smallest change of the lease that is sent to the reaper.
 const LEASE_CHANGE: Duration = Duration::from_millis(1);
-/// Maximum time for the reaper to kill. After it, zoolock takes the reaper for stopped, and kills instead.
+/// Maximum time for the reaper to kill. After this time, zoolock assumes that the reaper is stopped, and does its work.
 const REAPER_BOUND: Duration = Duration::from_secs(1);
-/// Maximum time until a stop takes effect.
+/// Maximum time until a stop of this process takes effect.
 const STOP_BOUND: Duration = Duration::from_millis(50);
 
-/// Time within which two signals to end count as one.
+/// Time within which two INT or TERM signals count as one.
 const SAME_SIGNAL_WINDOW: Duration = Duration::from_millis(300);
 
 /// The outcome of one run of the command.
 pub(crate) struct RunOutcome {
     pub(crate) ending: Ending,
-    /// Set if the lock was lost before, and the command was ended for that (`--on-lost kill`).
+    /// Set if the lock was lost, or about to be lost, before the command ended (`--on-lost kill`).
     pub(crate) lock_lost: bool,
-    /// Set if a user ended it, by INT or TERM to zoolock, or by ^C on the terminal.
+    /// Set if a user ended the command, by INT or TERM to zoolock, or by ^C on the terminal.
     pub(crate) by_user: bool,
     /// Set if the lock was revoked, with `--on-revoke term`.
     pub(crate) revoked: bool,
@@ -51,7 +52,7 @@ fn processes(count: i32) -> String {
 
 /// The phase of the command.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Phase {
+enum CommandPhase {
     Running,
     /// TERM was sent at this time.
     Terminating(Instant),
@@ -61,7 +62,7 @@ enum Phase {
 pub(crate) struct Supervisor<'a> {
     name: &'a str,
     zoolock: &'a Zoolock,
-    /// The session timeout to which the grace period was fitted.
+    /// The session timeout for which `grace` was computed.
     timeout: Duration,
     grace: Duration,
     on_lost: OnLost,
@@ -70,9 +71,9 @@ pub(crate) struct Supervisor<'a> {
     reporter: &'a Reporter,
     child: Child,
     terminal: Option<&'a Terminal>,
-    phase: Phase,
+    phase: CommandPhase,
     /// The end of the lease that was last sent to the reaper.
-    lease: Lease,
+    lease: LeaseEnd,
     /// The processes that end with the command.
     scope: Scope,
     ending: Option<Ending>,
@@ -85,11 +86,12 @@ pub(crate) struct Supervisor<'a> {
     first_end_signal: Option<Instant>,
     /// The time at which KILL was first sent.
     killed: Option<Instant>,
-    /// The time at which the reaper was ordered to end the processes that are left. After the grace period it kills them.
+    /// The time at which the reaper was ordered to end the processes that are left. The reaper kills them after the grace
+    /// period.
     finishing: Option<Instant>,
     /// The time of the last check of the clock.
     last_check: Instant,
-    /// Set once the reaper has killed: then it is not stopped.
+    /// Set once the reaper has reported a kill, which proves that it is not stopped.
     reaper_killed: bool,
     /// Set once it was reported that a process cannot be killed.
     stuck: bool,
@@ -99,12 +101,12 @@ pub(crate) struct Supervisor<'a> {
 
 impl<'a> Supervisor<'a> {
     pub(crate) fn new(
-        plan: &'a Run,
+        plan: &'a RunPlan,
         acquired: &'a Acquired,
         grace: Duration,
         reporter: &'a Reporter,
         child: Child,
-        lease: Lease,
+        lease: LeaseEnd,
         terminal: Option<&'a Terminal>,
     ) -> Self {
         let Acquired { zoolock, holder } = acquired;
@@ -119,9 +121,9 @@ impl<'a> Supervisor<'a> {
             reporter,
             child,
             terminal,
-            phase: Phase::Running,
+            phase: CommandPhase::Running,
             lease,
-            // With --keep, no descendant of the command may work beside the next holder.
+            // With --keep, no descendant of the command may run at the same time as that of the next holder.
             scope: if plan.keep { Scope::All } else { Scope::Group },
             ending: None,
             warned: false,
@@ -138,7 +140,7 @@ impl<'a> Supervisor<'a> {
         }
     }
 
-    /// Supervises the command until it has ended, and after a loss until its whole group has ended.
+    /// Supervises the command until the reaper reports that the command and the processes it left behind have ended.
     pub(crate) async fn supervise(mut self, signals: &mut Signals) -> RunOutcome {
         let guard = self.guard;
         let mut lost = pin!(guard.lost());
@@ -155,11 +157,11 @@ impl<'a> Supervisor<'a> {
             tokio::select! {
                 biased;
                 event = self.child.event() => match event {
-                    Event::Reported(Report::Stopped(signal)) => self.handle_stop(signal, signals).await,
-                    Event::Reported(report) => if let Some(ending) = self.handle_report(report) {
+                    CommandEvent::Reported(ReaperReport::Stopped(signal)) => self.handle_stop(signal, signals).await,
+                    CommandEvent::Reported(report) => if let Some(ending) = self.handle_report(report) {
                         break self.finish(ending).await;
                     },
-                    Event::ReaperDied => self.reporter.error(
+                    CommandEvent::ReaperDied => self.reporter.error(
                         "the process that supervises the command was ended; KILL sent to the command",
                     ),
                 },
@@ -182,30 +184,30 @@ impl<'a> Supervisor<'a> {
         }
     }
 
-    /// Handles a report of the reaper. Returns the ending once all processes have ended.
-    fn handle_report(&mut self, report: Report) -> Option<Ending> {
+    /// Handles a report of the reaper. Returns the ending of the command once all processes have ended.
+    fn handle_report(&mut self, report: ReaperReport) -> Option<Ending> {
         match report {
-            Report::TermSent if self.phase == Phase::Running && self.ending.is_none() => {
-                self.phase = Phase::Terminating(Instant::now());
+            ReaperReport::TermSent if self.phase == CommandPhase::Running && self.ending.is_none() => {
+                self.phase = CommandPhase::Terminating(Instant::now());
                 let name = self.name;
                 self.reporter
                     .error(format_args!("{name} could not be renewed in time; TERM sent to the command"));
             }
-            Report::Killed => self.reaper_killed = true,
-            Report::Ended(ending) => self.handle_end(ending),
-            Report::LeftoversTerminated(count) => self.reporter.note(format_args!(
+            ReaperReport::Killed => self.reaper_killed = true,
+            ReaperReport::Ended(ending) => self.handle_end(ending),
+            ReaperReport::LeftoversTerminated(count) => self.reporter.note(format_args!(
                 "{} of the command left behind; TERM sent, KILL in {}",
                 processes(count),
-                humane(self.grace.min(self.remaining()))
+                human_duration(self.grace.min(self.remaining()))
             )),
-            Report::Stuck(count) => {
+            ReaperReport::Stuck(count) => {
                 if !std::mem::replace(&mut self.stuck, true) {
                     self.reporter.error(format_args!("{} of the command cannot be killed", processes(count)));
                 }
-                // After the loss, waiting protects nothing.
+                // After a loss, no lock is kept for the processes that are left, so the wait for them ends.
                 return if self.is_lost() { self.ending } else { None };
             }
-            Report::AllEnded => return self.ending,
+            ReaperReport::AllEnded => return self.ending,
             _ => {}
         }
         None
@@ -223,18 +225,19 @@ impl<'a> Supervisor<'a> {
         }
         self.finishing = Some(Instant::now());
         self.child.order(if !self.is_lost() {
-            Order::Finish(self.scope)
-        } else if self.guard.is_valid() && matches!(self.phase, Phase::Terminating(_)) {
-            // Processes that it left behind have the rest of its grace period.
-            Order::Finish(Scope::All)
+            ReaperOrder::Finish(self.scope)
+        } else if self.guard.is_valid() && matches!(self.phase, CommandPhase::Terminating(_)) {
+            // Processes that the command left behind have the rest of its grace period.
+            ReaperOrder::Finish(Scope::All)
         } else {
-            // Processes that it left behind have no lock either.
-            Order::Kill
+            // The lock is lost or the grace period has ended, so processes that the command left behind are killed at
+            // once.
+            ReaperOrder::Kill
         });
     }
 
     fn is_lost(&self) -> bool {
-        self.on_lost == OnLost::Kill && (self.phase != Phase::Running || !self.guard.is_valid())
+        self.on_lost == OnLost::Kill && (self.phase != CommandPhase::Running || !self.guard.is_valid())
     }
 
     async fn finish(self, ending: Ending) -> RunOutcome {
@@ -247,36 +250,37 @@ impl<'a> Supervisor<'a> {
         RunOutcome { ending, lock_lost, by_user, revoked: self.revoked }
     }
 
-    /// Sends the end of the lease to the reaper, if it has changed. The end is earlier if a server has
-    /// granted a shorter session timeout.
+    /// Sends the end of the lease to the reaper, if it has changed. It can also become earlier, if a server grants a
+    /// shorter session timeout.
     fn send_lease(&mut self) {
         let Some(known) = self.lease else { return };
         let lease = clock::boot_time_of(self.guard.valid_until());
-        // A broken lock has no lease any more, but the command has its grace period. Asked after the lease was read.
+        // A broken lock has no lease any more, but the command has its grace period. The loss is checked after the lease
+        // was read, so that no loss is missed in between.
         if matches!(self.guard.loss(), Some(LossReason::Broken | LossReason::Closed)) {
             return;
         }
-        // The clock is read twice for it, so a difference of nanoseconds is no change.
-        let is_later = lease > known + LEASE_CHANGE && self.phase == Phase::Running;
+        // The conversion reads two clocks, so a difference below `LEASE_CHANGE` is no change.
+        let is_later = lease > known + LEASE_CHANGE && self.phase == CommandPhase::Running;
         if is_later || lease + LEASE_CHANGE < known {
             self.lease = Some(lease);
-            self.child.order(Order::Lease(self.lease));
+            self.child.order(ReaperOrder::Lease(self.lease));
         }
     }
 
-    /// Shortens the grace period with the session timeout. Otherwise a shorter lease would be within the grace period from the
-    /// beginning, and the command would be ended although the lease is renewed.
+    /// Shortens the grace period if a server grants a shorter session timeout. Otherwise the shorter lease would always be
+    /// within the grace period, and the command would be ended although the lease is renewed.
     fn shorten_grace(&mut self) {
         let Some(timeout) = self.zoolock.session_timeout() else { return };
-        if timeout / 6 < self.grace && timeout < self.timeout && self.phase == Phase::Running {
+        if timeout / 6 < self.grace && timeout < self.timeout && self.phase == CommandPhase::Running {
             self.timeout = timeout;
             self.grace = timeout / 6;
-            self.child.order(Order::Grace(self.grace));
+            self.child.order(ReaperOrder::Grace(self.grace));
         }
     }
 
-    /// Returns the rest of the lease. A broken lock has no deadline: TERM is sent to the command at once, and it then has its
-    /// grace period.
+    /// Returns the rest of the lease. Returns [`Duration::MAX`] for a broken lock: TERM is sent to the command at once,
+    /// and only the grace period counts.
     fn remaining(&self) -> Duration {
         match self.guard.loss() {
             Some(LossReason::Broken | LossReason::Closed) => Duration::MAX,
@@ -287,9 +291,9 @@ impl<'a> Supervisor<'a> {
     fn time_to_next_check(&self) -> Duration {
         let remaining = self.remaining();
         let next = match self.phase {
-            Phase::Running => (remaining.saturating_sub(self.grace) / 8).max(MIN_CHECK_INTERVAL),
-            Phase::Terminating(since) => remaining.min(self.grace.saturating_sub(since.elapsed())),
-            Phase::Killed => MAX_CHECK_INTERVAL,
+            CommandPhase::Running => (remaining.saturating_sub(self.grace) / 8).max(MIN_CHECK_INTERVAL),
+            CommandPhase::Terminating(since) => remaining.min(self.grace.saturating_sub(since.elapsed())),
+            CommandPhase::Killed => MAX_CHECK_INTERVAL,
         };
         if self.on_lost == OnLost::Warn { MAX_CHECK_INTERVAL } else { next.min(MAX_CHECK_INTERVAL) }
     }
@@ -302,21 +306,21 @@ impl<'a> Supervisor<'a> {
         }
         let (name, remaining) = (self.name, self.remaining());
         match self.phase {
-            Phase::Killed => {}
+            CommandPhase::Killed => {}
             _ if remaining.is_zero() => self.kill(),
-            Phase::Terminating(since) if since.elapsed() >= self.grace => self.kill(),
-            Phase::Running if remaining <= self.grace => {
+            CommandPhase::Terminating(since) if since.elapsed() >= self.grace => self.kill(),
+            CommandPhase::Running if remaining <= self.grace => {
                 self.terminate(format_args!("{name} could not be renewed in time"));
             }
-            Phase::Running | Phase::Terminating(_) => {}
+            CommandPhase::Running | CommandPhase::Terminating(_) => {}
         }
     }
 
-    /// Ends a reaper that is stopped. Then zoolock kills by itself.
+    /// Kills the reaper if it is stopped. This process then does the reaper's work.
     fn check_reaper(&mut self) {
         let now = Instant::now();
         if now.duration_since(self.last_check) > MAX_CHECK_INTERVAL * 2 {
-            // This process was stopped, and the reaper may have reported something meanwhile.
+            // This process was stopped, and reports of the reaper may be unread. So the waits for the reaper begin again.
             self.killed = self.killed.map(|_| now);
             self.finishing = self.finishing.map(|_| now);
         }
@@ -339,16 +343,16 @@ impl<'a> Supervisor<'a> {
                 self.reporter
                     .error(format_args!("lost {name}: {}; the command continues", loss_reason(reason)));
             }
-            (OnLost::Kill, Phase::Killed) => {}
+            (OnLost::Kill, CommandPhase::Killed) => {}
             (OnLost::Kill, _) if self.remaining().is_zero() => self.kill(),
-            (OnLost::Kill, Phase::Running) => {
+            (OnLost::Kill, CommandPhase::Running) => {
                 self.terminate(format_args!("lost {name}: {}", loss_reason(reason)))
             }
-            (OnLost::Kill, Phase::Terminating(_)) => {}
+            (OnLost::Kill, CommandPhase::Terminating(_)) => {}
         }
     }
 
-    /// Handles a request for the release. The lock stays valid until the command has ended.
+    /// Handles a request to release the lock. The lock stays held until the command has ended.
     fn handle_revocation(&mut self) {
         self.revoked = self.on_revoke == OnRevoke::Term;
         match self.on_revoke {
@@ -364,25 +368,26 @@ impl<'a> Supervisor<'a> {
     }
 
     fn terminate(&mut self, reason: impl std::fmt::Display) {
-        self.phase = Phase::Terminating(Instant::now());
+        self.phase = CommandPhase::Terminating(Instant::now());
         let left = self.grace.min(self.remaining());
-        // Sends the order before it prints the message. The reaper sends TERM, and may have done so already.
-        self.child.order(Order::Terminate);
+        // The order is sent before the message is printed. The reaper sends TERM, unless it has sent TERM already.
+        self.child.order(ReaperOrder::Terminate);
         self.stopped = false;
-        self.reporter.error(format_args!("{reason}; TERM sent to the command, KILL in {}", humane(left)));
+        self.reporter
+            .error(format_args!("{reason}; TERM sent to the command, KILL in {}", human_duration(left)));
     }
 
     fn kill(&mut self) {
-        self.phase = Phase::Killed;
+        self.phase = CommandPhase::Killed;
         self.kill_all();
         self.reporter
             .error(format_args!("{}: the grace period has ended; KILL sent to the command", self.name));
     }
 
-    /// Kills the group at once, and by way of the reaper all processes that have left the group.
+    /// Kills the group, and orders the reaper to kill the processes that have left the group.
     fn kill_all(&mut self) {
         self.child.signal(Signal::KILL);
-        self.child.order(Order::Kill);
+        self.child.order(ReaperOrder::Kill);
         self.killed.get_or_insert_with(Instant::now);
     }
 
@@ -396,15 +401,15 @@ impl<'a> Supervisor<'a> {
 
     fn handle_connection(&mut self, now: Connection) {
         let before = std::mem::replace(&mut self.connection, now);
-        // A shorter lease wakes the receiver, too.
-        if before == now || self.phase != Phase::Running || !self.guard.is_valid() {
+        // A shorter lease also wakes the receiver, although the connection has not changed.
+        if before == now || self.phase != CommandPhase::Running || !self.guard.is_valid() {
             return;
         }
         match now {
             Connection::Suspect => self.reporter.note(format_args!(
                 "disconnected from the server; {} stays held for {} without a renewal",
                 self.name,
-                humane(self.remaining())
+                human_duration(self.remaining())
             )),
             Connection::Connected => {
                 self.reporter.note(format_args!("reconnected; {} is still held", self.name))
@@ -452,7 +457,7 @@ impl<'a> Supervisor<'a> {
         // the lock, and the command is stopped, too.
         terminal.restore_foreground(self.child.group());
         if terminal::has_job_control_shell() {
-            let left = humane(self.remaining());
+            let left = human_duration(self.remaining());
             self.reporter.note(match self.on_lost {
                 OnLost::Kill => {
                     format!("stopped; if it does not continue within {left}, {} is lost and the command is killed", self.name)

@@ -9,25 +9,26 @@ use zoolock_client::Requests;
 use crate::base::exit::{Exit, Failure};
 use crate::base::reporter::Reporter;
 use crate::base::start::starting_threads;
-use crate::local::{self, State, StateDir};
+use crate::local::{self, LocalState, StateDir};
 use crate::plan::credentials::{Auth, user_and_password};
-use crate::plan::{Access, Endpoint, Service};
+use crate::plan::{Endpoint, Service};
 
-/// Maximum number of attempts to connect to this user's server. It may stop during an attempt; the next one starts it again.
+/// Maximum number of attempts to connect to this user's server. If the server stops during an attempt, the next attempt
+/// starts it again.
 const LOCAL_ATTEMPTS: usize = 5;
 /// Maximum time to close a session.
 const CLOSE_BOUND: Duration = Duration::from_secs(5);
 /// Maximum time to close a session whose server was unreachable a moment ago.
 const ABANDON_BOUND: Duration = Duration::from_millis(500);
 
-/// Connects. In local mode, starts this user's server if it is not running.
+/// Connects to the server of `service`. In local mode, starts this user's server if it is not running.
 pub(crate) async fn connect(service: &Service, reporter: &Reporter) -> Result<Zoolock, Failure> {
     static TIMERS: OnceLock<std::io::Result<()>> = OnceLock::new();
     if let Err(error) = TIMERS.get_or_init(|| starting_threads(zoolock::start_timers)) {
         return Err(Failure::unavailable(format!("cannot start the timers: {error}")));
     }
     match &service.endpoint {
-        Endpoint::Remote { hosts, auth, tls, access } => {
+        Endpoint::Remote { hosts, auth, tls, readers, world_writable } => {
             let mut builder = builder(service)?;
             if let Some(tls) = tls {
                 builder = builder.tls(tls.clone());
@@ -35,16 +36,28 @@ pub(crate) async fn connect(service: &Service, reporter: &Reporter) -> Result<Zo
             if let Some(auth) = auth {
                 builder = with_auth(builder, auth)?;
             }
-            builder = match access {
-                Access::WorldWritable => builder.world_writable(),
-                Access::Readers(readers) => {
-                    readers.iter().fold(builder, |builder, (scheme, id)| builder.reader(scheme, id))
-                }
-            };
+            for (scheme, id) in readers {
+                builder = builder.reader(scheme, id);
+            }
+            if *world_writable {
+                builder = builder.world_writable();
+            }
             Ok(builder.connect(hosts).await?)
         }
         Endpoint::Local => connect_locally(service, reporter).await,
     }
+}
+
+/// Connects, makes one request, and closes the session.
+pub(crate) async fn request<T>(
+    service: &Service,
+    reporter: &Reporter,
+    request: impl AsyncFnOnce(&Zoolock) -> Result<T, zoolock::Error>,
+) -> Result<T, Failure> {
+    let zoolock = connect(service, reporter).await?;
+    let result = request(&zoolock).await;
+    close(zoolock).await;
+    Ok(result?)
 }
 
 async fn connect_locally(service: &Service, reporter: &Reporter) -> Result<Zoolock, Failure> {
@@ -75,21 +88,12 @@ async fn connect_locally(service: &Service, reporter: &Reporter) -> Result<Zoolo
     }
 }
 
-/// Connects to this user's server again. Does not start it.
-pub(crate) async fn found_again(service: &Service, reporter: &Reporter) -> Option<Zoolock> {
-    let Endpoint::Local = service.endpoint else { return None };
-    if !listens_locally().unwrap_or(false) {
-        return None;
-    }
-    connect(service, reporter).await.ok()
-}
-
 fn listens_locally() -> Result<bool, Failure> {
-    Ok(matches!(local::server_state(&StateDir::open()?)?, State::Listening(_)))
+    Ok(matches!(local::server_state(&StateDir::open()?)?, LocalState::Listening(_)))
 }
 
-/// Opens a session for single requests with the same server. The caller applies the chroot. Does not start this user's
-/// server.
+/// Opens a session for single requests to the server of `service`. The caller adds the chroot to paths. Fails if this
+/// user's server is needed and not running.
 pub(crate) async fn connect_plainly(service: &Service) -> Result<Requests, Failure> {
     match &service.endpoint {
         Endpoint::Remote { hosts, auth, tls, .. } => {

@@ -1,4 +1,3 @@
-//! The connection to a server, and the watches of locks.
+//! The connection to a server.
 
 pub(crate) mod connect;
-pub(crate) mod lock_watches;

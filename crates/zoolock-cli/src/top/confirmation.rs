@@ -1,6 +1,6 @@
 //! The confirmation of an operator action.
 
-use super::model::Key;
+use super::model::KeyPress;
 use crate::verbs::operate::AdminAction;
 
 /// An operator action on one contender. The token identifies the contender, so no other contender is affected.
@@ -23,39 +23,41 @@ pub(super) struct Confirmation {
     pub(super) typed: String,
 }
 
-/// Word to type before a lock is broken, so that no single mistyped key breaks one.
+/// Word that the user types to break a lock, so that a single mistyped key breaks none.
 pub(super) const BREAK_WORD: &str = "break";
 /// Maximum length of the typed text.
 const MAX_TYPED: usize = 16;
 
-/// Effect of a key on the confirmation.
+/// Effect of a key on a confirmation.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Answer {
-    /// Not confirmed or cancelled yet.
+pub(super) enum KeyEffect {
+    /// The action is neither confirmed nor cancelled yet.
     Pending,
+    /// The action is confirmed.
     Yes,
+    /// The action is cancelled.
     No,
 }
 
 impl Confirmation {
-    /// Handles a key.
-    pub(super) fn key(&mut self, key: Key) -> Answer {
+    /// Handles a key that is pressed while the confirmation is shown.
+    pub(super) fn key(&mut self, key: KeyPress) -> KeyEffect {
         match (self.request.action, key) {
-            (AdminAction::Revoke, Key::Char('y' | 'Y')) => Answer::Yes,
-            (AdminAction::Revoke, _) => Answer::No,
-            (AdminAction::Break, Key::Enter) if self.typed == BREAK_WORD => Answer::Yes,
-            (AdminAction::Break, Key::Enter | Key::Esc) => Answer::No,
-            (AdminAction::Break, Key::Backspace) => {
+            (AdminAction::Revoke, KeyPress::Char('y' | 'Y')) => KeyEffect::Yes,
+            (AdminAction::Revoke, _) => KeyEffect::No,
+            (AdminAction::Break, KeyPress::Enter) if self.typed == BREAK_WORD => KeyEffect::Yes,
+            (AdminAction::Break, KeyPress::Enter | KeyPress::Esc) => KeyEffect::No,
+            (AdminAction::Break, KeyPress::Backspace) => {
                 self.typed.pop();
-                Answer::Pending
+                KeyEffect::Pending
             }
-            (AdminAction::Break, Key::Char(c)) => {
+            (AdminAction::Break, KeyPress::Char(c)) => {
                 if self.typed.len() < MAX_TYPED && c.is_ascii_graphic() {
                     self.typed.push(c);
                 }
-                Answer::Pending
+                KeyEffect::Pending
             }
-            (AdminAction::Break, _) => Answer::Pending,
+            (AdminAction::Break, _) => KeyEffect::Pending,
         }
     }
 }

@@ -5,31 +5,31 @@ use std::io;
 use ratatui::crossterm::event::{self, Event, KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
 use tokio::sync::mpsc;
 
-use super::model::Key;
+use super::model::KeyPress;
 
 /// Terminal input.
 #[derive(Debug)]
-pub(super) enum Input {
-    Keys(Vec<Key>),
+pub(super) enum TerminalInput {
+    Keys(Vec<KeyPress>),
     /// The terminal has a new size.
     Resized,
     /// The terminal cannot be read.
     Gone(io::Error),
 }
 
-/// Starts the thread, which reads until the receiver is dropped. Only a key wakes it, so it may last until the process
-/// ends.
-pub(super) fn listen() -> io::Result<mpsc::Receiver<Input>> {
-    // Keys typed during drawing stay in the channel, or in the terminal if the channel is full.
+/// Starts the thread, which reads until the receiver is dropped. The thread notices that only at the next input, so it may
+/// run until the process ends.
+pub(super) fn listen() -> io::Result<mpsc::Receiver<TerminalInput>> {
+    // Keys that are typed during drawing wait in the channel, or in the terminal if the channel is full.
     let (sender, receiver) = mpsc::channel(64);
     std::thread::Builder::new().name("zoolock-keys".to_owned()).spawn(move || {
         loop {
             let typed = match event::read() {
-                Ok(Event::Key(key)) => Input::Keys(translate(key)),
-                Ok(Event::Resize(..)) => Input::Resized,
+                Ok(Event::Key(key)) => TerminalInput::Keys(translate(key)),
+                Ok(Event::Resize(..)) => TerminalInput::Resized,
                 Ok(_) => continue,
                 Err(error) => {
-                    let _ = sender.blocking_send(Input::Gone(error));
+                    let _ = sender.blocking_send(TerminalInput::Gone(error));
                     return;
                 }
             };
@@ -41,41 +41,42 @@ pub(super) fn listen() -> io::Result<mpsc::Receiver<Input>> {
     Ok(receiver)
 }
 
-fn translate(KeyEvent { code, modifiers, kind, .. }: KeyEvent) -> Vec<Key> {
+fn translate(KeyEvent { code, modifiers, kind, .. }: KeyEvent) -> Vec<KeyPress> {
     if kind == KeyEventKind::Release {
         return Vec::new();
     }
     let key =
         if modifiers.contains(KeyModifiers::CONTROL) { with_control(code) } else { without_control(code) };
-    // A slow connection may deliver Esc together with the next key, which looks like Alt. No key here uses Alt.
-    let esc = modifiers.contains(KeyModifiers::ALT).then_some(Key::Esc);
+    // A slow connection may deliver Esc together with the next key, which looks like the key with Alt. `top` has no keys
+    // with Alt, so both keys are taken as typed.
+    let esc = modifiers.contains(KeyModifiers::ALT).then_some(KeyPress::Esc);
     esc.into_iter().chain(key).collect()
 }
 
-fn with_control(code: KeyCode) -> Option<Key> {
+fn with_control(code: KeyCode) -> Option<KeyPress> {
     Some(match code {
-        KeyCode::Char('c') => Key::Interrupt,
-        KeyCode::Char('z') => Key::Stop,
-        KeyCode::Char('l') => Key::Redraw,
-        KeyCode::Char('h') => Key::Backspace,
-        KeyCode::Char('f') => Key::PageDown,
-        KeyCode::Char('b') => Key::PageUp,
+        KeyCode::Char('c') => KeyPress::Interrupt,
+        KeyCode::Char('z') => KeyPress::Stop,
+        KeyCode::Char('l') => KeyPress::Redraw,
+        KeyCode::Char('h') => KeyPress::Backspace,
+        KeyCode::Char('f') => KeyPress::PageDown,
+        KeyCode::Char('b') => KeyPress::PageUp,
         _ => return None,
     })
 }
 
-fn without_control(code: KeyCode) -> Option<Key> {
+fn without_control(code: KeyCode) -> Option<KeyPress> {
     Some(match code {
-        KeyCode::Up => Key::Up,
-        KeyCode::Down => Key::Down,
-        KeyCode::PageUp => Key::PageUp,
-        KeyCode::PageDown => Key::PageDown,
-        KeyCode::Home => Key::Home,
-        KeyCode::End => Key::End,
-        KeyCode::Enter => Key::Enter,
-        KeyCode::Esc => Key::Esc,
-        KeyCode::Backspace => Key::Backspace,
-        KeyCode::Char(c) => Key::Char(c),
+        KeyCode::Up => KeyPress::Up,
+        KeyCode::Down => KeyPress::Down,
+        KeyCode::PageUp => KeyPress::PageUp,
+        KeyCode::PageDown => KeyPress::PageDown,
+        KeyCode::Home => KeyPress::Home,
+        KeyCode::End => KeyPress::End,
+        KeyCode::Enter => KeyPress::Enter,
+        KeyCode::Esc => KeyPress::Esc,
+        KeyCode::Backspace => KeyPress::Backspace,
+        KeyCode::Char(c) => KeyPress::Char(c),
         _ => return None,
     })
 }
@@ -84,24 +85,24 @@ fn without_control(code: KeyCode) -> Option<Key> {
 mod tests {
     use super::*;
 
-    fn key(code: KeyCode, modifiers: KeyModifiers) -> Vec<Key> {
+    fn key(code: KeyCode, modifiers: KeyModifiers) -> Vec<KeyPress> {
         translate(KeyEvent::new(code, modifiers))
     }
 
     #[test]
-    fn a_letter_means_something_else_with_control_and_itself_after_an_esc() {
-        assert_eq!(key(KeyCode::Char('c'), KeyModifiers::NONE), [Key::Char('c')]);
-        assert_eq!(key(KeyCode::Char('c'), KeyModifiers::CONTROL), [Key::Interrupt]);
-        assert_eq!(key(KeyCode::Char('b'), KeyModifiers::CONTROL), [Key::PageUp]);
+    fn control_and_escape_are_translated() {
+        assert_eq!(key(KeyCode::Char('c'), KeyModifiers::NONE), [KeyPress::Char('c')]);
+        assert_eq!(key(KeyCode::Char('c'), KeyModifiers::CONTROL), [KeyPress::Interrupt]);
+        assert_eq!(key(KeyCode::Char('b'), KeyModifiers::CONTROL), [KeyPress::PageUp]);
         assert_eq!(key(KeyCode::Char('r'), KeyModifiers::CONTROL), []);
-        assert_eq!(key(KeyCode::Char('j'), KeyModifiers::ALT), [Key::Esc, Key::Char('j')]);
-        assert_eq!(key(KeyCode::Char('G'), KeyModifiers::SHIFT), [Key::Char('G')]);
+        assert_eq!(key(KeyCode::Char('j'), KeyModifiers::ALT), [KeyPress::Esc, KeyPress::Char('j')]);
+        assert_eq!(key(KeyCode::Char('G'), KeyModifiers::SHIFT), [KeyPress::Char('G')]);
     }
 
     #[test]
     fn key_release_is_ignored() {
         let mut event = KeyEvent::new(KeyCode::Enter, KeyModifiers::NONE);
-        assert_eq!(translate(event), [Key::Enter]);
+        assert_eq!(translate(event), [KeyPress::Enter]);
         event.kind = KeyEventKind::Release;
         assert_eq!(translate(event), []);
     }

@@ -3,17 +3,17 @@
 use zoolock::{Entry, ForeignSemaphore, Snapshot};
 
 use crate::render::status::describe;
-use crate::render::text::role;
+use crate::render::text::{lock_name, role};
 
-/// One lock.
+/// A lock, as the list and the queue show it.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Lock {
+pub(super) struct LockRow {
     pub(super) path: String,
     /// Name below the root, or the path if the lock is elsewhere.
     pub(super) name: String,
-    pub(super) holders: Vec<Contender>,
+    pub(super) holders: Vec<ContenderRow>,
     /// Waiters that were read, in queue order.
-    pub(super) waiters: Vec<Contender>,
+    pub(super) waiters: Vec<ContenderRow>,
     /// Number of all waiters.
     pub(super) waiting: usize,
     pub(super) previous: &'static str,
@@ -27,12 +27,12 @@ pub(super) struct Lock {
 
 /// A holder or waiter.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Contender {
+pub(super) struct ContenderRow {
     pub(super) node: String,
     pub(super) token: Option<String>,
     pub(super) revoked: bool,
     pub(super) since_ms: Option<u64>,
-    /// Description of its role: exclusive, reader, or the number of permits.
+    /// Role: exclusive, reader, or the number of permits.
     pub(super) role: String,
     /// Short description of the client.
     pub(super) description: String,
@@ -42,15 +42,15 @@ pub(super) struct Contender {
     pub(super) note: Option<String>,
 }
 
-impl Lock {
+impl LockRow {
     /// Converts a snapshot.
     pub(super) fn of(lock: Snapshot, root: &str) -> Self {
         Self {
-            name: name(&lock.path, root).to_owned(),
+            name: lock_name(&lock.path, root).to_owned(),
             waiting: lock.waiting,
             foreign: lock.foreign_semaphore,
-            holders: lock.holder.into_iter().chain(lock.beside).map(Contender::of).collect(),
-            waiters: lock.waiters.into_iter().map(Contender::of).collect(),
+            holders: lock.holder.into_iter().chain(lock.beside).map(ContenderRow::of).collect(),
+            waiters: lock.waiters.into_iter().map(ContenderRow::of).collect(),
             path: lock.path,
             previous: lock.previous,
             permits: lock.permits,
@@ -65,18 +65,18 @@ impl Lock {
         !self.holders.is_empty() || self.foreign.as_ref().is_some_and(|foreign| foreign.leases > 0)
     }
 
-    /// Returns the arrival time of the longest waiter.
+    /// Returns the time at which the longest waiter joined the queue.
     pub(super) fn longest_since(&self) -> Option<u64> {
         self.waiters.iter().filter_map(|waiter| waiter.since_ms).min()
     }
 
     /// Returns the holders, then the waiters in queue order.
-    pub(super) fn queue(&self) -> impl Iterator<Item = &Contender> {
+    pub(super) fn queue(&self) -> impl Iterator<Item = &ContenderRow> {
         self.holders.iter().chain(&self.waiters)
     }
 
-    /// Returns the contender at this index of [`Lock::queue`].
-    pub(super) fn at(&self, index: usize) -> Option<&Contender> {
+    /// Returns the contender at this index of [`LockRow::queue`].
+    pub(super) fn at(&self, index: usize) -> Option<&ContenderRow> {
         match index.checked_sub(self.holders.len()) {
             None => self.holders.get(index),
             Some(index) => self.waiters.get(index),
@@ -84,7 +84,7 @@ impl Lock {
     }
 }
 
-impl Contender {
+impl ContenderRow {
     fn of(entry: Entry) -> Self {
         Self {
             description: describe(&entry),
@@ -98,26 +98,5 @@ impl Contender {
             program: entry.program,
             note: entry.note.or(entry.identifier),
         }
-    }
-}
-
-fn name<'a>(path: &'a str, root: &str) -> &'a str {
-    let below = match root {
-        "/" => None,
-        root => path.strip_prefix(root).and_then(|rest| rest.strip_prefix('/')),
-    };
-    below.unwrap_or(path)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_lock_is_called_by_its_name_below_the_root() {
-        assert_eq!(name("/locks/db/main", "/locks"), "db/main");
-        assert_eq!(name("/lockstep", "/locks"), "/lockstep");
-        assert_eq!(name("/locks", "/locks"), "/locks");
-        assert_eq!(name("/x", "/"), "/x");
     }
 }

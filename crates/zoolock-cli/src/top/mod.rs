@@ -13,7 +13,6 @@ mod text;
 mod view;
 
 use std::io::IsTerminal;
-use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use jiff::tz::TimeZone;
@@ -34,20 +33,20 @@ use crate::service::connect::{abandon, connect};
 use crate::verbs::operate::{AdminAction, notices_break};
 
 use confirmation::ActionRequest;
-use keys::Input;
-use model::{Command, Model, Now, ReadResult, Setting};
-use reader::{Instructions, Reader};
-use screen::Screen;
+use keys::TerminalInput;
+use model::{ReadResult, ScreenModel, ScreenTime, Setting, TopCommand};
+use reader::{Instructions, ScreenReader};
+use screen::RawTerminal;
 
-/// Interval between redraws: ages are shown in seconds.
+/// Interval between redraws. It is one second, because ages are shown in seconds.
 const TICK: Duration = Duration::from_secs(1);
 /// Maximum time to wait for the reply to an action.
 const ACTION_TIMEOUT: Duration = Duration::from_secs(10);
-/// Time within which signals that were sent to the stopped process arrive.
+/// Time within which signals arrive that were sent to this process while it was stopped.
 const SIGNAL_DELAY: Duration = Duration::from_millis(50);
 
 /// Shows the screen until the user quits or a signal ends it.
-pub(crate) async fn top(plan: Top, color: ColorWhen, reporter: &Arc<Reporter>) -> Result<Exit, Failure> {
+pub(crate) async fn top(plan: Top, color: ColorWhen, reporter: &Reporter) -> Result<Exit, Failure> {
     if !std::io::stdout().is_terminal() {
         return Err(Failure::usage(
             "`top` needs a terminal on standard output; for pipes and files there are `zoolock ls --json` and \
@@ -62,48 +61,32 @@ pub(crate) async fn top(plan: Top, color: ColorWhen, reporter: &Arc<Reporter>) -
     if plan.logs && std::io::stderr().is_terminal() {
         return Err(Failure::usage("--verbose would write over the screen; send it to a file: 2> FILE"));
     }
-    // Connects before it takes the screen, so that errors are printed as usual and ^C ends the process.
-    let (zoolock, current) = watch::channel(connect(&plan.service, reporter).await?);
-    let outcome = show(plan, zoolock, color, reporter).await;
-    let last = current.borrow().clone();
-    abandon(last).await;
+    // Connects before switching to full-screen mode, so that errors are printed as usual and ^C ends the process.
+    let zoolock = connect(&plan.service, reporter).await?;
+    let outcome = show(plan, zoolock.clone(), color).await;
+    abandon(zoolock).await;
     outcome
 }
 
-async fn show(
-    plan: Top,
-    zoolock: watch::Sender<Zoolock>,
-    color: ColorWhen,
-    reporter: &Arc<Reporter>,
-) -> Result<Exit, Failure> {
+async fn show(plan: Top, zoolock: Zoolock, color: ColorWhen) -> Result<Exit, Failure> {
     let mut signals = Signals::listen().map_err(|error| Failure::unavailable(error.to_string()))?;
     for signal in [Signal::TSTP, Signal::CONT] {
-        signals.also(signal).map_err(|error| Failure::unavailable(error.to_string()))?;
+        signals.add_unless_ignored(signal).map_err(|error| Failure::unavailable(error.to_string()))?;
     }
     let started = Instant::now();
-    let mut model = Model::new(setting(&plan), now(started));
+    let mut model = ScreenModel::new(setting(&plan), now(started));
     let (instructions, receiver) =
         watch::channel(Instructions { subject: model.subject(), read_requests: 0 });
     let (sender, results) = mpsc::channel(4);
-    let screen = Screen::take(use_color(color, true)).map_err(|error| no_terminal(&error))?;
+    let screen = RawTerminal::take(use_color(color, true)).map_err(|error| no_terminal(&error))?;
     let keys = keys::listen().map_err(|error| refused("a thread", error))?;
-    let current = zoolock.subscribe();
-    let reader =
-        Reader { plan, reporter: Arc::clone(reporter), zoolock, instructions: receiver, results: sender };
-    // A task of its own, so that reading a hundred thousand locks does not delay the screen. The task ends with this
-    // function.
+    let reader = ScreenReader { plan, zoolock: zoolock.clone(), instructions: receiver, results: sender };
+    // The reader is a task of its own, so that reading a hundred thousand locks does not delay the screen. The task ends
+    // with this function, because dropping a `JoinSet` aborts its tasks.
     let mut reading = JoinSet::new();
     reading.spawn(reader.read());
-    let event_loop = EventLoop {
-        screen,
-        keys,
-        signals,
-        results,
-        actions: JoinSet::new(),
-        zoolock: current,
-        instructions,
-        started,
-    };
+    let event_loop =
+        EventLoop { screen, keys, signals, results, actions: JoinSet::new(), zoolock, instructions, started };
     event_loop.run(&mut model).await
 }
 
@@ -122,29 +105,29 @@ fn setting(plan: &Top) -> Setting {
 
 /// The event loop: draws the screen, and handles keys, signals and results of the reader.
 struct EventLoop {
-    screen: Screen,
-    keys: mpsc::Receiver<Input>,
+    screen: RawTerminal,
+    keys: mpsc::Receiver<TerminalInput>,
     signals: Signals,
     results: mpsc::Receiver<ReadResult>,
     /// Actions in progress.
     actions: JoinSet<Result<String, String>>,
-    zoolock: watch::Receiver<Zoolock>,
+    zoolock: Zoolock,
     instructions: watch::Sender<Instructions>,
     started: Instant,
 }
 
 impl EventLoop {
-    async fn run(mut self, model: &mut Model) -> Result<Exit, Failure> {
+    async fn run(mut self, model: &mut ScreenModel) -> Result<Exit, Failure> {
         let mut ticks = interval(TICK);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
-            if Screen::panicked() {
+            if RawTerminal::panicked() {
                 return Err(Failure::unavailable("`top` failed, see the error above; start it again"));
             }
             let (width, height) = self.screen.size().map_err(|error| no_terminal(&error))?;
             model.resize(width, height);
             self.screen.draw(model).map_err(|error| no_terminal(&error))?;
-            // Keys before read results, so that input is not delayed by reading.
+            // Keys come before read results, so that reading does not delay input.
             let typed = tokio::select! {
                 biased;
                 signal = self.signals.next() => {
@@ -157,7 +140,7 @@ impl EventLoop {
                 typed = self.keys.recv() => typed,
                 Some(done) = self.actions.join_next() => {
                     model.tick(now(self.started));
-                    // On an error the task has panicked and printed why.
+                    // If `done` is an error, the task has panicked, and the panic message is printed.
                     if let Ok(outcome) = done {
                         model.done(outcome);
                     }
@@ -175,18 +158,20 @@ impl EventLoop {
             let more = std::iter::from_fn(|| self.keys.try_recv().ok());
             for typed in typed.into_iter().chain(more.collect::<Vec<_>>()) {
                 let keys = match typed {
-                    Input::Keys(keys) => keys,
-                    Input::Resized => continue,
-                    Input::Gone(error) => return Err(no_terminal(&error)),
+                    TerminalInput::Keys(keys) => keys,
+                    TerminalInput::Resized => continue,
+                    TerminalInput::Gone(error) => return Err(no_terminal(&error)),
                 };
                 for key in keys {
                     match model.key(key) {
                         None => {}
-                        Some(Command::Quit) => return Ok(Exit::OK),
-                        Some(Command::Stop) => stop(model),
-                        Some(Command::Redraw) => self.screen.clear().map_err(|error| no_terminal(&error))?,
-                        Some(Command::Read) => self.read_now(),
-                        Some(Command::Do(request)) => self.begin(request),
+                        Some(TopCommand::Quit) => return Ok(Exit::OK),
+                        Some(TopCommand::Stop) => stop(model),
+                        Some(TopCommand::Redraw) => {
+                            self.screen.clear().map_err(|error| no_terminal(&error))?
+                        }
+                        Some(TopCommand::Read) => self.read_now(),
+                        Some(TopCommand::Do(request)) => self.begin(request),
                     }
                 }
             }
@@ -205,7 +190,7 @@ impl EventLoop {
 
     /// Starts a confirmed action in the background.
     fn begin(&mut self, request: ActionRequest) {
-        let zoolock = self.zoolock.borrow().clone();
+        let zoolock = self.zoolock.clone();
         self.actions.spawn(async move {
             let unknown =
                 || Err(format!("{}: no answer; the action may have happened, check the queue", request.name));
@@ -215,7 +200,7 @@ impl EventLoop {
 
     async fn handle_signal(&mut self, signal: Signal) -> Result<(), Failure> {
         if signal == Signal::TSTP {
-            self.screen.lend();
+            self.screen.give_back();
             terminal::stop_this_process();
             sleep(SIGNAL_DELAY).await;
             self.signals.forget(Signal::TSTP);
@@ -223,13 +208,13 @@ impl EventLoop {
         } else if signal != Signal::CONT {
             return Ok(());
         }
-        // In the background this stops the process until it is in the foreground again.
+        // If this process is in the background, the kernel stops it here until it is in the foreground again.
         self.screen.take_again().map_err(|error| no_terminal(&error))
     }
 }
 
-/// Handles ^Z, for which a terminal in raw mode sends no signal.
-fn stop(model: &mut Model) {
+/// Handles ^Z by a signal, because a terminal in raw mode sends none.
+fn stop(model: &mut ScreenModel) {
     if terminal::has_job_control_shell() {
         // Stops the whole process group, as the terminal would.
         let _ = kill_current_process_group(Signal::TSTP);
@@ -256,9 +241,9 @@ async fn carry_out(zoolock: &Zoolock, request: &ActionRequest) -> Result<String,
     }
 }
 
-fn now(started: Instant) -> Now {
+fn now(started: Instant) -> ScreenTime {
     let unix = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    Now { running: started.elapsed(), unix_ms: u64::try_from(unix.as_millis()).unwrap_or(u64::MAX) }
+    ScreenTime { running: started.elapsed(), unix_ms: u64::try_from(unix.as_millis()).unwrap_or(u64::MAX) }
 }
 
 fn no_terminal(error: &std::io::Error) -> Failure {

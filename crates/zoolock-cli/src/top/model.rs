@@ -1,20 +1,20 @@
-//! The state of the screen, without clock and network. Its inputs are keys and read results, its outputs are commands.
+//! The state of the screen, without clock and network. The inputs are keys and read results. The outputs are commands.
 
 use std::time::Duration;
 
 use jiff::tz::TimeZone;
 
-use super::confirmation::{ActionRequest, Answer, Confirmation};
-use super::lock::{Contender, Lock};
-use super::order::{Order, arranged};
+use super::confirmation::{ActionRequest, Confirmation, KeyEffect};
+use super::lock::{ContenderRow, LockRow};
+use super::order::{SortOrder, arranged};
 use crate::verbs::operate::AdminAction;
 
 /// Minimum size of the terminal.
 pub(super) const MIN_WIDTH: u16 = 60;
 pub(super) const MIN_HEIGHT: u16 = 16;
-/// Lines of the list around its rows: four above, two below.
+/// Number of screen lines around the rows of the list: four above, two below.
 const AROUND_LOCKS: u16 = 6;
-/// Lines of a queue around its rows: five above, five with details and two below.
+/// Number of screen lines around the rows of a queue: five above, five with details and two below.
 const AROUND_QUEUE: u16 = 12;
 /// Time for which a message is shown.
 const MESSAGE_TIME: Duration = Duration::from_secs(30);
@@ -23,7 +23,7 @@ const MAX_FILTER: usize = 60;
 
 /// A key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Key {
+pub(super) enum KeyPress {
     Up,
     Down,
     PageUp,
@@ -42,19 +42,20 @@ pub(super) enum Key {
     Redraw,
 }
 
-/// Request of the user to the event loop.
+/// A command from the user to the event loop.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Command {
+pub(super) enum TopCommand {
     Quit,
     Stop,
     /// Redraw the whole screen.
     Redraw,
     /// Read again now.
     Read,
+    /// Carry out a confirmed action.
     Do(ActionRequest),
 }
 
-/// Subject of the reader.
+/// The subject of reads: all locks, or the lock at a path.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Subject {
     All,
@@ -63,46 +64,46 @@ pub(super) enum Subject {
 
 /// The time, by a monotonic clock and by the wall clock.
 #[derive(Debug, Clone, Copy, Default)]
-pub(super) struct Now {
+pub(super) struct ScreenTime {
     pub(super) running: Duration,
     pub(super) unix_ms: u64,
 }
 
 /// Duration and interval of reads.
 #[derive(Debug, Clone, Copy, Default)]
-pub(super) struct Pace {
+pub(super) struct ReadPace {
     pub(super) took: Duration,
     /// Time from the start of a read to the start of the next one.
     pub(super) every: Duration,
 }
 
-/// Result of reading.
+/// A report of the reader.
 #[derive(Debug)]
 pub(super) enum ReadResult {
     /// All locks, sorted by path.
-    Locks(Vec<Lock>, Pace),
+    Locks(Vec<LockRow>, ReadPace),
     /// The lock whose queue is shown.
-    Queue(Box<Lock>, Pace),
+    Queue(Box<LockRow>, ReadPace),
     /// Reading takes long, but the server answers.
     Alive,
     /// The server does not answer.
     NoAnswer(String),
-    /// The server refuses.
+    /// The server refuses the read.
     Refused(String),
 }
 
 /// Time and duration of a read.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Read {
-    pub(super) at: Now,
-    pub(super) pace: Pace,
+pub(super) struct LastRead {
+    pub(super) at: ScreenTime,
+    pub(super) pace: ReadPace,
 }
 
-/// Failure to read, since a point in time.
+/// An ongoing failure to read.
 #[derive(Debug, Clone)]
 pub(super) struct ReadFailure {
-    pub(super) since: Now,
-    /// The server answers, but refuses.
+    pub(super) since: ScreenTime,
+    /// Set if the server answers, but refuses the read.
     pub(super) refused: bool,
     pub(super) why: String,
 }
@@ -120,22 +121,22 @@ pub(super) struct Message {
 pub(super) struct Cursor {
     pub(super) at: usize,
     pub(super) first: usize,
-    /// Path or znode of the selected row, if the user has moved the cursor. The cursor follows it when rows move.
+    /// Path or znode of the selected row, if the user has moved the cursor. When rows move, the cursor stays on this row.
     on: Option<String>,
 }
 
 /// The shown queue.
 #[derive(Debug)]
-pub(super) struct Queue {
-    pub(super) lock: Lock,
+pub(super) struct QueuePane {
+    pub(super) lock: LockRow,
     pub(super) cursor: Cursor,
-    read: Option<Read>,
+    read: Option<LastRead>,
 }
 
 /// Settings from the command line.
 #[derive(Debug, Clone)]
 pub(super) struct Setting {
-    /// Server and path shown in the first line.
+    /// Text of the first line: the server and the path.
     pub(super) title: String,
     pub(super) read_only: bool,
     pub(super) zone: TimeZone,
@@ -143,39 +144,39 @@ pub(super) struct Setting {
 
 /// State of the screen.
 #[derive(Debug)]
-pub(super) struct Model {
+pub(super) struct ScreenModel {
     pub(super) setting: Setting,
-    pub(super) locks: Vec<Lock>,
+    pub(super) locks: Vec<LockRow>,
     /// Indices into `locks` of the locks that match the filter, in the chosen order.
     pub(super) rows: Vec<usize>,
-    pub(super) order: Order,
+    pub(super) order: SortOrder,
     pub(super) filter: String,
-    /// Previous filter, while a new one is typed.
+    /// Previous filter while the user types a new one, and `None` otherwise.
     pub(super) editing: Option<String>,
     pub(super) cursor: Cursor,
-    pub(super) queue: Option<Queue>,
+    pub(super) queue: Option<QueuePane>,
     pub(super) confirmation: Option<Confirmation>,
     pub(super) help: bool,
     pub(super) message: Option<Message>,
     pub(super) failure: Option<ReadFailure>,
     /// Time of the last answer of the server.
-    last_answer: Now,
+    last_answer: ScreenTime,
     /// Last read of the list; `None` before the first one.
-    read: Option<Read>,
-    pub(super) now: Now,
+    read: Option<LastRead>,
+    pub(super) now: ScreenTime,
     pub(super) width: u16,
     pub(super) height: u16,
     pub(super) held: usize,
     pub(super) waiting: usize,
 }
 
-impl Model {
-    pub(super) fn new(setting: Setting, now: Now) -> Self {
+impl ScreenModel {
+    pub(super) fn new(setting: Setting, now: ScreenTime) -> Self {
         Self {
             setting,
             locks: Vec::new(),
             rows: Vec::new(),
-            order: Order::Waiters,
+            order: SortOrder::Waiters,
             filter: String::new(),
             editing: None,
             cursor: Cursor::default(),
@@ -195,7 +196,7 @@ impl Model {
     }
 
     /// Sets the time, and removes a message that has expired.
-    pub(super) fn tick(&mut self, now: Now) {
+    pub(super) fn tick(&mut self, now: ScreenTime) {
         self.now = now;
         if self.message.as_ref().is_some_and(|message| message.until <= now.running) {
             self.message = None;
@@ -212,7 +213,7 @@ impl Model {
         self.width < MIN_WIDTH || self.height < MIN_HEIGHT
     }
 
-    /// Returns the subject to read, which is what the screen shows.
+    /// Returns the subject that the reader has to read, because the screen shows it.
     pub(super) fn subject(&self) -> Subject {
         match &self.queue {
             Some(queue) => Subject::One(queue.lock.path.clone()),
@@ -220,7 +221,7 @@ impl Model {
         }
     }
 
-    /// Returns the time at which ages are computed. While reading fails, ages stay as they were at the last read.
+    /// Returns the time at which ages are computed: now, or the time of the last read while reading fails.
     pub(super) fn as_of(&self) -> u64 {
         match (&self.failure, self.read()) {
             (Some(_), Some(read)) => read.at.unix_ms,
@@ -228,12 +229,12 @@ impl Model {
         }
     }
 
-    /// Returns the last read of what is shown.
-    pub(super) fn read(&self) -> Option<Read> {
+    /// Returns the last read of the list or queue that is shown.
+    pub(super) fn read(&self) -> Option<LastRead> {
         self.queue.as_ref().map_or(self.read, |queue| queue.read)
     }
 
-    /// Handles the result of a read.
+    /// Handles a report of the reader.
     pub(super) fn handle_read(&mut self, result: ReadResult) {
         let (why, refused) = match &result {
             ReadResult::NoAnswer(why) => (Some(why), false),
@@ -253,17 +254,17 @@ impl Model {
                 self.held = locks.iter().filter(|lock| lock.is_held()).count();
                 self.waiting = locks.iter().map(|lock| lock.waiting).sum();
                 self.locks = locks;
-                self.read = Some(Read { at: self.now, pace });
+                self.read = Some(LastRead { at: self.now, pace });
                 self.arrange();
             }
             ReadResult::Queue(lock, pace) => {
-                // The result may come after the user has left the queue.
+                // Ignores a result that comes after the user has left the queue.
                 let Some(queue) = self.queue.as_mut().filter(|queue| queue.lock.path == lock.path) else {
                     return;
                 };
                 queue.lock = *lock;
-                queue.read = Some(Read { at: self.now, pace });
-                let Queue { lock, cursor, .. } = queue;
+                queue.read = Some(LastRead { at: self.now, pace });
+                let QueuePane { lock, cursor, .. } = queue;
                 let count = lock.holders.len() + lock.waiters.len();
                 let place = cursor
                     .on
@@ -285,16 +286,16 @@ impl Model {
     }
 
     /// Handles a key.
-    pub(super) fn key(&mut self, key: Key) -> Option<Command> {
+    pub(super) fn key(&mut self, key: KeyPress) -> Option<TopCommand> {
         match key {
-            Key::Interrupt => return Some(Command::Quit),
-            Key::Stop => return Some(Command::Stop),
-            Key::Redraw => return Some(Command::Redraw),
+            KeyPress::Interrupt => return Some(TopCommand::Quit),
+            KeyPress::Stop => return Some(TopCommand::Stop),
+            KeyPress::Redraw => return Some(TopCommand::Redraw),
             _ => {}
         }
         if self.is_too_small() {
-            // Other keys do nothing while the screen does not show their effect.
-            return (key == Key::Char('q')).then_some(Command::Quit);
+            // Other keys do nothing, because the small screen would not show their effect.
+            return (key == KeyPress::Char('q')).then_some(TopCommand::Quit);
         }
         if let Some(confirmation) = &mut self.confirmation {
             let answer = confirmation.key(key);
@@ -310,52 +311,52 @@ impl Model {
         }
         self.message = None;
         match key {
-            Key::Char('q') => return Some(Command::Quit),
-            Key::Char('?' | 'h') => self.help = true,
-            Key::Char('r') => self.ask(AdminAction::Revoke),
-            Key::Char('b') => self.ask(AdminAction::Break),
-            Key::Char(' ') => return Some(Command::Read),
-            Key::Up | Key::Char('k') => self.step(|at, _| at.saturating_sub(1)),
-            Key::Down | Key::Char('j') => self.step(|at, _| at.saturating_add(1)),
-            Key::PageUp => self.step(usize::saturating_sub),
-            Key::PageDown => self.step(usize::saturating_add),
-            Key::Home | Key::Char('g') => self.step(|_, _| 0),
-            Key::End | Key::Char('G') => self.step(|_, _| usize::MAX),
-            Key::Esc | Key::Backspace if self.queue.is_some() => {
+            KeyPress::Char('q') => return Some(TopCommand::Quit),
+            KeyPress::Char('?' | 'h') => self.help = true,
+            KeyPress::Char('r') => self.ask(AdminAction::Revoke),
+            KeyPress::Char('b') => self.ask(AdminAction::Break),
+            KeyPress::Char(' ') => return Some(TopCommand::Read),
+            KeyPress::Up | KeyPress::Char('k') => self.step(|at, _| at.saturating_sub(1)),
+            KeyPress::Down | KeyPress::Char('j') => self.step(|at, _| at.saturating_add(1)),
+            KeyPress::PageUp => self.step(usize::saturating_sub),
+            KeyPress::PageDown => self.step(usize::saturating_add),
+            KeyPress::Home | KeyPress::Char('g') => self.step(|_, _| 0),
+            KeyPress::End | KeyPress::Char('G') => self.step(|_, _| usize::MAX),
+            KeyPress::Esc | KeyPress::Backspace if self.queue.is_some() => {
                 self.queue = None;
                 self.scroll();
             }
             _ if self.queue.is_some() => {}
-            Key::Enter => {
+            KeyPress::Enter => {
                 let (lock, read) = (self.lock().cloned(), self.read);
-                self.queue = lock.map(|lock| Queue { lock, cursor: Cursor::default(), read });
+                self.queue = lock.map(|lock| QueuePane { lock, cursor: Cursor::default(), read });
             }
-            Key::Char('s') => self.sort(self.order.next()),
-            Key::Char('1') => self.sort(Order::Waiters),
-            Key::Char('2') => self.sort(Order::Longest),
-            Key::Char('3') => self.sort(Order::Rate),
-            Key::Char('/') => self.editing = Some(self.filter.clone()),
-            Key::Esc => self.filter_by(String::new()),
+            KeyPress::Char('s') => self.sort(self.order.next()),
+            KeyPress::Char('1') => self.sort(SortOrder::Waiters),
+            KeyPress::Char('2') => self.sort(SortOrder::Longest),
+            KeyPress::Char('3') => self.sort(SortOrder::Rate),
+            KeyPress::Char('/') => self.editing = Some(self.filter.clone()),
+            KeyPress::Esc => self.filter_by(String::new()),
             _ => {}
         }
         None
     }
 
     /// Returns the selected lock, or the lock whose queue is shown.
-    pub(super) fn lock(&self) -> Option<&Lock> {
+    pub(super) fn lock(&self) -> Option<&LockRow> {
         match &self.queue {
             Some(queue) => Some(&queue.lock),
             None => self.rows.get(self.cursor.at).and_then(|place| self.locks.get(*place)),
         }
     }
 
-    /// Returns the number of visible rows.
+    /// Returns the number of rows for which the screen has room.
     pub(super) fn visible_rows(&self) -> usize {
         let around = if self.queue.is_some() { AROUND_QUEUE } else { AROUND_LOCKS };
         usize::from(self.height.saturating_sub(around)).max(1)
     }
 
-    fn sort(&mut self, order: Order) {
+    fn sort(&mut self, order: SortOrder) {
         self.order = order;
         self.arrange();
     }
@@ -365,24 +366,24 @@ impl Model {
         self.arrange();
     }
 
-    fn edit(&mut self, key: Key) {
+    fn edit(&mut self, key: KeyPress) {
         match key {
-            Key::Enter => self.editing = None,
-            Key::Esc => {
+            KeyPress::Enter => self.editing = None,
+            KeyPress::Esc => {
                 let before = self.editing.take().unwrap_or_default();
                 self.filter_by(before);
             }
-            Key::Backspace => {
+            KeyPress::Backspace => {
                 let mut filter = self.filter.clone();
                 filter.pop();
                 self.filter_by(filter);
             }
-            Key::Char(c) if self.filter.chars().count() < MAX_FILTER => {
+            KeyPress::Char(c) if self.filter.chars().count() < MAX_FILTER => {
                 self.filter_by(format!("{}{c}", self.filter));
             }
             // The cursor can move while the filter is typed.
-            Key::Up => self.step(|at, _| at.saturating_sub(1)),
-            Key::Down => self.step(|at, _| at.saturating_add(1)),
+            KeyPress::Up => self.step(|at, _| at.saturating_sub(1)),
+            KeyPress::Down => self.step(|at, _| at.saturating_add(1)),
             _ => {}
         }
     }
@@ -402,7 +403,7 @@ impl Model {
     fn step(&mut self, to: impl Fn(usize, usize) -> usize) {
         let visible_rows = self.visible_rows();
         match &mut self.queue {
-            Some(Queue { lock, cursor, .. }) => {
+            Some(QueuePane { lock, cursor, .. }) => {
                 let count = lock.holders.len() + lock.waiters.len();
                 cursor.at = to(cursor.at, visible_rows).min(count.saturating_sub(1));
                 cursor.on = lock.at(cursor.at).map(|contender| contender.node.clone());
@@ -411,7 +412,7 @@ impl Model {
                 let cursor = &mut self.cursor;
                 cursor.at = to(cursor.at, visible_rows).min(self.rows.len().saturating_sub(1));
                 let lock = self.rows.get(cursor.at).and_then(|place| self.locks.get(*place));
-                // On the first row the cursor stays there, even if another lock becomes the first.
+                // A cursor on the first row stays on the first row, even if another lock moves there.
                 cursor.on = if cursor.at == 0 { None } else { lock.map(|lock| lock.path.clone()) };
             }
         }
@@ -421,7 +422,7 @@ impl Model {
     fn scroll(&mut self) {
         let visible_rows = self.visible_rows();
         match &mut self.queue {
-            Some(Queue { lock, cursor, .. }) => {
+            Some(QueuePane { lock, cursor, .. }) => {
                 cursor.scroll(visible_rows, lock.holders.len() + lock.waiters.len())
             }
             None => self.cursor.scroll(visible_rows, self.rows.len()),
@@ -459,31 +460,31 @@ impl Model {
         });
     }
 
-    /// Returns whether the contender of the confirmation was still there at the last read. A waiter may have become a
-    /// holder, but a holder must still hold.
+    /// Returns whether the contender of the confirmation was still in the queue at the last read. A waiter may have
+    /// become a holder, but a holder must still hold. A waiter that was not read counts as still in the queue.
     pub(super) fn is_still_queued(&self, confirmation: &Confirmation) -> bool {
         let Confirmation { request, holds, .. } = confirmation;
         let lock = match &self.queue {
             Some(queue) => Some(&queue.lock),
             None => self.locks.iter().find(|lock| lock.path == request.path),
         };
-        let has = |contender: &Contender| contender.token.as_ref() == Some(&request.token);
+        let has = |contender: &ContenderRow| contender.token.as_ref() == Some(&request.token);
         lock.is_some_and(|lock| {
             lock.holders.iter().any(has)
                 || !holds && (lock.waiters.iter().any(has) || lock.waiters.len() < lock.waiting)
         })
     }
 
-    fn handle_answer(&mut self, answer: Answer) -> Option<Command> {
-        if answer == Answer::Pending {
+    fn handle_answer(&mut self, answer: KeyEffect) -> Option<TopCommand> {
+        if answer == KeyEffect::Pending {
             return None;
         }
         let request = self.confirmation.take()?.request;
         match (answer, request.action) {
-            (Answer::Yes, action) => {
+            (KeyEffect::Yes, action) => {
                 let doing = if action == AdminAction::Revoke { "asking" } else { "breaking" };
                 self.show_message(format!("{}: {doing} {} …", request.name, request.token));
-                Some(Command::Do(request))
+                Some(TopCommand::Do(request))
             }
             (_, AdminAction::Revoke) => {
                 self.show_message(format!("{}: cancelled, no request sent", request.name));

@@ -1,25 +1,25 @@
 use super::super::samples::{START_MS, at, contender, lock, model, pace, setting, token};
 use super::*;
 
-fn keys(model: &mut Model, text: &str) {
+fn keys(model: &mut ScreenModel, text: &str) {
     for c in text.chars() {
-        assert_eq!(model.key(Key::Char(c)), None, "{c}");
+        assert_eq!(model.key(KeyPress::Char(c)), None, "{c}");
     }
 }
 
-fn names(model: &Model) -> Vec<&str> {
+fn names(model: &ScreenModel) -> Vec<&str> {
     model.rows.iter().map(|place| model.locks[*place].name.as_str()).collect()
 }
 
-fn selected(model: &Model) -> &str {
+fn selected(model: &ScreenModel) -> &str {
     model.lock().map_or("", |lock| lock.name.as_str())
 }
 
-fn message(model: &Model) -> &str {
+fn message(model: &ScreenModel) -> &str {
     model.message.as_ref().map_or("", |message| message.text.as_str())
 }
 
-fn locks(count: usize) -> Vec<Lock> {
+fn locks(count: usize) -> Vec<LockRow> {
     (0..count).map(|n| lock(&format!("job{n:03}"), &[])).collect()
 }
 
@@ -32,11 +32,11 @@ fn keys_change_the_order() {
     keys(&mut model, "s");
     assert_eq!(names(&model), ["reports", "db/main", "nightly", "deploys"]);
     keys(&mut model, "s");
-    assert_eq!(model.order, Order::Waiters);
+    assert_eq!(model.order, SortOrder::Waiters);
 }
 
 #[test]
-fn the_cursor_stays_on_its_lock_when_rows_move() {
+fn cursor_follows_its_lock_when_rows_move() {
     let mut model = model();
     keys(&mut model, "j");
     assert_eq!(selected(&model), "nightly");
@@ -52,33 +52,33 @@ fn the_cursor_stays_on_its_lock_when_rows_move() {
     assert_eq!((selected(&model), model.cursor.at), ("b", 1));
     model.handle_read(ReadResult::Locks(Vec::new(), pace()));
     assert_eq!((selected(&model), model.cursor.at), ("", 0));
-    for key in [Key::Down, Key::End, Key::Enter, Key::Char('r'), Key::PageUp] {
+    for key in [KeyPress::Down, KeyPress::End, KeyPress::Enter, KeyPress::Char('r'), KeyPress::PageUp] {
         assert_eq!(model.key(key), None);
     }
 }
 
 #[test]
-fn at_the_very_top_the_cursor_stays_at_the_top() {
+fn cursor_on_first_row_stays_on_first_row() {
     let mut model = model();
     keys(&mut model, "jk3");
     assert_eq!((selected(&model), model.cursor.at), ("reports", 0));
 }
 
 #[test]
-fn pages_and_ends_keep_the_cursor_on_the_screen() {
-    let mut model = Model::new(setting(), at(0));
+fn scrolling_keeps_the_cursor_visible() {
+    let mut model = ScreenModel::new(setting(), at(0));
     model.handle_read(ReadResult::Locks(locks(100), pace()));
     let visible_rows = model.visible_rows();
     assert_eq!(visible_rows, 18);
     for (key, at, first) in [
-        (Key::PageDown, visible_rows, 1),
-        (Key::PageDown, 2 * visible_rows, visible_rows + 1),
-        (Key::Up, 2 * visible_rows - 1, visible_rows + 1),
-        (Key::End, 99, 100 - visible_rows),
-        (Key::PageUp, 99 - visible_rows, 99 - visible_rows),
-        (Key::Home, 0, 0),
-        (Key::PageUp, 0, 0),
-        (Key::Char('G'), 99, 100 - visible_rows),
+        (KeyPress::PageDown, visible_rows, 1),
+        (KeyPress::PageDown, 2 * visible_rows, visible_rows + 1),
+        (KeyPress::Up, 2 * visible_rows - 1, visible_rows + 1),
+        (KeyPress::End, 99, 100 - visible_rows),
+        (KeyPress::PageUp, 99 - visible_rows, 99 - visible_rows),
+        (KeyPress::Home, 0, 0),
+        (KeyPress::PageUp, 0, 0),
+        (KeyPress::Char('G'), 99, 100 - visible_rows),
     ] {
         assert_eq!(model.key(key), None);
         assert_eq!((model.cursor.at, model.cursor.first), (at, first), "{key:?}");
@@ -91,22 +91,22 @@ fn pages_and_ends_keep_the_cursor_on_the_screen() {
 }
 
 #[test]
-fn a_filter_is_typed_kept_and_taken_back() {
+fn filter_is_typed_kept_and_restored() {
     let mut model = model();
     keys(&mut model, "/QN");
     assert!(names(&model).is_empty());
-    assert_eq!(model.key(Key::Backspace), None);
-    assert_eq!(model.key(Key::Backspace), None);
+    assert_eq!(model.key(KeyPress::Backspace), None);
+    assert_eq!(model.key(KeyPress::Backspace), None);
     keys(&mut model, "night");
     assert_eq!(names(&model), ["nightly"]);
-    assert_eq!(model.key(Key::Enter), None);
+    assert_eq!(model.key(KeyPress::Enter), None);
     // Letters are commands again.
     keys(&mut model, "j2");
-    assert_eq!((names(&model), model.order), (vec!["nightly"], Order::Longest));
+    assert_eq!((names(&model), model.order), (vec!["nightly"], SortOrder::Longest));
     keys(&mut model, "/x");
-    assert_eq!(model.key(Key::Esc), None);
+    assert_eq!(model.key(KeyPress::Esc), None);
     assert_eq!(model.filter, "night");
-    assert_eq!(model.key(Key::Esc), None);
+    assert_eq!(model.key(KeyPress::Esc), None);
     assert_eq!(names(&model).len(), 4);
     keys(&mut model, "/");
     keys(&mut model, &"x".repeat(1000));
@@ -114,13 +114,13 @@ fn a_filter_is_typed_kept_and_taken_back() {
 }
 
 #[test]
-fn the_queue_of_a_lock_is_opened_read_and_left() {
+fn queue_is_opened_read_and_left() {
     let mut model = model();
     assert_eq!(model.subject(), Subject::All);
-    assert_eq!(model.key(Key::Enter), None);
+    assert_eq!(model.key(KeyPress::Enter), None);
     assert_eq!(model.subject(), Subject::One("/locks/db/main".to_owned()));
     keys(&mut model, "jj");
-    let on = |model: &Model| model.queue.as_ref().expect("it is open").cursor.at;
+    let on = |model: &ScreenModel| model.queue.as_ref().expect("the queue is open").cursor.at;
     assert_eq!(on(&model), 2);
     // The holder has left. The cursor follows the selected waiter to index 1.
     let result = ReadResult::Queue(Box::new(lock("db/main", &[contender(2, 60), contender(3, 5)])), pace());
@@ -129,13 +129,13 @@ fn the_queue_of_a_lock_is_opened_read_and_left() {
     // A late read of another queue is ignored.
     model.handle_read(ReadResult::Queue(Box::new(lock("nightly", &[])), pace()));
     assert_eq!(model.lock().map(|lock| lock.waiting), Some(1));
-    assert_eq!(model.key(Key::Esc), None);
+    assert_eq!(model.key(KeyPress::Esc), None);
     assert_eq!(model.subject(), Subject::All);
-    assert_eq!(model.key(Key::Char('q')), Some(Command::Quit));
+    assert_eq!(model.key(KeyPress::Char('q')), Some(TopCommand::Quit));
 }
 
 #[test]
-fn a_holder_is_asked_only_after_a_yes() {
+fn holder_is_asked_only_after_yes() {
     let request = ActionRequest {
         action: AdminAction::Revoke,
         path: "/locks/db/main".to_owned(),
@@ -143,13 +143,13 @@ fn a_holder_is_asked_only_after_a_yes() {
         token: token(1),
     };
     let mut model = model();
-    for no in [Key::Char('n'), Key::Enter, Key::Esc, Key::Char('q'), Key::Down] {
+    for no in [KeyPress::Char('n'), KeyPress::Enter, KeyPress::Esc, KeyPress::Char('q'), KeyPress::Down] {
         keys(&mut model, "r");
         assert_eq!(model.key(no), None);
         assert!(message(&model).contains("no request sent"), "{:?}", model.message);
     }
     keys(&mut model, "r");
-    assert_eq!(model.key(Key::Char('y')), Some(Command::Do(request)));
+    assert_eq!(model.key(KeyPress::Char('y')), Some(TopCommand::Do(request)));
     assert!(model.confirmation.is_none());
     model.done(Ok("db/main: asked it".to_owned()));
     assert!(message(&model).contains("asked it"));
@@ -158,33 +158,33 @@ fn a_holder_is_asked_only_after_a_yes() {
 }
 
 #[test]
-fn a_lock_is_broken_only_by_the_whole_word() {
+fn lock_is_broken_only_by_whole_word() {
     let mut model = model();
     for wrong in ["", "y", "brea", "breaks", "Break"] {
         keys(&mut model, "b");
         keys(&mut model, wrong);
-        assert_eq!(model.key(Key::Enter), None);
+        assert_eq!(model.key(KeyPress::Enter), None);
         assert!(message(&model).contains("nothing was broken"), "{wrong}");
     }
     keys(&mut model, "b");
     keys(&mut model, "brek");
-    assert_eq!(model.key(Key::Backspace), None);
-    // A read in between does not change the contender of the confirmation.
+    assert_eq!(model.key(KeyPress::Backspace), None);
+    // A read during the confirmation does not change its contender, although that contender has left.
     model.handle_read(ReadResult::Locks(vec![lock("db/main", &[contender(2, 60)])], pace()));
-    assert!(!model.is_still_queued(&model.confirmation.clone().expect("it is open")));
+    assert!(!model.is_still_queued(&model.confirmation.clone().expect("a confirmation is open")));
     keys(&mut model, "ak");
-    let Some(Command::Do(request)) = model.key(Key::Enter) else { panic!("it was the word") };
+    let Some(TopCommand::Do(request)) = model.key(KeyPress::Enter) else { panic!("the word confirms") };
     assert_eq!((request.action, request.token), (AdminAction::Break, token(1)));
-    assert_eq!(model.key(Key::Interrupt), Some(Command::Quit));
+    assert_eq!(model.key(KeyPress::Interrupt), Some(TopCommand::Quit));
 }
 
 #[test]
 fn waiter_is_broken_by_its_token() {
     let mut model = model();
-    assert_eq!(model.key(Key::Enter), None);
-    assert_eq!(model.key(Key::End), None);
+    assert_eq!(model.key(KeyPress::Enter), None);
+    assert_eq!(model.key(KeyPress::End), None);
     keys(&mut model, "b");
-    let confirmation = model.confirmation.clone().expect("it is open");
+    let confirmation = model.confirmation.clone().expect("a confirmation is open");
     assert_eq!((&confirmation.request.token, confirmation.holds), (&token(3), false));
     assert!(model.is_still_queued(&confirmation));
     model.handle_read(ReadResult::Queue(Box::new(lock("db/main", &[contender(1, 184)])), pace()));
@@ -199,7 +199,7 @@ fn action_needs_one_readable_contender() {
     assert!(message(&model).contains("free"));
     // With several holders, the user must select one. An unreadable contender has no token.
     let mut shared = lock("db/main", &[contender(1, 9)]);
-    shared.holders.push(Contender { token: None, ..contender(2, 8) });
+    shared.holders.push(ContenderRow { token: None, ..contender(2, 8) });
     model.handle_read(ReadResult::Locks(vec![shared], pace()));
     keys(&mut model, "gr");
     assert!(
@@ -207,7 +207,7 @@ fn action_needs_one_readable_contender() {
         "{:?}",
         model.message
     );
-    assert_eq!(model.key(Key::Enter), None);
+    assert_eq!(model.key(KeyPress::Enter), None);
     keys(&mut model, "jr");
     assert!(
         model.confirmation.is_none() && message(&model).contains("cannot be read"),
@@ -237,7 +237,7 @@ fn outage_counts_from_last_answer() {
     model.handle_read(ReadResult::NoAnswer("no answer".to_owned()));
     model.tick(at(30));
     model.handle_read(ReadResult::Refused("no credentials".to_owned()));
-    let failure = model.failure.clone().expect("there is no answer");
+    let failure = model.failure.clone().expect("reading fails");
     assert_eq!((failure.since.unix_ms, failure.why.as_str()), (at(12).unix_ms, "no credentials"));
     assert!(failure.refused);
     // Ages stay as they were at the last read.
@@ -266,11 +266,11 @@ fn small_screen_ignores_keys() {
     model.resize(40, 5);
     keys(&mut model, "rby");
     assert!(model.confirmation.is_none());
-    assert_eq!(model.key(Key::Char('q')), Some(Command::Quit));
+    assert_eq!(model.key(KeyPress::Char('q')), Some(TopCommand::Quit));
     model.resize(80, 24);
     keys(&mut model, "r");
     model.resize(40, 5);
-    assert_eq!(model.key(Key::Char('y')), None);
+    assert_eq!(model.key(KeyPress::Char('y')), None);
     model.resize(80, 24);
     assert!(model.confirmation.is_some());
 }
@@ -287,19 +287,19 @@ fn any_key_only_closes_help() {
 #[test]
 fn keys_are_safe_in_any_order() {
     let all = [
-        Key::Up,
-        Key::Down,
-        Key::PageUp,
-        Key::PageDown,
-        Key::Home,
-        Key::End,
-        Key::Enter,
-        Key::Esc,
-        Key::Backspace,
-        Key::Redraw,
-        Key::Stop,
+        KeyPress::Up,
+        KeyPress::Down,
+        KeyPress::PageUp,
+        KeyPress::PageDown,
+        KeyPress::Home,
+        KeyPress::End,
+        KeyPress::Enter,
+        KeyPress::Esc,
+        KeyPress::Backspace,
+        KeyPress::Redraw,
+        KeyPress::Stop,
     ];
-    let all = all.into_iter().chain("123sjkrby/?x é夜".chars().map(Key::Char)).collect::<Vec<_>>();
+    let all = all.into_iter().chain("123sjkrby/?x é夜".chars().map(KeyPress::Char)).collect::<Vec<_>>();
     let mut model = model();
     // A pseudo-random walk with a fixed seed.
     let mut state = 1_u64;
@@ -310,8 +310,8 @@ fn keys_are_safe_in_any_order() {
         match pick % 97 {
             0 => model.handle_read(ReadResult::Locks(locks(pick % 50), pace())),
             1 => model.resize(
-                u16::try_from(pick % 120).expect("is small"),
-                u16::try_from(pick % 40).expect("is small"),
+                u16::try_from(pick % 120).expect("below 120"),
+                u16::try_from(pick % 40).expect("below 40"),
             ),
             2 => model.handle_read(ReadResult::NoAnswer("no answer".to_owned())),
             3 => {

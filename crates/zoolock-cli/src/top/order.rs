@@ -2,17 +2,17 @@
 
 use std::cmp::Reverse;
 
-use super::lock::Lock;
+use super::lock::LockRow;
 
 /// Sort key of the list.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Order {
+pub(super) enum SortOrder {
     Waiters,
     Longest,
     Rate,
 }
 
-impl Order {
+impl SortOrder {
     pub(super) const ALL: [Self; 3] = [Self::Waiters, Self::Longest, Self::Rate];
 
     pub(super) fn next(self) -> Self {
@@ -24,23 +24,24 @@ impl Order {
     }
 }
 
-/// Returns the indices of the locks that match `filter`, in this order. Locks that compare equal stay sorted by path,
-/// as in `locks`, so that rows do not move back and forth.
-pub(super) fn arranged(locks: &[Lock], order: Order, filter: &str) -> Vec<usize> {
+/// Returns the indices of the locks that match `filter`, sorted by `order`. Locks that compare equal keep their order in
+/// `locks`, which is by path, so that rows do not move back and forth.
+pub(super) fn arranged(locks: &[LockRow], order: SortOrder, filter: &str) -> Vec<usize> {
     let filter = filter.to_lowercase();
-    let mut places: Vec<usize> =
-        (0..locks.len()).filter(|place| filter.is_empty() || passes(&locks[*place], &filter)).collect();
-    // Each key is computed once: it may need a scan of ten thousand waiters.
+    let mut places: Vec<usize> = (0..locks.len())
+        .filter(|place| filter.is_empty() || matches_filter(&locks[*place], &filter))
+        .collect();
+    // The sort keys are cached, because computing a key may scan ten thousand waiters.
     match order {
-        Order::Waiters => places.sort_by_cached_key(|place| {
+        SortOrder::Waiters => places.sort_by_cached_key(|place| {
             let lock = &locks[*place];
             (Reverse(lock.waiting), lock.longest_since().unwrap_or(u64::MAX))
         }),
-        Order::Longest => places.sort_by_cached_key(|place| {
+        SortOrder::Longest => places.sort_by_cached_key(|place| {
             let lock = &locks[*place];
             (lock.longest_since().unwrap_or(u64::MAX), Reverse(lock.waiting))
         }),
-        Order::Rate => places.sort_by_cached_key(|place| {
+        SortOrder::Rate => places.sort_by_cached_key(|place| {
             let lock = &locks[*place];
             (Reverse(thousandths(lock.rate)), Reverse(lock.waiting))
         }),
@@ -49,7 +50,7 @@ pub(super) fn arranged(locks: &[Lock], order: Order, filter: &str) -> Vec<usize>
 }
 
 /// Returns whether the name of the lock or the description of a holder contains the filter.
-fn passes(lock: &Lock, filter: &str) -> bool {
+fn matches_filter(lock: &LockRow, filter: &str) -> bool {
     lock.name.to_lowercase().contains(filter)
         || lock.holders.iter().any(|holder| holder.description.to_lowercase().contains(filter))
 }
@@ -63,20 +64,20 @@ fn thousandths(rate: Option<f64>) -> i64 {
 mod tests {
     use std::time::Duration;
 
-    use super::super::lock::Contender;
+    use super::super::lock::ContenderRow;
     use super::*;
 
-    fn lock(name: &str, waiting: usize, since: Option<u64>, rate: Option<f64>) -> Lock {
-        let waiter = Contender { since_ms: since, ..Contender::default() };
-        Lock { name: name.to_owned(), waiting, waiters: vec![waiter; waiting], rate, ..Lock::default() }
+    fn lock(name: &str, waiting: usize, since: Option<u64>, rate: Option<f64>) -> LockRow {
+        let waiter = ContenderRow { since_ms: since, ..ContenderRow::default() };
+        LockRow { name: name.to_owned(), waiting, waiters: vec![waiter; waiting], rate, ..LockRow::default() }
     }
 
-    fn names(locks: &[Lock], order: Order, filter: &str) -> Vec<String> {
+    fn names(locks: &[LockRow], order: SortOrder, filter: &str) -> Vec<String> {
         arranged(locks, order, filter).into_iter().map(|place| locks[place].name.clone()).collect()
     }
 
     #[test]
-    fn each_order_puts_its_most_first_and_keeps_equals_by_name() {
+    fn largest_comes_first_and_equals_keep_order() {
         let locks = [
             lock("a", 0, None, None),
             lock("b", 1, Some(5), Some(0.0)),
@@ -84,26 +85,27 @@ mod tests {
             lock("d", 1, Some(1), Some(20.0)),
             lock("e", 0, None, None),
         ];
-        assert_eq!(names(&locks, Order::Waiters, ""), ["c", "d", "b", "a", "e"]);
-        assert_eq!(names(&locks, Order::Longest, ""), ["d", "b", "c", "a", "e"]);
-        assert_eq!(names(&locks, Order::Rate, ""), ["d", "c", "b", "a", "e"]);
+        assert_eq!(names(&locks, SortOrder::Waiters, ""), ["c", "d", "b", "a", "e"]);
+        assert_eq!(names(&locks, SortOrder::Longest, ""), ["d", "b", "c", "a", "e"]);
+        assert_eq!(names(&locks, SortOrder::Rate, ""), ["d", "c", "b", "a", "e"]);
     }
 
     #[test]
-    fn a_filter_looks_at_names_and_holders_in_either_case() {
-        let holder = Contender { description: "Build7 pid 12 (make)".to_owned(), ..Contender::default() };
+    fn filter_matches_names_and_holders_ignoring_case() {
+        let holder =
+            ContenderRow { description: "Build7 pid 12 (make)".to_owned(), ..ContenderRow::default() };
         let locks = [
-            Lock { name: "db/Main".to_owned(), ..Lock::default() },
-            Lock { name: "nightly".to_owned(), holders: vec![holder], ..Lock::default() },
+            LockRow { name: "db/Main".to_owned(), ..LockRow::default() },
+            LockRow { name: "nightly".to_owned(), holders: vec![holder], ..LockRow::default() },
         ];
-        assert_eq!(names(&locks, Order::Waiters, "MAIN"), ["db/Main"]);
-        assert_eq!(names(&locks, Order::Waiters, "build7"), ["nightly"]);
-        assert_eq!(names(&locks, Order::Waiters, "elsewhere"), Vec::<String>::new());
+        assert_eq!(names(&locks, SortOrder::Waiters, "MAIN"), ["db/Main"]);
+        assert_eq!(names(&locks, SortOrder::Waiters, "build7"), ["nightly"]);
+        assert_eq!(names(&locks, SortOrder::Waiters, "elsewhere"), Vec::<String>::new());
     }
 
-    /// Ten times as many locks take a little more than ten times as long, not a hundred times.
+    /// Ten times as many locks must take about ten times as long, not a hundred times.
     #[test]
-    fn a_hundred_thousand_locks_are_arranged_in_step_with_their_number() {
+    fn sorting_time_is_nearly_linear() {
         let made = |count: usize| {
             let lock = |n: usize| {
                 let busy = n.wrapping_mul(7919) % 10;
@@ -113,10 +115,13 @@ mod tests {
             (0..count).map(lock).collect::<Vec<_>>()
         };
         let (some, many) = (made(10_000), made(100_000));
-        for (order, filter) in
-            [(Order::Waiters, ""), (Order::Longest, ""), (Order::Rate, ""), (Order::Waiters, "9/JOB")]
-        {
-            let took = |locks: &[Lock]| {
+        for (order, filter) in [
+            (SortOrder::Waiters, ""),
+            (SortOrder::Longest, ""),
+            (SortOrder::Rate, ""),
+            (SortOrder::Waiters, "9/JOB"),
+        ] {
+            let took = |locks: &[LockRow]| {
                 crate::base::test_snapshots::least_cpu_time(3, || {
                     assert!(!arranged(locks, order, filter).is_empty())
                 })

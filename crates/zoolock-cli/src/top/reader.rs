@@ -1,31 +1,20 @@
-//! The reader: one read at a time, at most a fifth of the time, and again after every failure.
+//! The reader, which reads the list or the queue that the screen shows.
 
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use tokio::sync::{mpsc, watch};
-use tokio::time::{sleep, sleep_until, timeout};
+use zoolock::observe::{All, Contact, Queue, ReadTime};
 use zoolock::{Error, Snapshot, Zoolock};
 
-use super::lock::Lock;
-use super::model::{Pace, ReadResult, Subject};
+use super::lock::LockRow;
+use super::model::{ReadPace, ReadResult, Subject};
 use crate::base::rates::{HolderRead, Rates};
-use crate::base::reporter::Reporter;
 use crate::plan::Top;
-use crate::service::connect::found_again;
 
-/// Duration of a read after which the reader probes whether the server still answers.
-const PROBE_AFTER: Duration = Duration::from_secs(2);
 /// Number of waiters read of each lock in the list. The first one has waited longest.
 const WAITERS: usize = 1;
-/// Pause after a failed read.
-const RETRY_AFTER: Duration = Duration::from_secs(1);
-/// Minimum pause after a read, as a multiple of its duration: reading takes at most a fifth of the time.
-const PAUSE_FACTOR: u32 = 4;
-/// Name of a lock that nothing uses, read to probe the server.
-const PROBE: &str = "zoolock-top-asks";
 
-/// Instructions to the reader.
+/// Instructions from the event loop to the reader.
 #[derive(Debug, Clone)]
 pub(super) struct Instructions {
     pub(super) subject: Subject,
@@ -33,154 +22,89 @@ pub(super) struct Instructions {
     pub(super) read_requests: u64,
 }
 
-/// Reads what the screen shows.
-pub(super) struct Reader {
+/// The reader of the list or the queue that the screen shows.
+pub(super) struct ScreenReader {
     pub(super) plan: Top,
-    pub(super) reporter: Arc<Reporter>,
-    /// The current client. The reader replaces it when it connects again.
-    pub(super) zoolock: watch::Sender<Zoolock>,
+    pub(super) zoolock: Zoolock,
     pub(super) instructions: watch::Receiver<Instructions>,
     pub(super) results: mpsc::Sender<ReadResult>,
 }
 
-impl Reader {
+impl ScreenReader {
     /// Reads until the sender of instructions is dropped.
     pub(super) async fn read(mut self) {
-        let mut rates = Rates::default();
-        let started = Instant::now();
-        let mut last = self.instructions.borrow().clone();
-        // Times of the next read of the list and of the shown queue. Opening and leaving a queue does not change the
-        // time of the next read of the list.
-        let (mut all_due, mut one_due) = (started, started);
+        let (mut rates, started) = (Rates::default(), Instant::now());
+        let Top { service, prefix, interval, .. } = &self.plan;
+        let mut all = self.zoolock.observe(prefix.as_deref(), WAITERS).every(*interval);
+        let mut queue: Option<Queue> = None;
+        let mut last = Instructions { subject: Subject::All, read_requests: 0 };
         loop {
             let new = self.instructions.borrow_and_update().clone();
             if new.subject != last.subject {
-                one_due = Instant::now();
+                // The screen shows another list or queue, so the read in progress ends. The time of the next read of the
+                // list stays as it is.
+                all.cancel_read();
+                queue = match &new.subject {
+                    Subject::All => None,
+                    Subject::One(path) => {
+                        let poller = self.zoolock.mutex(path).glances(usize::MAX).rereading();
+                        Some(Queue::polled(poller, *interval))
+                    }
+                };
             }
-            let read_now = new.read_requests != last.read_requests;
-            last = new;
-            let subject = &last.subject;
-            let due = if *subject == Subject::All { &mut all_due } else { &mut one_due };
-            if !read_now && Instant::now() < *due {
-                tokio::select! {
-                    () = sleep_until((*due).into()) => {}
-                    changed = self.instructions.changed() => match changed {
-                        Ok(()) => continue,
-                        Err(_) => return,
-                    },
+            if new.read_requests != last.read_requests {
+                match &mut queue {
+                    Some(queue) => queue.read_now(),
+                    None => all.read_now(),
                 }
             }
-            let begun = Instant::now();
-            let seen = tokio::select! {
-                seen = self.read_once(subject) => seen,
-                // The screen shows something else: the read is cancelled. Answers to requests already sent are ignored.
-                changed = self.changed_from(subject) => match changed {
+            last = new;
+            let contact = tokio::select! {
+                contact = next(&mut all, &mut queue) => contact,
+                changed = self.instructions.changed() => match changed {
+                    // A read in progress continues, unless the subject has changed.
                     Ok(()) => continue,
                     Err(_) => return,
                 },
             };
-            let took = begun.elapsed();
-            let result = match seen {
-                Ok(seen) => {
-                    let pause = pause_after(self.plan.interval, took);
-                    *due = Instant::now() + pause;
-                    let pace = Pace { took, every: took + pause };
-                    read_result(&mut rates, started.elapsed(), seen, subject, pace, &self.plan.service.root)
+            let result = match (contact, &queue) {
+                (Ok(Contact::Read), None) => {
+                    let locks = listed(&mut rates, started.elapsed(), all.take_locks(), &service.root);
+                    ReadResult::Locks(locks, pace(all.read_time()))
                 }
-                Err(error) => {
-                    *due = Instant::now() + RETRY_AFTER;
-                    if matches!(error, Error::Unavailable { .. })
-                        && let Some(zoolock) = found_again(&self.plan.service, &self.reporter).await
-                    {
-                        self.zoolock.send_replace(zoolock);
-                    }
-                    failure_result(&error)
+                (Ok(Contact::Read), Some(queue)) => {
+                    let seen = queue.lock().clone();
+                    rates.record(started.elapsed(), HolderRead::of(&seen));
+                    let lock = LockRow { rate: rates.of(&seen.path), ..LockRow::of(seen, &service.root) };
+                    ReadResult::Queue(Box::new(lock), pace(queue.read_time()))
                 }
+                (Ok(Contact::Slow), _) => ReadResult::Alive,
+                (Ok(Contact::Silent(why) | Contact::Unreachable(why)), _) => ReadResult::NoAnswer(why),
+                (Err(error), _) => ReadResult::Refused(error.to_string()),
             };
             if self.results.send(result).await.is_err() {
                 return;
             }
         }
     }
+}
 
-    async fn changed_from(&self, subject: &Subject) -> Result<(), watch::error::RecvError> {
-        self.instructions.clone().wait_for(|new| new.subject != *subject).await.map(drop)
-    }
-
-    /// Reads once. If it takes long, also reports whether the server answers.
-    async fn read_once(&self, subject: &Subject) -> Result<Vec<Snapshot>, Error> {
-        let zoolock = self.zoolock.borrow().clone();
-        let reading = async {
-            match subject {
-                Subject::All => zoolock.survey(self.plan.prefix.as_deref(), WAITERS).await,
-                Subject::One(path) => Ok(vec![zoolock.mutex(path).snapshot().await?]),
-            }
-        };
-        let probing = async {
-            loop {
-                sleep(PROBE_AFTER).await;
-                let result = match timeout(PROBE_AFTER, zoolock.mutex(PROBE).snapshot()).await {
-                    Ok(Ok(_) | Err(Error::Denied { .. })) => ReadResult::Alive,
-                    Ok(Err(error)) => failure_result(&error),
-                    Err(_) => ReadResult::NoAnswer("no answer".to_owned()),
-                };
-                let _ = self.results.send(result).await;
-            }
-        };
-        tokio::select! {
-            seen = reading => seen,
-            never = probing => never,
-        }
+/// Waits for the next event of the queue, or of the list if no queue is shown.
+async fn next(all: &mut All, queue: &mut Option<Queue>) -> Result<Contact, Error> {
+    match queue {
+        Some(queue) => queue.next().await,
+        None => all.next().await,
     }
 }
 
-fn failure_result(error: &Error) -> ReadResult {
-    match error {
-        Error::Unavailable { .. } => ReadResult::NoAnswer(error.to_string()),
-        _ => ReadResult::Refused(error.to_string()),
-    }
-}
-
-/// Converts what was read, and adds hand-over rates.
-fn read_result(
-    rates: &mut Rates,
-    now: Duration,
-    mut seen: Vec<Snapshot>,
-    subject: &Subject,
-    pace: Pace,
-    root: &str,
-) -> ReadResult {
+/// Returns the locks of the list, sorted by path, with their hand-over rates.
+fn listed(rates: &mut Rates, now: Duration, mut seen: Vec<Snapshot>, root: &str) -> Vec<LockRow> {
     seen.sort_unstable_by(|a, b| a.path.cmp(&b.path));
-    match subject {
-        Subject::All => rates.record_all(now, seen.iter().map(HolderRead::of)),
-        Subject::One(_) => seen.iter().for_each(|lock| rates.record(now, HolderRead::of(lock))),
-    }
-    let converted = |lock: Snapshot| {
-        let rate = rates.of(&lock.path);
-        Lock { rate, ..Lock::of(lock, root) }
-    };
-    let mut locks: Vec<Lock> = seen.into_iter().map(converted).collect();
-    match subject {
-        Subject::All => ReadResult::Locks(locks, pace),
-        Subject::One(_) => ReadResult::Queue(Box::new(locks.pop().unwrap_or_default()), pace),
-    }
+    rates.record_all(now, seen.iter().map(HolderRead::of));
+    let with_rate = |lock: Snapshot| LockRow { rate: rates.of(&lock.path), ..LockRow::of(lock, root) };
+    seen.into_iter().map(with_rate).collect()
 }
 
-/// Returns the pause after a read that took this long.
-fn pause_after(interval: Duration, took: Duration) -> Duration {
-    interval.saturating_sub(took).max(took.saturating_mul(PAUSE_FACTOR))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn reading_takes_at_most_a_fifth() {
-        let second = Duration::from_secs(1);
-        assert_eq!(pause_after(second, Duration::from_millis(10)), Duration::from_millis(990));
-        assert_eq!(pause_after(second, Duration::from_millis(200)), Duration::from_millis(800));
-        assert_eq!(pause_after(second, 20 * second), 80 * second);
-        assert_eq!(pause_after(Duration::from_secs(60), 20 * second), 80 * second);
-    }
+fn pace(time: ReadTime) -> ReadPace {
+    ReadPace { took: time.took, every: time.took + time.pause }
 }

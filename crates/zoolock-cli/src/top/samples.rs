@@ -4,24 +4,24 @@ use std::time::Duration;
 
 use jiff::tz::TimeZone;
 
-use super::lock::{Contender, Lock};
-use super::model::{Model, Now, Pace, ReadResult, Setting};
+use super::lock::{ContenderRow, LockRow};
+use super::model::{ReadPace, ReadResult, ScreenModel, ScreenTime, Setting};
 
-/// 2026-01-02 03:04:05 in UTC.
+/// Time at which the tests start: 2026-01-02 03:04:05 in UTC.
 pub(super) const START_MS: u64 = 1_767_323_045_000;
 
-pub(super) fn at(seconds: u64) -> Now {
-    Now { running: Duration::from_secs(seconds), unix_ms: START_MS + seconds * 1000 }
+pub(super) fn at(seconds: u64) -> ScreenTime {
+    ScreenTime { running: Duration::from_secs(seconds), unix_ms: START_MS + seconds * 1000 }
 }
 
 pub(super) fn token(number: u32) -> String {
     format!("00000000-{:016x}-00000000", 0x5_0000_0100_u64 + u64::from(number))
 }
 
-/// Creates a contender that arrived `ago` seconds before the start of the tests.
-pub(super) fn contender(number: u32, ago: u64) -> Contender {
+/// Creates a contender that joined the queue `ago` seconds before `START_MS`.
+pub(super) fn contender(number: u32, ago: u64) -> ContenderRow {
     let (host, program) = (format!("web{number}"), "backup.sh".to_owned());
-    Contender {
+    ContenderRow {
         node: format!("_c_{number}-lock-{number:010}"),
         token: Some(token(number)),
         revoked: false,
@@ -36,16 +36,16 @@ pub(super) fn contender(number: u32, ago: u64) -> Contender {
 }
 
 /// Creates a lock that the first contender holds and the others wait for.
-pub(super) fn lock(name: &str, contenders: &[Contender]) -> Lock {
+pub(super) fn lock(name: &str, contenders: &[ContenderRow]) -> LockRow {
     let (holders, waiters) = contenders.split_at(contenders.len().min(1));
-    Lock {
+    LockRow {
         path: format!("/locks/{name}"),
         name: name.to_owned(),
         holders: holders.to_vec(),
         waiters: waiters.to_vec(),
         waiting: waiters.len(),
         previous: "clean",
-        ..Lock::default()
+        ..LockRow::default()
     }
 }
 
@@ -53,13 +53,13 @@ pub(super) fn setting() -> Setting {
     Setting { title: "zk1:2181 · /locks".to_owned(), read_only: false, zone: TimeZone::UTC }
 }
 
-pub(super) fn pace() -> Pace {
-    Pace { took: Duration::from_millis(12), every: Duration::from_secs(1) }
+pub(super) fn pace() -> ReadPace {
+    ReadPace { took: Duration::from_millis(12), every: Duration::from_secs(1) }
 }
 
 /// Creates a model with four locks, two seconds after its start.
-pub(super) fn model() -> Model {
-    let mut model = Model::new(setting(), at(0));
+pub(super) fn model() -> ScreenModel {
+    let mut model = ScreenModel::new(setting(), at(0));
     model.tick(at(2));
     let mut locks = vec![
         lock("db/main", &[contender(1, 184), contender(2, 60), contender(3, 5)]),

@@ -12,23 +12,23 @@ use ratatui::crossterm::terminal::{
 };
 use ratatui::crossterm::{execute, style};
 
-use super::model::Model;
+use super::model::ScreenModel;
 use super::view;
 
-/// Set after a panic on any thread. The terminal was restored for the panic message.
+/// Set after a panic on any thread. The panic hook has then restored the terminal, and the message is on the screen.
 static PANICKED: AtomicBool = AtomicBool::new(false);
 static HOOK: Once = Once::new();
 
-/// The terminal in raw mode, on its alternate screen. Dropping this restores it.
-pub(super) struct Screen {
+/// The terminal in raw mode, with its alternate screen. Dropping this value restores the terminal.
+pub(super) struct RawTerminal {
     terminal: Terminal<CrosstermBackend<BufWriter<Stdout>>>,
     color: bool,
 }
 
-impl Screen {
+impl RawTerminal {
     /// Switches the terminal to full-screen mode.
     pub(super) fn take(color: bool) -> io::Result<Self> {
-        // crossterm reads NO_COLOR itself; the flag --color takes precedence.
+        // Overrides crossterm, which reads NO_COLOR itself, because the flag --color takes precedence.
         style::force_color_output(color);
         HOOK.call_once(|| {
             let before = std::panic::take_hook();
@@ -45,14 +45,14 @@ impl Screen {
 
     /// Switches to full-screen mode again, after the terminal was restored or another process has used it.
     pub(super) fn take_again(&mut self) -> io::Result<()> {
-        // Otherwise crossterm assumes that the terminal is still raw, and does nothing.
+        // Without this call, crossterm may assume that the terminal is still raw, and `enable_raw_mode` does nothing.
         disable_raw_mode()?;
         enable_raw_mode()?;
         execute!(io::stdout(), EnterAlternateScreen, Hide)?;
         self.clear()
     }
 
-    pub(super) fn draw(&mut self, model: &Model) -> io::Result<()> {
+    pub(super) fn draw(&mut self, model: &ScreenModel) -> io::Result<()> {
         self.terminal.draw(|frame| view::draw(frame, model, self.color)).map(drop)
     }
 
@@ -69,8 +69,8 @@ impl Screen {
         Ok(())
     }
 
-    /// Restores the terminal until [`Screen::take_again`].
-    pub(super) fn lend(&mut self) {
+    /// Restores the terminal for other processes, until [`RawTerminal::take_again`].
+    pub(super) fn give_back(&mut self) {
         restore();
     }
 
@@ -79,7 +79,7 @@ impl Screen {
     }
 }
 
-impl Drop for Screen {
+impl Drop for RawTerminal {
     fn drop(&mut self) {
         // After a panic the terminal is restored already, and shows the panic message.
         if !Self::panicked() {
@@ -88,12 +88,12 @@ impl Drop for Screen {
     }
 }
 
-/// Creates a terminal that writes each frame in one piece.
+/// Creates a terminal with a buffer that is large enough to write each frame at once.
 fn terminal() -> io::Result<Terminal<CrosstermBackend<BufWriter<Stdout>>>> {
     Terminal::new(CrosstermBackend::new(BufWriter::with_capacity(1 << 16, io::stdout())))
 }
 
-/// Restores the terminal. Errors are ignored: a closed terminal needs no change.
+/// Restores the terminal. Ignores errors, because a closed terminal needs no restoring.
 fn restore() {
     let mut stdout = io::stdout();
     let _ = execute!(stdout, LeaveAlternateScreen, Show);

@@ -1,4 +1,4 @@
-//! Text that fits into a number of columns, even if other clients wrote unusual characters into it.
+//! Fits text into a number of columns, even if other clients wrote unusual characters into the text.
 
 use std::fmt::Write as _;
 
@@ -6,7 +6,7 @@ use unicode_width::UnicodeWidthChar;
 
 use crate::base::reporter::printable;
 
-/// Maximum number of combining marks on a letter: enough for any script, too few to reach other lines.
+/// Maximum number of combining marks on a letter. More marks could be drawn over other lines.
 const MARKS: usize = 2;
 
 /// A letter with its combining marks, and its width in columns.
@@ -35,7 +35,7 @@ pub(super) fn fit(text: &str, width: usize) -> String {
     fitting
 }
 
-/// Cuts `text` at its beginning: the end of a path tells most.
+/// Cuts `text` at its beginning to at most `width` columns, because the end of a path matters most. … marks the cut.
 pub(super) fn fit_end(text: &str, width: usize) -> String {
     let letters = letters(text);
     if letters.iter().map(|letter| letter.width).sum::<usize>() <= width {
@@ -76,7 +76,7 @@ fn letters(text: &str) -> Vec<Letter> {
     let mut letters: Vec<Letter> = Vec::with_capacity(text.len());
     let mut marks = 0;
     for c in printable(text).chars() {
-        // Variation selectors: terminals do not agree on the width of the result.
+        // Drops variation selectors, because terminals do not agree on the width of the result.
         if ('\u{fe00}'..='\u{fe0f}').contains(&c) {
             continue;
         }
@@ -85,7 +85,7 @@ fn letters(text: &str) -> Vec<Letter> {
                 marks += 1;
                 letter.text.push(c);
             }
-            // Too many marks, or a mark without a letter, which would change the character before the text.
+            // Drops marks beyond `MARKS`, and a mark without a letter, which would change the character before the text.
             (0, _) => {}
             (width, _) => {
                 marks = 0;
@@ -131,7 +131,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_too_long_is_cut_at_the_end_or_at_the_beginning() {
+    fn long_text_is_cut_at_either_end() {
         assert_eq!(fit("nightly", 7), "nightly");
         assert_eq!(fit("nightly", 6), "night…");
         assert_eq!(fit_end("db/main", 7), "db/main");
@@ -140,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn wide_letters_take_two_columns_and_are_not_cut_in_the_middle() {
+    fn wide_letters_take_two_columns() {
         assert_eq!(fit("夜間処理", 8), "夜間処理");
         assert_eq!(fit("夜間処理", 7), "夜間処…");
         assert_eq!(fit("夜間処理", 6), "夜間…");
@@ -152,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn marks_take_no_column_and_do_not_pile_up() {
+    fn combining_marks_take_no_column_and_are_limited() {
         assert_eq!(fit("pru\u{308}fung", 7), "pru\u{308}fung");
         let tower = format!("a{}b", "\u{301}".repeat(50));
         assert_eq!(fit(&tower, 5), "a\u{301}\u{301}b");
@@ -169,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn a_long_text_is_broken_between_words() {
+    fn long_text_is_wrapped_between_words() {
         assert_eq!(wrap("one two three four", 9, 3), ["one two", "three", "four"]);
         assert_eq!(wrap("one two three four", 9, 2), ["one two", "three fo…"]);
         assert_eq!(wrap("a-word-too-long b", 6, 3), ["a-wor…", "b"]);
@@ -177,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn an_age_has_two_units_at_most() {
+    fn age_has_at_most_two_units() {
         let ages = [(0, "0s"), (59, "59s"), (60, "1m00s"), (3599, "59m59s"), (3600, "1h00m")];
         for (seconds, text) in ages.into_iter().chain([(90_000, "1d01h"), (u64::MAX / 1000, "213503982334d")])
         {
@@ -186,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn a_rate_has_as_many_digits_as_there_is_room_for() {
+    fn large_rates_have_fewer_decimals() {
         let rates = [
             (None, "-"),
             (Some(0.0), "0"),

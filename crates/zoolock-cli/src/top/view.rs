@@ -1,4 +1,4 @@
-//! Draws the model. Each color has a sign with the same meaning.
+//! Draws the model. Where a color has a meaning, a sign has the same meaning.
 
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
@@ -9,20 +9,20 @@ use ratatui::style::{Color, Modifier, Style};
 use ratatui::widgets::{Block, Clear, Widget};
 
 use super::confirmation::{BREAK_WORD, Confirmation};
-use super::lock::{Contender, Lock};
-use super::model::{MIN_HEIGHT, MIN_WIDTH, Model, Queue, Read};
-use super::order::Order;
+use super::lock::{ContenderRow, LockRow};
+use super::model::{LastRead, MIN_HEIGHT, MIN_WIDTH, QueuePane, ScreenModel};
+use super::order::SortOrder;
 use super::text::{age, fit, fit_end, rate, width, wrap};
-use crate::base::duration::humane;
+use crate::base::duration::human_duration;
 use crate::verbs::operate::AdminAction;
 
-/// Width of the list without the name and the holder: the other columns and the gaps.
+/// Width of the list without the columns name and holder, in columns of the terminal.
 const FIXED: usize = 34;
 
 /// Draws the whole screen.
-pub(super) fn draw(frame: &mut Frame<'_>, model: &Model, color: bool) {
+pub(super) fn draw(frame: &mut Frame<'_>, model: &ScreenModel, color: bool) {
     let area = frame.area();
-    let mut screen = Screen { buffer: frame.buffer_mut(), area, color };
+    let mut screen = Canvas { buffer: frame.buffer_mut(), area, color };
     if model.is_too_small() {
         let text = format!("terminal too small: {}×{}", area.width, area.height);
         screen.line(0, &text, Style::new());
@@ -34,7 +34,7 @@ pub(super) fn draw(frame: &mut Frame<'_>, model: &Model, color: bool) {
         Some(queue) => screen.queue(model, queue),
         None => screen.locks(model),
     }
-    screen.foot(model);
+    screen.draw_footer(model);
     match &model.confirmation {
         Some(confirmation) => screen.confirmation(model, confirmation),
         None if model.help => screen.help(model.setting.read_only),
@@ -42,19 +42,19 @@ pub(super) fn draw(frame: &mut Frame<'_>, model: &Model, color: bool) {
     }
 }
 
-struct Screen<'a> {
+struct Canvas<'a> {
     buffer: &'a mut Buffer,
     area: Rect,
     color: bool,
 }
 
-impl Screen<'_> {
-    /// Writes `text` into `width` columns from `x` on, and cuts it there.
+impl Canvas<'_> {
+    /// Writes `text` at column `x`, and cuts it to `width` columns.
     fn put(&mut self, x: usize, y: u16, width: usize, text: &str, style: Style) {
         self.set(x, y, width, &fit(text, width), style);
     }
 
-    /// Writes text that fits already.
+    /// Writes `fitting` at column `x`. The text has at most `width` columns already.
     fn set(&mut self, x: usize, y: u16, width: usize, fitting: &str, style: Style) {
         let x = u16::try_from(x).unwrap_or(u16::MAX);
         if x < self.area.width && y < self.area.height {
@@ -87,7 +87,7 @@ impl Screen<'_> {
     }
 
     /// Draws the first two lines: server, time, and state of reading.
-    fn head(&mut self, model: &Model) {
+    fn head(&mut self, model: &ScreenModel) {
         let clock = clock(model.now.unix_ms, &model.setting.zone);
         let columns = self.columns() - clock.len() - 1;
         self.put(0, 0, columns, &format!("zoolock top · {}", model.setting.title), BOLD);
@@ -105,12 +105,14 @@ impl Screen<'_> {
             self.line(1, &text, self.bad());
             return;
         }
-        let Some(Read { at, pace }) = model.read() else { return self.line(1, "reading …", Style::new()) };
+        let Some(LastRead { at, pace }) = model.read() else {
+            return self.line(1, "reading …", Style::new());
+        };
         let mut text = format!(
             "read {} in {}, every {}",
             self::clock(at.unix_ms, zone),
-            humane(pace.took),
-            humane(pace.every)
+            human_duration(pace.took),
+            human_duration(pace.every)
         );
         if model.queue.is_none() {
             let counts = [(model.locks.len(), "locks"), (model.held, "held"), (model.waiting, "waiting")];
@@ -119,10 +121,10 @@ impl Screen<'_> {
         self.line(1, &text, Style::new());
     }
 
-    fn locks(&mut self, model: &Model) {
+    fn locks(&mut self, model: &ScreenModel) {
         let mut x = 0;
         let orders = ["1 waiters", "2 longest wait", "3 hand-overs/s"];
-        for (order, name) in Order::ALL.into_iter().zip(orders) {
+        for (order, name) in SortOrder::ALL.into_iter().zip(orders) {
             let selected = order == model.order;
             let name = if selected { format!("[{name}]") } else { format!(" {name} ") };
             let style = if selected { BOLD } else { Style::new() };
@@ -170,8 +172,8 @@ impl Screen<'_> {
         }
     }
 
-    fn queue(&mut self, model: &Model, queue: &Queue) {
-        let Queue { lock, cursor, .. } = queue;
+    fn queue(&mut self, model: &ScreenModel, queue: &QueuePane) {
+        let QueuePane { lock, cursor, .. } = queue;
         let mut about = format!(": {} hold, {} wait", lock.holders.len(), lock.waiting);
         if let Some(permits) = lock.permits {
             about.push_str(&format!(", {permits} permits"));
@@ -212,7 +214,7 @@ impl Screen<'_> {
         let shown = lock.queue().enumerate().skip(cursor.first).take(model.visible_rows());
         for (y, (index, contender)) in (5..).zip(shown) {
             let number = match (index.checked_sub(lock.holders.len()), contender.revoked) {
-                // The holder was asked to release the lock.
+                // This holder was asked to release the lock.
                 (None, true) => "asked".to_owned(),
                 (None, false) => "holds".to_owned(),
                 (Some(position), _) => (position + 1).to_string(),
@@ -232,8 +234,8 @@ impl Screen<'_> {
         }
     }
 
-    /// Draws the details of a contender, in the five lines above the last two.
-    fn details(&mut self, model: &Model, lock: &Lock, contender: &Contender) {
+    /// Draws a rule and the details of a contender, in the five lines above the last two lines.
+    fn details(&mut self, model: &ScreenModel, lock: &LockRow, contender: &ContenderRow) {
         let y = self.area.height - 7;
         let unread = lock.waiting.saturating_sub(lock.waiters.len());
         let more = if unread == 0 { String::new() } else { format!(" and {unread} more waiters, not read ") };
@@ -267,12 +269,12 @@ impl Screen<'_> {
         self.put(x + 8, y, columns.saturating_sub(8), value, Style::new());
     }
 
-    /// Draws the message and the keys.
-    fn foot(&mut self, model: &Model) {
+    /// Draws the last two lines: the message and the keys.
+    fn draw_footer(&mut self, model: &ScreenModel) {
         let y = self.area.height - 2;
         if let Some(message) = &model.message {
             let (sign, style) = if message.bad { ("! ", self.bad()) } else { ("", Style::new()) };
-            // A long message covers lines above it until the next key.
+            // A long message covers one or two lines above, until the next key.
             let lines = wrap(&format!("{sign}{}", message.text), self.columns(), 3);
             let blank = " ".repeat(self.columns());
             for (above, line) in (0..).zip(lines.iter().rev()) {
@@ -288,12 +290,12 @@ impl Screen<'_> {
         } else {
             format!("enter queue  s order  / filter  {actions}? help  q quit")
         };
-        // On a narrow screen one space separates the keys.
+        // On a narrow screen, the keys are separated by one space instead of two.
         let keys = if width(&keys) > self.columns() { keys.replace("  ", " ") } else { keys };
         self.line(y + 1, &keys, Style::new().add_modifier(Modifier::DIM));
     }
 
-    fn confirmation(&mut self, model: &Model, confirmation: &Confirmation) {
+    fn confirmation(&mut self, model: &ScreenModel, confirmation: &Confirmation) {
         let Confirmation { request, description, holds, since_ms, typed } = confirmation;
         let since = since_ms.map_or("unknown".to_owned(), |since| age(model.as_of().saturating_sub(since)));
         let question = match (request.action, holds) {
@@ -320,7 +322,7 @@ impl Screen<'_> {
             AdminAction::Revoke => ("y: ask it; any other key: cancel".to_owned(), Style::new()),
             AdminAction::Break => (format!("type {BREAK_WORD} and enter, or esc: {typed}_"), Style::new()),
         });
-        self.window(request.action.word(), &lines);
+        self.draw_window(request.action.word(), &lines);
     }
 
     fn help(&mut self, read_only: bool) {
@@ -342,11 +344,11 @@ impl Screen<'_> {
             "! several may hold at once, the queue says why   ? partly unreadable",
             "Ages use the clocks of the contenders. Any key closes this.",
         ];
-        self.window("help", &lines.map(|line| (line.to_owned(), Style::new())));
+        self.draw_window("help", &lines.map(|line| (line.to_owned(), Style::new())));
     }
 
     /// Draws a window in the middle of the screen.
-    fn window(&mut self, title: &str, lines: &[(String, Style)]) {
+    fn draw_window(&mut self, title: &str, lines: &[(String, Style)]) {
         let columns = self.area.width.min(80);
         let height = u16::try_from(lines.len()).unwrap_or(u16::MAX).saturating_add(2).min(self.area.height);
         let place = Rect {
@@ -366,7 +368,7 @@ impl Screen<'_> {
 const BOLD: Style = Style::new().add_modifier(Modifier::BOLD);
 
 /// Returns the marks of a row: selection, and problems of the lock.
-fn marks(lock: &Lock, selected: bool) -> &'static str {
+fn marks(lock: &LockRow, selected: bool) -> &'static str {
     match (selected, &lock.clash, lock.unread.is_empty()) {
         (true, Some(_), _) => ">!",
         (false, Some(_), _) => " !",
@@ -390,7 +392,7 @@ impl Columns {
         Self { name, holder: rest - name }
     }
 
-    fn row(&self, screen: &mut Screen<'_>, y: u16, cells: [&str; 7], style: Style) {
+    fn row(&self, screen: &mut Canvas<'_>, y: u16, cells: [&str; 7], style: Style) {
         let [marks, name, waiting, longest, rate, held, holder] = cells;
         screen.put(0, y, 2, marks, style);
         screen.set(3, y, self.name, &fit_end(name, self.name), style);
@@ -409,7 +411,7 @@ struct QueueColumns {
 }
 
 impl QueueColumns {
-    fn row(&self, screen: &mut Screen<'_>, y: u16, cells: [&str; 5], style: Style) {
+    fn row(&self, screen: &mut Canvas<'_>, y: u16, cells: [&str; 5], style: Style) {
         let [mark, number, since, token, contender] = cells;
         screen.put(0, y, 1, mark, style);
         screen.put_right(2, y, 5, number, style);
@@ -420,8 +422,8 @@ impl QueueColumns {
     }
 }
 
-/// Shortens a token by the zeros that all tokens have. The rest identifies a contender within a queue. The details of
-/// the selected contender show the whole token.
+/// Shortens a token: removes leading zeros, and parts that are zero. The rest identifies a contender within a queue. The
+/// details of the selected contender show the whole token.
 fn short(token: Option<&str>) -> String {
     let Some(token) = token else { return "-".to_owned() };
     let parts: Vec<_> = token.split('-').map(|part| part.trim_start_matches('0')).collect();

@@ -3,16 +3,16 @@ use std::time::Duration;
 use ratatui::Terminal;
 use ratatui::backend::TestBackend;
 
-use super::super::lock::Contender;
-use super::super::model::{Key, ReadResult};
+use super::super::lock::ContenderRow;
+use super::super::model::{KeyPress, ReadResult};
 use super::super::samples::{at, contender, lock, model, pace, setting, token};
 use super::*;
 
 /// Returns the screen as text, without blanks at the ends of lines.
-fn screen(model: &mut Model, columns: u16, lines: u16) -> String {
+fn screen(model: &mut ScreenModel, columns: u16, lines: u16) -> String {
     model.resize(columns, lines);
-    let mut terminal = Terminal::new(TestBackend::new(columns, lines)).expect("there is room");
-    terminal.draw(|frame| draw(frame, model, false)).expect("nothing can fail");
+    let mut terminal = Terminal::new(TestBackend::new(columns, lines)).expect("test backend works");
+    terminal.draw(|frame| draw(frame, model, false)).expect("test backend works");
     let buffer = terminal.backend().buffer();
     let mut text = String::new();
     for y in 0..lines {
@@ -21,7 +21,7 @@ fn screen(model: &mut Model, columns: u16, lines: u16) -> String {
         while x < columns {
             let symbol = buffer[(x, y)].symbol();
             line.push_str(symbol);
-            x += u16::try_from(width(symbol).max(1)).expect("is small");
+            x += u16::try_from(width(symbol).max(1)).expect("width fits into u16");
         }
         text.push_str(line.trim_end());
         text.push('\n');
@@ -29,19 +29,19 @@ fn screen(model: &mut Model, columns: u16, lines: u16) -> String {
     text
 }
 
-fn keys(model: &mut Model, text: &str) {
+fn keys(model: &mut ScreenModel, text: &str) {
     for c in text.chars() {
-        assert_eq!(model.key(Key::Char(c)), None);
+        assert_eq!(model.key(KeyPress::Char(c)), None);
     }
 }
 
 fn same(seen: &str, expected: &str) {
     let expected = expected.trim_start_matches('\n');
-    assert!(seen == expected, "the screen is:\n{seen}\nand was to be:\n{expected}");
+    assert!(seen == expected, "the screen is:\n{seen}\nexpected:\n{expected}");
 }
 
 #[test]
-fn the_list_of_locks() {
+fn list_of_locks_is_drawn() {
     same(&screen(&mut model(), 80, 24), LIST);
 }
 
@@ -73,18 +73,18 @@ enter queue  s order  / filter  r revoke  b break  ? help  q quit
 ";
 
 #[test]
-fn the_queue_of_a_lock() {
+fn queue_of_a_lock_is_drawn() {
     let mut model = model();
     let mut contenders = vec![contender(1, 184), contender(2, 60), contender(3, 5)];
     contenders[0].note = Some("database move, call Ann".to_owned());
     contenders[0].revoked = true;
     let mut main = lock("db/main", &contenders);
     main.rate = Some(0.25);
-    model.key(Key::Enter);
+    model.key(KeyPress::Enter);
     model.handle_read(ReadResult::Queue(Box::new(main), pace()));
     same(&screen(&mut model, 80, 24), QUEUE);
     // A contender without a note shows its znode.
-    model.key(Key::Down);
+    model.key(KeyPress::Down);
     let text = screen(&mut model, 80, 24);
     assert!(
         text.contains("\nznode   _c_2-lock-0000000002\n") && text.contains("\n>     1   1m02s"),
@@ -168,7 +168,7 @@ fn outage_is_shown_and_ages_freeze() {
 
 #[test]
 fn first_screen_shows_reading() {
-    let mut model = Model::new(setting(), at(0));
+    let mut model = ScreenModel::new(setting(), at(0));
     let text = screen(&mut model, 80, 24);
     assert!(text.contains("reading") && !text.contains("no locks"), "{text}");
     model.handle_read(ReadResult::Locks(Vec::new(), pace()));
@@ -176,7 +176,7 @@ fn first_screen_shows_reading() {
 }
 
 #[test]
-fn a_filter_is_shown_with_what_it_finds() {
+fn filter_is_shown_with_match_count() {
     let mut model = model();
     keys(&mut model, "/night");
     let text = screen(&mut model, 80, 24);
@@ -195,14 +195,14 @@ fn problems_have_signs() {
     model.handle_read(ReadResult::Locks(vec![clash.clone(), hidden], pace()));
     let text = screen(&mut model, 80, 24);
     assert!(text.contains("\n>! a ") && text.contains("\n ? b "), "{text}");
-    model.key(Key::Enter);
+    model.key(KeyPress::Enter);
     model.handle_read(ReadResult::Queue(Box::new(clash), pace()));
     assert!(screen(&mut model, 80, 24).contains("\n! kazoo does not see zoolock"));
 }
 
 #[test]
 fn foreign_text_stays_in_its_column() {
-    let evil = Contender {
+    let evil = ContenderRow {
         description: "夜間\x1b[2J\u{202e}\u{301}pid".to_owned(),
         note: Some("\r\n\x1b]0;gone\x07 夜".to_owned()),
         host: Some("host\u{200f}\u{9b}31m".to_owned()),
@@ -219,7 +219,7 @@ fn foreign_text_stays_in_its_column() {
         width(&line[..line.find("7s").expect("an age")])
     };
     assert_eq!(column(4), column(5), "{list}");
-    model.key(Key::Enter);
+    model.key(KeyPress::Enter);
     model.handle_read(ReadResult::Queue(Box::new(held), pace()));
     let queue = screen(&mut model, 80, 24);
     keys(&mut model, "b");
@@ -234,7 +234,7 @@ fn foreign_text_stays_in_its_column() {
 #[test]
 fn small_screen_shows_minimum_size() {
     let mut model = model();
-    model.key(Key::Enter);
+    model.key(KeyPress::Enter);
     keys(&mut model, "b");
     for (columns, lines) in [(0, 0), (1, 1), (20, 2), (59, 24), (80, 15), (60, 16), (61, 17), (200, 60)] {
         let text = screen(&mut model, columns, lines);
@@ -245,7 +245,7 @@ fn small_screen_shows_minimum_size() {
 }
 
 #[test]
-fn the_smallest_screen_shows_the_keys_and_the_help_fits() {
+fn smallest_screen_shows_keys_and_help_fits() {
     let mut model = model();
     let text = screen(&mut model, 60, 16);
     assert!(text.contains("q quit") && text.contains("db/main") && text.contains("1m02s"), "{text}");
@@ -263,8 +263,8 @@ fn color_is_redundant() {
     let mut model = model();
     model.handle_read(ReadResult::NoAnswer("no answer".to_owned()));
     let colors = |color| {
-        let mut terminal = Terminal::new(TestBackend::new(80, 24)).expect("there is room");
-        terminal.draw(|frame| draw(frame, &model, color)).expect("nothing can fail");
+        let mut terminal = Terminal::new(TestBackend::new(80, 24)).expect("test backend works");
+        terminal.draw(|frame| draw(frame, &model, color)).expect("test backend works");
         let buffer = terminal.backend().buffer().clone();
         let text = buffer.content.iter().map(|cell| cell.symbol().to_owned()).collect::<String>();
         (buffer.content.iter().any(|cell| cell.fg != Color::Reset), text)
@@ -274,17 +274,17 @@ fn color_is_redundant() {
     assert_eq!(without, with);
 }
 
-/// Only visible rows are drawn, so a thousand times as many locks take the same time, except for noise.
+/// Only visible rows are drawn, so a thousand times as many locks must take about the same time.
 #[test]
-fn a_hundred_thousand_locks_are_drawn_as_fast_as_a_hundred() {
+fn drawing_time_is_independent_of_lock_count() {
     let took = |count: u32| {
-        let mut model = Model::new(setting(), at(0));
+        let mut model = ScreenModel::new(setting(), at(0));
         let locks = (0..count).map(|n| lock(&format!("job{n:06}"), &[contender(n, 5)])).collect();
         model.handle_read(ReadResult::Locks(locks, pace()));
-        model.key(Key::End);
-        let mut terminal = Terminal::new(TestBackend::new(80, 24)).expect("there is room");
+        model.key(KeyPress::End);
+        let mut terminal = Terminal::new(TestBackend::new(80, 24)).expect("test backend works");
         crate::base::test_snapshots::least_cpu_time(20, || {
-            terminal.draw(|frame| draw(frame, &model, false)).expect("nothing can fail");
+            terminal.draw(|frame| draw(frame, &model, false)).expect("test backend works");
         })
     };
     let (few, many) = (took(100), took(100_000));

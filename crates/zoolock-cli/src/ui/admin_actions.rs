@@ -1,4 +1,4 @@
-//! Revoking and breaking: a confirmation page, then the action.
+//! Pages that revoke and break: first a confirmation page, then the action.
 //!
 //! The token of the contender is part of both requests, so the action never affects another contender.
 
@@ -11,7 +11,7 @@ use serde::Deserialize;
 use zoolock::{Entry, Error, Ticket};
 
 use super::Site;
-use super::http::Peer;
+use super::http::PeerAddress;
 use super::login::{Viewer, has_csrf_token};
 use super::pages::lock::href_after;
 use super::pages::{self, Page, parts};
@@ -28,10 +28,10 @@ const MAX_NOTE: usize = 200;
 /// Result of an action that succeeded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub(super) enum Outcome {
+pub(super) enum ActionOutcome {
     Revoked,
     Broken,
-    /// Broken, but the client of the former holder does not watch its own znode, and so does not notice.
+    /// The lock was broken, but the former holder's client does not watch its own znode, and so does not notice.
     Unaware,
 }
 
@@ -45,7 +45,7 @@ impl AdminAction {
     }
 }
 
-impl Outcome {
+impl ActionOutcome {
     /// Returns the name in URLs and in the log line.
     pub(super) fn word(self) -> &'static str {
         match self {
@@ -117,7 +117,7 @@ pub(super) async fn confirm(
     let has_token = |entry: &&Entry| entry.token.as_deref() == Some(token);
     let holders = || snapshot.holder.iter().chain(&snapshot.beside);
     let Some(entry) = holders().chain(&snapshot.waiters).find(has_token) else {
-        return stale(&viewer, &path, token);
+        return no_such_contender(&viewer, &path, token);
     };
     let holds = holders().any(|holder| std::ptr::eq(holder, entry));
     let title = format!("{} {path}", action.title());
@@ -161,7 +161,7 @@ pub(super) async fn confirm(
 /// Handles `POST /action`: carries out the action of the form.
 pub(super) async fn act(
     State(site): State<Site>,
-    Extension(peer): Extension<Peer>,
+    Extension(peer): Extension<PeerAddress>,
     headers: HeaderMap,
     Form(form): Form<ActionForm>,
 ) -> Response {
@@ -177,13 +177,13 @@ pub(super) async fn act(
         (Err(error), _) => return invalid(&viewer, &error.to_string()),
         (_, Err(error)) => return invalid(&viewer, &format!("token {error}")),
     };
-    // A task of its own, so that a closed connection cancels neither the action nor its log line.
+    // The action runs in a task of its own, so that a closed connection cancels neither the action nor its log line.
     let task = tokio::spawn({
         let (site, action, path, token) = (site.clone(), *action, path.clone(), token.clone());
         let note = session_note(peer, note);
         async move {
             let result = execute(&site, action, &path, ticket, &note).await;
-            // Attempts that failed are logged, too.
+            // Failed attempts are logged, too.
             let logged = match &result {
                 Ok(outcome) => outcome.word().to_owned(),
                 Err(error) => format!("refused: {error}"),
@@ -204,7 +204,7 @@ pub(super) async fn act(
     };
     match result {
         Ok(outcome) => Redirect::to(&href_after(&path, outcome)).into_response(),
-        Err(ActionError::Lock(Error::NoSuchHolder { .. })) => stale(&viewer, &path, token),
+        Err(ActionError::Lock(Error::NoSuchHolder { .. })) => no_such_contender(&viewer, &path, token),
         Err(ActionError::Lock(error)) => failed(&viewer, &path, &error),
         Err(ActionError::Connect(failure)) => {
             let back = parts::lock_href(&path);
@@ -232,31 +232,31 @@ impl std::fmt::Display for ActionError {
     }
 }
 
-/// Revokes or breaks with a session of its own. The note of that session names the operator in the record below `.audit`.
+/// Opens a session for one action, and revokes or breaks. The session's note names the operator in the record below
+/// `.audit`.
 async fn execute(
     site: &Site,
     action: AdminAction,
     path: &str,
     ticket: Ticket,
     note: &str,
-) -> Result<Outcome, ActionError> {
+) -> Result<ActionOutcome, ActionError> {
     let mut service = site.service.clone();
     service.note = Some(note.to_owned());
     let zoolock = connect(&service, &site.reporter).await.map_err(ActionError::Connect)?;
     let mutex = zoolock.mutex(path);
     let result = match action {
-        AdminAction::Revoke => mutex.revoke(ticket).await.map(|()| Outcome::Revoked),
-        AdminAction::Break => mutex
-            .break_lock(ticket)
-            .await
-            .map(|broken| if notices_break(&broken) { Outcome::Broken } else { Outcome::Unaware }),
+        AdminAction::Revoke => mutex.revoke(ticket).await.map(|()| ActionOutcome::Revoked),
+        AdminAction::Break => mutex.break_lock(ticket).await.map(|broken| {
+            if notices_break(&broken) { ActionOutcome::Broken } else { ActionOutcome::Unaware }
+        }),
     };
     close(zoolock).await;
     result.map_err(ActionError::Lock)
 }
 
 /// Returns the note of the session: the address of the operator and the reason.
-fn session_note(peer: Peer, note: &str) -> String {
+fn session_note(peer: PeerAddress, note: &str) -> String {
     let note: String = note.trim().chars().take(MAX_NOTE).collect();
     let from = peer.0.ip().to_canonical();
     let operator = format!("operator at {from}, zoolock ui");
@@ -278,7 +278,7 @@ fn invalid(viewer: &Viewer, words: &str) -> Response {
 }
 
 /// Responds if no contender has the token.
-fn stale(viewer: &Viewer, path: &str, token: &str) -> Response {
+fn no_such_contender(viewer: &Viewer, path: &str, token: &str) -> Response {
     let words = format!(
         "No contender for {path} has the token {token}: the queue changed after your page was loaded. Nothing was \
          changed."

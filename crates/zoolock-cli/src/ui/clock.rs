@@ -7,7 +7,7 @@ pub(super) fn now_ms() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |now| now.as_millis() as u64)
 }
 
-/// Formats a duration with at most two units. `span` in `script.js` does the same.
+/// Formats a duration with at most two units. `span` in `script.js` uses the same format.
 pub(super) fn span(ms: u64) -> String {
     let seconds = ms / 1000;
     match seconds {
@@ -35,7 +35,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_span_has_two_units_at_most() {
+    fn span_has_at_most_two_units() {
         let spans = [0, 59_999, 60_000, 3_599_000, 3_600_000, 86_399_000, 86_400_000, 1_000_000_000];
         let expected = ["0s", "59s", "1m 0s", "59m 59s", "1h 0m", "23h 59m", "1d 0h", "11d 13h"];
         assert_eq!(spans.map(span), expected);

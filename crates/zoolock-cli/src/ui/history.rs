@@ -6,6 +6,7 @@ use std::collections::{HashMap, HashSet, VecDeque};
 
 use zoolock::{Entry, Snapshot};
 
+use crate::base::rates::hand_overs;
 use crate::render::status::describe;
 
 /// Maximum number of ended holds of one lock.
@@ -18,14 +19,12 @@ const MAX_LOCKS: usize = 200_000;
 const WINDOW_MS: u64 = 60_000;
 /// Minimum time for which a lock must be observed to have a rate.
 const MIN_OBSERVED_MS: u64 = 2_000;
-/// Time after its last read for which a missing lock is kept: its page may be open.
+/// Time after its last read for which a deleted lock is kept, because its page may be open.
 const KEEP_MISSING_MS: u64 = 5_000;
-/// Difference of sequence numbers that is no count: the directory was deleted and created again.
-const MAX_HAND_OVERS: u32 = 10_000_000;
 
 /// A hold of a lock, as far as reads show it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Hold {
+pub(super) struct PastHold {
     pub(super) node: String,
     pub(super) token: Option<String>,
     /// Description of the holder, safe to print.
@@ -41,7 +40,7 @@ pub(super) struct Hold {
 
 /// The holds of all locks.
 #[derive(Debug, Default)]
-pub(super) struct History {
+pub(super) struct HoldHistory {
     locks: HashMap<String, LockHistory>,
     /// The lock of each ended hold, oldest first.
     ended: VecDeque<String>,
@@ -49,22 +48,22 @@ pub(super) struct History {
 
 #[derive(Debug, Default)]
 struct LockHistory {
-    holders: Vec<Hold>,
-    ended: VecDeque<Hold>,
+    holders: Vec<PastHold>,
+    ended: VecDeque<PastHold>,
     /// Times at which new holders were seen, with the number of hand-overs.
     hand_overs: VecDeque<(u64, u32)>,
-    /// Sequence number of the last first holder.
+    /// Sequence number of the last seen holder. If there were several holders, that of the first.
     number: Option<u32>,
     first_read_ms: u64,
     /// End of the newest read.
     last_read_ms: u64,
 }
 
-impl History {
-    /// Records a read of a lock, from `begun_ms` to `now_ms`.
+impl HoldHistory {
+    /// Records a read of a lock that began at `begun_ms` and ended at `now_ms`.
     pub(super) fn record(&mut self, lock: &Snapshot, begun_ms: u64, now_ms: u64) {
         if self.locks.len() >= MAX_LOCKS && !self.locks.contains_key(&lock.path) {
-            // Any viewer can request the pages of locks that do not exist.
+            // The number of locks is bounded, because any viewer can request the pages of locks that do not exist.
             return;
         }
         let history = self.locks.entry(lock.path.clone()).or_default();
@@ -72,7 +71,8 @@ impl History {
         if first {
             history.first_read_ms = now_ms;
         } else if begun_ms < history.last_read_ms {
-            // Another read of this lock has ended since this one began, as can happen while all locks are read.
+            // Another read of this lock has ended after this read began, which can happen while all locks are read. This
+            // read is older, so it is ignored.
             return;
         }
         history.last_read_ms = now_ms;
@@ -81,22 +81,23 @@ impl History {
             history.hand_overs.push_back((now_ms, hand_overs));
         }
         history.forget_old_hand_overs(now_ms);
-        let now: Vec<&Entry> = lock.holder.iter().chain(&lock.beside).collect();
-        let gone = |hold: &Hold| !now.iter().any(|entry| is_holder_of(entry, hold));
+        let now: Vec<&Entry> = lock.holders().collect();
+        let gone = |hold: &PastHold| !now.iter().any(|entry| is_holder_of(entry, hold));
         let alone = history.holders.len() == 1 && now.len() <= 1;
         let ending = if alone && hand_overs <= 1 { lock.previous } else { "unseen" };
         if hand_overs == 0
             && let Some(last) = history.ended.back_mut()
             && (last.ending, history.holders.iter().any(gone)) == ("unknown", false)
         {
-            // The release marker is read before the queue. The holder left in between, and now the marker tells how.
+            // The release marker is read before the queue. In the last read, the holder left in between, so only this read
+            // has its release marker.
             last.ending = lock.previous;
         }
         let (ended, remaining): (Vec<_>, Vec<_>) = history.holders.drain(..).partition(gone);
         history.holders = remaining;
         for entry in now {
             if !history.holders.iter().any(|hold| is_holder_of(entry, hold)) {
-                history.holders.push(Hold {
+                history.holders.push(PastHold {
                     node: entry.node.clone(),
                     token: entry.token.clone(),
                     who: describe(entry),
@@ -117,7 +118,7 @@ impl History {
         };
         let gone: Vec<String> = self.locks.iter().filter(is_gone).map(|(path, _)| path.clone()).collect();
         for path in gone {
-            let history = self.locks.get_mut(&path).expect("it was there just now");
+            let history = self.locks.get_mut(&path).expect("the path is a key");
             history.forget_old_hand_overs(now_ms);
             let ended: Vec<_> = history.holders.drain(..).collect();
             if ended.is_empty() && history.ended.is_empty() {
@@ -129,13 +130,13 @@ impl History {
     }
 
     /// Returns the holds of one lock, newest first.
-    pub(super) fn holds(&self, path: &str) -> Vec<Hold> {
+    pub(super) fn holds(&self, path: &str) -> Vec<PastHold> {
         let Some(history) = self.locks.get(path) else { return Vec::new() };
         history.holders.iter().rev().chain(history.ended.iter().rev()).cloned().collect()
     }
 
-    /// Returns the hand-overs per second, over the last minute at most. They are counted by sequence numbers. This includes
-    /// contenders that came and ended between two reads, even if they gave up.
+    /// Returns the hand-overs per second, over the last minute at most. Sequence numbers give their count, so contenders
+    /// that came and left between two reads count, too, even if they gave up.
     pub(super) fn rate(&self, path: &str, now_ms: u64) -> Option<f64> {
         let history = self.locks.get(path)?;
         let since = history.first_read_ms.max(now_ms.saturating_sub(WINDOW_MS));
@@ -152,16 +153,16 @@ impl History {
         Some(hand_overs as f64 * 1000.0 / time as f64)
     }
 
-    fn end(&mut self, path: &str, ended: Vec<Hold>, ending: &'static str, now_ms: u64) {
+    fn end(&mut self, path: &str, ended: Vec<PastHold>, ending: &'static str, now_ms: u64) {
         let Some(history) = self.locks.get_mut(path) else { return };
         for hold in ended {
             if history.ended.len() >= MAX_PER_LOCK {
-                // The entry in `self.ended` stays. Later it removes another hold of this lock.
+                // The entry of the removed hold stays in `self.ended`, and stands for the added hold from now on.
                 history.ended.pop_front();
             } else {
                 self.ended.push_back(path.to_owned());
             }
-            history.ended.push_back(Hold { until_ms: Some(now_ms), ending, ..hold });
+            history.ended.push_back(PastHold { until_ms: Some(now_ms), ending, ..hold });
         }
         while self.ended.len() > MAX_TOTAL {
             let Some(oldest) = self.ended.pop_front() else { break };
@@ -179,12 +180,8 @@ impl LockHistory {
         if self.holders.first().is_some_and(|hold| is_holder_of(holder, hold)) {
             return 0;
         }
-        let number = number(&holder.node);
-        let before = std::mem::replace(&mut self.number, number);
-        match (before, number) {
-            (Some(before), Some(now)) if now > before && now - before < MAX_HAND_OVERS => now - before,
-            _ => 1,
-        }
+        let number = holder.number();
+        hand_overs(std::mem::replace(&mut self.number, number), number)
     }
 
     fn forget_old_hand_overs(&mut self, now_ms: u64) {
@@ -196,14 +193,8 @@ impl LockHistory {
 }
 
 /// Returns whether a hold is of this contender. The token distinguishes a later znode of the same name.
-fn is_holder_of(entry: &Entry, hold: &Hold) -> bool {
+fn is_holder_of(entry: &Entry, hold: &PastHold) -> bool {
     entry.node == hold.node && entry.token == hold.token
-}
-
-/// Returns the sequence number at the end of a znode's name.
-fn number(node: &str) -> Option<u32> {
-    let at = node.len().checked_sub(10)?;
-    node.get(at..)?.parse().ok()
 }
 
 #[cfg(test)]
@@ -223,7 +214,7 @@ mod tests {
 
     #[test]
     fn differences_of_reads_become_history() {
-        let mut history = History::default();
+        let mut history = HoldHistory::default();
         history.record(&held(1), 1_000, 1_000);
         history.record(&held(1), 2_000, 2_000);
         history.record(&after("clean", 2), 3_000, 3_000);
@@ -236,7 +227,7 @@ mod tests {
 
     #[test]
     fn ending_is_unseen_after_other_holders() {
-        let mut history = History::default();
+        let mut history = HoldHistory::default();
         history.record(&held(1), 1_000, 1_000);
         history.record(&after("crashed", 5), 2_000, 2_000);
         assert_eq!(history.holds("/locks/x")[1].ending, "unseen");
@@ -244,7 +235,7 @@ mod tests {
 
     #[test]
     fn late_marker_completes_the_ending() {
-        let mut history = History::default();
+        let mut history = HoldHistory::default();
         history.record(&held(1), 1_000, 1_000);
         history.record(&after("unknown", 2), 2_000, 2_000);
         history.record(&after("broken", 2), 3_000, 3_000);
@@ -257,21 +248,21 @@ mod tests {
 
     #[test]
     fn hand_overs_between_reads_count() {
-        let mut history = History::default();
+        let mut history = HoldHistory::default();
         history.record(&held(1), 1_000, 1_000);
         assert_eq!(history.rate("/locks/x", 1_500), None);
         history.record(&held(41), 11_000, 11_000);
         assert_eq!(history.rate("/locks/x", 11_000), Some(4.0));
         // After a minute no hand-over is in the window.
         assert_eq!(history.rate("/locks/x", 71_000), Some(0.0));
-        // A new directory of the same name, whose numbers begin again.
+        // The directory was deleted and created again, so its numbers begin again.
         history.record(&held(0), 71_000, 71_000);
         assert_eq!(history.rate("/locks/x", 71_000), Some(1.0 / 60.0));
     }
 
     #[test]
     fn older_read_is_ignored() {
-        let mut history = History::default();
+        let mut history = HoldHistory::default();
         history.record(&held(1), 1_000, 1_000);
         history.record(&held(2), 2_000, 2_000);
         history.record(&held(1), 1_500, 3_000);
@@ -281,7 +272,7 @@ mod tests {
 
     #[test]
     fn history_per_lock_is_bounded() {
-        let mut history = History::default();
+        let mut history = HoldHistory::default();
         for number in 1..200 {
             history.record(&held(number), u64::from(number), u64::from(number));
         }
@@ -291,7 +282,7 @@ mod tests {
 
     #[test]
     fn missing_lock_ends_its_hold() {
-        let mut history = History::default();
+        let mut history = HoldHistory::default();
         history.record(&held(1), 1_000, 1_000);
         history.end_missing(&HashSet::new(), 9_000, 9_500);
         assert_eq!(history.holds("/locks/x")[0].until_ms, Some(9_500));

@@ -24,11 +24,12 @@ const MAX_STREAMS: usize = 128;
 /// Interval of keep-alive messages, since proxies close silent connections.
 const KEEP_ALIVE_INTERVAL: Duration = Duration::from_secs(15);
 
-/// Query of the URL, which names the page.
+/// Query of `/events`. It tells which page is open.
 #[derive(Debug, Deserialize)]
 pub(super) struct EventsParams {
     /// The lock, if the page shows one lock.
     name: Option<String>,
+    /// Set if the page needs a deep read of all locks.
     #[serde(default)]
     deep: bool,
 }

@@ -125,8 +125,8 @@ impl Logins {
         self.set_cookie("", Duration::ZERO, headers)
     }
 
-    /// Returns the value of `Set-Cookie`. Behind a proxy with TLS, the browser sends the cookie over TLS only. A client that
-    /// forges the header affects only its own cookie.
+    /// Returns the value of `Set-Cookie`. If the proxy in front uses TLS, the cookie is marked `Secure`, so the browser
+    /// sends it over TLS only. A client that forges `X-Forwarded-Proto` affects only its own cookie.
     fn set_cookie(&self, value: &str, age: Duration, headers: &HeaderMap) -> String {
         let tls =
             headers.get("x-forwarded-proto").is_some_and(|by| by.as_bytes().eq_ignore_ascii_case(b"https"));

@@ -11,7 +11,7 @@ use super::clock::now_ms;
 
 /// Maximum time to wait for a read. A monitor usually waits ten seconds for its answer.
 const READ_TIMEOUT: Duration = Duration::from_secs(8);
-/// Maximum age of the metrics. The time of a few reads is added to it.
+/// Maximum age of the metrics, to which the duration of a few reads is added.
 const MAX_AGE: Duration = Duration::from_secs(30);
 
 /// Serves `/metrics` from the last read, or from a new one if the last one is old.

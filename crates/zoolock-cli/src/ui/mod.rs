@@ -19,7 +19,6 @@ mod shield;
 use std::net::SocketAddr;
 use std::sync::atomic::AtomicUsize;
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
 
 use axum::Router;
 use axum::extract::DefaultBodyLimit;
@@ -31,7 +30,7 @@ use tokio::net::TcpListener;
 use tokio::sync::watch;
 use zoolock::{LockPath, Zoolock};
 
-use self::history::History;
+use self::history::HoldHistory;
 use self::lock_poller::LockPollers;
 use self::login::{Logins, Viewer};
 use self::overview::OverviewReader;
@@ -40,26 +39,23 @@ use crate::base::reporter::Reporter;
 use crate::base::signals::{ServerSignals, name as signal_name};
 use crate::local::ServerKeeper;
 use crate::plan::Service;
-use crate::plan::ui::Ui;
+use crate::plan::ui::UiPlan;
 use crate::render::text::print;
 use crate::service::connect::{close, connect};
-use crate::service::lock_watches::LockWatches;
 
 /// Maximum size of a submitted form in bytes.
 const FORM_LIMIT: usize = 16 * 1024;
-/// Maximum time to close the lock pollers.
-const CLOSE_BOUND: Duration = Duration::from_secs(2);
 
 /// State shared by all requests.
 #[derive(Clone)]
-struct Site(Arc<Inner>);
+struct Site(Arc<SiteState>);
 
-struct Inner {
+struct SiteState {
     zoolock: Zoolock,
     service: Service,
     hosts: Vec<String>,
     overview: OverviewReader,
-    history: Arc<Mutex<History>>,
+    history: Arc<Mutex<HoldHistory>>,
     lock_pollers: LockPollers,
     logins: Logins,
     /// Number of open event streams.
@@ -69,15 +65,15 @@ struct Inner {
 }
 
 impl std::ops::Deref for Site {
-    type Target = Inner;
+    type Target = SiteState;
 
-    fn deref(&self) -> &Inner {
+    fn deref(&self) -> &SiteState {
         &self.0
     }
 }
 
-impl Inner {
-    /// Returns the path of the lock that a name or a path means.
+impl SiteState {
+    /// Returns the path of a lock, given its name below the root or its path.
     fn path(&self, name: &str) -> Result<String, zoolock::Error> {
         Ok(LockPath::parse(name, &self.service.root)?.to_string())
     }
@@ -89,15 +85,11 @@ impl Inner {
 }
 
 /// Serves pages until a signal arrives.
-pub(crate) async fn ui(plan: Ui, reporter: &Arc<Reporter>) -> Result<Exit, Failure> {
+pub(crate) async fn ui(plan: UiPlan, reporter: &Arc<Reporter>) -> Result<Exit, Failure> {
     let mut signals = ServerSignals::listen(reporter)?;
     let failed = |error: std::io::Error| {
-        let exit = match error.kind() {
-            std::io::ErrorKind::PermissionDenied => Exit::DENIED,
-            _ => Exit::UNAVAILABLE,
-        };
-        Failure::new(
-            exit,
+        Failure::listen(
+            &error,
             format!("--listen {}: {error}; choose another port, or 0 for a free one", plan.listen),
         )
     };
@@ -108,7 +100,7 @@ pub(crate) async fn ui(plan: Ui, reporter: &Arc<Reporter>) -> Result<Exit, Failu
     warn(&plan, address, reporter);
     let (stopping, stop) = watch::channel(false);
     let site = site(plan, zoolock.clone(), stop.clone(), reporter);
-    // A closed standard output is not an error.
+    // If standard output is closed, `print` succeeds.
     print(&format!("http://{address}/\n"))?;
     let serving = http::serve(routes(site.clone()), listener, stop);
     let stopped = async {
@@ -123,7 +115,7 @@ pub(crate) async fn ui(plan: Ui, reporter: &Arc<Reporter>) -> Result<Exit, Failu
         // A second signal ends the command without waiting for open requests.
         _ = stopped => {}
     }
-    let _ = tokio::time::timeout(CLOSE_BOUND, site.lock_pollers.close()).await;
+    site.lock_pollers.stop();
     drop(site);
     close(zoolock).await;
     Ok(Exit::OK)
@@ -134,9 +126,9 @@ async fn stopped(stop: &mut watch::Receiver<bool>) {
     let _ = stop.wait_for(|stop| *stop).await;
 }
 
-/// Prints a warning if the pages are served on the network, where they are unencrypted. It is allowed, because the reverse
-/// proxy may run on another host.
-fn warn(plan: &Ui, address: SocketAddr, reporter: &Reporter) {
+/// Prints a warning if the pages are served on the network, where they are unencrypted. This is allowed, because the
+/// reverse proxy may run on another host.
+fn warn(plan: &UiPlan, address: SocketAddr, reporter: &Reporter) {
     if address.ip().is_loopback() {
         return;
     }
@@ -146,13 +138,12 @@ fn warn(plan: &Ui, address: SocketAddr, reporter: &Reporter) {
     }
 }
 
-fn site(plan: Ui, zoolock: Zoolock, stop: watch::Receiver<bool>, reporter: &Arc<Reporter>) -> Site {
-    let history = Arc::<Mutex<History>>::default();
-    let watches = LockWatches::new(plan.service.clone());
-    Site(Arc::new(Inner {
+fn site(plan: UiPlan, zoolock: Zoolock, stop: watch::Receiver<bool>, reporter: &Arc<Reporter>) -> Site {
+    let history = Arc::<Mutex<HoldHistory>>::default();
+    Site(Arc::new(SiteState {
         zoolock: zoolock.clone(),
         overview: OverviewReader::start(zoolock.clone(), Arc::clone(&history)),
-        lock_pollers: LockPollers::new(zoolock, Arc::clone(&history), watches),
+        lock_pollers: LockPollers::new(zoolock, Arc::clone(&history)),
         logins: Logins::new(plan.token),
         service: plan.service,
         hosts: plan.hosts,

@@ -7,24 +7,23 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::{Notify, watch};
 use tokio::task::JoinHandle;
-use tokio::time::{sleep, timeout};
+use tokio::time::timeout;
+use zoolock::observe::{All, Contact};
 use zoolock::{Deadlock, Snapshot, WaitGraph, Zoolock};
 
 use super::clock::now_ms;
-use super::history::History;
+use super::history::HoldHistory;
 
 /// Number of waiters read of each lock for the list. The first one has waited longest.
 const LIST_WAITERS: usize = 4;
 /// Maximum number of waiters read of each lock for the wait-for graph and the sessions page.
 pub(super) const DEEP_WAITERS: usize = 1_000;
-/// Minimum pause after a read.
-const PAUSE: Duration = Duration::from_secs(1);
-/// Minimum pause after a read, as a multiple of its duration: reading takes at most a fifth of the time.
-const PAUSE_FACTOR: u32 = 4;
-/// Time for which reading goes on after a request. It serves clients without an event stream, such as browsers without
-/// scripts and monitors.
+/// Usual maximum time between the starts of two reads, as a multiple of the duration of a read.
+const MAX_CYCLE: u32 = 6;
+/// Time for which reading goes on after a request. Clients without an event stream need it: monitors, and browsers without
+/// scripts.
 const DEMAND_TIME: Duration = Duration::from_secs(10);
-/// Maximum age of a list that is shown at once. The usual time between two reads is added to it.
+/// Maximum age of a list that is shown at once, to which the usual time between two reads is added.
 const MAX_AGE: Duration = Duration::from_secs(3);
 
 /// All locks as of the last successful read, and the outcome of the last read.
@@ -58,16 +57,16 @@ pub(super) struct LockList {
 
 /// A lock of the list.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Row<'a> {
+pub(super) struct LockListRow<'a> {
     pub(super) lock: &'a Snapshot,
     pub(super) rate: Option<f64>,
     pub(super) waits_since_ms: Option<u64>,
 }
 
 impl LockList {
-    pub(super) fn rows(&self) -> impl Iterator<Item = Row<'_>> {
+    pub(super) fn rows(&self) -> impl Iterator<Item = LockListRow<'_>> {
         let rates_and_waits = self.rates_and_waits.iter();
-        self.locks.iter().zip(rates_and_waits).map(|(lock, &(rate, waits_since_ms))| Row {
+        self.locks.iter().zip(rates_and_waits).map(|(lock, &(rate, waits_since_ms))| LockListRow {
             lock,
             rate,
             waits_since_ms,
@@ -94,7 +93,7 @@ pub(super) struct WaitGraphRead {
     pub(super) deadlocks: Vec<SeenDeadlock>,
 }
 
-/// A deadlock.
+/// A deadlock in the last read.
 #[derive(Debug)]
 pub(super) struct SeenDeadlock {
     pub(super) deadlock: Deadlock,
@@ -106,13 +105,13 @@ pub(super) struct SeenDeadlock {
 /// The task that reads all locks, and its last result.
 pub(super) struct OverviewReader {
     overview: watch::Receiver<Arc<Overview>>,
-    demand: Arc<Demand>,
+    demand: Arc<ReadDemand>,
     reading: JoinHandle<()>,
 }
 
-/// The demand for reads.
+/// The demand for reads: open event streams, and recent requests.
 #[derive(Default)]
-struct Demand {
+struct ReadDemand {
     viewers: AtomicUsize,
     deep_viewers: AtomicUsize,
     /// Times of the last request, and of the last request for a deep read.
@@ -122,15 +121,15 @@ struct Demand {
 
 /// A viewer with an open event stream. Dropping it ends its demand for reads.
 pub(super) struct ViewerGuard {
-    demand: Arc<Demand>,
+    demand: Arc<ReadDemand>,
     deep: bool,
 }
 
 impl OverviewReader {
     /// Starts the task. It reads only while there is demand.
-    pub(super) fn start(zoolock: Zoolock, history: Arc<Mutex<History>>) -> Self {
+    pub(super) fn start(zoolock: Zoolock, history: Arc<Mutex<HoldHistory>>) -> Self {
         let (sender, overview) = watch::channel(Arc::default());
-        let demand = Arc::<Demand>::default();
+        let demand = Arc::<ReadDemand>::default();
         let reading = tokio::spawn(read(zoolock, history, sender, Arc::clone(&demand)));
         Self { overview, demand, reading }
     }
@@ -141,7 +140,7 @@ impl OverviewReader {
         let oldest = now_ms().saturating_sub(MAX_AGE.as_millis() as u64);
         let mut overview = self.overview.clone();
         let good = |overview: &Arc<Overview>| {
-            let between_reads = (overview.cost * (PAUSE_FACTOR + 2)).as_millis() as u64;
+            let between_reads = (overview.cost * MAX_CYCLE).as_millis() as u64;
             let fresh = overview.number > 0 && overview.tried_ms + between_reads >= oldest;
             fresh && (overview.trouble.is_some() || overview.deep || !deep)
         };
@@ -149,7 +148,7 @@ impl OverviewReader {
         Arc::clone(&overview.borrow())
     }
 
-    /// Returns a receiver of all results. Reading goes on at least until the [`ViewerGuard`] is dropped.
+    /// Returns a receiver of all results. Reading continues at least until the [`ViewerGuard`] is dropped.
     pub(super) fn watch(&self, deep: bool) -> (watch::Receiver<Arc<Overview>>, ViewerGuard) {
         self.demand.record_request(deep);
         let demand = Arc::clone(&self.demand);
@@ -170,7 +169,7 @@ impl Drop for ViewerGuard {
     }
 }
 
-impl Demand {
+impl ReadDemand {
     fn viewers(&self, deep: bool) -> &AtomicUsize {
         if deep { &self.deep_viewers } else { &self.viewers }
     }
@@ -196,19 +195,29 @@ impl Demand {
 
 async fn read(
     zoolock: Zoolock,
-    history: Arc<Mutex<History>>,
+    history: Arc<Mutex<HoldHistory>>,
     sender: watch::Sender<Arc<Overview>>,
-    demand: Arc<Demand>,
+    demand: Arc<ReadDemand>,
 ) {
+    let mut all = zoolock.observe(None, LIST_WAITERS);
     loop {
         let (is_wanted, deep) = demand.wanted_reads();
         if !is_wanted {
             demand.woken.notified().await;
             continue;
         }
-        let (begun, begun_ms) = (Instant::now(), now_ms());
-        let found = zoolock.survey(None, if deep { DEEP_WAITERS } else { LIST_WAITERS }).await;
-        let cost = begun.elapsed();
+        all.set_waiters(if deep { DEEP_WAITERS } else { LIST_WAITERS });
+        all.read_now();
+        let begun_ms = now_ms();
+        let found = loop {
+            match all.next().await {
+                Ok(Contact::Read) => break Ok(all.take_locks()),
+                Ok(Contact::Unreachable(why)) => break Err(why),
+                Err(error) => break Err(error.to_string()),
+                Ok(Contact::Slow | Contact::Silent(_)) => {}
+            }
+        };
+        let cost = all.read_time().took;
         let last = sender.borrow().as_ref().clone();
         let number = last.number + 1;
         let overview = match found {
@@ -227,10 +236,10 @@ async fn read(
                 }
             }
             // The pages keep showing the last locks, with a warning that they are old.
-            Err(error) => Overview { number, tried_ms: begun_ms, trouble: Some(error.to_string()), ..last },
+            Err(why) => Overview { number, tried_ms: begun_ms, trouble: Some(why), ..last },
         };
         sender.send_replace(Arc::new(overview));
-        pause(PAUSE.max(cost * PAUSE_FACTOR), deep, &demand).await;
+        pause(&mut all, deep, &demand).await;
     }
 }
 
@@ -248,26 +257,26 @@ impl WaitGraphRead {
     }
 }
 
-/// Returns the tokens of a cycle, with their locks.
+/// Returns the locks and tokens of the contenders in a cycle, by which two reads of it are compared.
 fn edges(deadlock: &Deadlock) -> HashSet<(&str, Option<&str>)> {
     let places = deadlock.edges.iter().flat_map(|edge| [&edge.holds, &edge.waits_for]);
     places.map(|place| (place.lock.as_str(), place.entry.token.as_deref())).collect()
 }
 
 /// Waits until the next read. A request for a deep read ends the pause after a read that was not deep.
-async fn pause(time: Duration, deep: bool, demand: &Demand) {
+async fn pause(all: &mut All, deep: bool, demand: &ReadDemand) {
     let sooner = async {
         while deep || !demand.wanted_reads().1 {
             demand.woken.notified().await;
         }
     };
     tokio::select! {
-        () = sleep(time) => {}
+        () = all.wait() => {}
         () = sooner => {}
     }
 }
 
-fn lock_list(mut locks: Vec<Snapshot>, history: &Mutex<History>, begun_ms: u64) -> LockList {
+fn lock_list(mut locks: Vec<Snapshot>, history: &Mutex<HoldHistory>, begun_ms: u64) -> LockList {
     locks.sort_unstable_by(|a, b| a.path.cmp(&b.path));
     let now = now_ms();
     let mut history = history.lock().unwrap_or_else(PoisonError::into_inner);

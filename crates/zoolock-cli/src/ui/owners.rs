@@ -5,24 +5,24 @@ use std::collections::HashMap;
 use zoolock::{Entry, Snapshot};
 
 /// An owner, with all its contenders.
-pub(super) struct Owner<'a> {
-    /// Its first contender, which describes it.
+pub(super) struct OwnerRow<'a> {
+    /// The owner's first contender, whose details the page shows for the owner.
     pub(super) entry: &'a Entry,
     pub(super) holds: Vec<(&'a str, &'a Entry)>,
     pub(super) waits: Vec<(&'a str, &'a Entry)>,
 }
 
 /// Returns the owners of all contenders, in the order of the locks.
-pub(super) fn owners(locks: &[Snapshot]) -> Vec<Owner<'_>> {
+pub(super) fn owners(locks: &[Snapshot]) -> Vec<OwnerRow<'_>> {
     let mut known: HashMap<(&str, &str), usize> = HashMap::new();
-    let mut owners: Vec<Owner<'_>> = Vec::new();
+    let mut owners: Vec<OwnerRow<'_>> = Vec::new();
     for lock in locks {
         let path = lock.path.as_str();
-        let holders = lock.holder.iter().chain(&lock.beside).map(|entry| (entry, true));
+        let holders = lock.holders().map(|entry| (entry, true));
         for (entry, holds) in holders.chain(lock.waiters.iter().map(|entry| (entry, false))) {
             let index = *known.entry(key(path, entry)).or_insert_with(|| {
                 let (holds, waits) = (Vec::new(), Vec::new());
-                owners.push(Owner { entry, holds, waits });
+                owners.push(OwnerRow { entry, holds, waits });
                 owners.len() - 1
             });
             let places = if holds { &mut owners[index].holds } else { &mut owners[index].waits };
@@ -55,7 +55,7 @@ mod tests {
             lock("/locks/b", Some(other), vec![entry("lock-0000000001", "0.3.0")]),
         ];
         let owners = owners(&rows);
-        let places = |owner: &Owner<'_>| (owner.holds.len(), owner.waits.len());
+        let places = |owner: &OwnerRow<'_>| (owner.holds.len(), owner.waits.len());
         assert_eq!(owners.iter().map(places).collect::<Vec<_>>(), [(1, 1), (1, 1)]);
     }
 }

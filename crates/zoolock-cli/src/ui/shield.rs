@@ -34,9 +34,9 @@ pub(super) async fn check_request(State(site): State<Site>, request: Request, ne
     response
 }
 
-/// Returns whether a `Host` header names this site. Another site can point its own name at this address (DNS rebinding).
-/// Its pages could then read these pages. It cannot do so with an IP address or `localhost`. The port is not checked,
-/// because it differs behind `ssh -L` or a proxy.
+/// Returns whether a `Host` header names this site. Another site can point its own host name at this address (DNS
+/// rebinding), and its pages could then read these pages. With an IP address or `localhost` that is impossible. The port
+/// is not checked, because it differs behind `ssh -L` or a proxy.
 fn is_allowed_host(host: &str, hosts: &[String]) -> bool {
     let name = match host.rsplit_once(':') {
         Some((name, port)) if port.parse::<u16>().is_ok() => name,
@@ -50,10 +50,10 @@ fn is_allowed_host(host: &str, hosts: &[String]) -> bool {
         || hosts.contains(&name)
 }
 
-/// Returns whether a page of this site sent a form, as far as the browser tells. With the referrer policy `same-origin`, the
-/// browser tells this site the origin of its own pages. The origin "null" comes from a page of another site that hides its
-/// origin. A client that sends neither `Sec-Fetch-Site` nor `Origin` is no browser. It has no cookie that another site
-/// could use.
+/// Returns whether a page of this site sent a form, as far as the browser tells. With the referrer policy `same-origin`,
+/// the browser tells this site the origin of its own pages. The origin "null" comes from a page of another site that
+/// hides its origin. A client that sends neither `Sec-Fetch-Site` nor `Origin` is not a browser, and so has no cookie
+/// that another site could use.
 pub(super) fn is_same_origin(headers: &HeaderMap) -> bool {
     let text = |name| headers.get(name).map(|value: &HeaderValue| value.to_str().unwrap_or("?"));
     if let Some(site) = text("sec-fetch-site") {

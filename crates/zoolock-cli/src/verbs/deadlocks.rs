@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 use serde::Serialize;
-use zoolock::{Deadlock, Place};
+use zoolock::{Deadlock, QueueEntry};
 
 use crate::args::ColorWhen;
 use crate::base::exit::{Exit, Failure};
@@ -11,7 +11,7 @@ use crate::base::reporter::{Reporter, printable};
 use crate::plan::Service;
 use crate::render::status::describe;
 use crate::render::text::{TextStyle, document, lock_name, print, role, wrapped};
-use crate::service::connect::{close, connect};
+use crate::service::connect::request;
 use crate::verbs::why::since;
 
 #[derive(Serialize)]
@@ -27,10 +27,7 @@ pub(crate) async fn deadlocks(
     color: ColorWhen,
     reporter: &Reporter,
 ) -> Result<Exit, Failure> {
-    let zoolock = connect(service, reporter).await?;
-    let result = zoolock.deadlocks(prefix).await;
-    close(zoolock).await;
-    let deadlocks = result?;
+    let deadlocks = request(service, reporter, async |zoolock| zoolock.deadlocks(prefix).await).await?;
     if json {
         return print(&document(&Deadlocks { deadlocks }));
     }
@@ -62,13 +59,13 @@ fn format_deadlock(deadlock: &Deadlock, root: &str, style: &TextStyle) -> String
     };
     let mut text = format!("{}\n", style.bold(&head));
     let mut line = |line: &str, indent: usize| _ = writeln!(text, "  {}", wrapped(line, indent, style.width));
-    let lock = |place: &Place| printable(lock_name(&place.lock, root));
+    let lock = |place: &QueueEntry| printable(lock_name(&place.lock, root));
     for edge in &deadlock.edges {
         let (holds, wants) = (&edge.holds, &edge.waits_for);
         let (holder, waiter) = (describe(&holds.entry), describe(&wants.entry));
         line(&waiter, 4);
         let verb = if holds.granted { "holds" } else { "is ahead in the queue of" };
-        // Several processes may be one owner.
+        // One owner may hold with one process and wait with another.
         let by = if holder == waiter { String::new() } else { format!(" as {holder}") };
         let token = holds.entry.token.as_deref().unwrap_or("unknown");
         line(&format!("  {verb} {}{by}{}, token {token}", lock(holds), since(holds)), 6);
@@ -82,7 +79,7 @@ fn format_deadlock(deadlock: &Deadlock, root: &str, style: &TextStyle) -> String
         line(&format!("owners that wait behind it: {}", deadlock.behind), 4);
     }
     match &deadlock.to_break {
-        // Not wrapped, so that it can be copied.
+        // This line is not wrapped, so that the command can be copied.
         Some(cut) => {
             let name = Some(lock_name(&cut.lock, root)).filter(|name| !name.starts_with('-'));
             let name = quoted(name.unwrap_or(&cut.lock));
@@ -108,7 +105,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_name_is_one_word_of_a_shell() {
+    fn quoted_name_is_one_shell_word() {
         assert_eq!(quoted("db/main-7"), "db/main-7");
         assert_eq!(quoted("two words"), "'two words'");
         assert_eq!(quoted("it's; rm"), "'it'\\''s; rm'");

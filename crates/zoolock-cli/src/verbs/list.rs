@@ -10,7 +10,7 @@ use crate::base::exit::{Exit, Failure};
 use crate::base::reporter::{Reporter, printable};
 use crate::plan::Service;
 use crate::render::text::{TextStyle, age, document, lock_name, print, role, table, wrapped};
-use crate::service::connect::{close, connect};
+use crate::service::connect::request;
 
 /// Runs `zoolock ls`.
 pub(crate) async fn ls(
@@ -20,11 +20,8 @@ pub(crate) async fn ls(
     color: ColorWhen,
     reporter: &Reporter,
 ) -> Result<Exit, Failure> {
-    let zoolock = connect(service, reporter).await?;
-    // One waiter per lock is enough: its age and the number of waiters are shown.
-    let listed = zoolock.survey(prefix, 1).await;
-    close(zoolock).await;
-    let locks = listed?;
+    // One waiter per lock is enough: `ls` shows the number of waiters and the age of the first.
+    let locks = request(service, reporter, async |zoolock| zoolock.survey(prefix, 1).await).await?;
     if json {
         return print(&document(&Locks { locks }));
     }
@@ -64,10 +61,7 @@ pub(crate) async fn show(
     color: ColorWhen,
     reporter: &Reporter,
 ) -> Result<Exit, Failure> {
-    let zoolock = connect(service, reporter).await?;
-    let result = zoolock.mutex(name).snapshot().await;
-    close(zoolock).await;
-    let lock = result?;
+    let lock = request(service, reporter, async |zoolock| zoolock.mutex(name).snapshot().await).await?;
     if json {
         return print(&document(&lock));
     }
@@ -100,11 +94,10 @@ pub(crate) async fn show(
             }
         }
     }
-    let holders = || lock.holder.iter().chain(&lock.beside);
-    let held = holders().map(|holder| u64::from(holder.weight)).sum::<u64>();
+    let held = lock.holders().map(|holder| u64::from(holder.weight)).sum::<u64>();
     match lock.permits.filter(|_| lock.foreign_semaphore.is_none()) {
         Some(permits) => _ = writeln!(text, "  permits   {held} of {permits}"),
-        None if holders().any(|holder| holder.role == "permit") => {
+        None if lock.holders().any(|holder| holder.role == "permit") => {
             _ = writeln!(text, "  permits   {held} held; the total is not recorded");
         }
         None => {}
@@ -119,7 +112,7 @@ pub(crate) async fn show(
         let _ = writeln!(text, "  {}", wrapped(&line, 12, style.width));
     }
     if !lock.waiters.is_empty() {
-        // The column that may be long comes last, where the terminal cuts it: the token must be complete.
+        // The column with long text comes last, because lines are cut at their end and the token must be complete.
         let header = ["", "SINCE", "TOKEN", "WAITING"].map(str::to_owned);
         let rows = lock
             .waiters

@@ -7,7 +7,7 @@ use crate::base::exit::{Exit, Failure};
 use crate::base::reporter::{Reporter, printable};
 use crate::plan::Service;
 use crate::render::status::{describe, has_zoolock_details};
-use crate::service::connect::{close, connect};
+use crate::service::connect::{close, connect, request};
 
 /// Operator action on a holder or waiter.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
@@ -82,9 +82,9 @@ pub(crate) async fn revoke(
                     any_asked = true;
                     reporter.note(format_args!("{name}: {} has already released it", describe(holder)));
                 }
-                // This client library cannot be asked. Another holder of the lock may be.
+                // The client library of this holder cannot be asked. Other holders may use another library.
                 Err(error @ Error::Invalid { .. }) => unsupported.push(error),
-                // This client may not ask this holder, or may not read it any more.
+                // This client has no permission to ask this holder, or to read its znode.
                 Err(error @ Error::Denied { .. }) => denied.push(error),
                 Err(error) => return Err(Failure::from(error)),
             }
@@ -112,10 +112,8 @@ pub(crate) async fn break_lock(
     ticket: Ticket,
     reporter: &Reporter,
 ) -> Result<Exit, Failure> {
-    let zoolock = connect(service, reporter).await?;
-    let broken = zoolock.mutex(name).break_lock(ticket).await;
-    close(zoolock).await;
-    let broken = broken?;
+    let broken =
+        request(service, reporter, async |zoolock| zoolock.mutex(name).break_lock(ticket).await).await?;
     reporter.note(format_args!("{name}: removed {ticket} from the queue"));
     if !notices_break(&broken) {
         reporter.note(format_args!(
@@ -133,10 +131,8 @@ pub(crate) async fn resize(
     permits: u32,
     reporter: &Reporter,
 ) -> Result<Exit, Failure> {
-    let zoolock = connect(service, reporter).await?;
-    let resized = zoolock.semaphore(name, permits).resize(permits).await;
-    close(zoolock).await;
-    resized?;
+    request(service, reporter, async |zoolock| zoolock.semaphore(name, permits).resize(permits).await)
+        .await?;
     reporter.note(format_args!("{name} has {permits} permits"));
     Ok(Exit::OK)
 }

@@ -11,15 +11,15 @@ use crate::base::exit::{Exit, Failure};
 use crate::base::reporter::Reporter;
 use crate::base::signals::{ServerSignals, name as signal_name};
 use crate::local::limits::{failure, most_connections};
-use crate::local::{self, State, StateDir};
-use crate::plan::serve::Serve;
+use crate::local::{self, LocalState, StateDir};
+use crate::plan::serve::ServePlan;
 use crate::render::text::{print, to_json};
 
 const PAUSE: Duration = Duration::from_millis(20);
 const STOP_BOUND: Duration = Duration::from_secs(10);
 
 /// Serves until a signal or a failure.
-pub(crate) async fn serve(plan: Serve, reporter: &Reporter) -> Result<Exit, Failure> {
+pub(crate) async fn serve(plan: ServePlan, reporter: &Reporter) -> Result<Exit, Failure> {
     let mut signals = ServerSignals::listen(reporter)?;
     let builder = plan.builder.max_connections(most_connections(plan.max_connections)?);
     let server = builder.start().await.map_err(|error| failure(&error))?;
@@ -43,7 +43,7 @@ pub(crate) async fn serve(plan: Serve, reporter: &Reporter) -> Result<Exit, Fail
     } else if reachable(address) && tls != Some(address) {
         reporter.note("passwords cross the network unencrypted; --tls-listen without --listen prevents that");
     }
-    // Has no effect if the parent does not wait for this.
+    // Tells systemd that the server is ready. Has no effect if systemd has not set NOTIFY_SOCKET.
     let _ = sd_notify::notify(&[NotifyState::Ready]);
     let result = tokio::select! {
         signal = signals.end() => {
@@ -75,12 +75,12 @@ pub(crate) fn status(json: bool) -> Result<Exit, Failure> {
     let dir = StateDir::open()?;
     let directory = dir.path().display().to_string();
     let state = local::server_state(&dir)?;
-    let process = if let State::Listening(process) = &state { Some(process) } else { None };
+    let process = if let LocalState::Listening(process) = &state { Some(process) } else { None };
     let sessions =
         process.and_then(|_| std::fs::read_to_string(dir.file("sessions")).ok()?.trim().parse::<u64>().ok());
     let socket = dir.file("socket").display().to_string();
     let status = Status {
-        running: state != State::Absent,
+        running: state != LocalState::Absent,
         socket: process.map(|_| socket.clone()),
         pid: process.filter(|process| process.is_in_our_namespace()).map(|process| process.pid.as_raw_pid()),
         sessions,
@@ -90,11 +90,11 @@ pub(crate) fn status(json: bool) -> Result<Exit, Failure> {
         to_json(&status)
     } else {
         match (state, sessions) {
-            (State::Absent, _) => format!("not running ({})\n", status.directory),
-            (State::Busy, _) => {
+            (LocalState::Absent, _) => format!("not running ({})\n", status.directory),
+            (LocalState::Busy, _) => {
                 format!("starting or stopping ({})\n", status.directory)
             }
-            (State::Listening(_), sessions) => format!(
+            (LocalState::Listening(_), sessions) => format!(
                 "running on {socket}, {}, {}\n",
                 match status.pid {
                     Some(pid) => format!("pid {pid}"),
@@ -120,33 +120,34 @@ pub(crate) async fn stop(reporter: &Reporter) -> Result<Exit, Failure> {
     loop {
         let state = local::server_state(&dir)?;
         match state {
-            State::Absent if signalled.is_none() => {
-                // Under this lock, no command is about to start the server. A full disk may refuse the lock.
+            LocalState::Absent if signalled.is_none() => {
+                // While this process holds the lock, no command starts the server. On a full disk, taking the lock may
+                // fail. Then only the state of the server counts.
                 let starts = local::lock_starts(&dir);
-                if !matches!(starts, Ok(None)) && local::server_state(&dir)? == State::Absent {
-                    tell_keepers(&dir, reporter);
+                if !matches!(starts, Ok(None)) && local::server_state(&dir)? == LocalState::Absent {
+                    mark_server_stopped(&dir, reporter);
                     reporter.note("this user's server is not running");
                     return Ok(Exit::OK);
                 }
             }
-            State::Absent => {
+            LocalState::Absent => {
                 reporter.note("stopped this user's server");
                 return Ok(Exit::OK);
             }
-            State::Listening(process) if signalled.as_ref() != Some(&process.pid) => {
+            LocalState::Listening(process) if signalled.as_ref() != Some(&process.pid) => {
                 if !process.is_in_our_namespace() {
                     return Err(Failure::unavailable(
                         "this user's server runs in another process namespace, such as a container; stop it there".to_owned(),
                     ));
                 }
-                tell_keepers(&dir, reporter);
+                mark_server_stopped(&dir, reporter);
                 // The server still has its lock, so no other process has this pid.
                 kill_process(process.pid, Signal::TERM).map_err(|error| {
                     Failure::new(Exit::DENIED, format!("cannot stop process {}: {error}", process.pid))
                 })?;
                 signalled = Some(process.pid);
             }
-            State::Listening(_) | State::Busy => {}
+            LocalState::Listening(_) | LocalState::Busy => {}
         }
         if Instant::now() >= deadline {
             return Err(Failure::unavailable(format!(
@@ -160,7 +161,7 @@ pub(crate) async fn stop(reporter: &Reporter) -> Result<Exit, Failure> {
 }
 
 /// Tells commands that hold or wait not to start the server again.
-fn tell_keepers(dir: &StateDir, reporter: &Reporter) {
+fn mark_server_stopped(dir: &StateDir, reporter: &Reporter) {
     if let Err(failure) = local::mark_stopped(dir) {
         reporter.note(format_args!("commands that hold or wait may start the server again: {failure}"));
     }

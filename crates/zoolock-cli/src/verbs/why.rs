@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use zoolock::{Link, Place, Why};
+use zoolock::{ChainLink, QueueEntry, WaitChain};
 
 use crate::args::ColorWhen;
 use crate::base::exit::{Exit, Failure};
@@ -10,7 +10,7 @@ use crate::base::reporter::{Reporter, printable};
 use crate::plan::Service;
 use crate::render::status::describe;
 use crate::render::text::{TextStyle, age, document, lock_name, print, role, wrapped};
-use crate::service::connect::{close, connect};
+use crate::service::connect::request;
 
 /// Prints the holder of the lock, the lock that this holder waits for, its holder, and so on.
 pub(crate) async fn why(
@@ -20,10 +20,7 @@ pub(crate) async fn why(
     color: ColorWhen,
     reporter: &Reporter,
 ) -> Result<Exit, Failure> {
-    let zoolock = connect(service, reporter).await?;
-    let result = zoolock.why(name).await;
-    close(zoolock).await;
-    let why = result?;
+    let why = request(service, reporter, async |zoolock| zoolock.why(name).await).await?;
     if json {
         return print(&document(&why));
     }
@@ -31,7 +28,7 @@ pub(crate) async fn why(
 }
 
 /// Formats the chain of holders as sentences.
-fn format_chain(why: &Why, root: &str, style: &TextStyle) -> String {
+fn format_chain(why: &WaitChain, root: &str, style: &TextStyle) -> String {
     let lock = |path: &str| printable(lock_name(path, root));
     let mut text = String::new();
     let mut line = |sentence: &str| {
@@ -43,7 +40,7 @@ fn format_chain(why: &Why, root: &str, style: &TextStyle) -> String {
         return text;
     }
     let links = match why.end {
-        // The last link repeats an earlier one.
+        // Leaves out the last link, which repeats an earlier one.
         "circle" => &why.chain[..why.chain.len() - 1],
         "unsure" if ends_in_cycle(why) => &why.chain[..why.chain.len() - 1],
         _ => &why.chain[..],
@@ -85,25 +82,25 @@ fn format_chain(why: &Why, root: &str, style: &TextStyle) -> String {
 }
 
 /// Returns whether the last owner of the chain occurs earlier in it.
-fn ends_in_cycle(why: &Why) -> bool {
+fn ends_in_cycle(why: &WaitChain) -> bool {
     let Some((last, before)) = why.chain.split_last() else { return false };
     before
         .iter()
         .any(|link| (&link.owner, link.owner_kind) == (&last.owner, last.owner_kind) && link.owner.is_some())
 }
 
-fn relation(place: &Place) -> &'static str {
+fn relation(place: &QueueEntry) -> &'static str {
     if place.granted { "held by" } else { "requested earlier by" }
 }
 
-fn other_holders(link: &Link) -> String {
+fn other_holders(link: &ChainLink) -> String {
     match link.beside {
         0 => String::new(),
         others => format!(" and {others} more"),
     }
 }
 
-/// Formats the time since a contender arrived. Returns an empty string if it is unknown.
-pub(crate) fn since(place: &Place) -> String {
+/// Formats the time since a contender joined the queue. Returns an empty string if the time is unknown.
+pub(crate) fn since(place: &QueueEntry) -> String {
     age(&place.entry).map_or_else(String::new, |age| format!(", since {age}"))
 }

@@ -1,12 +1,12 @@
-//! Formats events as lines.
+//! Formats changes of a lock as lines.
 
 use std::time::Duration;
 
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
+use zoolock::observe::Diff;
 
-use super::snapshot_diff::Event;
-use crate::base::duration::humane;
+use crate::base::duration::human_duration;
 use crate::base::reporter::printable;
 use crate::render::status::describe;
 use crate::render::text::{TextStyle, cut_to_width, document_line, role};
@@ -15,16 +15,23 @@ const GREEN: &str = "32";
 const YELLOW: &str = "33";
 const RED: &str = "1;31";
 
+/// Names of the changes that are printed, as in [`Diff::event`].
+pub(super) const EVENTS: [&str; 13] = [
+    "holds", "waits", "queued", "granted", "released", "panicked", "crashed", "broken", "gone", "left",
+    "unseen", "lost", "back",
+];
+
 /// Formats an event as one line of JSON, as `docs/JSON.md` describes it.
-pub(super) fn json(event: &Event) -> String {
+pub(super) fn json(event: &Diff) -> String {
     document_line(event)
 }
 
 /// Formats an event as one line for people, with the time in the local time zone.
-pub(super) fn text(event: &Event, style: &TextStyle) -> String {
+pub(super) fn text(event: &Diff, style: &TextStyle) -> String {
     let mut details = Vec::new();
     let at_least = if event.at_least { "at least " } else { "" };
-    let lasted = |what: &str, ms: u64| format!("{what} {at_least}{}", humane(Duration::from_millis(ms)));
+    let lasted =
+        |what: &str, ms: u64| format!("{what} {at_least}{}", human_duration(Duration::from_millis(ms)));
     if let Some(contender) = &event.contender {
         details.push(format!("{} ({})", describe(contender), role(contender)));
     }
@@ -56,7 +63,7 @@ pub(super) fn text(event: &Event, style: &TextStyle) -> String {
         "crashed" | "panicked" | "lost" => RED,
         _ => return format!("{}\n", cut_to_width(line.trim_end(), style.width)),
     };
-    // Colored after the cut, since escape sequences take no columns.
+    // Colors are added after the cut, because escape sequences take no columns.
     format!("{}\n", style.painted(color, &cut_to_width(line.trim_end(), style.width)))
 }
 
@@ -68,30 +75,37 @@ fn time_of_day(ms: u64) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::super::snapshot_diff::{Moment, SnapshotDiff};
     use super::*;
-    use crate::base::test_snapshots::{entry, lock};
+    use crate::base::test_snapshots::entry;
+
+    #[test]
+    fn every_event_is_documented() {
+        let docs = include_str!("../../../../docs/JSON.md");
+        let section = docs.split("\n## ").find(|section| section.starts_with("watch")).expect("a section");
+        let row = section.lines().find(|line| line.starts_with("| `event`")).expect("a row");
+        for word in EVENTS {
+            assert!(row.contains(&format!("`{word}`")), "{word} is not in docs/JSON.md");
+        }
+    }
 
     #[test]
     fn line_shows_contender_and_escapes_text() {
-        let mut diff = SnapshotDiff::new("/locks/x");
+        let diff = |event, contender| {
+            let mut diff = Diff::default();
+            (diff.event, diff.contender) = (event, contender);
+            diff
+        };
+        let line = |event: &Diff| text(event, &TextStyle::plain())[10..].to_owned();
         let mut hostile = entry("lock-0000000001", "0.1");
         hostile.note = Some("\x1b[2Jgone\nfake".to_owned());
-        let mut now = Moment::now();
-        let lines = |events: Vec<Event>| -> Vec<String> {
-            events.iter().map(|event| text(event, &TextStyle::plain())[10..].to_owned()).collect()
-        };
-        let held = lock("/locks/x", Some(hostile), vec![]);
         let who = "host pid 7: \\u{1b}[2Jgone\\nfake (exclusive)";
-        assert_eq!(lines(diff.update(&held, Some(1), now)), [format!("holds     {who} · token 0.1\n")]);
-        now.at += Duration::from_millis(1_500);
-        let free = lock("/locks/x", None, vec![]);
-        assert_eq!(
-            lines(diff.update(&free, Some(1), now)),
-            [format!("gone      {who} · held at least 1.5s\n")]
-        );
-        let lost = diff.lose_contact("no\x07answer", now).into_iter().collect();
-        assert_eq!(lines(lost), ["lost      no\\u{7}answer\n"]);
-        assert_eq!(lines(diff.update(&free, Some(1), now)), ["back\n"]);
+        let mut holder = diff("holds", Some(hostile));
+        assert_eq!(line(&holder), format!("holds     {who} · token 0.1\n"));
+        (holder.event, holder.held_ms, holder.at_least) = ("gone", Some(1_500), true);
+        assert_eq!(line(&holder), format!("gone      {who} · held at least 1.5s\n"));
+        let mut lost = diff("lost", None);
+        lost.message = Some("no\x07answer".to_owned());
+        assert_eq!(line(&lost), "lost      no\\u{7}answer\n");
+        assert_eq!(line(&diff("back", None)), "back\n");
     }
 }

@@ -111,7 +111,7 @@ fn empty_variable_is_ignored_and_passwords_are_hidden() {
     let sandbox = Sandbox::new();
     let mut reader = sandbox.zoolock(["ls", "--connect", "h:1", "--reader", "x509:CN=ops"]);
     let done = Done::from(reader.env("ZOOLOCK_AUTH", "").output().expect("the command starts"));
-    assert_refused(&done, 64, "--reader needs --auth");
+    assert_refused(&done, 64, "reader x509:CN=ops: has no effect without credentials");
     let mut help = sandbox.zoolock(["ls", "--help"]);
     let done =
         Done::from(help.env("ZOOLOCK_AUTH", "digest:me:hunter2").output().expect("the command starts"));
@@ -134,7 +134,7 @@ fn unreachable_server_exits_69_and_is_named() {
             let command = [&["run"][..], &flags, &["--connect", hosts, "x", "--", "touch", "ran"]].concat();
             let done = sandbox.output(&command);
             assert_refused(&done, 69, hosts);
-            // Within 500 ms, and not within the default of --connect-timeout.
+            // Each flag limits the attempt to 500 ms, also without the other flag.
             assert!(done.stderr.contains("within 500ms"), "{done:?}");
             let cause = if hosts == closed { "refused" } else { "unknown host" };
             assert!(done.stderr.contains(cause), "{done:?}");
@@ -162,7 +162,7 @@ fn non_zookeeper_server_exits_69() {
 }
 
 #[test]
-fn server_that_closes_connections_is_told_from_none() {
+fn server_that_closes_connections_is_reported_as_such() {
     let sandbox = Sandbox::new();
     let listener = TcpListener::bind("127.0.0.1:0").expect("port bound");
     let hosts = listener.local_addr().expect("address of the listener").to_string();

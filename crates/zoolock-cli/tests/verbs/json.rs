@@ -68,7 +68,7 @@ fn record(kind: &str, value: &Value, fields: &mut Fields, words: &mut BTreeSet<S
     }
 }
 
-/// Starts a command that holds `outer`, and then waits for `inner` after the file `inner` exists.
+/// Starts a command that holds the lock `outer`. Once the file `inner` exists, it waits for the lock `inner`.
 fn nested(sandbox: &Sandbox, outer: &str, inner: &str) -> Running {
     let zoolock = env!("CARGO_BIN_EXE_zoolock");
     let script =

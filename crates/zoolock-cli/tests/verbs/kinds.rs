@@ -136,7 +136,7 @@ fn quiet_hold_reports_clash() {
     sandbox.wait_for_contenders("x", 1);
     // The znode has a name that kazoo itself would use.
     let _clashing = sandbox.start(&["hold", "--naming", "kazoo", "x"]);
-    // Nothing else is printed before the clash.
+    // With `--quiet`, the message about the clash is the first line.
     let clash = stderr.next();
     assert!(clash.contains("of kazoo") && clash.contains("two may hold"), "{clash}");
     release(holder);
@@ -152,7 +152,7 @@ fn several_locks_are_all_acquired_or_none() {
     let done = sandbox.output(&["run", "--timeout", "300ms", "b", "a", "--", "true"]);
     assert_eq!(done.code, 75, "{done:?}");
     assert!(done.stderr.contains("b and a"), "{done:?}");
-    assert_eq!(sandbox.output(&["run", "--try", "b", "--", "true"]).code, 0, "the acquired part is released");
+    assert_eq!(sandbox.output(&["run", "--try", "b", "--", "true"]).code, 0, "lock b is not kept");
     release(holder);
 }
 
@@ -318,7 +318,7 @@ fn revoke_check_does_not_delay_waiters() {
     let begun = std::fs::read_to_string(sandbox.path("begun")).expect("the commands ran");
     let begun: Vec<u64> = begun.lines().map(|at| at.parse().expect("a time stamp")).collect();
     assert_eq!(begun.len(), 8);
-    // On a busy machine some commands start late, but not all of them.
+    // On a busy machine some commands start late, but not all of them. So only the shortest pause is checked.
     let shortest = begun.windows(2).map(|pair| pair[1] - pair[0]).min().map(Duration::from_nanos);
     assert!(shortest.is_some_and(|shortest| shortest < Duration::from_millis(90)), "{begun:?}");
 }

@@ -7,7 +7,7 @@ use std::process::{Command, Stdio};
 use crate::common::{Done, Running, Sandbox, server, set_mode};
 use zoolock_tests::skip::Availability;
 
-/// A user without other processes, since the limit counts all processes of a user. It does not apply to root.
+/// A user without other processes. The limit counts all processes of a user, and does not apply to root.
 struct User {
     sandbox: Sandbox,
     id: u32,
@@ -25,7 +25,7 @@ impl User {
             return None;
         }
         let sandbox = Sandbox::new();
-        // The user may have no access to the directory of the original.
+        // The user runs a copy of the program, because the build directory may be closed to that user.
         let zoolock = sandbox.path("zoolock");
         std::fs::copy(env!("CARGO_BIN_EXE_zoolock"), &zoolock).expect("program copied");
         set_mode(&zoolock, 0o755);
@@ -54,7 +54,7 @@ fn assert_limit_is_named(limit: usize, done: &Done) -> bool {
     done.code == 0
 }
 
-/// Runs zoolock with rising limits until it succeeds. The first one must be too low.
+/// Runs zoolock with rising limits until it succeeds. The first limit must be too low.
 fn assert_lower_limits_are_named(user: &User, args: &[&str]) {
     let first = (1..64).find(|limit| assert_limit_is_named(*limit, &user.run(*limit, args)));
     assert!(first.is_some_and(|limit| limit > 1), "{first:?} {args:?}");
@@ -78,7 +78,7 @@ fn refused_local_server_names_the_limit() {
     let Some(user) = User::new(61_302, "refused_local_server_names_the_limit") else { return };
     let first = (1..64).find(|limit| {
         let started = assert_limit_is_named(*limit, &user.run(*limit, &["run", "x", "--", "true"]));
-        // A server that could not start has ended. The next attempt must not find its processes.
+        // The next attempt must not find processes of a server that could not start.
         let stopped = user.run(1000, &["serve", "--stop"]);
         assert_eq!(stopped.code, 0, "limit {limit}: {stopped:?}");
         started
@@ -90,7 +90,7 @@ fn refused_local_server_names_the_limit() {
 fn refused_server_names_the_limit() {
     let Some(user) = User::new(61_303, "refused_server_names_the_limit") else { return };
     let args = ["serve", "--listen", "127.0.0.1:0", "--data", "data"];
-    // The sixth thread is the last one of the server. With it, the server would run for ever.
+    // The server has six threads. With a limit of six, it would start and run for ever.
     for limit in 1..6 {
         let done = user.run(limit, &args);
         assert!(!assert_limit_is_named(limit, &done), "limit {limit}: {done:?}");

@@ -53,7 +53,7 @@ fn lock_of_an_earlier_boot_is_free() {
     let run = || sandbox.output(&["run", "--try", "x", "--", "true"]);
     kill_server(&sandbox);
     let done = run();
-    assert_eq!(done.code, 75, "in the same boot a process of the holder may live: {done:?}");
+    assert_eq!(done.code, 75, "in the same boot, processes of the holder may still run: {done:?}");
     kill_server(&sandbox);
     let has_id = remember(&sandbox, |words| words[1] = "earlier-boot".to_owned());
     let done = run();
@@ -88,7 +88,7 @@ fn lock_of_a_dead_command_is_free() {
 fn lock_with_a_living_descendant_stays_held() {
     let sandbox = Sandbox::new();
     let (mut running, reaper, descendant) = command_with_descendant(&sandbox);
-    // A zoolock that runs would do the reaper's work.
+    // A running zoolock would kill the command in place of the reaper, so it is stopped first.
     running.signal(Signal::STOP);
     signal(&reaper, Signal::KILL);
     wait_until("the reaper has ended", || !is_alive(&reaper));
@@ -151,8 +151,8 @@ fn directory_of_another_machine_is_refused_until_adopted() {
     assert_eq!(adopt().code, 0, "adopting again changes nothing");
 }
 
-/// Mounts one directory twice, without common file locks, and runs a command in each while the first has the lock. Exits with
-/// 99 if it cannot mount.
+/// A script that mounts one directory twice, so that the mounts share no file locks. It runs a command in the first mount,
+/// and a command in the second mount while the first command holds the lock. Exits with 99 if it cannot mount.
 const TWO_MOUNTS: &str = r#"
 mount -t tmpfs tmpfs . && cd "$PWD" && mkdir lower upper work-a work-b a b || exit 99
 for side in a b; do
@@ -272,7 +272,7 @@ fn queue_survives_killed_server() {
         });
         assert_eq!(sandbox.output(&["run", "--try", "x", "--", "true"]).code, 75, "the lock is still held");
         assert_eq!(queue(), before, "the queue is unchanged");
-        // The holder may have started the server that was killed.
+        // The holder may be the parent of the killed server, and must reap it then.
         wait_until_no_zombie_of(&holder.0.id().to_string());
     }
     assert!(holder.0.try_wait().expect("status of our child").is_none(), "the command still runs");
@@ -482,7 +482,7 @@ fn home_of_another_user_is_refused() {
         command.env_remove("ZOOLOCK_STATE_DIR").env_remove(other).env(variable, &home);
         let done = Done::from(command.output().expect("zoolock starts"));
         assert_eq!(done.code, 77, "{done:?}");
-        // Another user than root learns that the system refuses it.
+        // Root is told to use `sudo -H`. For any other user the directory is not writable, so another remedy is named.
         let named = if geteuid().is_root() { "sudo -H" } else { "ZOOLOCK_STATE_DIR" };
         assert!(done.stderr.contains(named), "{done:?}");
         assert!(!home.join(".local").exists() && !home.join("zoolock").exists());
@@ -530,7 +530,7 @@ fn stop_is_advised_only_for_another_version() {
     let read = |path: &str| std::fs::read_to_string(path).expect("readable").trim().to_owned();
     let namespace = std::fs::read_link("/proc/self/ns/pid").expect("readable");
     let boot = read("/proc/sys/kernel/random/boot_id");
-    // Dropping the sandbox runs `serve --stop`, which may end the process with this pid.
+    // Dropping the sandbox runs `serve --stop`, which ends the process that the file names. So it names this process.
     let process = Running(sandbox.command("sleep").arg("1000").spawn().expect("the command starts"));
     for (version, advises_stop) in [(env!("CARGO_PKG_VERSION"), false), ("0.0.1-other", true)] {
         let server = format!("{} 7 {version} {} - {boot} host\n", process.0.id(), namespace.display());
@@ -563,7 +563,8 @@ fn server_restores_its_file_and_exits_without_socket() {
 fn full_disk_is_named_and_server_is_stopped() {
     let sandbox = Sandbox::new();
     std::fs::create_dir(sandbox.state()).expect("directory created");
-    // Each run needs some hundred bytes of the log, and its blocks have 4 KiB.
+    // Each run appends some hundred bytes to the log, and the last block of the log may have room for 4 KiB. So several
+    // runs may succeed on the full disk.
     let script = r#"
         mount -t tmpfs -o size=1m,mode=0700 tmpfs "$ZOOLOCK_STATE_DIR" && "$0" run x -- true || exit 1
         cat /dev/zero > "$ZOOLOCK_STATE_DIR/fill" 2> /dev/null

@@ -1,10 +1,10 @@
-//! Nested commands: a lock within the same lock, and `why` and `deadlocks`.
+//! Nested commands: an inner command that requests the lock of its outer command, and `why` and `deadlocks`.
 
 use crate::common::{Done, Running, Sandbox, server, wait_until};
 use serde_json::Value;
 
-/// Starts a command that holds the lock `outer`, waits until `count` such commands hold theirs, and then runs a command with
-/// the lock `inner`.
+/// Starts a command that holds the lock `outer`, waits until `count` such commands hold their outer lock, and then runs a
+/// command with the lock `inner`.
 fn nested(sandbox: &Sandbox, outer: &str, inner: &str, count: usize) -> Running {
     let zoolock = env!("CARGO_BIN_EXE_zoolock");
     let script = format!(
@@ -140,7 +140,7 @@ fn lock_beside_outer_command_is_granted() {
         (&["--shared", "x"], "$ZL run --shared x -- $ZL run --shared x -- true"),
         (&["--permits", "3", "--take", "2", "s"], "$ZL run --permits 3 s -- true"),
         (&["x"], "$ZL run --try y -- true && $ZL run --try y -- true"),
-        // Another lock, and another server, with the same name.
+        // Below another root, and on another server, `x` is another lock.
         (&["x"], "$ZL run --root /other --try x -- true"),
         (&["x"], elsewhere.as_str()),
     ] {
@@ -149,7 +149,7 @@ fn lock_beside_outer_command_is_granted() {
     }
 }
 
-/// The inner command waits for a waiter that waits for the outer command: a writer, or a contender for more permits.
+/// The inner command would wait behind a waiter for the outer command. That waiter is a writer, or wants all permits.
 #[test]
 fn wait_behind_waiter_for_outer_is_refused() {
     let script =

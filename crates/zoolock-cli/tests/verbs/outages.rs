@@ -7,7 +7,7 @@ use crate::common::{Running, Sandbox, server};
 
 const OUTAGES: [Signal; 2] = [Signal::KILL, Signal::STOP];
 
-/// The calls, without the server and the lock.
+/// The calls under test, without the arguments for the server and the lock.
 const CALLS: [&[&str]; 5] = [
     &["run", "--timeout", "3s"],
     &["run", "--timeout", "3s", "--quiet", "--on-busy-exit", "0"],
@@ -47,7 +47,7 @@ fn outage_before_the_call_is_unavailable() {
 
 #[test]
 fn outage_while_waiting_is_unavailable() {
-    // A call that does not wait has ended before.
+    // A call that does not wait ends before the outage.
     let waits = |flags: &&&[&str]| flags.contains(&"3s");
     for outage in OUTAGES {
         let sandbox = Sandbox::new();

@@ -102,11 +102,11 @@ fn stopped_command_keeps_lock_until_zoolock_ends() {
         let mut tree = ProcessTree::start(&sandbox, &address, &name, &[]);
         signal(&tree.leader, Signal::STOP);
         std::thread::sleep(LEASE + LEASE / 4);
-        assert!(is_alive(&tree.leader) && is_alive(&tree.stubborn), "round {round}: the lease is renewed");
+        assert!(is_alive(&tree.leader) && is_alive(&tree.stubborn), "round {round}: the command was killed");
         let mut rival = rival(&sandbox, &address, &name);
         tree.zoolock.signal(wanted);
         match wanted {
-            // zoolock continues the stopped command, so that it can handle TERM.
+            // zoolock resumes the stopped command, so that the command can handle TERM.
             Signal::TERM => {
                 assert_eq!(tree.zoolock.code(), 143, "round {round}");
                 assert_eq!(tree.live_pids_of_group(), Vec::<String>::new(), "round {round}");
@@ -188,8 +188,8 @@ fn resumed_reaper_reads_renewals_before_killing() {
         let reaper = tree.reaper();
         let begun = Instant::now();
         signal(&reaper, Signal::STOP);
-        // Longer than the last lease that the reaper has read.
-        wait_until("that lease has ended", || begun.elapsed() > LEASE + LEASE / 2);
+        // This is longer than the last lease that the reaper has read.
+        wait_until("the lease has ended", || begun.elapsed() > LEASE + LEASE / 2);
         signal(&reaper, Signal::CONT);
         let state = || std::fs::read_to_string(format!("/proc/{reaper}/stat")).unwrap_or_default();
         wait_until("the reaper waits again", || state().contains("(lock-reaper) S"));
@@ -217,7 +217,7 @@ fn clean_end_kills_group_but_spares_daemons() {
     signal(&daemon, Signal::KILL);
 }
 
-/// Script that starts processes whose name is not UTF-8, one in the group and one outside of it.
+/// A script that starts two processes whose name is not UTF-8: one in the process group, and one outside of it.
 const NON_UTF8: &str = r#"name=$(printf 'caf\351'); cp "$(command -v sleep)" "$name"
     "./$name" 1000 > /dev/null 2>&1 & echo $! > inside
     setsid "./$name" 1000 > /dev/null 2>&1 & echo $! > outside
@@ -302,8 +302,8 @@ fn script(sandbox: &Sandbox, name: &str, text: &str) -> String {
     path.display().to_string()
 }
 
-/// Makes orphans children of this process, like those of a pid 1 that does not reap its children.
-/// Each test is a process of its own.
+/// Makes this process the parent of orphans, like a pid 1 that does not reap its children.
+/// This affects no other test, because each test is a process of its own.
 fn inherit_orphans() {
     set_child_subreaper(Some(getpid())).expect("subreaper");
 }
@@ -347,7 +347,7 @@ fn restarts_leave_no_zombie() {
 }
 
 #[test]
-fn inherited_children_are_taken() {
+fn inherited_children_are_reaped() {
     let sandbox = Sandbox::new();
     let orphan = script(&sandbox, "zl-orphan", "echo $$ > orphan");
     let line = format!(
@@ -393,7 +393,7 @@ fn reaper_closes_files_and_command_inherits_them() {
         std::fs::read_link(format!("/proc/{reaper}/cwd")).expect("the reaper is alive").as_os_str(),
         "/"
     );
-    // The reaper ignores signals.
+    // The reaper ignores these signals.
     for wanted in [Signal::TERM, Signal::INT, Signal::HUP, Signal::QUIT, Signal::USR1] {
         signal(&reaper, wanted);
     }

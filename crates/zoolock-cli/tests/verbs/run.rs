@@ -31,7 +31,7 @@ fn unrunnable_command_exits_126_or_127() {
         assert!(done.stderr.starts_with("zoolock: ") && done.stderr.contains(command), "{done:?}");
     }
     assert!(!sandbox.state().exists(), "no server is started for a command that cannot run");
-    // The error of this program shows only when it is started.
+    // The error of this program is found only when it is started.
     std::fs::write(sandbox.path("broken"), "#!/no/such/interpreter\n").expect("file written");
     set_mode(sandbox.path("broken"), 0o755);
     let done = sandbox.output(&["run", "x", "--", "./broken"]);
@@ -64,7 +64,7 @@ fn sockets_of_systemd_are_handed_on() {
     let words: Vec<_> = done.stdout.split_whitespace().collect();
     let [pid, listen, watchdog, "none", "hello"] = words.as_slice() else { panic!("{done:?}") };
     assert_eq!((pid, pid), (listen, watchdog), "{done:?}");
-    // Variables for another process stay.
+    // A variable that names another process stays unchanged.
     let mut command = sandbox.zoolock(["run", "x", "--", "sh", "-c", "echo $LISTEN_PID"]);
     let done = Done::from(command.env("LISTEN_PID", "1").output().expect("zoolock starts"));
     assert_eq!(done.stdout, "1\n", "{done:?}");
@@ -128,7 +128,7 @@ fn term_reaches_group_and_second_one_kills() {
     let mut running = sandbox.start(&["run", "x", "--", "sh", "-c", script]);
     let grandchild = sandbox.wait_for_file("grandchild");
     running.signal(Signal::TERM);
-    // Two TERM signals that are pending at once would be delivered as one.
+    // The first TERM must be handled before the second one: two pending signals would be delivered as one.
     sandbox.wait_for_file("heard");
     wait_until("the grandchild got the signal too", || !is_alive(&grandchild));
     std::thread::sleep(std::time::Duration::from_millis(400));

@@ -12,12 +12,12 @@ use rcgen::generate_simple_self_signed;
 use rustix::process::{Resource, Rlimit, Signal, getrlimit, setrlimit};
 
 /// A server whose standard error the test reads.
-struct Serving {
+struct ServeProcess {
     running: Running,
     stderr: BufReader<ChildStderr>,
 }
 
-impl Serving {
+impl ServeProcess {
     fn start(sandbox: &Sandbox, args: &[&str]) -> Self {
         Self::spawn(sandbox.zoolock([&["serve"], args].concat()))
     }
@@ -83,7 +83,7 @@ fn readiness_is_notified_and_metrics_are_served() {
     notify.set_read_timeout(Some(PATIENCE)).expect("timeout set");
     let mut command = sandbox.zoolock(["serve", "--listen", "127.0.0.1:0", "--metrics", "127.0.0.1:0"]);
     command.env("NOTIFY_SOCKET", &path);
-    let mut serving = Serving::spawn(command);
+    let mut serving = ServeProcess::spawn(command);
     let mut message = [0; 64];
     let len = notify.recv(&mut message).expect("a message");
     assert_eq!(&message[..len], b"READY=1\n");
@@ -101,7 +101,7 @@ fn readiness_is_notified_and_metrics_are_served() {
 #[test]
 fn timeout_limit_and_word_flags_take_effect() {
     let sandbox = Sandbox::new();
-    let mut serving = Serving::start(
+    let mut serving = ServeProcess::start(
         &sandbox,
         &[
             "--listen",
@@ -126,7 +126,7 @@ fn timeout_limit_and_word_flags_take_effect() {
     drop(short);
     wait_until("the server accepts a connection again", || four_letter_word(addr, "ruok") == "imok");
     let mut conf = String::new();
-    wait_until("that connection has closed too", || {
+    wait_until("the last connection has closed too", || {
         conf = four_letter_word(addr, "conf");
         !conf.is_empty()
     });
@@ -146,7 +146,7 @@ fn tls_listens_on_its_own_address() {
     let (certificate, key) = (certificate.display().to_string(), key.display().to_string());
     let mut args = vec!["--tls-listen", "127.0.0.1:0", "--tls-cert", &certificate, "--tls-key", &key];
     args.extend(["--metrics", "127.0.0.1:0", "--require-auth", "--tls-client-ca", &certificate]);
-    let mut serving = Serving::start(&sandbox, &args);
+    let mut serving = ServeProcess::start(&sandbox, &args);
     let tls = serving.address("serving TLS on ");
     let metrics = serving.address("metrics at http://");
     assert_eq!(four_letter_word(tls, "ruok"), "");
@@ -162,7 +162,7 @@ fn required_accounts_are_enforced() {
     // The password is pw.
     let file = sandbox.write_private("users", "me:xlpJGzVhaayvpHfFn/RwowgwqI4=\n");
     let mut serving =
-        Serving::start(&sandbox, &["--listen", "127.0.0.1:0", "--require-auth", "--users", &file]);
+        ServeProcess::start(&sandbox, &["--listen", "127.0.0.1:0", "--require-auth", "--users", &file]);
     let addr = serving.address("serving on ").to_string();
     let credentials = sandbox.write_private("credentials", "me:pw\n");
     let auth = format!("digest:@{credentials}");
@@ -199,7 +199,7 @@ fn server_without_terminal_ignores_hup() {
 }
 
 #[test]
-fn server_takes_inherited_children() {
+fn server_reaps_inherited_children() {
     let sandbox = Sandbox::new();
     let line = format!(
         "sh -c 'while ! [ -e go ]; do sleep 0.02; done' & echo $! > child; exec {} serve --listen 127.0.0.1:0",
@@ -207,7 +207,7 @@ fn server_takes_inherited_children() {
     );
     let mut shell = sandbox.command("sh");
     shell.args(["-c", &line]).stderr(Stdio::piped());
-    let mut serving = Serving::spawn(shell);
+    let mut serving = ServeProcess::spawn(shell);
     serving.address("serving on ");
     let child = sandbox.wait_for_file("child");
     std::fs::write(sandbox.path("go"), "").expect("file written");
@@ -236,13 +236,14 @@ fn resident_kib(pid: u32) -> u64 {
 
 #[test]
 fn ten_thousand_idle_sessions_cost_little() {
-    // Fewer sessions if this process may not open that many files.
+    // The test opens fewer sessions if this process may not open that many files.
     let limit = getrlimit(Resource::Nofile);
     let _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, maximum: limit.maximum });
     let files = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
     let count = files.saturating_sub(200).min(10_000);
     let sandbox = Sandbox::new();
-    let mut serving = Serving::start(&sandbox, &["--listen", "127.0.0.1:0", "--max-session-timeout", "1h"]);
+    let mut serving =
+        ServeProcess::start(&sandbox, &["--listen", "127.0.0.1:0", "--max-session-timeout", "1h"]);
     let addr = serving.address("serving on ");
     let pid = serving.running.0.id();
     let mut first = connect(addr);
@@ -270,7 +271,7 @@ fn ten_thousand_idle_sessions_cost_little() {
 fn empty_last_file_of_the_log_is_removed_with_a_note() {
     let sandbox = Sandbox::new();
     let args = ["--listen", "127.0.0.1:0", "--data", "data"];
-    let mut server = Serving::start(&sandbox, &args);
+    let mut server = ServeProcess::start(&sandbox, &args);
     let address = server.address("serving on ");
     assert_eq!(sandbox.output(&["--connect", &address.to_string(), "run", "x", "--", "true"]).code, 0);
     let answer = four_letter_word(address, "srvr");
@@ -278,7 +279,7 @@ fn empty_last_file_of_the_log_is_removed_with_a_note() {
     server.stop();
     let segment = sandbox.path("data").join(format!("log.{zxid:0>16}"));
     std::fs::write(&segment, "").expect("file written");
-    let mut server = Serving::start(&sandbox, &args);
+    let mut server = ServeProcess::start(&sandbox, &args);
     let mut line = String::new();
     server.stderr.read_line(&mut line).expect("UTF-8");
     assert!(line.contains("was empty and was removed; no acknowledged write"), "{line}");

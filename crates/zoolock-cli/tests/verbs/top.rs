@@ -32,8 +32,8 @@ impl RestartableServer {
         format!("{binary} --session-timeout 6s --connect {} {rest}", self.address())
     }
 
-    /// Starts a contender and returns its output. It prints its token when it acquires the lock, and releases the lock at the
-    /// end of its input.
+    /// Starts a contender, and returns it with its output. The contender prints its token when it acquires the lock, and
+    /// releases the lock at the end of its input.
     fn hold(&self, note: &str) -> (Running, Lines) {
         let mut holder =
             self.sandbox.converse(&["--connect", &self.address(), "hold", "db/main", "--note", note]);
@@ -58,7 +58,7 @@ fn read(directory: &Path, name: &str) -> String {
     std::fs::read_to_string(directory.join(name)).expect("the shell has written the file")
 }
 
-/// Returns whether the shell has printed a new prompt. It drops what is typed before.
+/// Returns whether the shell has printed a new prompt. The shell drops keys that are typed before the prompt.
 fn is_at_prompt(screen: &str) -> bool {
     screen.trim_end().ends_with("ready>")
 }
@@ -82,7 +82,7 @@ async fn queue_is_shown_and_cleared_on_screen() {
     tmux.run(&zookeeper.line("top --interval 200ms"));
     let listed = |screen: &str| screen.contains("1 locks, 1 held, 2 waiting");
     let screen = tmux.until("the lock is listed", listed).await;
-    assert_eq!(tmux.tells("#{alternate_on} #{cursor_flag}"), "1 0");
+    assert_eq!(tmux.format_value("#{alternate_on} #{cursor_flag}"), "1 0");
     assert_eq!(screen.lines().count(), 24, "{screen}");
     assert!(screen.lines().all(|line| line.chars().count() <= 80), "{screen}");
     tmux.press(&["Enter"]);
@@ -162,7 +162,7 @@ async fn queue_is_shown_and_cleared_on_screen() {
     tmux.until("the shell prompt is shown", is_at_prompt).await;
     tmux.run("echo code=$?; stty -a > after");
     tmux.until("top exits with code 0", |screen| screen.contains("code=0\nready>")).await;
-    assert_eq!(tmux.tells("#{alternate_on} #{cursor_flag}"), "0 1");
+    assert_eq!(tmux.format_value("#{alternate_on} #{cursor_flag}"), "0 1");
     assert_eq!(read(tmux.directory(), "before"), read(tmux.directory(), "after"));
 }
 
@@ -179,7 +179,7 @@ async fn terminal_is_restored_however_top_ends() {
     // Waits for the shell, checks the exit code and the terminal modes, and clears the screen.
     let assert_restored = async |code: &str| {
         tmux.until("the shell prompt is shown", is_at_prompt).await;
-        assert_eq!(tmux.tells("#{alternate_on} #{cursor_flag}"), "0 1", "{code}");
+        assert_eq!(tmux.format_value("#{alternate_on} #{cursor_flag}"), "0 1", "{code}");
         tmux.run("echo code=$?; stty -a > after");
         tmux.until("the exit code is printed", |screen| screen.contains(&format!("{code}\nready>"))).await;
         assert_eq!(read(directory, "before"), read(directory, "after"), "{code}");
@@ -207,7 +207,7 @@ async fn terminal_is_restored_however_top_ends() {
     tmux.press(&["C-c"]);
     assert_restored("code=0").await;
 
-    // Signals from another process, which reads the process id from a file.
+    // top ends on these signals, which `kill` sends to the process id in a file.
     for (signal, code) in [("TERM", "code=143"), ("HUP", "code=129")] {
         tmux.run(&format!("sh -c 'echo $$ > pid; exec {}'", zookeeper.line("top --read-only")));
         let screen = tmux.until("top is shown", listed).await;
@@ -218,7 +218,7 @@ async fn terminal_is_restored_however_top_ends() {
         assert_restored(code).await;
     }
 
-    // Without a capable terminal, top refuses to run.
+    // Without a capable terminal, top does not run, and names an alternative.
     tmux.run(&format!("{} | cat; echo", zookeeper.line("top")));
     tmux.until("the alternative is printed", |screen| screen.replace('\n', "").contains("zoolock ls --json"))
         .await;

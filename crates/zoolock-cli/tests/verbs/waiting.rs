@@ -22,7 +22,7 @@ fn busy_lock_sets_exit_code_and_names_holder() {
     assert_eq!(sandbox.contenders("x"), 1);
 }
 
-/// cron sends all output by mail.
+/// cron sends a mail about any output, so a busy lock that is no error must cause none.
 #[test]
 fn quiet_busy_lock_prints_nothing_with_exit_zero() {
     let sandbox = Sandbox::new();
@@ -61,7 +61,7 @@ fn signal_while_waiting_leaves_no_contender() {
         } else {
             // zoolock passes USR1 to its command, and ignores it before the command starts.
             holder.end_of_input();
-            // On a slow machine zoolock sees the signal only after it has started the command, which ends by it.
+            // On a slow machine, zoolock may see the signal only after it has started the command. Then USR1 ends the command.
             let code = waiter.code();
             assert!(matches!(code, 0 | 138), "{code}");
         }
@@ -75,7 +75,7 @@ fn end_of_input_ends_the_wait_of_hold() {
     let sandbox = Sandbox::new();
     let _holder = sandbox.converse(&["hold", "x"]);
     sandbox.wait_for_contenders("x", 1);
-    // The end of /dev/null does not count.
+    // The input of this waiter is /dev/null, whose end does not end the wait.
     let _service = sandbox.start(&["hold", "x"]);
     sandbox.wait_for_contenders("x", 2);
     let mut waiter = sandbox.converse(&["hold", "x"]);
@@ -85,7 +85,7 @@ fn end_of_input_ends_the_wait_of_hold() {
     assert_eq!((done.code, done.stdout.as_str()), (75, ""), "{done:?}");
     assert!(done.stderr.contains("the input ended while waiting for x; no longer in the queue"), "{done:?}");
     assert_eq!(sandbox.contenders("x"), 2);
-    // The input is at its end from the beginning.
+    // An empty file as input ends the wait too.
     std::fs::write(sandbox.path("empty"), "").expect("file written");
     let mut command = sandbox.zoolock(["hold", "--on-busy-exit", "9", "x"]);
     command.stdin(std::fs::File::open(sandbox.path("empty")).expect("file opened"));

@@ -1,35 +1,35 @@
-//! The hand-off between callers and the driver: a state behind a mutex, and a wake for the driver.
+//! The hand-off between callers and the driver: a state behind a mutex, and a wake-up for the driver.
 //!
-//! The driver sleeps until its alarm. A caller that changes the state wakes it only if it has work now, or a timer before
-//! its alarm. A test runs this file in many orders of the threads
+//! The driver sleeps until its alarm. A caller that changes the state wakes the driver early only if the state has work
+//! for it now, or a timer before the alarm. A test runs this file in many orders of the threads
 //! (`zoolock-tests/tests/orders`).
 
 use std::sync::PoisonError;
 
 use crate::sync::{Mutex, MutexGuard, Notify};
 
-/// A state that a driver follows.
+/// A state whose work and timers a driver carries out.
 pub(crate) trait Driven {
     /// A point in time.
     type Time: Copy + Ord;
 
-    /// Returns the time at which the driver must look at the state.
+    /// Returns the time of the next timer, at which the driver must act.
     fn next_timer(&self) -> Option<Self::Time>;
 
     /// Returns whether the driver must act now.
     fn has_work(&self) -> bool;
 }
 
-/// A state that callers change, and that a driver follows.
+/// A state that callers change and a driver acts on.
 pub(crate) struct Handoff<T: Driven> {
     guarded: Mutex<Guarded<T>>,
     wake: Notify,
 }
 
-/// The part behind the mutex.
+/// The contents of the mutex of a [`Handoff`].
 pub(crate) struct Guarded<T: Driven> {
     pub(crate) state: T,
-    /// The time at which the driver looks at the state, unless it is woken before.
+    /// The time at which the driver wakes up by itself. `None` until the driver sets it.
     alarm: Option<T::Time>,
 }
 
@@ -38,12 +38,13 @@ impl<T: Driven> Handoff<T> {
         Handoff { guarded: Mutex::new(Guarded { state, alarm: None }), wake: Notify::new() }
     }
 
-    /// Locks the state without a wake of the driver. For the driver itself, and for changes that it need not know.
+    /// Locks the state without waking the driver. Used by the driver itself, and for changes that need no action of the
+    /// driver.
     pub(crate) fn lock(&self) -> MutexGuard<'_, Guarded<T>> {
         self.guarded.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Changes the state, and wakes the driver if it has something to do before its alarm.
+    /// Changes the state. Wakes the driver if the state then has work for it, or a timer before its alarm.
     pub(crate) fn call<R>(&self, change: impl FnOnce(&mut T) -> R) -> R {
         let (result, needs_driver) = {
             let guarded = &mut *self.lock();
@@ -58,17 +59,18 @@ impl<T: Driven> Handoff<T> {
         result
     }
 
-    /// Resolves when a caller needs the driver. A call between two waits is not lost.
+    /// Waits until a caller wakes the driver. A wake-up between two waits is not lost.
     pub(crate) async fn called(&self) {
         self.wake.notified().await;
     }
 }
 
 impl<T: Driven> Guarded<T> {
-    /// Sets the alarm for the next timer, at `latest` at the latest. Returns the new time, or `None` if the alarm stays.
+    /// Sets the alarm to the next timer, or to `latest` if that is earlier. Returns the new alarm, or `None` if the old
+    /// one stays.
     ///
-    /// An alarm that is too early costs one look at the timers. That is less than setting it again after every reply. An
-    /// alarm that is past, and has not rung, was set before a suspend: the runtime's clock stops then.
+    /// An alarm that is earlier than needed stays: one early wake-up costs less than a new alarm after every reply. An
+    /// alarm that is past and has not rung is set again: the runtime's clock stops during suspend.
     pub(crate) fn set_alarm(&mut self, now: T::Time, latest: T::Time) -> Option<T::Time> {
         let next = self.state.next_timer().map_or(latest, |timer| timer.min(latest));
         let is_late = self.alarm.is_none_or(|alarm| next < alarm || alarm <= now);

@@ -1,4 +1,4 @@
-//! The stream of a connection, and the bytes that it has not taken yet.
+//! The stream of a connection, and the bytes that the stream has not accepted yet.
 
 use std::io;
 use std::pin::Pin;
@@ -11,23 +11,23 @@ use crate::platform::Stream;
 use crate::session::{ConnectionId, Session};
 
 /// The network side of a connection. The driver and the callers write to it, and the driver reads.
-pub(super) struct Link {
+pub(super) struct SocketLink {
     pub(super) id: ConnectionId,
     stream: Box<dyn Stream>,
-    /// Bytes that the stream has not taken yet.
+    /// Bytes that the stream has not accepted yet.
     output: Bytes,
-    /// Set if the stream has bytes that it has not sent yet, as TLS may.
+    /// Set if the stream may hold bytes that it has not sent yet, as a TLS stream does.
     is_unflushed: bool,
-    /// Set if the stream takes no more bytes. What the server has sent before is still read.
+    /// Set if a write has failed. Bytes that the server sent before are still read.
     is_broken: bool,
 }
 
-impl Link {
-    pub(super) fn new(id: ConnectionId, stream: Box<dyn Stream>) -> Link {
-        Link { id, stream, output: Bytes::new(), is_unflushed: false, is_broken: false }
+impl SocketLink {
+    pub(super) fn new(id: ConnectionId, stream: Box<dyn Stream>) -> SocketLink {
+        SocketLink { id, stream, output: Bytes::new(), is_unflushed: false, is_broken: false }
     }
 
-    /// Writes what the session wants to send. Pending if the stream has no room for the rest.
+    /// Writes and flushes the session's pending bytes. Pending while the stream accepts no more bytes.
     pub(super) fn poll_write(&mut self, session: &mut Session, cx: &mut Context<'_>) -> Poll<()> {
         loop {
             if self.output.is_empty() {

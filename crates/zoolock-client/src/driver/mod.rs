@@ -1,9 +1,9 @@
-//! The driver: owns the socket of a session, reads the clock, and carries out what the machine asks for.
+//! The driver: owns the socket of a session, reads the clock, and carries out the outputs of the [`Session`].
 //!
-//! One task drives a session. The machine, the caller's [`Handler`] and the stream are behind one mutex, so replies, watch
-//! events and state changes reach the handler in the order in which the server sent them, and never beside a call of
-//! [`Client::with`]. Such a call writes to the stream itself, without the driver's task, unless the stream is full or many
-//! requests are in flight: then the task writes them together.
+//! One task drives a session. One mutex guards the [`Session`], the caller's [`Handler`] and the stream. So replies,
+//! watch events and state changes reach the handler in the order in which the server sent them, and never during a call
+//! of [`Client::with`]. Such a call usually writes its requests to the stream itself. If the stream is full or many
+//! requests are in flight, the driver's task writes them together.
 
 mod handoff;
 mod link;
@@ -21,32 +21,33 @@ use tokio::time::Sleep;
 use crate::host::Host;
 use crate::hosts::{self, DialError, Dialed, Hosts, Security};
 use crate::platform::Platform;
-use crate::sasl::{Exchange, Mechanism};
-use crate::session::{ConnectionId, Output, SaslStep, Session, SessionConfig, State};
-use crate::{Instant, RequestError, RequestId};
+use crate::sasl::{Exchange, SaslClient};
+use crate::session::{ConnectionId, Output, SaslStep, Session, SessionConfig, SessionState};
+use crate::{Instant, RequestError, RequestNumber};
 use handoff::{Driven, Handoff};
-use link::Link;
+use link::SocketLink;
 use zoolock_wire::{Reply, Request, WatchEvent};
 
-/// The receiver of everything that happens to a session, in order.
+/// The receiver of a session's replies, watch events and state changes, in order.
 pub trait Handler: Send + 'static {
-    /// Handles the result of a request that was written at `sent`.
-    fn reply(&mut self, request: RequestId, sent: Instant, result: Result<Reply, RequestError>);
+    /// Handles the result of a request. `sent` is the time at which it was written, or zero if it never was.
+    fn reply(&mut self, request: RequestNumber, sent: Instant, result: Result<Reply, RequestError>);
     /// Handles a watch event.
     fn event(&mut self, event: WatchEvent);
-    /// Handles a change of the session.
-    fn state(&mut self, state: State);
-    /// Handles a session timeout that a server has granted: the shortest one so far. The attach was requested at `sent`.
+    /// Handles a change of the session's state.
+    fn state(&mut self, state: SessionState);
+    /// Handles a granted session timeout. `timeout` is the shortest one granted so far, and `sent` is the time at which
+    /// the connect request was written.
     fn granted(&mut self, timeout: Duration, sent: Instant) {
         let _ = (timeout, sent);
     }
-    /// Handles a dial that reached no server. Another one follows.
+    /// Handles a dial that reached no server. Another dial follows.
     fn unreachable(&mut self, errors: &[DialError]) {
         let _ = errors;
     }
 }
 
-/// The servers of a session, and how its connections are secured.
+/// The servers of a session, and the security settings of its connections.
 #[derive(Clone, Default)]
 pub struct Servers {
     /// The servers of one ensemble, in any order.
@@ -55,7 +56,7 @@ pub struct Servers {
     #[cfg(feature = "tls")]
     pub tls: Option<Arc<dyn crate::TlsSource>>,
     /// Set for SASL on all connections.
-    pub sasl: Option<Arc<dyn Mechanism>>,
+    pub sasl: Option<Arc<dyn SaslClient>>,
 }
 
 impl From<Vec<Host>> for Servers {
@@ -68,39 +69,41 @@ impl From<Vec<Host>> for Servers {
 ///
 /// Dropping all clones closes the session in the background, as [`Client::close`] does.
 ///
-/// A process that was forked off writes nothing: there the session has ended ([`End::Abandoned`](crate::End::Abandoned)).
+/// A forked child process writes nothing. In the child, the session has ended
+/// ([`End::Abandoned`](crate::End::Abandoned)).
 pub struct Client<H> {
-    inner: Arc<Inner<H>>,
+    inner: Arc<CloseOnDrop<H>>,
 }
 
-struct Inner<H> {
-    shared: Arc<Shared<H>>,
+struct CloseOnDrop<H> {
+    shared: Arc<SharedDriver<H>>,
 }
 
-struct Shared<H> {
-    core: Handoff<Core<H>>,
+struct SharedDriver<H> {
+    core: Handoff<DriverCore<H>>,
     platform: Arc<dyn Platform>,
-    /// The process that started the session. A fork copies the session, but the threads and the connection stay here.
+    /// The id of the process that started the session. A fork copies this struct, but the threads and the connection
+    /// belong to the parent.
     process: u32,
 }
 
-/// The machine, its stream, and the receiver of its outputs.
-struct Core<H> {
+/// The session, its stream, and the receiver of its outputs.
+struct DriverCore<H> {
     session: Session,
     handler: H,
-    link: Option<Link>,
-    /// Set if callers have left bytes to the driver.
+    link: Option<SocketLink>,
+    /// Set if callers have left bytes for the driver to write.
     driver_writes: bool,
     /// The threads whose flights have not ended.
     flights: Vec<ThreadId>,
-    /// Outputs for the driver.
-    actions: Vec<Action>,
-    /// The errors of the last dial, in which no server was reached.
+    /// Outputs of the session that the driver must carry out.
+    actions: Vec<DriverAction>,
+    /// The errors of the last dial. Empty if it reached a server.
     dial_errors: Vec<DialError>,
 }
 
 /// Work for the driver.
-enum Action {
+enum DriverAction {
     Dial { id: ConnectionId, avoid_current: bool, same_first: bool },
     AbortDial(ConnectionId),
     Challenge(ConnectionId, Option<Bytes>),
@@ -112,7 +115,7 @@ impl<H> Clone for Client<H> {
     }
 }
 
-impl<H> Drop for Inner<H> {
+impl<H> Drop for CloseOnDrop<H> {
     fn drop(&mut self) {
         if self.shared.is_forked() {
             return;
@@ -126,7 +129,8 @@ impl<H> Drop for Inner<H> {
 }
 
 impl<H: Handler> Client<H> {
-    /// Starts a session with one of these servers. Its first [`State`] says how that went.
+    /// Starts a session with one of these servers. The first [`SessionState`] that the handler gets reports success or
+    /// failure.
     ///
     /// # Panics
     /// There is no server in `servers`.
@@ -141,7 +145,7 @@ impl<H: Handler> Client<H> {
         config.sasl = servers.sasl.is_some();
         config.servers = u32::try_from(servers.hosts.len()).unwrap_or(u32::MAX);
         let session = Session::new(config, platform.now());
-        let core = Core {
+        let core = DriverCore {
             session,
             handler,
             link: None,
@@ -151,7 +155,7 @@ impl<H: Handler> Client<H> {
             dial_errors: Vec::new(),
         };
         let hosts = Hosts::new(servers.hosts, &*platform);
-        let shared = Arc::new(Shared {
+        let shared = Arc::new(SharedDriver {
             core: Handoff::new(core),
             platform: platform.clone(),
             process: std::process::id(),
@@ -168,25 +172,25 @@ impl<H: Handler> Client<H> {
             reads: 0,
         };
         platform.spawn(Box::pin(driver.run()));
-        Client { inner: Arc::new(Inner { shared }) }
+        Client { inner: Arc::new(CloseOnDrop { shared }) }
     }
 
-    /// Runs `call` with the session and the handler. No reply or event is handled meanwhile, so a handler can register a
-    /// request before its reply arrives. What the session wants to send is written afterwards.
+    /// Runs `call` with the session and the handler. No reply or event is handled meanwhile, so `call` can register a
+    /// request with the handler before its reply arrives. The session's pending bytes are written afterwards.
     ///
     /// `call` must not block.
     pub fn with<T>(&self, call: impl FnOnce(&mut Session, &mut H, Instant) -> T) -> T {
         self.inner.shared.with(false, call)
     }
 
-    /// Does the same as [`Client::with`]. But in a [flight](Client::begin_flight) of this thread, what the session wants to send
-    /// is written at the end of the flight.
+    /// Runs `call` as [`Client::with`] does. During a [flight](Client::begin_flight) of this thread, the session's
+    /// pending bytes are written only at the end of the flight.
     pub fn with_in_flight<T>(&self, call: impl FnOnce(&mut Session, &mut H, Instant) -> T) -> T {
         self.inner.shared.with(true, call)
     }
 
-    /// Begins a flight of this thread: its requests of [`Client::with_in_flight`] are written together, when the returned value
-    /// is dropped. That saves system calls, here and on the server.
+    /// Begins a flight of this thread. Requests that the thread sends with [`Client::with_in_flight`] are written
+    /// together when the returned value is dropped. That saves system calls in this process and on the server.
     pub fn begin_flight(&self) -> Flight<H> {
         let thread = std::thread::current().id();
         self.inner.shared.core.lock().state.flights.push(thread);
@@ -197,7 +201,7 @@ impl<H: Handler> Client<H> {
     ///
     /// # Errors
     /// As [`Session::request`].
-    pub fn request(&self, request: &Request) -> Result<RequestId, RequestError> {
+    pub fn request(&self, request: &Request) -> Result<RequestNumber, RequestError> {
         self.with(|session, _, now| session.request(request, now))
     }
 
@@ -217,10 +221,11 @@ impl<H: Handler> Client<H> {
     }
 }
 
-/// Requests that are written together. See [`Client::begin_flight`].
+/// A period in which the requests of a thread are collected, to be written together at its end. See
+/// [`Client::begin_flight`].
 #[must_use = "the flight ends when this is dropped"]
 pub struct Flight<H: Handler> {
-    shared: Arc<Shared<H>>,
+    shared: Arc<SharedDriver<H>>,
     thread: ThreadId,
 }
 
@@ -236,11 +241,11 @@ impl<H: Handler> Drop for Flight<H> {
     }
 }
 
-impl<H: Handler> Shared<H> {
+impl<H: Handler> SharedDriver<H> {
     fn with<T>(&self, in_flight: bool, call: impl FnOnce(&mut Session, &mut H, Instant) -> T) -> T {
         self.core.call(|core| {
             if self.is_forked() {
-                // Not dropped: it is registered with the epoll instance of the parent, which would forget it.
+                // The link is not dropped: a drop would remove its socket from the parent's epoll instance.
                 std::mem::forget(core.link.take());
                 core.session.abandon();
             }
@@ -254,14 +259,14 @@ impl<H: Handler> Shared<H> {
     }
 }
 
-impl<H> Shared<H> {
-    /// Returns whether this process is a fork of the process that started the session. A fork does not write.
+impl<H> SharedDriver<H> {
+    /// Returns whether this process was forked from the process that started the session. A fork must not write.
     fn is_forked(&self) -> bool {
         std::process::id() != self.process
     }
 }
 
-impl<H> Driven for Core<H> {
+impl<H> Driven for DriverCore<H> {
     type Time = Instant;
 
     fn next_timer(&self) -> Option<Instant> {
@@ -273,17 +278,19 @@ impl<H> Driven for Core<H> {
     }
 }
 
-impl<H: Handler> Core<H> {
-    /// Passes the outputs of the machine on.
+impl<H: Handler> DriverCore<H> {
+    /// Passes the session's outputs to the handler, and collects the actions for the driver.
     fn dispatch(&mut self) {
         while let Some(output) = self.session.next_output() {
             match output {
                 Output::Dial { id, avoid_current, same_first } => {
-                    self.actions.push(Action::Dial { id, avoid_current, same_first });
+                    self.actions.push(DriverAction::Dial { id, avoid_current, same_first });
                 }
-                Output::AbortDial(id) => self.actions.push(Action::AbortDial(id)),
+                Output::AbortDial(id) => self.actions.push(DriverAction::AbortDial(id)),
                 Output::Close(id) => drop(self.link.take_if(|link| link.id == id)),
-                Output::SaslChallenge(id, challenge) => self.actions.push(Action::Challenge(id, challenge)),
+                Output::SaslChallenge(id, challenge) => {
+                    self.actions.push(DriverAction::Challenge(id, challenge))
+                }
                 Output::Granted { timeout, sent } => self.handler.granted(timeout, sent),
                 Output::State(state) => self.handler.state(state),
                 Output::Reply { request, sent, result } => self.handler.reply(request, sent, result),
@@ -315,41 +322,41 @@ const MAX_CALLER_WRITES: usize = 8;
 /// The size of the read buffer in bytes.
 const READ_BYTES: usize = 16 * 1024;
 
-/// The largest number of reads before the timer is checked.
+/// The number of reads after which the driver calls the session's timer.
 const MAX_READS: u32 = 64;
 
 type DialResult = Result<Dialed, Vec<DialError>>;
 
 type DialFuture = Pin<Box<dyn Future<Output = DialResult> + Send>>;
 
-type StepFuture = Pin<Box<dyn Future<Output = (Box<dyn Exchange>, SaslStep)> + Send>>;
+type PendingStep = Pin<Box<dyn Future<Output = (Box<dyn Exchange>, SaslStep)> + Send>>;
 
 /// The SASL exchange on a connection.
-enum Sasl {
-    /// The first token was computed with the dial.
+enum SaslProgress {
+    /// The first token was computed during the dial, and is not sent yet.
     Prepared(Box<dyn Exchange>, SaslStep),
-    /// The server sends the next token.
+    /// The exchange waits for the next challenge of the server.
     Idle(Box<dyn Exchange>),
-    Stepping(StepFuture),
+    Stepping(PendingStep),
 }
 
 struct Driver<H: Handler> {
-    shared: Arc<Shared<H>>,
+    shared: Arc<SharedDriver<H>>,
     hosts: Hosts,
     #[cfg(feature = "tls")]
     tls: Option<Arc<dyn crate::TlsSource>>,
-    mechanism: Option<Arc<dyn Mechanism>>,
+    mechanism: Option<Arc<dyn SaslClient>>,
     dial: Option<(ConnectionId, DialFuture)>,
-    /// The exchange on this connection, until it is complete.
-    sasl: Option<(ConnectionId, Sasl)>,
+    /// The SASL exchange that is not complete yet, and its connection.
+    sasl: Option<(ConnectionId, SaslProgress)>,
     input: Vec<u8>,
     /// The number of reads since the timer was last checked.
     reads: u32,
 }
 
 /// The reason why the driver woke up.
-enum Wake {
-    /// The connection has bytes, in the input buffer.
+enum DriverWake {
+    /// This number of bytes was read into the input buffer.
     Read(ConnectionId, usize),
     /// The connection ended.
     Closed(ConnectionId),
@@ -362,10 +369,10 @@ enum Wake {
 }
 
 impl<H: Handler> Drop for Driver<H> {
-    /// Reports the end if the runtime stops before the session has ended, so that no caller waits for ever.
+    /// Ends the session if the runtime stops first, so that no caller waits for ever.
     fn drop(&mut self) {
         if self.shared.is_forked() {
-            // Not dropped: the epoll instance of the parent would forget the sockets.
+            // The sockets are not dropped: a drop would remove them from the parent's epoll instance.
             std::mem::forget((self.shared.core.lock().state.link.take(), self.dial.take()));
         }
         self.with_session(|session, _, _| session.abandon());
@@ -377,22 +384,22 @@ impl<H: Handler> Driver<H> {
         let mut sleep = pin!(tokio::time::sleep(Duration::ZERO));
         while self.carry_out(sleep.as_mut()) {
             match self.next_wake(sleep.as_mut()).await {
-                Wake::Called => {}
-                Wake::Read(id, bytes) => {
+                DriverWake::Called => {}
+                DriverWake::Read(id, bytes) => {
                     self.receive(id, bytes);
-                    // A server that always has bytes must not keep the session from its timers.
+                    // A server that sends without a pause must not delay the session's timers.
                     self.reads += 1;
                     if self.reads >= MAX_READS {
                         self.reads = 0;
                         self.with_session(Session::timer);
                     }
                 }
-                Wake::Closed(id) => {
+                DriverWake::Closed(id) => {
                     self.with_session(|session, now, random| session.disconnected(id, now, random));
                 }
-                Wake::Dialed(result) => self.dialed(result),
-                Wake::Stepped(exchange, step) => self.stepped(exchange, step),
-                Wake::Timer => {
+                DriverWake::Dialed(result) => self.dialed(result),
+                DriverWake::Stepped(exchange, step) => self.continue_sasl(exchange, step),
+                DriverWake::Timer => {
                     self.reads = 0;
                     self.shared.core.lock().alarm_rang();
                     self.with_session(Session::timer);
@@ -401,7 +408,7 @@ impl<H: Handler> Driver<H> {
         }
     }
 
-    /// Calls the session with the time and a random number, and passes its outputs on.
+    /// Calls the session with the time and a random number, and dispatches its outputs.
     fn with_session(&mut self, call: impl FnOnce(&mut Session, Instant, u64)) {
         let core = &mut self.shared.core.lock().state;
         let platform = &self.shared.platform;
@@ -409,7 +416,7 @@ impl<H: Handler> Driver<H> {
         core.dispatch();
     }
 
-    /// Carries out the actions, and sets the alarm. Returns whether the session goes on.
+    /// Carries out the actions, and sets the alarm. Returns `false` if the session has ended.
     fn carry_out(&mut self, sleep: Pin<&mut Sleep>) -> bool {
         let shared = self.shared.clone();
         let guarded = &mut *shared.core.lock();
@@ -419,16 +426,16 @@ impl<H: Handler> Driver<H> {
         self.sasl.take_if(|(id, _)| Some(*id) != connected);
         for action in std::mem::take(&mut core.actions) {
             match action {
-                Action::Dial { id, avoid_current, same_first } => {
+                DriverAction::Dial { id, avoid_current, same_first } => {
                     let head_start = (core.session.timeout() / 60).min(MAX_HEAD_START);
                     self.dial = Some((id, self.start_dial(avoid_current, same_first, head_start)));
                 }
-                Action::Challenge(id, challenge) => {
+                DriverAction::Challenge(id, challenge) => {
                     if connected == Some(id) {
                         self.answer_challenge(id, challenge);
                     }
                 }
-                Action::AbortDial(id) => drop(self.dial.take_if(|(dialing, _)| *dialing == id)),
+                DriverAction::AbortDial(id) => drop(self.dial.take_if(|(dialing, _)| *dialing == id)),
             }
         }
         if core.session.end().is_some() {
@@ -441,41 +448,42 @@ impl<H: Handler> Driver<H> {
         true
     }
 
-    /// Waits for something to do, and writes meanwhile.
+    /// Waits for the next event, and writes meanwhile.
     ///
-    /// The socket comes before the timer: after a pause of the process every deadline is past, while the replies wait in
-    /// the socket. The runtime learns of both at the same time.
-    async fn next_wake(&mut self, mut sleep: Pin<&mut Sleep>) -> Wake {
+    /// The socket is polled before the timer. After a pause of the process every deadline is past, but replies may wait
+    /// in the socket, and the runtime reports both at the same time.
+    async fn next_wake(&mut self, mut sleep: Pin<&mut Sleep>) -> DriverWake {
         let shared = self.shared.clone();
         let mut called = pin!(shared.core.called());
         let Driver { dial, sasl, input, .. } = self;
         poll_fn(|cx| {
-            // A stream that always has bytes must not keep a dial or the SASL exchange waiting.
+            // A dial and the SASL exchange are polled first, because the stream may always have bytes.
             if let Some((_, dial)) = dial
                 && let Poll::Ready(result) = dial.as_mut().poll(cx)
             {
-                return Poll::Ready(Wake::Dialed(result));
+                return Poll::Ready(DriverWake::Dialed(result));
             }
-            if let Some((_, Sasl::Stepping(step))) = sasl
+            if let Some((_, SaslProgress::Stepping(step))) = sasl
                 && let Poll::Ready((exchange, step)) = step.as_mut().poll(cx)
             {
-                return Poll::Ready(Wake::Stepped(exchange, step));
+                return Poll::Ready(DriverWake::Stepped(exchange, step));
             }
             let core = &mut shared.core.lock().state;
             core.driver_writes = false;
-            // Reads also if the stream takes no more: the server may wait until its replies are read.
+            // The driver also reads if the stream accepts no bytes: the server may read only after its replies are
+            // read.
             let _ = core.poll_write(cx);
             if let Some(link) = &mut core.link {
                 match link.poll_read(cx, input) {
-                    Poll::Ready(Ok(0) | Err(_)) => return Poll::Ready(Wake::Closed(link.id)),
-                    Poll::Ready(Ok(bytes)) => return Poll::Ready(Wake::Read(link.id, bytes)),
+                    Poll::Ready(Ok(0) | Err(_)) => return Poll::Ready(DriverWake::Closed(link.id)),
+                    Poll::Ready(Ok(bytes)) => return Poll::Ready(DriverWake::Read(link.id, bytes)),
                     Poll::Pending => {}
                 }
             }
             if called.as_mut().poll(cx).is_ready() {
-                return Poll::Ready(Wake::Called);
+                return Poll::Ready(DriverWake::Called);
             }
-            sleep.as_mut().poll(cx).map(|()| Wake::Timer)
+            sleep.as_mut().poll(cx).map(|()| DriverWake::Timer)
         })
         .await
     }
@@ -493,14 +501,14 @@ impl<H: Handler> Driver<H> {
         let (now, random) = (shared.platform.now(), shared.platform.random());
         match result {
             Ok(Dialed { at, stream, sasl }) => {
-                self.hosts.reached(at);
+                self.hosts.record_reached(at);
                 core.dial_errors.clear();
                 let is_used = core.session.connected(id, now, random);
-                // Closes the old connection.
+                // Closes the old connection, which the session has just replaced.
                 core.dispatch();
                 if is_used {
-                    core.link = Some(Link::new(id, stream));
-                    self.sasl = sasl.map(|(exchange, step)| (id, Sasl::Prepared(exchange, step)));
+                    core.link = Some(SocketLink::new(id, stream));
+                    self.sasl = sasl.map(|(exchange, step)| (id, SaslProgress::Prepared(exchange, step)));
                 }
             }
             Err(errors) => {
@@ -531,28 +539,30 @@ impl<H: Handler> Driver<H> {
 
     /// Starts the next step of the SASL exchange.
     fn answer_challenge(&mut self, id: ConnectionId, challenge: Option<Bytes>) {
-        let step: StepFuture = match self.sasl.take() {
-            Some((_, Sasl::Prepared(exchange, step))) => Box::pin(std::future::ready((exchange, step))),
-            Some((_, Sasl::Idle(mut exchange))) => Box::pin(async move {
+        let step: PendingStep = match self.sasl.take() {
+            Some((_, SaslProgress::Prepared(exchange, step))) => {
+                Box::pin(std::future::ready((exchange, step)))
+            }
+            Some((_, SaslProgress::Idle(mut exchange))) => Box::pin(async move {
                 let step = exchange.step(challenge).await;
                 (exchange, step)
             }),
-            Some((_, Sasl::Stepping(_))) | None => return,
+            Some((_, SaslProgress::Stepping(_))) | None => return,
         };
-        self.sasl = Some((id, Sasl::Stepping(step)));
+        self.sasl = Some((id, SaslProgress::Stepping(step)));
     }
 
-    fn stepped(&mut self, exchange: Box<dyn Exchange>, step: SaslStep) {
+    fn continue_sasl(&mut self, exchange: Box<dyn Exchange>, step: SaslStep) {
         let Some((id, _)) = self.sasl.take() else { return };
         if matches!(step, SaslStep::Send(_)) {
-            self.sasl = Some((id, Sasl::Idle(exchange)));
+            self.sasl = Some((id, SaslProgress::Idle(exchange)));
         }
         self.with_session(|session, now, random| session.sasl_step(id, step, now, random));
     }
 }
 
-/// The longest time for which a server is dialed alone.
+/// The longest head start of a server, after which the next one is dialed, too.
 const MAX_HEAD_START: Duration = Duration::from_millis(500);
 
-/// The longest time between two looks at the clock. It counts suspend, and the timers of the runtime do not.
+/// The longest sleep of the driver. The session's clock includes suspend, and the runtime's timers do not.
 const LONGEST_SLEEP: Duration = Duration::from_secs(1);

@@ -7,13 +7,14 @@ use bytes::Bytes;
 use md5::{Digest, Md5};
 use zeroize::Zeroizing;
 
-use super::{Exchange, Mechanism, StepFuture};
+use super::{Exchange, SaslClient, StepFuture};
 use crate::SaslStep;
 
-/// The name of the service in ZooKeeper's exchanges, on every host.
+/// The digest URI of ZooKeeper's exchanges, which is the same for every host.
 const DIGEST_URI: &str = "zookeeper/zk-sasl-md5";
 
-/// The number of times that this client has used the nonce, in hexadecimal digits. Each exchange has a new nonce.
+/// The number of times that the client has used the server's nonce, in hexadecimal digits. It is always 1, because each
+/// exchange has a new nonce.
 const NONCE_COUNT: &str = "00000001";
 
 /// The mechanism DIGEST-MD5 with a user and a password.
@@ -25,7 +26,7 @@ pub struct DigestMd5 {
 }
 
 impl DigestMd5 {
-    /// Authenticates as this user.
+    /// Returns the mechanism for this user and password.
     pub fn new(user: impl Into<String>, password: Zeroizing<String>) -> DigestMd5 {
         DigestMd5 { user: user.into(), password }
     }
@@ -37,12 +38,12 @@ impl std::fmt::Debug for DigestMd5 {
     }
 }
 
-impl Mechanism for DigestMd5 {
+impl SaslClient for DigestMd5 {
     fn start(&self, _: &str) -> Box<dyn Exchange> {
         Box::new(DigestExchange {
             user: self.user.clone(),
             password: self.password.clone(),
-            stage: Stage::Initial,
+            stage: DigestStage::Initial,
         })
     }
 }
@@ -50,15 +51,15 @@ impl Mechanism for DigestMd5 {
 struct DigestExchange {
     user: String,
     password: Zeroizing<String>,
-    stage: Stage,
+    stage: DigestStage,
 }
 
-enum Stage {
-    /// Nothing was sent.
+enum DigestStage {
+    /// Nothing was sent, or the exchange is over.
     Initial,
-    /// The server is asked for its challenge.
+    /// An empty token was sent, which asks for the server's challenge.
     Asked,
-    /// The server must show that it knows the password, too.
+    /// The challenge was answered. The server must now prove that it knows the password, too.
     Answered { expected: String },
 }
 
@@ -66,19 +67,22 @@ impl Exchange for DigestExchange {
     fn step(&mut self, challenge: Option<Bytes>) -> StepFuture<'_> {
         let challenge = challenge.as_deref().map(parse_directives);
         let (stage, step) = match (&self.stage, challenge) {
-            // The server speaks first: an empty token asks it to.
-            (Stage::Initial, _) => (Stage::Asked, SaslStep::Send(Bytes::new())),
-            (Stage::Asked, Some(Some(challenge))) => match self.answer(&challenge, DIGEST_URI, &random_hex())
-            {
-                Some((answer, expected)) => {
-                    (Stage::Answered { expected }, SaslStep::Send(answer.into_bytes().into()))
+            // The server sends its challenge first. An empty token asks for it.
+            (DigestStage::Initial, _) => (DigestStage::Asked, SaslStep::Send(Bytes::new())),
+            (DigestStage::Asked, Some(Some(challenge))) => {
+                match self.answer(&challenge, DIGEST_URI, &random_hex()) {
+                    Some((answer, expected)) => {
+                        (DigestStage::Answered { expected }, SaslStep::Send(answer.into_bytes().into()))
+                    }
+                    None => (DigestStage::Initial, SaslStep::Failed),
                 }
-                None => (Stage::Initial, SaslStep::Failed),
-            },
-            (Stage::Answered { expected }, Some(Some(proof))) if proof.get("rspauth") == Some(expected) => {
-                (Stage::Initial, SaslStep::Done)
             }
-            _ => (Stage::Initial, SaslStep::Failed),
+            (DigestStage::Answered { expected }, Some(Some(proof)))
+                if proof.get("rspauth") == Some(expected) =>
+            {
+                (DigestStage::Initial, SaslStep::Done)
+            }
+            _ => (DigestStage::Initial, SaslStep::Failed),
         };
         self.stage = stage;
         Box::pin(ready(step))
@@ -86,8 +90,8 @@ impl Exchange for DigestExchange {
 }
 
 impl DigestExchange {
-    /// Returns the answer to a challenge, and the proof that the server must send. `None` if the challenge has no nonce, or
-    /// wants another algorithm.
+    /// Returns the answer to a challenge, and the proof that the server must send. `None` if the challenge has no
+    /// nonce, or does not offer `md5-sess` and `auth`.
     fn answer(
         &self,
         challenge: &HashMap<String, String>,
@@ -130,8 +134,8 @@ impl DigestExchange {
     }
 }
 
-/// Parses `name=value,name="value"`. Returns `None` for other bytes. The first of several values counts, such as the first
-/// realm.
+/// Parses `name=value,name="value"`. Returns `None` for other bytes. If a name repeats, its first value counts, such as
+/// the first of several realms.
 fn parse_directives(bytes: &[u8]) -> Option<HashMap<String, String>> {
     let mut directives = HashMap::new();
     let mut rest = std::str::from_utf8(bytes).ok()?.trim();
@@ -155,7 +159,7 @@ fn parse_directives(bytes: &[u8]) -> Option<HashMap<String, String>> {
     Some(directives)
 }
 
-/// Reads a value up to its closing quote. Returns it, and the text behind the quote.
+/// Reads a value up to its closing quote. Returns the value, and the text behind the quote.
 fn unquote(text: &str) -> Option<(String, &str)> {
     let mut value = String::new();
     let mut chars = text.char_indices();
@@ -173,7 +177,7 @@ fn quoted(text: &str) -> String {
     format!("\"{}\"", text.replace('\\', "\\\\").replace('"', "\\\""))
 }
 
-/// Encodes a text for the hash of user, realm and password: in ISO 8859-1 if that has all its characters.
+/// Encodes a text for the hash of user, realm and password: in ISO 8859-1 if it has all the characters, else in UTF-8.
 fn latin1_or_utf8(text: &str) -> Zeroizing<Vec<u8>> {
     let latin1: Result<Vec<u8>, _> = text.chars().map(|c| u8::try_from(u32::from(c))).collect();
     Zeroizing::new(latin1.unwrap_or_else(|_| text.as_bytes().to_vec()))
@@ -198,7 +202,7 @@ mod tests {
 
     fn exchange(user: &str, password: &str) -> DigestExchange {
         let password = Zeroizing::new(password.to_owned());
-        DigestExchange { user: user.to_owned(), password, stage: Stage::Initial }
+        DigestExchange { user: user.to_owned(), password, stage: DigestStage::Initial }
     }
 
     fn step(exchange: &mut DigestExchange, challenge: Option<&str>) -> SaslStep {
@@ -208,7 +212,7 @@ mod tests {
 
     /// The example of RFC 2831, section 4.
     #[test]
-    fn answer_is_that_of_the_rfc() {
+    fn answer_matches_the_example_of_the_rfc() {
         let challenge = parse_directives(
             b"realm=\"elwood.innosoft.com\",nonce=\"OA6MG9tEQGm2hh\",qop=\"auth\",algorithm=md5-sess,charset=utf-8",
         );
@@ -236,13 +240,13 @@ mod tests {
         let mut exchange = exchange("u", "p");
         step(&mut exchange, None);
         step(&mut exchange, Some(CHALLENGE));
-        let Stage::Answered { expected } = &exchange.stage else { panic!("exchange has not answered") };
+        let DigestStage::Answered { expected } = &exchange.stage else { panic!("exchange has not answered") };
         let proof = format!("rspauth={expected}");
         assert_eq!(step(&mut exchange, Some(&proof)), SaslStep::Done);
     }
 
     #[test]
-    fn challenge_without_digest_is_refused() {
+    fn incomplete_challenge_fails_the_exchange() {
         // A server without SASL answers with no token.
         for challenge in [
             None,

@@ -16,7 +16,7 @@ use crate::SaslStep;
 pub type StepFuture<'a> = Pin<Box<dyn Future<Output = SaslStep> + Send + 'a>>;
 
 /// A SASL mechanism with the credentials of a client.
-pub trait Mechanism: Send + Sync + 'static {
+pub trait SaslClient: Send + Sync + 'static {
     /// Starts an exchange on a new connection with the server of this name.
     fn start(&self, host: &str) -> Box<dyn Exchange>;
 }

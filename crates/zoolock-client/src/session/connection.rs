@@ -4,13 +4,19 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
-use zoolock_wire::{ConnectRequest, FrameError, Hidden, Request, RequestHeader, Writer, op, split_frame};
+use zoolock_wire::{
+    ConnectRequest, FrameError, Hidden, MAX_FRAME, Request, RequestHeader, Writer, op, split_frame,
+};
 
-use super::pace::{Pace, ReplyPace};
-use super::{ConnectionId, Instant, RequestId};
+use super::pace::{OldestPending, ReplyPace, SessionPace};
+use super::types::{ConnectionId, RequestNumber};
+use crate::Instant;
 
-/// The largest connect response in bytes. A real one has 37.
+/// The largest connect response in bytes. A real one has 37 bytes.
 const MAX_CONNECT_RESPONSE: usize = 1024;
+
+/// The largest frame that is accepted from a server, in bytes.
+const MAX_REPLY: usize = 4 * MAX_FRAME;
 
 /// The number of requests that may be in flight on a new connection.
 const FIRST_WINDOW: usize = 16;
@@ -18,11 +24,11 @@ const FIRST_WINDOW: usize = 16;
 /// The number of requests that may be in flight on the slowest connection.
 const SMALLEST_WINDOW: usize = 4;
 
-/// The create mode of an ephemeral znode. A sequential one has also the bit 2.
+/// The create flag of an ephemeral znode. A sequential znode also has flag 2.
 const EPHEMERAL: i32 = 1;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Stage {
+pub(super) enum ConnectionStage {
     /// The connect request is written.
     Connecting { deadline: Instant },
     /// The server has attached the session, and credentials are being presented.
@@ -37,15 +43,16 @@ pub(super) struct InFlight {
     pub(super) xid: i32,
     pub(super) op: i32,
     pub(super) sent: Instant,
-    pub(super) purpose: Purpose,
-    /// Set if it takes room in the window. Pings, renewals, SASL tokens and the close pass the window.
+    pub(super) purpose: RequestPurpose,
+    /// Set if the request counts in the window. Pings, renewals, SASL tokens and the close do not, and are sent even if
+    /// the window is full.
     is_in_window: bool,
 }
 
-/// The origin of a request.
+/// The origin of a request: the caller, or the session itself.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Purpose {
-    Caller { request: RequestId, creates_ephemeral: bool },
+pub(super) enum RequestPurpose {
+    Caller { request: RequestNumber, creates_ephemeral: bool },
     Ping,
     Sasl { is_last: bool },
     Close,
@@ -53,49 +60,49 @@ pub(super) enum Purpose {
 
 /// A request that waits for room in the window.
 #[derive(Clone)]
-struct Queued {
-    request: RequestId,
+struct QueuedRequest {
+    request: RequestNumber,
     op: i32,
     creates_ephemeral: bool,
     /// The frame, with a zero in place of the xid.
     frame: BytesMut,
 }
 
-/// The requests of a connection that is lost.
+/// The caller's requests on a lost connection.
 pub(super) struct LostRequests {
-    pub(super) written: Vec<(RequestId, Instant)>,
-    pub(super) unwritten: Vec<RequestId>,
+    pub(super) written: Vec<(RequestNumber, Instant)>,
+    pub(super) unwritten: Vec<RequestNumber>,
 }
 
 #[derive(Clone)]
-pub(super) struct Connection {
+pub(super) struct SessionConnection {
     pub(super) id: ConnectionId,
-    pub(super) stage: Stage,
+    pub(super) stage: ConnectionStage,
     pub(super) connect_sent: Instant,
     /// The time at which the session was attached.
     pub(super) attached_at: Option<Instant>,
-    /// A random number, which spreads the moves of many sessions.
-    pub(super) random: u64,
-    pub(super) last_received: Instant,
+    /// A random number, which spreads the moves of many sessions over time.
+    random: u64,
+    last_received: Instant,
     pub(super) last_ping: Instant,
-    /// The largest number of requests in flight that take room in the window.
+    /// The window: the largest number of requests in flight, adapted to the pace of the server.
     window: usize,
-    /// The number of requests in flight that take room in the window.
+    /// The number of requests in flight that count in the window.
     in_window: usize,
-    /// The time of the fastest reply.
+    /// The time that the fastest reply took.
     fastest: Option<Duration>,
     /// The newest zxid of this connection's replies.
     pub(super) newest_zxid: i64,
     in_flight: VecDeque<InFlight>,
-    queue: VecDeque<Queued>,
+    queue: VecDeque<QueuedRequest>,
     input: BytesMut,
     output: BytesMut,
 }
 
-/// Shows no bytes: credentials and the session's password are among them.
-impl std::fmt::Debug for Connection {
+/// Omits the buffered bytes, which may contain credentials and the session's password.
+impl std::fmt::Debug for SessionConnection {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Connection")
+        f.debug_struct("SessionConnection")
             .field("id", &self.id)
             .field("stage", &self.stage)
             .field("in_flight", &self.in_flight.len())
@@ -109,11 +116,11 @@ impl std::fmt::Debug for Connection {
     }
 }
 
-impl Connection {
-    pub(super) fn new(id: ConnectionId, now: Instant, deadline: Instant, random: u64) -> Connection {
-        Connection {
+impl SessionConnection {
+    pub(super) fn new(id: ConnectionId, now: Instant, deadline: Instant, random: u64) -> SessionConnection {
+        SessionConnection {
             id,
-            stage: Stage::Connecting { deadline },
+            stage: ConnectionStage::Connecting { deadline },
             connect_sent: now,
             attached_at: None,
             random,
@@ -131,21 +138,23 @@ impl Connection {
     }
 
     pub(super) fn is_attached(&self) -> bool {
-        self.stage == Stage::Attached
+        self.stage == ConnectionStage::Attached
     }
 
     pub(super) fn in_flight(&self) -> usize {
         self.in_flight.len()
     }
 
-    /// Returns when the oldest request without a reply was sent, and whether the leader must answer it.
-    pub(super) fn oldest_pending(&self) -> Option<(Instant, bool)> {
+    /// Returns the oldest request without a reply. `None` if all requests are answered.
+    pub(super) fn oldest_pending(&self) -> Option<OldestPending> {
         let oldest = self.in_flight.front()?;
         let is_write = op::is_write(oldest.op) || matches!(oldest.op, op::SYNC | op::CLOSE_SESSION);
-        Some((oldest.sent, is_write))
+        let (last_received, random) = (self.last_received, self.random);
+        Some(OldestPending { sent: oldest.sent, is_write, last_received, random })
     }
 
-    /// Returns the time since the oldest request without a reply was sent.
+    /// Returns the time since the oldest request without a reply was sent, or since the connect request if there is
+    /// none.
     pub(super) fn silent_for(&self, now: Instant) -> Duration {
         let since = self.in_flight.front().map_or(self.connect_sent, |oldest| oldest.sent);
         since.until(now)
@@ -153,7 +162,7 @@ impl Connection {
 
     pub(super) fn into_lost_requests(self) -> LostRequests {
         let written = self.in_flight.into_iter().filter_map(|entry| match entry.purpose {
-            Purpose::Caller { request, .. } => Some((request, entry.sent)),
+            RequestPurpose::Caller { request, .. } => Some((request, entry.sent)),
             _ => None,
         });
         let unwritten = self.queue.into_iter().map(|queued| queued.request);
@@ -168,19 +177,19 @@ impl Connection {
     }
 
     /// Removes and returns the next frame.
-    pub(super) fn next_frame(&mut self, max_frame: usize) -> Result<Option<Bytes>, FrameError> {
+    pub(super) fn next_frame(&mut self) -> Result<Option<Bytes>, FrameError> {
         let limit = match self.stage {
-            Stage::Connecting { .. } => MAX_CONNECT_RESPONSE,
-            _ => max_frame,
+            ConnectionStage::Connecting { .. } => MAX_CONNECT_RESPONSE,
+            _ => MAX_REPLY,
         };
         split_frame(&mut self.input, limit)
     }
 
     /// Removes and returns the request with this xid. It is nearly always the oldest one.
     ///
-    /// Two kinds of replies may overtake: replies to SASL tokens, and refusals by the connected server. Servers from 3.6 on
-    /// with `enableEagerACLCheck` refuse a create, delete, setData or setACL (NoAuth, InvalidACL) before they answer earlier
-    /// writes.
+    /// Two kinds of replies may overtake earlier ones: replies to SASL tokens, and refusals by the connected server.
+    /// Servers from 3.6 on with `enableEagerACLCheck` refuse a create, delete, setData or setACL (NoAuth, InvalidACL)
+    /// before they answer earlier writes.
     pub(super) fn take_in_flight(&mut self, xid: i32) -> Option<InFlight> {
         let at = self.in_flight.iter().position(|entry| entry.xid == xid)?;
         let entry = self.in_flight.remove(at)?;
@@ -223,27 +232,27 @@ impl Connection {
 
     pub(super) fn write_sasl(&mut self, token: Bytes, is_last: bool, last_xid: &mut i32, now: Instant) {
         let request = Request::Sasl { token: Some(token) };
-        self.write(&request, Purpose::Sasl { is_last }, next_xid(last_xid), now);
+        self.write(&request, RequestPurpose::Sasl { is_last }, next_xid(last_xid), now);
     }
 
     pub(super) fn write_close(&mut self, last_xid: &mut i32, now: Instant) {
-        self.write(&Request::CloseSession, Purpose::Close, next_xid(last_xid), now);
+        self.write(&Request::CloseSession, RequestPurpose::Close, next_xid(last_xid), now);
     }
 
     pub(super) fn write_ping(&mut self, now: Instant) {
         self.last_ping = now;
-        self.write(&Request::Ping, Purpose::Ping, op::XID_PING, now);
+        self.write(&Request::Ping, RequestPurpose::Ping, op::XID_PING, now);
     }
 
     /// Writes a request of the caller, even if the window is full.
     pub(super) fn write_request(
         &mut self,
-        id: RequestId,
+        id: RequestNumber,
         request: &Request,
         last_xid: &mut i32,
         now: Instant,
     ) {
-        let purpose = Purpose::Caller { request: id, creates_ephemeral: creates_ephemeral(request) };
+        let purpose = RequestPurpose::Caller { request: id, creates_ephemeral: creates_ephemeral(request) };
         self.write(request, purpose, next_xid(last_xid), now);
     }
 
@@ -254,7 +263,7 @@ impl Connection {
     /// Writes a request of the caller, or queues it if the window is full.
     pub(super) fn send(
         &mut self,
-        id: RequestId,
+        id: RequestNumber,
         request: &Request,
         max_in_flight: usize,
         last_xid: &mut i32,
@@ -262,16 +271,16 @@ impl Connection {
     ) {
         if self.queue.is_empty() && self.has_room(max_in_flight) {
             self.write_request(id, request, last_xid, now);
-            return self.take_room();
+            return self.occupy_window();
         }
         let creates_ephemeral = creates_ephemeral(request);
         let mut frame = BytesMut::new();
         write_frame(&mut frame, 0, request);
-        self.queue.push_back(Queued { request: id, op: request.op(), creates_ephemeral, frame });
+        self.queue.push_back(QueuedRequest { request: id, op: request.op(), creates_ephemeral, frame });
     }
 
-    /// Changes the window by one: up if a reply came quickly while requests wait, down if it came slowly.
-    pub(super) fn adapt_window(&mut self, pace: &Pace, sent: Instant, now: Instant) {
+    /// Changes the window by one: up if a reply came quickly while requests are queued, down if it came slowly.
+    pub(super) fn adapt_window(&mut self, pace: &SessionPace, sent: Instant, now: Instant) {
         let took = sent.until(now);
         let fastest = self.fastest.map_or(took, |fastest| fastest.min(took));
         self.fastest = Some(fastest);
@@ -285,20 +294,20 @@ impl Connection {
     /// Writes queued requests while the window has room.
     pub(super) fn fill_window(&mut self, max_in_flight: usize, last_xid: &mut i32, now: Instant) {
         while self.has_room(max_in_flight)
-            && let Some(Queued { request, op, creates_ephemeral, mut frame }) = self.queue.pop_front()
+            && let Some(QueuedRequest { request, op, creates_ephemeral, mut frame }) = self.queue.pop_front()
         {
             let xid = next_xid(last_xid);
-            // Behind the length of the frame.
+            // The xid follows the length of the frame.
             frame[4..8].copy_from_slice(&xid.to_be_bytes());
             self.output.extend_from_slice(&frame);
-            let purpose = Purpose::Caller { request, creates_ephemeral };
+            let purpose = RequestPurpose::Caller { request, creates_ephemeral };
             self.in_flight.push_back(InFlight { xid, op, sent: now, purpose, is_in_window: false });
-            self.take_room();
+            self.occupy_window();
         }
     }
 
-    /// Makes the last written request take room in the window.
-    fn take_room(&mut self) {
+    /// Counts the last written request in the window.
+    fn occupy_window(&mut self) {
         if let Some(last) = self.in_flight.back_mut() {
             last.is_in_window = true;
             self.in_window += 1;
@@ -306,11 +315,11 @@ impl Connection {
     }
 
     /// Removes and returns the requests that were not written.
-    pub(super) fn take_queue(&mut self) -> Vec<RequestId> {
+    pub(super) fn take_queue(&mut self) -> Vec<RequestNumber> {
         std::mem::take(&mut self.queue).into_iter().map(|queued| queued.request).collect()
     }
 
-    fn write(&mut self, request: &Request, purpose: Purpose, xid: i32, now: Instant) {
+    fn write(&mut self, request: &Request, purpose: RequestPurpose, xid: i32, now: Instant) {
         write_frame(&mut self.output, xid, request);
         let op = request.op();
         self.in_flight.push_back(InFlight { xid, op, sent: now, purpose, is_in_window: false });

@@ -1,64 +1,66 @@
-//! Changes of the session by connect responses, replies and watch events.
+//! Handling of connect responses, replies and watch events.
 
 use std::time::Duration;
 
 use bytes::Bytes;
 use zoolock_wire::{Code, ConnectResponse, Reader, Reply, ReplyHeader, WatchEvent, WireError, op};
 
-use super::connection::{InFlight, Purpose, Stage};
-use super::{ConnectionId, End, Instant, Loss, Output, RequestError, Session, State};
+use super::connection::{ConnectionStage, InFlight, RequestPurpose};
+use super::{ConnectionId, DisconnectReason, End, Instant, Output, RequestError, Session, SessionState};
 
-/// The largest watch event in bytes. It has one path.
+/// The largest watch event in bytes. An event carries one path.
 const MAX_EVENT: usize = 64 * 1024;
 
 /// The consequence of a frame for the connection.
-enum Outcome {
+enum FrameEffect {
     Continue,
-    Lose(Loss),
+    Lose(DisconnectReason),
     Finish(End),
 }
 
 impl Session {
-    /// Handles the complete frames of a connection, until one of them ends it.
+    /// Handles the complete frames of a connection, until one of them ends the connection.
     pub(super) fn handle_frames(&mut self, id: ConnectionId, now: Instant, random: u64) {
-        let max_frame = self.config.max_frame;
         while let Some(connection) = self.connection.as_mut().filter(|connection| connection.id == id) {
-            let outcome = match connection.next_frame(max_frame) {
+            let outcome = match connection.next_frame() {
                 Ok(None) => return,
                 Ok(Some(frame)) => match connection.stage {
-                    Stage::Connecting { deadline } => self.handle_connect_response(&frame, deadline, now),
+                    ConnectionStage::Connecting { deadline } => {
+                        self.handle_connect_response(&frame, deadline, now)
+                    }
                     _ => self.handle_frame(&frame, now),
                 },
                 Err(error) => Err(error.to_string()),
             };
             match outcome {
-                Ok(Outcome::Continue) => {}
-                Ok(Outcome::Lose(loss)) => self.lose(loss, now, random),
-                Ok(Outcome::Finish(end)) => self.finish(end),
-                Err(message) => self.lose(Loss::Protocol(message), now, random),
+                Ok(FrameEffect::Continue) => {}
+                Ok(FrameEffect::Lose(loss)) => self.lose(loss, now, random),
+                Ok(FrameEffect::Finish(end)) => self.finish(end),
+                Err(message) => self.lose(DisconnectReason::Protocol(message), now, random),
             }
         }
     }
 
-    /// Handles the connect response. A different session, or none, means that this one has expired.
+    /// Handles the connect response. A timeout of zero means that the session has expired, and another session id that
+    /// the server has replaced the session.
     fn handle_connect_response(
         &mut self,
         frame: &Bytes,
         deadline: Instant,
         now: Instant,
-    ) -> Result<Outcome, String> {
+    ) -> Result<FrameEffect, String> {
         let response =
             ConnectResponse::decode(frame).map_err(|error| in_record("ConnectResponse", &error))?;
         if response.timeout_ms <= 0 {
-            // The answer to a new session is never that it has expired. Such a server is of no use.
+            // A new session cannot have expired, so the server is broken. The next one is tried.
             return Ok(if self.id == 0 {
-                Outcome::Lose(Loss::Closed)
+                FrameEffect::Lose(DisconnectReason::Closed)
             } else {
-                Outcome::Finish(End::Expired)
+                FrameEffect::Finish(End::Expired)
             });
         }
         if response.read_only == Some(true) {
-            return Ok(Outcome::Lose(Loss::ReadOnly));
+            return Ok(FrameEffect::Lose(DisconnectReason::ReadOnly));
         }
         let granted = Duration::from_millis(u64::try_from(response.timeout_ms).unwrap_or(0));
         if self.id == 0 {
@@ -69,10 +71,10 @@ impl Session {
             self.created_with = Some(granted);
             self.pace.timeout = granted;
         } else if response.session != self.id {
-            return Ok(Outcome::Finish(End::Replaced));
+            return Ok(FrameEffect::Finish(End::Replaced));
         }
-        // A new leader tracks the session with the timeout of its creation, and the old one with that of the last
-        // attach. The shortest one is safe with both.
+        // The current leader tracks the session with the timeout of the last attach, and a new leader with that of the
+        // creation. The shortest timeout is safe with both leaders.
         self.pace.timeout = self.pace.timeout.min(granted);
         self.longest = self.longest.max(granted);
         self.password = response.password;
@@ -83,43 +85,43 @@ impl Session {
         }
         if self.config.sasl {
             if let Some(connection) = &mut self.connection {
-                connection.stage = Stage::Authenticating { deadline, pending: 0 };
+                connection.stage = ConnectionStage::Authenticating { deadline, pending: 0 };
                 let id = connection.id;
                 self.outputs.push_back(Output::SaslChallenge(id, None));
             }
         } else {
             self.present_credentials(deadline, now);
         }
-        Ok(Outcome::Continue)
+        Ok(FrameEffect::Continue)
     }
 
-    /// Writes the credentials, and attaches if there are none.
+    /// Writes the credentials. If there are none, declares the session attached.
     pub(super) fn present_credentials(&mut self, deadline: Instant, now: Instant) {
         let Some(connection) = &mut self.connection else { return };
         let pending = connection.write_credentials(&self.config.credentials);
-        connection.stage = Stage::Authenticating { deadline, pending };
+        connection.stage = ConnectionStage::Authenticating { deadline, pending };
         if pending == 0 {
             self.attach(now);
         }
     }
 
-    /// Declares the session attached. A session to be closed does nothing but that.
+    /// Declares the session attached. If a close is pending, sends only the close.
     fn attach(&mut self, now: Instant) {
         let Some(connection) = &mut self.connection else { return };
-        connection.stage = Stage::Attached;
+        connection.stage = ConnectionStage::Attached;
         connection.attached_at = Some(now);
         self.was_attached = true;
         if self.closing.is_some() {
             return connection.write_close(&mut self.last_xid, now);
         }
         let sent = connection.connect_sent;
-        let state = State::Connected { session: self.id, timeout: self.pace.timeout, sent };
+        let state = SessionState::Connected { session: self.id, timeout: self.pace.timeout, sent };
         self.outputs.push_back(Output::State(state));
-        // A new connection proves at once that it works.
-        self.send_ping(now);
+        // The reply to a ping proves that the new connection works.
+        connection.write_ping(now);
     }
 
-    fn handle_frame(&mut self, frame: &Bytes, now: Instant) -> Result<Outcome, String> {
+    fn handle_frame(&mut self, frame: &Bytes, now: Instant) -> Result<FrameEffect, String> {
         let mut reader = Reader::new(frame);
         let header = ReplyHeader::decode(&mut reader).map_err(|error| in_record("ReplyHeader", &error))?;
         match header.xid {
@@ -129,25 +131,25 @@ impl Session {
                     .and_then(|event| reader.end().map(|()| event))
                     .map_err(|error| in_record("WatcherEvent", &error))?;
                 self.outputs.push_back(Output::Event(event));
-                Ok(Outcome::Continue)
+                Ok(FrameEffect::Continue)
             }
             op::XID_AUTH => self.handle_auth_reply(header, now),
             _ => self.handle_reply(header, &mut reader, now),
         }
     }
 
-    fn handle_auth_reply(&mut self, header: ReplyHeader, now: Instant) -> Result<Outcome, String> {
+    fn handle_auth_reply(&mut self, header: ReplyHeader, now: Instant) -> Result<FrameEffect, String> {
         if header.err != 0 {
-            return Ok(Outcome::Finish(End::AuthFailed));
+            return Ok(FrameEffect::Finish(End::AuthFailed));
         }
-        let Some(connection) = &mut self.connection else { return Ok(Outcome::Continue) };
+        let Some(connection) = &mut self.connection else { return Ok(FrameEffect::Continue) };
         match &mut connection.stage {
-            Stage::Authenticating { pending, .. } if *pending > 0 => {
+            ConnectionStage::Authenticating { pending, .. } if *pending > 0 => {
                 *pending -= 1;
                 if *pending == 0 {
                     self.attach(now);
                 }
-                Ok(Outcome::Continue)
+                Ok(FrameEffect::Continue)
             }
             _ => Err("the server answered credentials that were not sent".to_owned()),
         }
@@ -158,14 +160,14 @@ impl Session {
         header: ReplyHeader,
         reader: &mut Reader<'_>,
         now: Instant,
-    ) -> Result<Outcome, String> {
-        let Some(connection) = &mut self.connection else { return Ok(Outcome::Continue) };
+    ) -> Result<FrameEffect, String> {
+        let Some(connection) = &mut self.connection else { return Ok(FrameEffect::Continue) };
         let entry = connection
             .take_in_flight(header.xid)
             .ok_or_else(|| format!("the server answered the request {}, which is not pending", header.xid))?;
         connection.adapt_window(&self.pace, entry.sent, now);
         self.last_known = self.last_known.max(entry.sent);
-        // Replies to SASL tokens and refusals by the connected server (`enableEagerACLCheck`) carry zero.
+        // Replies to SASL tokens and refusals by the connected server (`enableEagerACLCheck`) carry the zxid zero.
         if header.zxid > 0 {
             if header.zxid < connection.newest_zxid {
                 return Ok(self.finish_with(&entry, End::WentBack));
@@ -178,7 +180,7 @@ impl Session {
             Some(Code::SessionClosedRequireAuth) => return Ok(self.finish_with(&entry, End::AuthFailed)),
             Some(Code::SessionMoved) => {
                 self.fail(&entry, RequestError::ConnectionLoss);
-                return Ok(Outcome::Lose(Loss::Moved));
+                return Ok(FrameEffect::Lose(DisconnectReason::Moved));
             }
             _ => {}
         }
@@ -208,26 +210,26 @@ impl Session {
         entry: &InFlight,
         result: Result<Reply, i32>,
         now: Instant,
-    ) -> Result<Outcome, String> {
+    ) -> Result<FrameEffect, String> {
         match entry.purpose {
-            Purpose::Caller { request, creates_ephemeral } => {
+            RequestPurpose::Caller { request, creates_ephemeral } => {
                 self.has_ephemeral |= creates_ephemeral && result.is_ok();
                 let result = result.map_err(RequestError::Refused);
                 self.outputs.push_back(Output::Reply { request, sent: entry.sent, result });
             }
-            Purpose::Ping => {
-                // The connection works.
+            RequestPurpose::Ping => {
+                // The reply proves that the connection works.
                 self.ping_time = entry.sent.until(now);
                 self.failures = 0;
                 self.hang_ups = 0;
                 self.slow_attaches = 0;
             }
-            Purpose::Close if result.is_ok() => return Ok(Outcome::Finish(End::Closed)),
-            // The session is attached again, only to be closed.
-            Purpose::Close => return Ok(Outcome::Lose(Loss::CloseRefused)),
-            Purpose::Sasl { is_last } => return self.handle_sasl_reply(is_last, result, now),
+            RequestPurpose::Close if result.is_ok() => return Ok(FrameEffect::Finish(End::Closed)),
+            // The session attaches again on another connection, only to close.
+            RequestPurpose::Close => return Ok(FrameEffect::Lose(DisconnectReason::CloseRefused)),
+            RequestPurpose::Sasl { is_last } => return self.handle_sasl_reply(is_last, result, now),
         }
-        Ok(Outcome::Continue)
+        Ok(FrameEffect::Continue)
     }
 
     fn handle_sasl_reply(
@@ -235,9 +237,9 @@ impl Session {
         is_last: bool,
         result: Result<Reply, i32>,
         now: Instant,
-    ) -> Result<Outcome, String> {
-        let Some(connection) = &mut self.connection else { return Ok(Outcome::Continue) };
-        let Stage::Authenticating { deadline, .. } = connection.stage else {
+    ) -> Result<FrameEffect, String> {
+        let Some(connection) = &mut self.connection else { return Ok(FrameEffect::Continue) };
+        let ConnectionStage::Authenticating { deadline, .. } = connection.stage else {
             return Err("the server sent a SASL token out of turn".to_owned());
         };
         match result {
@@ -246,19 +248,19 @@ impl Session {
                 let id = connection.id;
                 self.outputs.push_back(Output::SaslChallenge(id, token));
             }
-            _ => return Ok(Outcome::Finish(End::AuthFailed)),
+            _ => return Ok(FrameEffect::Finish(End::AuthFailed)),
         }
-        Ok(Outcome::Continue)
+        Ok(FrameEffect::Continue)
     }
 
     /// Fails the request whose reply ends the session.
-    fn finish_with(&mut self, entry: &InFlight, end: End) -> Outcome {
+    fn finish_with(&mut self, entry: &InFlight, end: End) -> FrameEffect {
         self.fail(entry, end.of_requests());
-        Outcome::Finish(end)
+        FrameEffect::Finish(end)
     }
 
     fn fail(&mut self, entry: &InFlight, error: RequestError) {
-        if let Purpose::Caller { request, .. } = entry.purpose {
+        if let RequestPurpose::Caller { request, .. } = entry.purpose {
             self.outputs.push_back(Output::Reply { request, sent: entry.sent, result: Err(error) });
         }
     }

@@ -16,7 +16,8 @@ fn graph(queues: &[(u64, &[Asked])]) -> Graph {
 }
 
 fn queue(permits: u64, asked: &[Asked]) -> Queue {
-    let place = |(&(owner, role, weight), holds)| Place { owner, role, weight, holds, upgrades: None };
+    let place =
+        |(&(owner, role, weight), holds)| QueuePosition { owner, role, weight, holds, upgrades: None };
     Queue { permits: Some(permits), places: asked.iter().zip(holding(permits, asked)).map(place).collect() }
 }
 
@@ -38,13 +39,13 @@ const U: Role = Role::Upgradable;
 const P: Role = Role::Permit;
 
 fn owners(graph: &Graph) -> Vec<Vec<usize>> {
-    graph.knots().into_iter().map(|knot| knot.owners).collect()
+    graph.deadlocks().into_iter().map(|knot| knot.owners).collect()
 }
 
 /// Returns the owners of each cycle. Each one waits for the next.
 fn cycles(graph: &Graph) -> Vec<Vec<usize>> {
-    let circle = |knot: Knot| knot.circle.iter().map(|step| step.owner).collect();
-    graph.knots().into_iter().map(circle).collect()
+    let cycle = |knot: DeadlockCycle| knot.cycle.iter().map(|step| step.owner).collect();
+    graph.deadlocks().into_iter().map(cycle).collect()
 }
 
 #[test]
@@ -55,14 +56,14 @@ fn three_nested_locks_deadlock() {
         (0, &[(2, X, 1), (1, X, 1), (3, X, 1)]),
     ]);
     assert_eq!(nested.stuck(), [0, 1, 2, 3]);
-    let knots = nested.knots();
+    let deadlocks = nested.deadlocks();
     assert_eq!(cycles(&nested), [[0, 1, 2]]);
     assert_eq!(
-        (&knots[0].owners, knots[0].behind),
+        (&deadlocks[0].owners, deadlocks[0].behind),
         (&vec![0, 1, 2], 1),
         "one owner waits behind the deadlock"
     );
-    let steps: Vec<_> = knots[0].circle.iter().map(|step| (step.queue, step.place, step.behind)).collect();
+    let steps: Vec<_> = deadlocks[0].cycle.iter().map(|step| (step.queue, step.place, step.behind)).collect();
     assert_eq!(steps, [(1, 1, 0), (2, 1, 0), (0, 1, 0)]);
 }
 
@@ -80,7 +81,7 @@ fn chain_is_no_deadlock() {
     let chain =
         graph(&[(0, &[(0, X, 1), (1, X, 1)]), (0, &[(1, X, 1), (2, X, 1)]), (0, &[(2, X, 1), (3, X, 1)])]);
     assert_eq!(chain.stuck(), Vec::<usize>::new());
-    assert_eq!(chain.knots(), []);
+    assert_eq!(chain.deadlocks(), []);
 }
 
 #[test]
@@ -97,14 +98,14 @@ fn reader_outside_the_cycle_is_no_member() {
 fn free_permit_holder_prevents_deadlock() {
     // 0 waits for the lock of 1, and 1 waits for a permit. But 2 has the other permit, and does not wait.
     let open = graph(&[(0, &[(1, X, 1), (0, X, 1)]), (2, &[(0, P, 1), (2, P, 1), (1, P, 1)])]);
-    assert_eq!(open.knots(), []);
+    assert_eq!(open.deadlocks(), []);
     let closed = graph(&[(0, &[(1, X, 1), (0, X, 1), (2, X, 1)]), (2, &[(0, P, 1), (2, P, 1), (1, P, 1)])]);
     assert_eq!(owners(&closed), [[0, 1, 2]]);
 }
 
 #[test]
 fn cycle_behind_a_deadlock_is_not_reported() {
-    // 2 is in a deadlock with 3. Otherwise 1 would get the permit of 2, and then 0 the lock of 1.
+    // 2 is in a deadlock with 3. Without that, 1 would get the permit of 2, and then 0 the lock of 1.
     let both = graph(&[
         (0, &[(1, X, 1), (0, X, 1)]),
         (2, &[(0, P, 1), (2, P, 1), (1, P, 1)]),
@@ -112,13 +113,14 @@ fn cycle_behind_a_deadlock_is_not_reported() {
         (0, &[(3, X, 1), (2, X, 1)]),
     ]);
     assert_eq!(both.stuck(), [0, 1, 2, 3]);
-    let knots = both.knots();
-    assert_eq!((knots.len(), &knots[0].owners, knots[0].behind), (1, &vec![2, 3], 2));
+    let deadlocks = both.deadlocks();
+    assert_eq!((deadlocks.len(), &deadlocks[0].owners, deadlocks[0].behind), (1, &vec![2, 3], 2));
 }
 
 #[test]
 fn split_component_is_reduced_again() {
-    // 4 closes a cycle of five owners, and would go on if 5 and 6 did. Then 0 and 1 would be in no deadlock without 2 and 3.
+    // 4 closes a cycle of five owners, and could continue if 5 and 6 could. Then 0 and 1 would be in no deadlock without 2
+    // and 3.
     let three = graph(&[
         (0, &[(1, X, 1), (0, X, 1)]),
         (2, &[(0, P, 1), (2, P, 1), (1, P, 1)]),
@@ -158,7 +160,7 @@ fn owner_can_deadlock_with_itself() {
 #[test]
 fn oversized_permit_request_is_stuck_without_deadlock() {
     let alone = graph(&[(2, &[(0, P, 3), (1, P, 1)])]);
-    assert_eq!((alone.stuck(), alone.knots()), (vec![0, 1], vec![]));
+    assert_eq!((alone.stuck(), alone.deadlocks()), (vec![0, 1], vec![]));
 }
 
 #[test]
@@ -180,7 +182,7 @@ fn upgrade_waits_only_for_other_readers() {
 
 #[test]
 fn writer_waits_behind_deadlocked_upgrades() {
-    let place = |owner, role, holds, upgrades| Place { owner, role, weight: 1, holds, upgrades };
+    let place = |owner, role, holds, upgrades| QueuePosition { owner, role, weight: 1, holds, upgrades };
     let places = vec![
         place(0, R, true, None),
         place(1, R, true, None),
@@ -188,8 +190,8 @@ fn writer_waits_behind_deadlocked_upgrades() {
         place(0, X, false, Some(0)),
         place(1, X, false, Some(1)),
     ];
-    let knots = Graph::of(vec![Queue { permits: None, places }]).knots();
-    assert_eq!((knots.len(), &knots[0].owners, knots[0].behind), (1, &vec![0, 1], 1));
+    let deadlocks = Graph::of(vec![Queue { permits: None, places }]).deadlocks();
+    assert_eq!((deadlocks.len(), &deadlocks[0].owners, deadlocks[0].behind), (1, &vec![0, 1], 1));
 }
 
 #[test]
@@ -198,9 +200,9 @@ fn long_queue_yields_short_cycle() {
     let mut long: Vec<(usize, Role, u32)> = (0..10_000).map(|owner| (owner, X, 1)).collect();
     long.push((10_000, X, 1));
     let graph = graph(&[(0, &long), (0, &[(10_000, X, 1), (0, X, 1)])]);
-    let knots = graph.knots();
-    assert_eq!((knots.len(), knots[0].owners.len()), (1, 10_001));
-    assert_eq!(knots[0].circle.iter().map(|step| step.owner).collect::<Vec<_>>(), [0, 10_000]);
+    let deadlocks = graph.deadlocks();
+    assert_eq!((deadlocks.len(), deadlocks[0].owners.len()), (1, 10_001));
+    assert_eq!(deadlocks[0].cycle.iter().map(|step| step.owner).collect::<Vec<_>>(), [0, 10_000]);
 }
 
 #[test]
@@ -209,13 +211,13 @@ fn unknown_semaphore_size_proves_no_deadlock() {
         let semaphore = Queue { permits, ..queue(1, &[(0, P, 1), (1, P, 1)]) };
         Graph::of(vec![semaphore, queue(0, &[(1, X, 1), (0, X, 1)])])
     };
-    assert_eq!(queues(Some(1)).knots().len(), 1);
-    assert_eq!((queues(None).knots(), queues(None).stuck()), (vec![], vec![]));
+    assert_eq!(queues(Some(1)).deadlocks().len(), 1);
+    assert_eq!((queues(None).deadlocks(), queues(None).stuck()), (vec![], vec![]));
     // Owners that are stuck in another queue are still found.
     let semaphore = Queue { permits: None, ..queue(1, &[(2, P, 1), (1, P, 1)]) };
     let graph =
         Graph::of(vec![semaphore, queue(0, &[(0, X, 1), (1, X, 1)]), queue(0, &[(1, X, 1), (0, X, 1)])]);
-    assert_eq!((graph.knots().len(), graph.stuck()), (1, vec![0, 1]));
+    assert_eq!((graph.deadlocks().len(), graph.stuck()), (1, vec![0, 1]));
 }
 
 /// A lock: its number of permits, if any, and its contenders.
@@ -231,8 +233,8 @@ fn lock(owners: usize) -> impl Strategy<Value = Lock> {
     prop_oneof![2 => plain, 1 => semaphore]
 }
 
-/// Returns the owners that never go on, by a search of all orders. At each step any owner that holds all that it asks for
-/// may leave.
+/// Returns the owners that can never continue, by a search of all orders. At each step any owner that holds all that it
+/// asks for may leave.
 fn stuck_in_any_order(locks: &[Lock], members: &BTreeSet<usize>) -> BTreeSet<usize> {
     let queued = |removed: &BTreeSet<usize>| {
         let stays = |asked: &&Asked| members.contains(&asked.0) && !removed.contains(&asked.0);
@@ -280,22 +282,22 @@ proptest! {
         let stuck: BTreeSet<usize> = graph.stuck().into_iter().collect();
         prop_assert_eq!(&stuck, &stuck_in_any_order(&locks, &all_owners));
 
-        let knots = graph.knots();
-        let deadlocked: BTreeSet<usize> = knots.iter().flat_map(|knot| knot.owners.iter().copied()).collect();
-        prop_assert_eq!(deadlocked.len(), knots.iter().map(|knot| knot.owners.len()).sum::<usize>());
+        let deadlocks = graph.deadlocks();
+        let deadlocked: BTreeSet<usize> = deadlocks.iter().flat_map(|knot| knot.owners.iter().copied()).collect();
+        prop_assert_eq!(deadlocked.len(), deadlocks.iter().map(|knot| knot.owners.len()).sum::<usize>());
         prop_assert!(deadlocked.is_subset(&stuck));
-        for knot in &knots {
+        for knot in &deadlocks {
             let members = knot.owners.iter().copied().collect();
             prop_assert_eq!(stuck_in_any_order(&locks, &members), members.clone(), "stuck by themselves");
             prop_assert!(knot.behind <= stuck.len() - knot.owners.len());
-            for (at, step) in knot.circle.iter().enumerate() {
-                let next = knot.circle[(at + 1) % knot.circle.len()];
+            for (at, step) in knot.cycle.iter().enumerate() {
+                let next = knot.cycle[(at + 1) % knot.cycle.len()];
                 let places = &graph.queues()[step.queue].places;
                 prop_assert!(members.contains(&step.owner) && step.behind < step.place);
                 prop_assert_eq!((places[step.place].owner, places[step.place].holds), (step.owner, false));
                 prop_assert_eq!(places[step.behind].owner, next.owner);
             }
-            prop_assert!(!knot.circle.is_empty());
+            prop_assert!(!knot.cycle.is_empty());
         }
         // The owners outside the deadlocks are not stuck by themselves.
         let others = all_owners.difference(&deadlocked).copied().collect();

@@ -1,16 +1,16 @@
 //! The names of contenders, in the format of every client library that shares a ZooKeeper with zoolock.
 //!
-//! An overlooked contender results in two holders. So every name that ends in a sequence number is a contender. The formats
-//! below are the known ones (`docs/design/names.md`).
+//! If zoolock overlooks a contender, two contenders may hold at once. So every child whose name ends in a sequence number
+//! counts as a contender. The formats below are the known ones (`docs/design/names.md`).
 
 mod kind;
-mod prefix;
+mod naming;
 
 use crate::ids::Sequence;
 use crate::layout::is_kazoo_lease;
 
-pub use kind::{Kind, Node};
-pub use prefix::{Names, Naming, Prefix};
+pub use kind::{Kind, Node, Prefix, Role, Roles};
+pub use naming::{Names, Naming, ParseNamingError};
 
 /// Number of digits of a sequence number.
 const DIGITS: usize = 10;
@@ -36,17 +36,16 @@ pub enum Family {
     Unknown,
 }
 
-/// The format of a name. It alone determines which contenders see it.
+/// The format of a name. It alone determines which other contenders see the name. In the formats, `S` is the sequence
+/// number and `W` the number of permits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Spelling {
     /// `lock-S`: zoolock's mutex, and .NET's.
     Lock,
     /// `__READ__S`, `__WRIT__S`: zoolock's readers and writers.
     Marked,
-    /// `upgr-S`: zoolock's upgradable readers.
-    Upgradable,
-    /// `permit-W-S`: zoolock's semaphore.
-    Permit,
+    /// `upgr-S`, `permit-W-S`: zoolock's other contenders. No other library looks for such names.
+    Own,
     /// `_c_<uuid>-lock-S`.
     CuratorLock,
     /// `_c_<uuid>-__READ__S`, `_c_<uuid>-__WRIT__S`.
@@ -74,10 +73,10 @@ pub enum Spelling {
 }
 
 impl Spelling {
-    /// Returns the client library that uses it.
+    /// Returns the client library that uses this format.
     pub fn family(self) -> Family {
         match self {
-            Spelling::Lock | Spelling::Marked | Spelling::Upgradable | Spelling::Permit => Family::Native,
+            Spelling::Lock | Spelling::Marked | Spelling::Own => Family::Native,
             Spelling::CuratorLock | Spelling::CuratorMarked | Spelling::CuratorLease => Family::Curator,
             Spelling::Kazoo => Family::Kazoo,
             Spelling::WriteLock => Family::WriteLock,
@@ -89,34 +88,22 @@ impl Spelling {
     }
 }
 
-/// The kind of lock that a contender asks for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Role {
-    /// Exclusive access.
-    Exclusive,
-    /// Read access, together with other readers.
-    Shared,
-    /// Read access now, and perhaps write access later.
-    Upgradable,
-    /// Some permits of a semaphore.
-    Permit,
-}
-
 /// A parsed name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Name {
     /// Format of the name.
     pub spelling: Spelling,
-    /// Kind of lock that it asks for.
+    /// Kind of lock that the contender asks for.
     pub role: Role,
-    /// Number of permits; 1 if it asks for no permit.
+    /// Number of permits; 1 for all other kinds of lock.
     pub weight: u32,
     /// Sequence number.
     pub sequence: Sequence,
 }
 
 impl Name {
-    /// Parses the name of a child; `None` if it is no contender. A contender of an unknown format is exclusive.
+    /// Parses the name of a child; `None` if the child is no contender. A contender with a name of unknown format is
+    /// exclusive.
     pub fn parse(name: &str) -> Option<Name> {
         native(name)
             .or_else(|| dot_net(name))
@@ -133,8 +120,8 @@ impl Name {
         self.spelling.family()
     }
 
-    /// Returns whether the name counts in a directory that has given all its numbers below `limit`. The number of
-    /// an unknown format may be another number, for example a date. The known formats always count.
+    /// Returns whether the name counts as a contender, if the directory has only given sequence numbers below `limit`. The
+    /// digits at the end of an unknown format may be another number, for example a date. The known formats always count.
     pub fn counts_below(&self, limit: u32) -> bool {
         self.family() != Family::Unknown || self.position() < limit
     }
@@ -151,23 +138,17 @@ impl Name {
 }
 
 fn native(name: &str) -> Option<Name> {
-    let plain = [
-        ("lock-", Spelling::Lock, Role::Exclusive),
-        ("__READ__", Spelling::Marked, Role::Shared),
-        ("__WRIT__", Spelling::Marked, Role::Exclusive),
-        ("upgr-", Spelling::Upgradable, Role::Upgradable),
-    ];
-    for (prefix, spelling, role) in plain {
-        if let Some(rest) = name.strip_prefix(prefix) {
-            return Some(Name { spelling, role, weight: 1, sequence: Sequence::parse(rest)? });
+    for prefix in &Prefix::WORDS {
+        if let Some(rest) = name.strip_prefix(prefix.word()) {
+            return Some(prefix.parsed(Sequence::parse(rest)?));
         }
     }
     let (digits, rest) = name.strip_prefix("permit-")?.split_once('-')?;
     let weight = digits.parse::<u32>().ok()?;
-    // Accept only the number as zoolock prints it: its own name is compared with others as text.
+    // Accept the number only as zoolock prints it, because zoolock finds its own name by comparing text.
     let ours = weight > 0 && weight.to_string() == digits;
     let sequence = Sequence::parse(rest)?;
-    ours.then_some(Name { spelling: Spelling::Permit, role: Role::Permit, weight, sequence })
+    ours.then_some(Prefix::Permit(weight).parsed(sequence))
 }
 
 fn dot_net(name: &str) -> Option<Name> {
@@ -246,13 +227,13 @@ fn aiozk(name: &str) -> Option<Name> {
         "read" => (Spelling::AiozkMarked, Role::Shared),
         _ => return None,
     };
-    // Both libraries write a UUID as 32 hex digits.
+    // aiozk and kazoo both write a UUID as 32 hex digits.
     let sequence = Sequence::parse(number).filter(|_| is_kazoo_lease(id))?;
     Some(Name { spelling, role, weight: 1, sequence })
 }
 
 fn unknown(name: &str) -> Option<Name> {
-    // Such a UUID has no number, but may end in ten digits.
+    // A permit of kazoo's semaphore is a UUID. It has no sequence number, but may end in ten digits.
     if is_kazoo_lease(name) {
         return None;
     }
@@ -260,7 +241,8 @@ fn unknown(name: &str) -> Option<Name> {
     let (before, digits) = name.split_at_checked(at)?;
     let unsigned = Sequence::parse(digits);
     let signed = || Sequence::parse(name.get(at.checked_sub(1)?..)?);
-    // A dash behind a separator is a sign. ZooKeeper does not pad numbers of ten digits and a sign with zeros.
+    // A dash behind another separator is a minus sign. A negative number with ten digits does not start with a zero,
+    // because ZooKeeper pads it to nine digits only.
     let is_signed = !digits.starts_with('0') && (before.ends_with("--") || before.ends_with("_-"));
     let sequence = if is_signed { signed().or(unsigned) } else { unsigned.or_else(signed) }?;
     let label = name.strip_suffix(&sequence.to_string())?;
@@ -272,11 +254,11 @@ fn unknown(name: &str) -> Option<Name> {
     Some(Name { spelling, role: Role::Exclusive, weight: 1, sequence })
 }
 
-/// The first sequence number that few lock directories reach. Names that end in random digits are mostly above it.
+/// A sequence number that few lock directories reach. Names that end in random digits are mostly above it.
 const REACHED_BY_FEW: i32 = 1 << 20;
 
-/// Returns whether a child of this name counts as a contender of an unknown library in most directories. It does as soon as
-/// its directory has given the number at its end.
+/// Returns whether a child of this name counts as a contender of an unknown library in most directories. The child counts
+/// as soon as its directory has given the number at the end of the name.
 pub fn looks_like_contender(name: &str) -> bool {
     unknown(name).is_some_and(|name| (0..REACHED_BY_FEW).contains(&name.sequence.0))
 }
@@ -366,8 +348,8 @@ mod tests {
         let hex = "3f2504e04f8911d39a0c0305e82c3301";
         use Role::{Exclusive, Permit, Shared, Upgradable};
         use Spelling::{
-            Aiozk, AiozkMarked, CuratorLease, CuratorLock, CuratorMarked, DotNet, Kazoo, Lock, Marked, Ruby,
-            WriteLock,
+            Aiozk, AiozkMarked, CuratorLease, CuratorLock, CuratorMarked, DotNet, Kazoo, Lock, Marked, Own,
+            Ruby, WriteLock,
         };
         for (name, spelling, role, number) in [
             ("lock-0000000007".to_owned(), Lock, Exclusive, 7),
@@ -375,8 +357,8 @@ mod tests {
             ("lock--000000005".to_owned(), Lock, Exclusive, -5),
             ("__READ__0000000007".to_owned(), Marked, Shared, 7),
             ("__WRIT__0000000007".to_owned(), Marked, Exclusive, 7),
-            ("upgr-0000000007".to_owned(), Spelling::Upgradable, Upgradable, 7),
-            ("permit-3-0000000007".to_owned(), Spelling::Permit, Permit, 7),
+            ("upgr-0000000007".to_owned(), Own, Upgradable, 7),
+            ("permit-3-0000000007".to_owned(), Own, Permit, 7),
             ("read-0000000007".to_owned(), DotNet, Shared, 7),
             ("write-0000000007".to_owned(), DotNet, Exclusive, 7),
             (format!("{uuid}-lock-0000000007"), CuratorLock, Exclusive, 7),
@@ -437,7 +419,7 @@ mod tests {
     }
 
     #[test]
-    fn unknown_number_counts_only_if_the_directory_gave_it() {
+    fn unknown_name_counts_only_below_given_numbers() {
         let counts = |name: &str, limit| Name::parse(name).expect("name is a contender").counts_below(limit);
         assert!(counts("job-0000000007", 8) && !counts("job-0000000007", 7));
         assert!(!counts("backup-2024010101", 1000) && counts("lock-2024010101", 1000));

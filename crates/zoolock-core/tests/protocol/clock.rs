@@ -1,15 +1,14 @@
-//! A model of the lease: the library's lease on the holder's clock, beside a leader that counts on another
-//! clock.
+//! A model of the lease. The lease of the library runs on the holder's clock, and the leader counts on another clock.
 //!
-//! The holder renews as the library does, one request at a time. Its server notes that it heard of the
-//! holder, and reports that to the leader every half tick. The request itself does not tell the leader, as in
-//! ZooKeeper (`LearnerHandler` touches sessions for pings only). The leader expires the session as early as
-//! it may, and then a rival holds. The checked property: by then the holder does not rely on the lock any
-//! more. Clocks run up to 5 % faster or slower than the leader's. A server that attaches the session again may
-//! grant half of the timeout.
+//! The holder renews as the library does, one request at a time. Its server notes each request, and reports the holder
+//! to the leader every half tick. The request itself is no such report, as in ZooKeeper (`LearnerHandler` touches
+//! sessions for pings only). The leader expires the session as early as it may, and then a rival acquires the lock. The
+//! checked property: from then on, the holder does not rely on the lock. The holder's clock runs up to 5 % faster or
+//! slower than the leader's. A server that attaches the session again may grant half of the timeout.
 //!
-//! The last tests have longer stalls and pauses, during which the leader is not told. In them the server and
-//! the leader have a connection, on which pings wait like all other messages, in order and without a limit.
+//! The last tests have longer stalls and pauses, during which the leader gets no report. [`with_a_connection`] also
+//! models the connection between the server and the leader. All its messages arrive in order, pings too. Once the
+//! machine has slept, their delay has no limit.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -26,7 +25,7 @@ const TICK: u32 = 2;
 const TIMEOUT: u32 = 24;
 /// Units of the holder's clock per step, if it is as fast as the leader's.
 const UNITS: u32 = 20;
-/// Ticks after which a leader that was cut off notices that.
+/// Ticks after which a leader that was cut off notices that it is cut off.
 const SYNC_LIMIT: u32 = 5;
 const RATES: [u32; 3] = [UNITS - 1, UNITS, UNITS + 1];
 
@@ -35,7 +34,7 @@ const RATES: [u32; 3] = [UNITS - 1, UNITS, UNITS + 1];
 pub(crate) enum LeaseRule {
     /// The lease of the library.
     Lease,
-    /// Every answer of its server renews: pings, reads.
+    /// Every answer of the server renews the lease, also the answer to a ping or a read.
     RenewedByPings,
     /// A renewal counts from its answer, not from its request.
     FromTheAnswer,
@@ -54,11 +53,12 @@ pub(crate) enum LeaseRule {
     WallClock,
     /// A `sync` confirms the lease like a write.
     SyncConfirms,
-    /// One confirmation renews.
+    /// One confirmed request renews the lease.
     ByOneConfirmation,
-    /// Two confirmations renew: a request, and another one that was sent long enough after its answer.
+    /// Two confirmed requests renew the lease. The second one is sent a tick or more after the answer to the first one.
     ByTwoConfirmations,
-    /// A read between two writes, which the connected server answers by itself, proves that the leader was told.
+    /// A read between two writes proves that the leader got a report, although the connected server answers the read
+    /// alone.
     ReadsProve,
 }
 
@@ -78,8 +78,8 @@ impl LeaseRule {
         LeaseRule::ReadsProve,
     ];
 
-    /// Returns whether the rule relies on two confirmations. If pings never wait, two are enough, so the
-    /// search finds the rule's other bug.
+    /// Returns whether the lease of this rule needs only two confirmations. If pings are never delayed, two are enough, so
+    /// that the search finds the other bug of the rule.
     fn needs_two(self) -> bool {
         use LeaseRule::{ByTwoConfirmations, FromTheAnswer, SyncConfirms};
         matches!(self, ByTwoConfirmations | FromTheAnswer | SyncConfirms)
@@ -91,12 +91,13 @@ impl LeaseRule {
 struct Faults {
     /// Set if the holder's server is disconnected from the leader.
     follower_cut: bool,
-    /// Set if the holder is disconnected from its server. With `heals` it reconnects on a new connection, and with
-    /// `shortens` it is granted half of the timeout then.
+    /// Set if the holder is disconnected from its server. With `heals` the holder reconnects on a new connection. With
+    /// `shortens` the server then grants half of the timeout.
     holder_cut: bool,
     heals: bool,
     shortens: bool,
-    /// Set if the other servers elect a new leader, which counts from then on. The holder stays with the old leader.
+    /// Set if the other servers elect a new leader, which counts the session timeout from then on. The holder stays with
+    /// the old leader.
     deposed: bool,
     /// Set if the machine sleeps for a session timeout.
     sleeps: bool,
@@ -114,7 +115,8 @@ struct LeaseModel {
     alternates: bool,
     /// Maximum delay of a message, in steps.
     delay: u32,
-    /// Set if the server and the leader have a connection. Its messages have no maximum delay once the machine has slept.
+    /// Set to model the connection between the server and the leader. Its messages have no maximum delay once the machine
+    /// has slept.
     connection: bool,
     /// Duration of the machine's sleep, in steps.
     nap: u32,
@@ -130,12 +132,11 @@ struct World {
     /// The holder's clock.
     own: u32,
     lease: Lease,
-    /// Time at which the last confirmed renewal was sent, for the rule that needs one.
+    /// For the rule with one confirmation: the time at which the last confirmed renewal was sent.
     confirmed: Option<u32>,
-    /// The end of the lease, and the times of the renewals (sent, answered) that the leader may not know of.
-    /// For the rules that need two confirmations.
+    /// For the rules with two confirmations: the end of the lease, and the times of recent renewals (sent, answered).
     with_two: (Option<Instant>, Vec<(u32, u32)>),
-    /// Time of the last answer of its server.
+    /// Time at which the holder last had an answer of its server.
     heard: u32,
     renew_at: u32,
     /// Set if the last request was a write.
@@ -149,7 +150,7 @@ struct World {
     /// Messages on the connection from the server to the leader, and back.
     up: VecDeque<Up>,
     down: VecDeque<Down>,
-    /// Time of the last report to the leader that counts.
+    /// Time from which the leader counts the session timeout.
     touched: u32,
     /// The timeout by which the leader counts, in steps.
     timeout: u32,
@@ -163,7 +164,7 @@ struct Sent {
     at: u32,
     is_write: bool,
     place: Place,
-    /// Start of the current hop.
+    /// Time at which the renewal began its current hop ([`Place`]).
     since: u32,
 }
 
@@ -230,7 +231,7 @@ impl LeaseModel {
     fn confirm_with_two(world: &mut World, sent: u32) {
         let (end, answered) = &mut world.with_two;
         answered.push((sent, world.own));
-        // A whole tick, with this timeout.
+        // With this timeout, the report interval is a whole tick.
         let is_known = |(_, answered): &(u32, u32)| sent >= answered + TICK * UNITS;
         let newest = answered.iter().rposition(is_known);
         answered.drain(..newest.unwrap_or(0));
@@ -239,7 +240,8 @@ impl LeaseModel {
         *end = (*end).max(Some(instant(sent.min(told)).after(duration(TIMEOUT) * 11 / 12)));
     }
 
-    /// Returns whether a leader answers. The answer counts, even if it is the old leader.
+    /// Returns whether a leader answers. With [`LeaseRule::SyncConfirms`], the deposed leader also answers for some
+    /// time.
     fn leader_answers(&self, world: &World) -> bool {
         if world.rival {
             return false;
@@ -256,7 +258,7 @@ impl LeaseModel {
             world.own += world.rate;
         }
         if self.connection {
-            // One waiting ping is enough.
+            // One waiting ping is enough: a second one would add nothing.
             if !world.follower_cut && world.down.back() != Some(&Down::Ping) {
                 world.down.push_back(Down::Ping);
             }
@@ -267,7 +269,7 @@ impl LeaseModel {
                 world.touched = world.now;
             }
         }
-        // As early as possible: the real leader counts in buckets, and rounds up.
+        // The session expires as early as possible. The real leader counts in buckets, and rounds up.
         world.rival |= world.now >= world.touched + world.timeout;
     }
 
@@ -293,9 +295,9 @@ impl Model for LeaseModel {
         let world = |rate| World {
             rate,
             now: 0,
-            // Above zero, so that it can be set back.
+            // Not zero, because `Step::SetBack` subtracts this time.
             own: TIMEOUT * UNITS,
-            // A session is opened by a write.
+            // The session is opened by a write, so the lease counts from that time.
             lease: Lease::new(timeout, self.knows_tick.then_some(duration(TICK)), instant(TIMEOUT * UNITS)),
             confirmed: None,
             with_two: (None, Vec::new()),
@@ -373,7 +375,7 @@ impl Model for LeaseModel {
                         let sent = if late { world.own } else { sent.at };
                         match is_write {
                             true => world.lease.confirm(instant(sent), instant(world.own)),
-                            false => world.lease.hear(instant(sent), instant(world.own)),
+                            false => world.lease.record_answer(instant(sent), instant(world.own)),
                         };
                         match self.rule {
                             LeaseRule::ByOneConfirmation => world.confirmed = Some(sent),
@@ -408,8 +410,8 @@ impl Model for LeaseModel {
             Step::CutHolder => (world.holder_cut, world.faults.holder_cut) = (true, false),
             Step::Heal => {
                 (world.holder_cut, world.faults.heals) = (false, false);
-                // Pending requests get no answer. After the reconnect the server asks the leader whether it
-                // knows the session, and the leader counts that.
+                // Pending requests get no answer. After the reconnect, the server asks the leader whether it knows the
+                // session. The leader counts that question as a report.
                 world.renewal = None;
                 if !world.follower_cut && !world.rival {
                     let mut timeout = duration(TIMEOUT);
@@ -484,8 +486,8 @@ fn with(rule: LeaseRule, faults: Faults) -> LeaseModel {
     }
 }
 
-/// The machine sleeps for most of a session timeout. Messages from the server to the leader arrive late, or
-/// never: a message that takes too long equals a lost one.
+/// Returns a model in which the machine sleeps for most of a session timeout. Messages between the server and the
+/// leader arrive late or never.
 fn with_a_connection(rule: LeaseRule) -> LeaseModel {
     let model = with(rule, Faults { sleeps: true, ..NO_FAULTS });
     let end = if long() { TIMEOUT + TIMEOUT / 4 } else { TIMEOUT + 2 };
@@ -525,79 +527,10 @@ fn lease_ends_before_rival_holds() {
     }
 }
 
-mod bugs {
-    use super::*;
+mod bugs;
 
-    const CUT: Faults = Faults { follower_cut: true, ..NO_FAULTS };
-
-    #[test]
-    fn renewed_by_pings_and_reads() {
-        is_caught(with(LeaseRule::RenewedByPings, CUT));
-    }
-
-    #[test]
-    fn counted_from_the_answer() {
-        is_caught(LeaseModel { delay: 3, end: TIMEOUT + TIMEOUT / 4, ..with(LeaseRule::FromTheAnswer, CUT) });
-    }
-
-    #[test]
-    fn lease_of_the_whole_timeout() {
-        is_caught(with(LeaseRule::WholeTimeout, CUT));
-    }
-
-    #[test]
-    fn lease_of_the_requested_timeout() {
-        is_caught(with(LeaseRule::AskedTimeout, CUT));
-    }
-
-    #[test]
-    fn lease_of_the_first_timeout() {
-        let faults =
-            Faults { holder_cut: true, heals: true, shortens: true, follower_cut: true, ..NO_FAULTS };
-        is_caught(with(LeaseRule::FirstTimeout, faults));
-    }
-
-    #[test]
-    fn lease_until_reported_expiry() {
-        is_caught(with(LeaseRule::UntilExpired, Faults { holder_cut: true, ..NO_FAULTS }));
-    }
-
-    #[test]
-    fn clock_that_stops_during_sleep() {
-        is_caught(with(LeaseRule::Monotonic, Faults { sleeps: true, ..NO_FAULTS }));
-    }
-
-    #[test]
-    fn clock_that_is_set_back() {
-        is_caught(with(LeaseRule::WallClock, Faults { holder_cut: true, set_back: true, ..NO_FAULTS }));
-    }
-
-    #[test]
-    fn two_confirmations_with_delayed_pings() {
-        is_caught(with_a_connection(LeaseRule::ByTwoConfirmations));
-    }
-
-    #[test]
-    fn reads_prove_reports() {
-        is_caught(LeaseModel { alternates: true, ..with_a_connection(LeaseRule::ReadsProve) });
-    }
-
-    #[test]
-    fn one_confirmation_after_a_pause() {
-        is_caught(with(
-            LeaseRule::ByOneConfirmation,
-            Faults { follower_cut: true, sleeps: true, ..NO_FAULTS },
-        ));
-    }
-
-    #[test]
-    fn sync_answered_by_a_deposed_leader() {
-        is_caught(with(LeaseRule::SyncConfirms, Faults { deposed: true, ..NO_FAULTS }));
-    }
-}
-
-/// The leader is told of the holder up to half a tick after it has confirmed the holder's request. If it had
-/// not heard of the holder for long, and the server is disconnected in between, a rival holds at once.
+/// The report of the holder reaches the leader up to half a tick after the leader has confirmed the holder's request.
+/// The server may be disconnected in between. If the previous report is old, a rival then acquires the lock at once.
 mod after_a_pause_or_a_stall {
     use super::*;
 

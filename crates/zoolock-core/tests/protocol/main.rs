@@ -15,7 +15,7 @@ mod search;
 mod table;
 mod tenure;
 
-/// A search allocates and frees states, and does little else.
+/// A fast allocator, because a search mostly allocates and frees states.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 

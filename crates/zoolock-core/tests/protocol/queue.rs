@@ -1,17 +1,17 @@
 //! Tests [`decide`] against simple rules, for every small queue. Also tests that every contender is granted
-//! in the end if it asks again when its watch fires.
+//! in the end, if it lists the queue again when its watch fires.
 
 use zoolock_core::Sequence;
 use zoolock_core::names::Names;
 use zoolock_core::names::Prefix::{self, Lock, Permit, Read, Upgradable, Write};
-use zoolock_core::queue::{Claim, Decision, decide};
+use zoolock_core::queue::{Claim, QueueDecision, decide};
 
 /// A contender in the queue.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Queued {
     prefix: Prefix,
     number: i32,
-    /// Sequence number of the reader that upgrades with it.
+    /// For an upgrade: the sequence number of its reader.
     from: Option<i32>,
 }
 
@@ -39,7 +39,7 @@ fn queues(of: &[Prefix], max_length: usize) -> Vec<Vec<Queued>> {
     all
 }
 
-fn ask(queue: &[Queued], me: &Queued, size: u32) -> Decision {
+fn ask(queue: &[Queued], me: &Queued, size: u32) -> QueueDecision {
     let mut names: Vec<String> = queue.iter().map(Queued::name).collect();
     // Listings have no order, and contain other children.
     let by = me.number as usize % names.len().max(1);
@@ -86,8 +86,8 @@ fn lock_waits_for_nearest_excluding_predecessor() {
             let excludes_me =
                 |one: &&Queued| one.number < me.number && exclude_each_other(one.prefix, me.prefix);
             let expected = match queue.iter().rev().find(excludes_me) {
-                Some(one) => Decision::WaitFor(one.name()),
-                None => Decision::Held,
+                Some(one) => QueueDecision::WaitFor(one.name()),
+                None => QueueDecision::Held,
             };
             assert_eq!(ask(&queue, me, 0), expected, "{me:?} of {queue:?}");
         }
@@ -103,12 +103,12 @@ fn one_permit_waiter_watches_the_children() {
             for me in &queue {
                 let place = queue.iter().position(|one| one == me).expect("contender is in its queue");
                 let expected = match is_free(&queue, me, size) {
-                    true => Decision::Held,
-                    false if Some(me) == first => Decision::WatchChildren,
-                    false => Decision::WaitFor(queue[place - 1].name()),
+                    true => QueueDecision::Held,
+                    false if Some(me) == first => QueueDecision::WatchChildren,
+                    false => QueueDecision::WaitFor(queue[place - 1].name()),
                 };
                 // A contender that fits is not granted before an earlier one that does not fit.
-                let fits = expected == Decision::Held;
+                let fits = expected == QueueDecision::Held;
                 assert!(!fits || first.is_none_or(|first| me.number < first.number));
                 assert_eq!(ask(&queue, me, size), expected, "{me:?} of {queue:?}, size {size}");
             }
@@ -117,7 +117,7 @@ fn one_permit_waiter_watches_the_children() {
 }
 
 /// The function under test.
-type Decide = fn(&[Queued], &Queued, u32) -> Decision;
+type Decide = fn(&[Queued], &Queued, u32) -> QueueDecision;
 
 /// The protocol of watches, without faults.
 struct Watches {
@@ -130,10 +130,10 @@ struct Watches {
 #[derive(Clone, Debug, PartialEq)]
 enum State {
     Held,
-    /// Until the contender of that name leaves, or writes that it was granted.
+    /// Watches the contender of that name, until it leaves or writes that it was granted.
     Watches(String),
     WatchesChildren,
-    /// It was refused because others go first.
+    /// The upgrade was refused because another reader goes first.
     Outranked,
 }
 
@@ -155,16 +155,16 @@ impl Watches {
     fn ask_again(&mut self, one: Queued) {
         let before = |name: &str| self.queue.iter().find(|other| other.name() == name);
         let state = match (self.decide)(&self.queue, &one, self.size) {
-            Decision::Held => State::Held,
-            Decision::WatchChildren => State::WatchesChildren,
-            Decision::WaitFor(name) => {
+            QueueDecision::Held => State::Held,
+            QueueDecision::WatchChildren => State::WatchesChildren,
+            QueueDecision::WaitFor(name) => {
                 let before = before(&name).expect("predecessor is queued");
                 // The predecessor's data is read with the watch.
                 let granted =
                     matches!(one.prefix, Permit(_)) && self.state(before.number) == Some(&State::Held);
                 if granted { State::WatchesChildren } else { State::Watches(name) }
             }
-            Decision::Outranked => State::Outranked,
+            QueueDecision::Outranked => State::Outranked,
             decision => panic!("{one:?} of {:?}: {decision:?}", self.queue),
         };
         let changed = self.state(one.number) != Some(&state);
@@ -197,7 +197,7 @@ impl Watches {
         self.wake_watchers(Some(one))
     }
 
-    /// Checks that exactly the contenders that may hold do.
+    /// Checks that a contender holds if and only if it may hold.
     fn check(&self) -> Result<(), String> {
         for one in &self.queue {
             let held = self.state(one.number) == Some(&State::Held);
@@ -247,8 +247,8 @@ fn contenders_are_granted_in_every_order() {
     println!("{orders} orders of locks, {permits} of permits");
 }
 
-/// Returns every queue in which one reader that holds upgrades, queued last, and every queue in which another
-/// one follows.
+/// Returns every queue in which one holding reader upgrades, with its writer queued last, and every queue in
+/// which a second reader then upgrades, too.
 fn upgrades(max_length: usize) -> impl Iterator<Item = Vec<Queued>> {
     let number = 2 * max_length as i32;
     let one_more = move |queue: Vec<Queued>, number: i32| {
@@ -273,10 +273,11 @@ fn upgrades(max_length: usize) -> impl Iterator<Item = Vec<Queued>> {
 fn upgraded_reader_holds_alone() {
     for queue in upgrades(4) {
         for me in queue.iter().filter(|one| one.from.is_some()) {
-            if ask(&queue, me, 0) != Decision::Held {
+            if ask(&queue, me, 0) != QueueDecision::Held {
                 continue;
             }
-            // Any number of the others may give up. Then only its own reader may hold beside it.
+            // Any set of the others may give up. Then only the upgraded reader's own znode may hold beside
+            // its writer.
             for gone in 0..1u32 << queue.len() {
                 let stays = |at: usize, one: &Queued| {
                     gone & (1 << at) == 0 || one == me || Some(one.number) == me.from
@@ -287,7 +288,11 @@ fn upgraded_reader_holds_alone() {
                     if other.from.is_some_and(|from| kept.iter().all(|one| one.number != from)) {
                         continue;
                     }
-                    assert_ne!(ask(&kept, other, 0), Decision::Held, "{other:?} beside {me:?} of {kept:?}");
+                    assert_ne!(
+                        ask(&kept, other, 0),
+                        QueueDecision::Held,
+                        "{other:?} beside {me:?} of {kept:?}"
+                    );
                 }
             }
         }
@@ -308,11 +313,11 @@ fn find_cycle(decide: Decide) -> Option<String> {
                     return Some(format!("{one:?} of {queue:?} waits for itself"));
                 }
                 let next = match decide(&queue, &at, 0) {
-                    Decision::WaitFor(name) => queue.iter().find(|one| one.name() == name),
-                    // A reader that upgraded leaves after it has written.
-                    Decision::Held => queue.iter().find(|one| one.from == Some(at.number)),
-                    // It withdraws.
-                    Decision::Outranked => None,
+                    QueueDecision::WaitFor(name) => queue.iter().find(|one| one.name() == name),
+                    // A reader that upgrades releases only after its upgrade, so it waits for its own writer.
+                    QueueDecision::Held => queue.iter().find(|one| one.from == Some(at.number)),
+                    // An outranked writer gives up, so it waits for no contender.
+                    QueueDecision::Outranked => None,
                     decision => panic!("{at:?} of {queue:?}: {decision:?}"),
                 };
                 let Some(next) = next else { break };
@@ -323,7 +328,7 @@ fn find_cycle(decide: Decide) -> Option<String> {
     None
 }
 
-/// Bugs of other libraries: the same questions with wrong answers.
+/// Bugs of other libraries: wrong versions of [`decide`], which the tests find.
 mod bugs {
     use super::*;
 
@@ -337,7 +342,7 @@ mod bugs {
         let decide: Decide = |queue, me, size| {
             let last = queue.iter().rev().find(|one| one.prefix.is_exclusive());
             match last {
-                Some(writer) if me.prefix == Read => Decision::WaitFor(writer.name()),
+                Some(writer) if me.prefix == Read => QueueDecision::WaitFor(writer.name()),
                 _ => ask(queue, me, size),
             }
         };
@@ -352,7 +357,9 @@ mod bugs {
             let fits = |one: &&Queued| is_free(queue, one, size);
             let held: u32 = queue.iter().filter(|one| one != &me).filter(fits).map(weight).sum();
             match ask(queue, me, size) {
-                Decision::WaitFor(_) | Decision::WatchChildren if held + weight(me) <= size => Decision::Held,
+                QueueDecision::WaitFor(_) | QueueDecision::WatchChildren if held + weight(me) <= size => {
+                    QueueDecision::Held
+                }
                 decision => decision,
             }
         };
@@ -364,7 +371,7 @@ mod bugs {
         // A waiter does not notice a contender that gives up in the middle, or the last contender that blocks
         // it.
         let decide: Decide = |queue, me, size| match ask(queue, me, size) {
-            Decision::WaitFor(_) => Decision::WaitFor(queue[0].name()),
+            QueueDecision::WaitFor(_) => QueueDecision::WaitFor(queue[0].name()),
             decision => decision,
         };
         is_caught(decide, &[Read, Write], 0);
@@ -375,9 +382,9 @@ mod bugs {
         let decide: Decide = |queue, me, size| {
             let reads = |one: &&Queued| !one.prefix.is_exclusive() && Some(one.number) != me.from;
             match ask(queue, me, size) {
-                Decision::Outranked => {
+                QueueDecision::Outranked => {
                     let other = queue.iter().find(reads);
-                    other.map_or(Decision::Outranked, |other| Decision::WaitFor(other.name()))
+                    other.map_or(QueueDecision::Outranked, |other| QueueDecision::WaitFor(other.name()))
                 }
                 decision => decision,
             }
@@ -389,11 +396,11 @@ mod bugs {
     fn permits_are_taken_one_by_one() {
         // Each client wants both of two permits, and queues for the second after it has the first.
         let two = [0, 1, 2, 3].map(|place| Queued { prefix: Permit(1), number: 2 * place, from: None });
-        // The first permits went to two clients.
-        let holds = |one: &Queued| ask(&two, one, 2) == Decision::Held;
+        // The two clients have one permit each, and wait for each other.
+        let holds = |one: &Queued| ask(&two, one, 2) == QueueDecision::Held;
         assert_eq!(two.map(|one| holds(&one)), [true, true, false, false]);
-        // With all or none, one of them is granted.
+        // If each client asks for both permits at once, one client is granted both.
         let both = [0, 1].map(|place| Queued { prefix: Permit(2), number: 2 * place, from: None });
-        assert_eq!(ask(&both, &both[0], 2), Decision::Held);
+        assert_eq!(ask(&both, &both[0], 2), QueueDecision::Held);
     }
 }

@@ -12,7 +12,7 @@ use crate::table;
 /// Searches all states by breadth. Returns their number.
 ///
 /// # Panics
-/// If a property is violated, or if the search does not reach what it must reach.
+/// If a property is violated, or if the search does not reach a state that it must reach.
 pub(crate) fn expect_no_violation<M>(name: &str, model: M) -> usize
 where
     M: Model<State: Clone + Debug + Hash + PartialEq + Send + Sync> + Send + Sync + 'static,
@@ -26,7 +26,7 @@ where
 /// Searches all states in depth, which takes less memory. Returns their number.
 ///
 /// # Panics
-/// As [`expect_no_violation`].
+/// As for [`expect_no_violation`].
 pub(crate) fn expect_no_violation_in_depth<M>(name: &str, model: M) -> usize
 where
     M: Model<State: Clone + Debug + Hash + PartialEq + Send + Sync> + Send + Sync + 'static,
@@ -73,14 +73,14 @@ where
 }
 
 /// Searches by breadth for a state that violates the property. Returns the steps to the first one, and the number of
-/// states that were seen. Stateright returns the last one of a batch, which may be longer.
+/// states that were seen. Stateright itself returns the last one of a batch, whose path may be longer.
 fn shortest<M>(model: &M, property: &str) -> Option<(Vec<M::Action>, usize)>
 where
     M: Model<State: Hash, Action: Clone>,
 {
     let property = model.properties().into_iter().find(|known| known.name == property)?;
     let mut seen = HashSet::new();
-    // The preceding state, and the step from there.
+    // For each state: the index of the preceding state, and the step from there.
     let mut previous: Vec<(usize, Option<M::Action>)> = Vec::new();
     let mut queue = VecDeque::new();
     let mut actions = Vec::new();

@@ -16,7 +16,7 @@ struct Row {
     steps: Vec<usize>,
 }
 
-/// | bug | whose | what goes wrong | switches | steps | command |
+/// Parses the rows of the tables: | bug | library | what goes wrong | switch | steps | found by |
 fn rows() -> impl Iterator<Item = Row> {
     TABLE.lines().filter_map(|line| {
         let (_, test) = line

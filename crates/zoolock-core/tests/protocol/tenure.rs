@@ -1,5 +1,5 @@
-//! Searches every order of events for the tasks of one process that share a queue position, and one contender
-//! outside.
+//! Searches every order of events for a tenure: tasks of one process that share a queue position, and one
+//! contender outside.
 //!
 //! Time is counted in units. A watch event or the answer to a look may be one unit late, and the clock waits
 //! for it. The checked properties:
@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use stateright::{Checker, HasDiscoveries, Model, Property};
 use zoolock_core::lease::Instant;
-use zoolock_core::tenure::{How, Input, Limits, LocalId, Output, Tenure};
+use zoolock_core::tenure::{LocalId, ReleaseKind, Tenure, TenureInput, TenureLimits, TenureOutput};
 
 const UNIT: Duration = Duration::from_secs(1);
 /// Maximum delay of an event.
@@ -23,7 +23,7 @@ const LATE: u64 = 1;
 struct Process {
     tasks: usize,
     rounds: u8,
-    limits: Limits,
+    limits: TenureLimits,
     /// Time at which the clock stops.
     end: u64,
     /// Number of times that the lease may end, a task may give up, a task may panic, and the lock may be
@@ -45,9 +45,9 @@ struct State {
     loss_reported: bool,
     /// Time at which the outside contender queued.
     outside: Option<u64>,
-    /// Set if the outside contender had its turn.
+    /// Set if the process has released the lock since the outside contender queued.
     outside_served: bool,
-    /// A look whose answer is pending: its result, and its time.
+    /// A look whose answer is pending: whether the outside contender waits, and when the look was sent.
     look: Option<(bool, u64)>,
     /// Time at which the watch fired.
     fired: Option<u64>,
@@ -57,9 +57,9 @@ struct State {
     last: Option<(u32, u32)>,
     /// Time of the current tenure's grant.
     granted: u64,
-    /// Set if an outside contender waited at the grant, or has been reported since.
+    /// Set if the outside contender waited at the grant, or the process has learned of it since.
     outsider_known: bool,
-    /// Number of local passes since then.
+    /// Number of local passes since the outside contender is known.
     passes: u32,
     budget: [u8; 4],
     violation: Option<&'static str>,
@@ -70,7 +70,7 @@ enum Task {
     Away,
     Waits,
     Holds,
-    /// It holds a lock that is lost, and may not have noticed.
+    /// The task holds a lock that is lost, and may not have noticed that.
     Outlives,
 }
 
@@ -105,12 +105,12 @@ fn id(task: usize, round: u8) -> LocalId {
 }
 
 impl Process {
-    fn input(&self, state: &mut State, input: Input) {
+    fn input(&self, state: &mut State, input: TenureInput) {
         let now = Instant(state.now * UNIT.as_nanos() as u64);
         let outputs = state.tenure.step(input, now, state.lease_valid);
         for output in outputs {
             match output {
-                Output::Acquire => {
+                TenureOutput::Acquire => {
                     if state.server != Server::Nothing {
                         state.violation = Some("queued twice");
                     }
@@ -118,28 +118,28 @@ impl Process {
                     state.tenures += 1;
                     state.lease_valid = true;
                 }
-                Output::Cancel => state.server = Server::Nothing,
-                Output::LetGo(how) => {
+                TenureOutput::Cancel => state.server = Server::Nothing,
+                TenureOutput::Release(how) => {
                     if state.server != Server::Granted
                         || state.tasks.iter().any(|(task, _)| *task == Task::Holds)
                     {
                         state.violation = Some("released while a task holds");
                     }
-                    if how != How::Panicked && state.worked != (how == How::Released) {
+                    if how != ReleaseKind::Panicked && state.worked != (how == ReleaseKind::Released) {
                         state.violation = Some("the marker disagrees with the last work");
                     }
                     self.reset(state);
                     state.outside_served |= state.outside.is_some();
                 }
-                Output::Look => {
+                TenureOutput::Look => {
                     if state.watching {
                         state.violation = Some("looked twice");
                     }
                     state.watching = true;
                     state.look = Some((self.outsider_waits(state), state.now));
                 }
-                Output::Grant(LocalId(id), pass) => self.granted(state, (id / 100) as usize, pass),
-                Output::WakeAt(at) => state.alarm = Some(at.0 / UNIT.as_nanos() as u64),
+                TenureOutput::Grant(LocalId(id), pass) => self.granted(state, (id / 100) as usize, pass),
+                TenureOutput::WakeAt(at) => state.alarm = Some(at.0 / UNIT.as_nanos() as u64),
             }
         }
     }
@@ -271,23 +271,23 @@ impl Model for Process {
         match step {
             Step::Ask(i) => {
                 state.tasks[i] = (Task::Waits, last.tasks[i].1 + 1);
-                self.input(&mut state, Input::Ask(id(i, last.tasks[i].1 + 1)));
+                self.input(&mut state, TenureInput::Ask(id(i, last.tasks[i].1 + 1)));
             }
             Step::GiveUp(i) => {
                 state.budget[1] -= 1;
                 state.tasks[i].0 = Task::Away;
-                self.input(&mut state, Input::GiveUp(id(i, last.tasks[i].1)));
+                self.input(&mut state, TenureInput::GiveUp(id(i, last.tasks[i].1)));
             }
             Step::Done(i, panicked) => {
                 state.budget[2] -= u8::from(panicked);
                 state.worked |= state.tasks[i].0 == Task::Holds;
                 state.tasks[i].0 = Task::Away;
-                self.input(&mut state, Input::Done { who: id(i, last.tasks[i].1), panicked });
+                self.input(&mut state, TenureInput::Done { who: id(i, last.tasks[i].1), panicked });
             }
             Step::Grant => {
                 state.server = Server::Granted;
                 (state.granted, state.outsider_known) = (state.now, self.outsider_waits(&state));
-                self.input(&mut state, Input::Granted);
+                self.input(&mut state, TenureInput::Granted);
             }
             Step::OutsideComes => {
                 state.outside = Some(state.now);
@@ -298,16 +298,19 @@ impl Model for Process {
             Step::LookAnswered => {
                 let (outsider_waits, _) = state.look.take()?;
                 state.outsider_known |= outsider_waits;
-                self.input(&mut state, if outsider_waits { Input::NotAlone } else { Input::Alone });
+                self.input(
+                    &mut state,
+                    if outsider_waits { TenureInput::NotAlone } else { TenureInput::Alone },
+                );
             }
             Step::WatchFires => {
                 state.fired = None;
                 state.outsider_known = true;
-                self.input(&mut state, Input::NotAlone);
+                self.input(&mut state, TenureInput::NotAlone);
             }
             Step::Alarm => {
                 state.alarm = None;
-                self.input(&mut state, Input::Alarm);
+                self.input(&mut state, TenureInput::Alarm);
             }
             Step::Tick => state.now += 1,
             Step::LeaseRunsOut => {
@@ -316,7 +319,7 @@ impl Model for Process {
             }
             Step::Lost => {
                 state.loss_reported = true;
-                self.input(&mut state, Input::Lost);
+                self.input(&mut state, TenureInput::Lost);
             }
             Step::Gone | Step::Closed => {
                 for task in &mut state.tasks {
@@ -327,11 +330,14 @@ impl Model for Process {
                     }
                 }
                 self.reset(&mut state);
-                self.input(&mut state, if step == Step::Gone { Input::Gone } else { Input::Failed });
+                self.input(
+                    &mut state,
+                    if step == Step::Gone { TenureInput::Gone } else { TenureInput::Failed },
+                );
             }
             Step::Revoked => {
                 state.budget[3] -= 1;
-                self.input(&mut state, Input::Revoked);
+                self.input(&mut state, TenureInput::Revoked);
             }
         }
         Some(state)
@@ -366,8 +372,8 @@ impl Model for Process {
     }
 }
 
-fn limits(max_passes: u32, max_hold: u32, linger: u32) -> Limits {
-    Limits { max_passes, max_hold: UNIT * max_hold, linger: UNIT * linger }
+fn limits(max_passes: u32, max_hold: u32, linger: u32) -> TenureLimits {
+    TenureLimits { max_passes, max_hold: UNIT * max_hold, linger: UNIT * linger }
 }
 
 fn violations(process: Process) -> Vec<String> {

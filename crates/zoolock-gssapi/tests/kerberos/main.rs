@@ -11,7 +11,8 @@ use zoolock::{Builder, Error, LossReason, Zoolock};
 use zoolock_gssapi::Kerberos;
 use zoolock_tests::{Apache, Embedded, Proxy, ServerOptions, ZoolockBinary};
 
-/// The service as the realm knows it. Connect strings have 127.0.0.1 instead of localhost.
+/// Returns the service under its name in the realm. The connect strings of the tests have 127.0.0.1 instead of
+/// localhost.
 fn service() -> Kerberos {
     Kerberos::new().host("localhost")
 }
@@ -26,7 +27,7 @@ fn without_kerberos() -> Builder {
 }
 
 async fn start(realm: &Realm, options: ServerOptions) -> Apache {
-    let properties = realm.server().expect("a writable directory").properties;
+    let properties = realm.server().expect("jaas.conf is written").properties;
     Apache::start(ServerOptions { properties, ..options }).await.expect("server started")
 }
 
@@ -50,14 +51,14 @@ fn locks_belong_to_the_principal() {
             realm.add(user).expect("principal added");
         }
         let ops_cache = realm.cache().with_file_name("ops");
-        realm.kinit("jobs", &realm.cache(), &[]).expect("a ticket");
-        realm.kinit("ops", &ops_cache, &[]).expect("a ticket");
+        realm.kinit("jobs", &realm.cache(), &[]).expect("ticket fetched");
+        realm.kinit("ops", &ops_cache, &[]).expect("ticket fetched");
         let apache = start(realm, ServerOptions::default()).await;
-        let first = open(&apache.addr(), settings(service())).await.expect("a session");
-        let second = open(&apache.addr(), settings(service())).await.expect("a session");
+        let first = open(&apache.addr(), settings(service())).await.expect("session is opened");
+        let second = open(&apache.addr(), settings(service())).await.expect("session is opened");
         let guard = first.mutex("nightly").lock().await.expect("lock granted");
-        assert!(second.mutex("nightly").try_lock().await.expect("an answer").is_none());
-        let anonymous = open(&apache.addr(), without_kerberos()).await.expect("a session");
+        assert!(second.mutex("nightly").try_lock().await.expect("server answers").is_none());
+        let anonymous = open(&apache.addr(), without_kerberos()).await.expect("session is opened");
         let denied = anonymous.mutex("nightly").try_lock().await;
         assert!(matches!(denied, Err(Error::Denied { .. })), "{denied:?}");
         // The next connection shows a ticket, too.
@@ -72,7 +73,7 @@ fn locks_belong_to_the_principal() {
         }
         let (code, stderr) = command(&apache, run, &[("KRB5CCNAME", &cache(&ops_cache))]).await;
         assert_eq!(code, Some(77), "{stderr}");
-        // A daemon has no ticket, but a keytab to get one with.
+        // A daemon has no ticket, but gets one with its keytab.
         let (own, keytab) = (realm.cache().with_file_name("daemon"), realm.keytab("jobs"));
         let variables =
             [("KRB5CCNAME", &*cache(&own)), ("KRB5_CLIENT_KTNAME", keytab.to_str().expect("UTF-8"))];
@@ -84,16 +85,16 @@ fn locks_belong_to_the_principal() {
     });
 }
 
-/// Opens a session that must fail, and returns the error and the time until it came.
+/// Opens a session, which must fail. Returns the error, and the time until it was reported.
 async fn refused(address: &str, kerberos: Kerberos) -> (Error, Duration) {
     let began = Instant::now();
     let opened = timeout(Duration::from_secs(60), open(address, settings(kerberos))).await;
-    let opened = match opened.expect("an answer in time") {
+    let opened = match opened.expect("attempt ends in time") {
         // Some servers refuse the first request instead.
         Ok(zl) => zl.mutex("x").try_lock().await.map(|_| ()),
         Err(error) => Err(error),
     };
-    (opened.expect_err("no ticket for this service"), began.elapsed())
+    (opened.expect_err("session is refused"), began.elapsed())
 }
 
 #[test]
@@ -105,7 +106,7 @@ fn missing_ticket_is_reported_at_once() {
         }
         let apache = start(realm, ServerOptions::default()).await;
         let addr = apache.addr();
-        let kinit = |further: &[&str]| realm.kinit("jobs", &realm.cache(), further).expect("a ticket");
+        let kinit = |further: &[&str]| realm.kinit("jobs", &realm.cache(), further).expect("ticket fetched");
 
         let (error, took) = refused(&addr, service()).await;
         assert!(matches!(error, Error::Denied { .. }) && took < at_once, "{error:?} after {took:?}");
@@ -116,7 +117,7 @@ fn missing_ticket_is_reported_at_once() {
         }
 
         // A full disk leaves an empty cache. Some releases of libkrb5 end the process when they read it.
-        std::fs::write(realm.cache(), "").expect("writable");
+        std::fs::write(realm.cache(), "").expect("cache is written");
         let (code, stderr) = command(&apache, &["run", "x", "--", "true"], &[]).await;
         assert!(code == Some(77) && stderr.contains("damaged"), "{code:?} {stderr}");
         let (error, took) = refused(&addr, service()).await;
@@ -133,7 +134,7 @@ fn missing_ticket_is_reported_at_once() {
         assert!(matches!(error, Error::Denied { .. }) && took < at_once, "{error:?} after {took:?}");
         assert!(error.to_string().contains("nobody/localhost"), "{error}");
 
-        // The KDC knows the service, but the server is another one.
+        // The KDC knows this service, but the server runs as another one.
         let (error, _) = refused(&addr, service().host("elsewhere")).await;
         assert!(matches!(error, Error::Denied { .. }), "{error:?}");
 
@@ -141,7 +142,7 @@ fn missing_ticket_is_reported_at_once() {
         let (error, _) = refused(&embedded.socket_addr().to_string(), service()).await;
         assert!(matches!(error, Error::Denied { .. }), "{error:?}");
         assert!(error.to_string().contains("GSSAPI"), "{error}");
-        open(&addr, settings(service())).await.expect("a session").close().await;
+        open(&addr, settings(service())).await.expect("session is opened").close().await;
     });
 }
 
@@ -150,7 +151,7 @@ fn silent_kdc_is_named_in_time() {
     in_realm("silent_kdc_is_named_in_time", async |realm: &mut Realm| {
         realm.add("jobs").expect("principal added");
         let apache = start(realm, ServerOptions::default()).await;
-        realm.kinit("jobs", &realm.cache(), &[]).expect("a ticket");
+        realm.kinit("jobs", &realm.cache(), &[]).expect("ticket fetched");
         let patience = Duration::from_secs(2);
         let attempt = async || {
             let began = Instant::now();
@@ -158,7 +159,7 @@ fn silent_kdc_is_named_in_time() {
             (opened, began.elapsed())
         };
         let named = |(opened, took): (Result<Zoolock, Error>, Duration)| {
-            let error = opened.expect_err("the KDC does not answer");
+            let error = opened.expect_err("connect fails without the KDC");
             assert!(matches!(error, Error::Unavailable { .. }), "{error:?}");
             assert!(error.to_string().contains("KDC"), "{error}");
             assert!(took < patience + Duration::from_secs(2), "{error} after {took:?}");
@@ -169,11 +170,11 @@ fn silent_kdc_is_named_in_time() {
         named(attempt().await);
         realm.launch().expect("KDC started");
         let (opened, _) = attempt().await;
-        opened.expect("a session").close().await;
-        // The cached ticket is enough.
+        opened.expect("session is opened").close().await;
+        // The cached ticket is enough for a new session.
         realm.kill();
         let (opened, _) = attempt().await;
-        opened.expect("a session").close().await;
+        opened.expect("session is opened").close().await;
     });
 }
 
@@ -181,34 +182,34 @@ fn silent_kdc_is_named_in_time() {
 fn silent_kdc_does_not_delay_lost() {
     in_realm("silent_kdc_does_not_delay_lost", async |realm: &mut Realm| {
         realm.add("jobs").expect("principal added");
-        realm.kinit("jobs", &realm.cache(), &[]).expect("a ticket");
+        realm.kinit("jobs", &realm.cache(), &[]).expect("ticket fetched");
         let apache = start(realm, ServerOptions::default()).await;
-        let proxy = Proxy::start(&apache.addr()).await.expect("a proxy");
+        let proxy = Proxy::start(&apache.addr()).await.expect("proxy started");
         let settings = Zoolock::builder()
             .tick_time(ServerOptions::default().tick)
             .session_timeout(Duration::from_secs(2))
             .sasl_mechanism(service())
             .connect_timeout(Duration::from_secs(60));
-        let zl = settings.connect(&proxy.addr()).await.expect("a session");
+        let zl = settings.connect(&proxy.addr()).await.expect("session is opened");
         let guard = zl.mutex("nightly").lock().await.expect("lock granted");
 
-        // Only the first ticket is left in the cache: the next connection needs the KDC.
-        realm.kinit("jobs", &realm.cache(), &[]).expect("a ticket");
+        // The cache has no service ticket any more, so the next connection needs the KDC.
+        realm.kinit("jobs", &realm.cache(), &[]).expect("ticket fetched");
         realm.pause();
         proxy.cut().await;
         let until = guard.valid_until().remaining();
         let (began, reason) = (Instant::now(), timeout(Duration::from_secs(10), guard.lost()).await);
         let took = began.elapsed();
-        assert_eq!(reason.expect("lost in time"), LossReason::Unreachable);
-        assert!(!guard.is_valid(), "lost, and still valid");
+        assert_eq!(reason.expect("loss is reported in time"), LossReason::Unreachable);
+        assert!(!guard.is_valid(), "the guard is valid after the loss");
         assert!(took < until + Duration::from_millis(500), "lost after {took:?}, valid for {until:?}");
-        assert!(!has_service_ticket(&realm.cache()), "the KDC was not needed");
+        assert!(!has_service_ticket(&realm.cache()), "the cache has a service ticket");
 
         realm.resume();
-        // The session, and its znode, may have survived.
+        // The session and its znode may have survived, so the guard is dropped first.
         drop(guard);
         let again = timeout(Duration::from_secs(60), zl.mutex("nightly").lock()).await;
-        again.expect("in time").expect("lock granted").release().await.expect("release succeeds");
+        again.expect("granted in time").expect("lock granted").release().await.expect("release succeeds");
         zl.close().await;
     });
 }
@@ -217,17 +218,17 @@ fn silent_kdc_does_not_delay_lost() {
 fn silent_kdc_is_harmless_with_a_ticket() {
     in_realm("silent_kdc_is_harmless_with_a_ticket", async |realm: &mut Realm| {
         realm.add("jobs").expect("principal added");
-        realm.kinit("jobs", &realm.cache(), &["-f"]).expect("a ticket");
+        realm.kinit("jobs", &realm.cache(), &["-f"]).expect("ticket fetched");
         let apache = start(realm, ServerOptions::default()).await;
-        let proxy = Proxy::start(&apache.addr()).await.expect("a proxy");
-        let zl = open(&proxy.addr(), settings(service())).await.expect("a session");
+        let proxy = Proxy::start(&apache.addr()).await.expect("proxy started");
+        let zl = open(&proxy.addr(), settings(service())).await.expect("session is opened");
         let guard = zl.mutex("nightly").lock().await.expect("lock granted");
         realm.pause();
         let accepted = proxy.stats().connections.len();
         proxy.cut().await;
         proxy.until("the next connection", |stats| stats.connections.len() > accepted).await;
         guard.release().await.expect("release succeeds");
-        let other = open(&apache.addr(), settings(service())).await.expect("a session");
+        let other = open(&apache.addr(), settings(service())).await.expect("session is opened");
         let guard = other.mutex("nightly").lock().await.expect("lock granted");
         guard.release().await.expect("release succeeds");
         other.close().await;
@@ -237,6 +238,6 @@ fn silent_kdc_is_harmless_with_a_ticket() {
 
 /// Returns whether the cache file has a ticket for the service on localhost.
 fn has_service_ticket(cache: &Path) -> bool {
-    let bytes = std::fs::read(cache).expect("a readable cache");
+    let bytes = std::fs::read(cache).expect("cache is read");
     bytes.windows(b"localhost".len()).any(|at| at == b"localhost")
 }

@@ -11,7 +11,7 @@ use tempfile::TempDir;
 
 use zoolock_tests::ports::Port;
 use zoolock_tests::skip::Availability;
-use zoolock_tests::{Failure, Result, ServerOptions, apache};
+use zoolock_tests::{Result, ServerOptions, TestFailure, apache};
 
 const REALM: &str = "ZOOLOCK.TEST";
 
@@ -24,7 +24,8 @@ const KINIT: &str = "/usr/bin/kinit";
 const START_BOUND: Duration = Duration::from_secs(20);
 const PAUSE: Duration = Duration::from_millis(10);
 
-/// Variable with the directory of the realm, for the process that runs the body of a test.
+/// The environment variable that names the directory of the realm. It is set for the process that runs the body of a
+/// test.
 const DIRECTORY: &str = "ZOOLOCK_TEST_REALM";
 
 /// A running realm with the service `zookeeper/localhost`. Dropping it ends the KDC.
@@ -35,8 +36,8 @@ pub(crate) struct Realm {
     kdc: Option<Child>,
 }
 
-/// Runs the body of the test `name` in a process of its own, whose environment names the realm for libkrb5. A process with
-/// threads cannot change its own environment.
+/// Runs the body of the test `name` in a process of its own, whose environment names the realm for libkrb5. A process
+/// with several threads cannot safely change its own environment.
 ///
 /// # Panics
 /// If the body panics, or if the realm does not start.
@@ -44,15 +45,15 @@ pub(crate) fn in_realm(name: &str, body: impl AsyncFnOnce(&mut Realm)) {
     if let Some(dir) = std::env::var_os(DIRECTORY) {
         let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build();
         let mut realm = Realm::start(Path::new(&dir)).expect("KDC started");
-        runtime.expect("a runtime").block_on(body(&mut realm));
+        runtime.expect("runtime started").block_on(body(&mut realm));
         return;
     }
     if !availability().or_skip(name) || !apache::availability().or_skip(name) {
         return;
     }
-    let dir = TempDir::new().expect("a temporary directory");
+    let dir = TempDir::new().expect("directory created");
     let at = |name: &str| dir.path().join(name);
-    let status = Command::new(std::env::current_exe().expect("the path of this program"))
+    let status = Command::new(std::env::current_exe().expect("path of this program is known"))
         .args(["--exact", name, "--nocapture"])
         .env(DIRECTORY, dir.path())
         .env("KRB5_CONFIG", at("krb5.conf"))
@@ -103,7 +104,7 @@ impl Realm {
         ]))?;
         match keytab.exists() {
             true => Ok(()),
-            false => Err(Failure::new(format!("no keytab was made for {principal}"))),
+            false => Err(TestFailure::new(format!("no keytab was made for {principal}"))),
         }
     }
 
@@ -117,7 +118,7 @@ impl Realm {
         self.dir.join("cache")
     }
 
-    /// Replaces the cache by one with the first ticket alone.
+    /// Replaces the cache with a new one that has only a ticket-granting ticket.
     pub(crate) fn kinit(&self, principal: &str, cache: &Path, further: &[&str]) -> Result<()> {
         let keytab = self.keytab(principal);
         let mut kinit = Command::new(KINIT);
@@ -125,7 +126,7 @@ impl Realm {
         run(&mut kinit)
     }
 
-    /// Returns the options with which Apache ZooKeeper is `zookeeper/localhost` in this realm.
+    /// Returns the options with which Apache ZooKeeper runs as `zookeeper/localhost` in this realm.
     pub(crate) fn server(&self) -> Result<ServerOptions> {
         let principal = "zookeeper/localhost";
         let jaas = self.dir.join("jaas.conf");
@@ -134,7 +135,7 @@ impl Realm {
              useTicketCache=false keyTab=\"{}\" principal=\"{principal}@{REALM}\"; }};\n",
             self.keytab(principal).display()
         );
-        std::fs::write(&jaas, text).map_err(|error| Failure::during("writing jaas.conf", error))?;
+        std::fs::write(&jaas, text).map_err(|error| TestFailure::during("writing jaas.conf", error))?;
         Ok(ServerOptions {
             properties: vec![
                 format!("java.security.auth.login.config={}", jaas.display()),
@@ -168,7 +169,7 @@ impl Realm {
 
     /// Starts the KDC, and waits until it answers.
     pub(crate) fn launch(&mut self) -> Result<()> {
-        let failed = |error| Failure::during("starting the KDC", error);
+        let failed = |error| TestFailure::during("starting the KDC", error);
         let log = File::create(self.dir.join("kdc.log")).map_err(failed)?;
         let mut kdc = Command::new(KDC);
         kdc.args(["-n", "-r", REALM, "-P"]).arg(self.dir.join("kdc.pid")).stdin(Stdio::null());
@@ -178,7 +179,7 @@ impl Realm {
         while TcpStream::connect(self.address).is_err() {
             if Instant::now() >= deadline {
                 let log = std::fs::read_to_string(self.dir.join("kdc.log")).unwrap_or_default();
-                return Err(Failure::new(format!("the KDC does not answer; its log:\n{log}")));
+                return Err(TestFailure::new(format!("the KDC does not answer; its log:\n{log}")));
             }
             std::thread::sleep(PAUSE);
         }
@@ -208,7 +209,7 @@ impl Realm {
         );
         let written = std::fs::write(self.dir.join("krb5.conf"), client);
         let written = written.and_then(|()| std::fs::write(self.dir.join("kdc.conf"), kdc));
-        written.map_err(|error| Failure::during("writing the configuration of a realm", error))
+        written.map_err(|error| TestFailure::during("writing the configuration of a realm", error))
     }
 }
 
@@ -220,9 +221,9 @@ impl Drop for Realm {
 
 fn run(command: &mut Command) -> Result<()> {
     let what = format!("{:?}", command.get_program());
-    let done = command.stdin(Stdio::null()).output().map_err(|error| Failure::during(&what, error))?;
+    let done = command.stdin(Stdio::null()).output().map_err(|error| TestFailure::during(&what, error))?;
     match done.status.success() {
         true => Ok(()),
-        false => Err(Failure::new(format!("{what}: {}", String::from_utf8_lossy(&done.stderr)))),
+        false => Err(TestFailure::new(format!("{what}: {}", String::from_utf8_lossy(&done.stderr)))),
     }
 }

@@ -7,43 +7,44 @@ use crate::ids::SessionId;
 
 #[derive(Debug)]
 pub(super) struct Conn {
-    pub(super) phase: Phase,
+    pub(super) phase: HandshakePhase,
     /// Address of the client, in its IPv4 form if it has one.
     pub(super) peer: IpAddr,
     pub(super) identities: Vec<Identity>,
     pub(super) output: BytesMut,
-    /// Number of bytes that were taken from `output` and not yet written at the last take. The socket's task has them.
+    /// Number of bytes that the connection's task had not written yet when it last took `output`, including the bytes
+    /// that it took.
     pub(super) unwritten: usize,
-    pub(super) counts: Counts,
+    pub(super) counts: ConnectionCounts,
     /// Set if nothing more is read or queued. Queued output is still written.
     pub(super) closing: bool,
-    /// Set if queued output is not written either.
+    /// Set if the connection must be closed at once, without writing its queued output.
     pub(super) cut_off: bool,
     pub(super) woken: bool,
 }
 
 /// Counts of a connection, as `cons` shows them.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Counts {
+pub struct ConnectionCounts {
     /// Frames received.
     pub received: u64,
     /// Frames sent.
     pub sent: u64,
     /// The operation that was answered last; 0 before the first.
     pub last_op: i32,
-    /// The xid of that operation.
+    /// The xid of the last request answered.
     pub last_xid: i32,
     /// The server's zxid when the last frame was sent.
     pub last_zxid: i64,
-    /// Time of that answer, in milliseconds of the monotonic clock.
+    /// Time of the last answer, in milliseconds of the monotonic clock.
     pub last_answer_ms: u64,
     /// The time that requests took.
-    pub latency: Latency,
+    pub latency: LatencyStats,
 }
 
 /// Statistics of the time that requests took, in milliseconds.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Latency {
+pub struct LatencyStats {
     /// The number of requests.
     pub count: u64,
     /// The total time.
@@ -56,8 +57,9 @@ pub struct Latency {
     pub last: u64,
 }
 
-impl Counts {
-    /// Records a request. It is answered now, or never.
+impl ConnectionCounts {
+    /// Records the xid and the operation of a request. Records the current time as that of its answer, because a
+    /// request is answered at once or not at all.
     pub(super) fn record_request(&mut self, frame: &[u8], now_ms: u64) {
         if let Some((xid, rest)) = frame.split_first_chunk()
             && let Some(op) = rest.first_chunk()
@@ -68,8 +70,8 @@ impl Counts {
     }
 }
 
-impl Latency {
-    /// Adds some requests that were handled together, each with this time.
+impl LatencyStats {
+    /// Adds a number of requests, each of which took `ms` milliseconds.
     pub fn add(&mut self, requests: u64, ms: u64) {
         self.min = if self.count == 0 { ms } else { self.min.min(ms) };
         self.max = self.max.max(ms);
@@ -85,13 +87,13 @@ impl Latency {
 }
 
 #[derive(Debug, Clone, Copy)]
-pub(super) enum Phase {
+pub(super) enum HandshakePhase {
     /// The first frame has not arrived.
     New,
     Attached {
         session: SessionId,
         timeout_ms: u32,
-        /// Set if this connection began the session, or took it from such a connection before it was admitted.
+        /// Set if this connection began the session, or took it over from such a connection that was never admitted.
         began_session: bool,
         /// Set if the connection has authenticated as required.
         admitted: bool,
@@ -101,13 +103,13 @@ pub(super) enum Phase {
 impl Conn {
     pub(super) fn new(peer: IpAddr, identity: Option<Identity>) -> Self {
         Conn {
-            phase: Phase::New,
+            phase: HandshakePhase::New,
             peer: peer.to_canonical(),
             // Every connection has an identity of the scheme `ip`.
             identities: std::iter::once(Identity::new("ip", peer.to_string())).chain(identity).collect(),
             output: BytesMut::new(),
             unwritten: 0,
-            counts: Counts::default(),
+            counts: ConnectionCounts::default(),
             closing: false,
             cut_off: false,
             woken: false,

@@ -1,4 +1,4 @@
-//! Output of connections, and the closing of connections that do not read it.
+//! Output of connections, and the closing of connections whose clients do not read it.
 
 use bytes::BytesMut;
 use zoolock_wire::{EventKind, ReplyHeader, Writer, encode_event, op};
@@ -28,19 +28,19 @@ impl Core {
 
     /// Closes a connection at once, and drops its queued output.
     pub(super) fn cut_off(&mut self, conn: ConnId) {
-        self.connections_cut_off += 1;
+        self.totals.cut_off += 1;
         if let Some(state) = self.conns.get_mut(&conn) {
-            self.queued -= state.output.len();
+            self.totals.queued -= state.output.len();
             state.output = BytesMut::new();
             state.cut_off = true;
-            // The task may have been woken before and have taken no output, because it had enough to write. It must be
-            // woken again.
+            // The task may not have taken output since it was last woken, because its own buffer was full. It must be
+            // woken again to close the connection.
             state.woken = false;
         }
         self.close(conn);
     }
 
-    /// Returns whether a connection must be closed at once, without the output that its task has not written.
+    /// Returns whether a connection must be closed at once, without writing its pending output.
     pub fn is_cut_off(&self, conn: ConnId) -> bool {
         self.conns.get(&conn).is_none_or(|state| state.cut_off)
     }
@@ -54,11 +54,11 @@ impl Core {
         Writer::frame(&mut state.output, body);
         let added = state.output.len() - before;
         state.counts.sent += 1;
-        state.counts.last_zxid = self.state.zxid.get();
-        self.sent += 1;
-        self.bytes_sent += added as u64;
-        self.queued += added;
-        if self.config.max_queued != 0 && self.queued > self.config.max_queued {
+        state.counts.last_zxid = self.state.zxid.0;
+        self.totals.sent += 1;
+        self.totals.bytes_sent += added as u64;
+        self.totals.queued += added;
+        if self.config.max_queued != 0 && self.totals.queued > self.config.max_queued {
             self.cut_off_largest();
         }
     }
@@ -71,7 +71,7 @@ impl Core {
             tracing::warn!(
                 %conn,
                 waiting = waiting(state),
-                total = self.queued,
+                total = self.totals.queued,
                 "output queues exceed the limit; closing the connection with the largest one"
             );
             self.cut_off(conn);

@@ -3,8 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use super::connection::{Counts, Phase};
-use super::{Core, Stats};
+use super::connection::{ConnectionCounts, HandshakePhase};
+use super::{Core, ServerStats};
 use crate::ids::ConnId;
 use crate::ids::SessionId;
 pub use crate::watches::DataWatchCounts;
@@ -14,10 +14,10 @@ pub use crate::watches::DataWatchCounts;
 pub struct ConnectionReport {
     /// The connection.
     pub conn: ConnId,
-    /// The session and its timeout in milliseconds, or `None` before there is one.
+    /// The session and its timeout in milliseconds, or `None` before the session begins.
     pub session: Option<(SessionId, u32)>,
     /// The counts of the connection.
-    pub counts: Counts,
+    pub counts: ConnectionCounts,
 }
 
 /// The watches on data and their sessions, as `wchp` and `wchc` show them.
@@ -29,33 +29,26 @@ pub struct WatchReport {
 
 impl Core {
     /// Returns the counts of the server.
-    pub fn stats(&self) -> Stats {
-        Stats {
-            received: self.received,
-            sent: self.sent,
+    pub fn stats(&self) -> ServerStats {
+        ServerStats {
             connections: self.conns.len(),
             sessions: self.state.sessions.len(),
             znodes: self.state.tree.len(),
             ephemerals: self.state.tree.ephemerals_count(),
             watches: self.watches.len(),
             watch_sides: self.watches.zookeeper_count(),
-            zxid: self.state.zxid.get(),
-            bytes_received: self.bytes_received,
-            bytes_sent: self.bytes_sent,
-            queued: self.queued,
-            auth_failures: self.auth_failures,
-            expired: self.expired,
-            cut_off: self.connections_cut_off,
+            zxid: self.state.zxid.0,
+            ..self.totals
         }
     }
 
-    /// Counts a four-letter word as a received frame, or its answer as a sent one, as ZooKeeper does.
+    /// Counts a four-letter word as a received frame, or its answer as a sent frame, as ZooKeeper does.
     pub fn count_word(&mut self, conn: ConnId, answered: bool) {
         let Some(state) = self.conns.get_mut(&conn) else { return };
         if answered {
-            self.sent += 1;
+            self.totals.sent += 1;
         } else {
-            self.received += 1;
+            self.totals.received += 1;
             state.counts.received += 1;
         }
     }
@@ -69,13 +62,13 @@ impl Core {
 
     /// Resets the counts of received and sent frames.
     pub fn reset_counts(&mut self) {
-        (self.received, self.sent) = (0, 0);
+        (self.totals.received, self.totals.sent) = (0, 0);
     }
 
     /// Resets the counts of every connection.
     pub fn reset_connection_counts(&mut self) {
         for state in self.conns.values_mut() {
-            state.counts = Counts { last_xid: -1, last_zxid: -1, ..Counts::default() };
+            state.counts = ConnectionCounts { last_xid: -1, last_zxid: -1, ..ConnectionCounts::default() };
         }
     }
 
@@ -84,8 +77,8 @@ impl Core {
         self.conns.iter().map(|(&conn, state)| ConnectionReport {
             conn,
             session: match state.phase {
-                Phase::New => None,
-                Phase::Attached { session, timeout_ms, .. } => Some((session, timeout_ms)),
+                HandshakePhase::New => None,
+                HandshakePhase::Attached { session, timeout_ms, .. } => Some((session, timeout_ms)),
             },
             counts: state.counts,
         })
@@ -106,8 +99,8 @@ impl Core {
         let mut report = WatchReport::default();
         for (path, conns) in self.watches.data_watches() {
             let sessions = conns.filter_map(|conn| match self.conns.get(&conn)?.phase {
-                Phase::New => None,
-                Phase::Attached { session, .. } => Some(session),
+                HandshakePhase::New => None,
+                HandshakePhase::Attached { session, .. } => Some(session),
             });
             let sessions: BTreeSet<_> = sessions.collect();
             if sessions.is_empty() {

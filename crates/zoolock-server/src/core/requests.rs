@@ -2,14 +2,14 @@
 
 use zoolock_wire::{Code, EventKind, Reader, Reply, ReplyHeader, Request, RequestHeader, SetWatches, op};
 
-use super::connection::Phase;
+use super::connection::HandshakePhase;
 use super::{Core, Now};
 use crate::acl;
 use crate::ids::ConnId;
 use crate::ids::SessionId;
-use crate::prepare::{Asker, prepare};
+use crate::prepare::{Requester, prepare};
 use crate::query::query;
-use crate::txn::{Change, Refusal};
+use crate::txn::{Change, WriteRefusal};
 use crate::watches::WatchKinds;
 
 /// Maximum number of identities of a connection.
@@ -38,7 +38,7 @@ impl Core {
                 tracing::debug!(%conn, op = header.op, %error, "malformed request");
                 let mut result = Err(Code::MarshallingError);
                 if op::is_write(header.op) {
-                    let change = Change::Refused(Refusal::One(Code::MarshallingError));
+                    let change = Change::Refused(WriteRefusal::One(Code::MarshallingError));
                     result = self.execute(session, change, now);
                 }
                 return self.reply(conn, header.xid, result);
@@ -54,8 +54,9 @@ impl Core {
                 let change = prepare(Request::CloseSession, &self.state, self.asker(conn, session));
                 let result = self.execute(session, change, now);
                 if result.is_err() {
-                    // No transaction number is left to end the session. It expires when there are numbers again.
-                    self.expiry.touch(session, self.config.tick_ms, now.mono_ms);
+                    // No transaction number is left for ending the session. It expires after the next epoch has
+                    // started.
+                    self.expiry.extend_session(session, self.config.tick_ms, now.mono_ms);
                 }
                 self.attached.remove(&session);
                 self.watches.forget(conn);
@@ -75,7 +76,7 @@ impl Core {
                 self.reply(conn, header.xid, result);
             }
             Request::Sasl { .. } => {
-                // The answer of Apache ZooKeeper without SASL. It gives the connection no identity.
+                // Replies like an Apache ZooKeeper without SASL. The connection gets no identity.
                 self.send(conn, |writer| {
                     ReplyHeader { xid: header.xid, zxid: 0, err: 0 }.encode(writer);
                     Reply::Token(None).encode(writer);
@@ -112,7 +113,7 @@ impl Core {
     }
 
     fn reply(&mut self, conn: ConnId, xid: i32, result: Result<Reply, Code>) {
-        let zxid = self.state.zxid.get();
+        let zxid = self.state.zxid.0;
         self.send(conn, |writer| match result {
             Ok(reply) => {
                 ReplyHeader { xid, zxid, err: 0 }.encode(writer);
@@ -122,18 +123,18 @@ impl Core {
         });
     }
 
-    fn asker(&self, conn: ConnId, session: SessionId) -> Asker<'_> {
+    fn asker(&self, conn: ConnId, session: SessionId) -> Requester<'_> {
         let extended_types = self.config.extended_types;
-        Asker { session, identities: self.identities(conn), extended_types }
+        Requester { session, identities: self.identities(conn), extended_types }
     }
 
     fn may_request(&self, conn: ConnId, op: i32) -> bool {
         matches!(op, op::PING | op::AUTH | op::CLOSE_SESSION) || self.admitted(conn)
     }
 
-    /// Closes a connection that has not authenticated, and ends its session if it was never admitted. An admitted
-    /// session may own ephemerals that its holder still relies on. Such a session expires after its timeout, as in
-    /// ZooKeeper.
+    /// Closes a connection because its authentication is missing or has failed. A session that was never admitted ends
+    /// now. An admitted session expires after its timeout, as in ZooKeeper, because its client may rely on its
+    /// ephemerals until then.
     fn reject_unauthenticated(&mut self, conn: ConnId, now: Now) {
         self.end_if_never_admitted(conn, now);
         self.close(conn);
@@ -145,11 +146,13 @@ impl Core {
         let too_much = state.identities.len() >= MAX_IDENTITIES || credentials.len() > MAX_CREDENTIALS;
         let proven = match scheme {
             _ if too_much => None,
-            // The secret proves a digest identity, like any credentials on a server without accounts.
+            // The credentials of the secret also prove a digest identity, as any credentials do on a server without
+            // accounts.
             "digest" if access.is_secret(credentials) => Some(vec![acl::digest(credentials)]),
             "digest" => access.verify_digest(credentials),
             "ip" => Some(Vec::new()),
-            // The handshake has checked the certificate. A client without one cannot prove an identity in this way.
+            // The TLS handshake has already added the identity of the certificate. A client without a certificate
+            // fails.
             "x509" => state.identities.iter().any(|identity| identity.scheme == "x509").then(Vec::new),
             _ => None,
         };
@@ -161,24 +164,25 @@ impl Core {
         let is_admitted =
             access.admits(&state.identities) || scheme == "digest" && access.is_secret(credentials);
         let admitted = match &mut state.phase {
-            Phase::Attached { admitted, .. } => {
+            HandshakePhase::Attached { admitted, .. } => {
                 *admitted |= is_admitted;
                 *admitted
             }
-            Phase::New => true,
+            HandshakePhase::New => true,
         };
         if proven.is_none() || !admitted {
-            self.auth_failures += 1;
+            self.totals.auth_failures += 1;
             tracing::info!(%conn, scheme, "authentication failed; closing the connection");
             let err = Code::AuthFailed.number();
             self.send(conn, |writer| ReplyHeader { xid, zxid: 0, err }.encode(writer));
             return self.reject_unauthenticated(conn, now);
         }
-        // ZooKeeper answers with zxid 0 in all cases.
+        // As in ZooKeeper, replies to `auth` requests always contain zxid 0.
         self.send(conn, |writer| ReplyHeader { xid, zxid: 0, err: 0 }.encode(writer));
     }
 
-    /// Sets the watch that a read requested, if ZooKeeper would. The reads of a multi set none.
+    /// Sets the watch that a read requested. A failed read sets none, except `exists` of a missing znode. As in
+    /// ZooKeeper, the reads of a multi set none.
     fn set_requested_watch(&mut self, conn: ConnId, request: &Request, result: &Result<Reply, Code>) {
         match (request, result) {
             (Request::Exists { path, watch: true }, Ok(_) | Err(Code::NoNode)) => {
@@ -195,15 +199,14 @@ impl Core {
         }
     }
 
-    /// Sets watches again after a reconnect. A watch that missed a change since `relative_zxid` fires at once.
+    /// Sets watches again after a reconnect. If a one-shot watch missed an event since `relative_zxid`, the event is
+    /// sent at once and the watch is not set.
     fn set_watches(&mut self, conn: ConnId, set: &SetWatches) {
         let since = set.relative_zxid;
         for path in &set.data {
             match self.state.tree.get(path) {
                 None => self.send_event(conn, EventKind::Deleted, path),
-                Some(node) if node.mzxid().get() > since => {
-                    self.send_event(conn, EventKind::DataChanged, path)
-                }
+                Some(node) if node.mzxid().0 > since => self.send_event(conn, EventKind::DataChanged, path),
                 Some(_) => self.add_watch(path, conn, WatchKinds::DATA),
             }
         }
@@ -216,7 +219,7 @@ impl Core {
         for path in &set.child {
             match self.state.tree.get(path) {
                 None => self.send_event(conn, EventKind::Deleted, path),
-                Some(node) if node.pzxid().get() > since => {
+                Some(node) if node.pzxid().0 > since => {
                     self.send_event(conn, EventKind::ChildrenChanged, path);
                 }
                 Some(_) => self.add_watch(path, conn, WatchKinds::CHILD),

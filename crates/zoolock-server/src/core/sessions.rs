@@ -4,7 +4,7 @@ use std::net::IpAddr;
 
 use zoolock_wire::{ConnectRequest, ConnectResponse, Hidden, op};
 
-use super::connection::Phase;
+use super::connection::HandshakePhase;
 use super::{Core, Now, SessionSeed};
 use crate::ids::ConnId;
 use crate::ids::SessionId;
@@ -26,7 +26,7 @@ impl Core {
                 return self.close(conn);
             }
         };
-        if request.last_zxid_seen > self.state.zxid.get() {
+        if request.last_zxid_seen > self.state.zxid.0 {
             tracing::info!(
                 %conn,
                 seen = request.last_zxid_seen,
@@ -53,11 +53,11 @@ impl Core {
         let known = granted.as_ref().and_then(|(session, _)| self.state.sessions.get(session));
         let timeout_ms = known.map_or(timeout_ms, |known| timeout_ms.min(known.timeout_ms));
         let refused = granted.is_none();
-        let (session, password) = granted.unwrap_or((SessionId::SERVER, Password([0; 16])));
+        let (session, password) = granted.unwrap_or((SessionId::NONE, Password([0; 16])));
         let response = ConnectResponse {
             protocol: 0,
             timeout_ms: if refused { 0 } else { i32::try_from(timeout_ms).unwrap_or(i32::MAX) },
-            session: session.get(),
+            session: session.0,
             password: Hidden(password.0.to_vec()),
             read_only: request.read_only.map(|_| false),
         };
@@ -75,7 +75,7 @@ impl Core {
         }
     }
 
-    /// Returns whether sessions that hold or wait for locks, and are not attached, need all free connections.
+    /// Returns whether all free connections are reserved for sessions that own ephemerals and are not attached.
     fn is_full_of_holders(&self, conn: ConnId) -> bool {
         let (total, per_address) = (self.config.max_connections, self.config.max_connections_per_address);
         let detached = self.state.sessions.len().saturating_sub(self.attached.len());
@@ -114,7 +114,7 @@ impl Core {
     }
 
     pub(super) fn find_session(&self, request: &ConnectRequest) -> Option<(SessionId, Password)> {
-        let id = SessionId::from_wire(request.session);
+        let id = SessionId(request.session);
         let known = self.state.sessions.get(&id);
         known
             .filter(|known| known.password.matches(&request.password.0))
@@ -130,27 +130,30 @@ impl Core {
         now: Now,
     ) {
         if let Some(old) = self.attached.insert(session, conn) {
-            // A session that was not admitted on the old connection ends with this one, unless it is admitted here.
+            // A session that was not admitted on its old connection ends with the new connection, unless the new
+            // connection is admitted.
             let old_phase = self.conns.get(&old).map(|old| old.phase);
-            began_session |=
-                matches!(old_phase, Some(Phase::Attached { began_session: true, admitted: false, .. }));
-            tracing::info!(%session, "session moves to a new connection");
+            began_session |= matches!(
+                old_phase,
+                Some(HandshakePhase::Attached { began_session: true, admitted: false, .. })
+            );
+            tracing::info!(session = format_args!("{session:#x}"), "session moves to a new connection");
             self.watches.forget(old);
             self.close(old);
         }
         self.last_addresses.remove(&session);
         self.longest_timeout_ms = self.longest_timeout_ms.max(timeout_ms);
-        self.expiry.touch(session, timeout_ms, now.mono_ms);
+        self.expiry.extend_session(session, timeout_ms, now.mono_ms);
         if let Some(state) = self.conns.get_mut(&conn) {
             let admitted = self.config.access.admits(&state.identities);
-            state.phase = Phase::Attached { session, timeout_ms, began_session, admitted };
+            state.phase = HandshakePhase::Attached { session, timeout_ms, began_session, admitted };
             state.counts.last_op = op::CREATE_SESSION;
             state.counts.last_answer_ms = now.mono_ms;
         }
     }
 
-    /// Updates and returns the time in milliseconds for which clients may rely on their sessions without a server. It
-    /// is the longest timeout, or zero without sessions.
+    /// Updates and returns the longest session timeout in milliseconds, or zero without sessions. Clients may rely on
+    /// their sessions for this time after the server has ended.
     pub fn update_longest_timeout_ms(&mut self) -> u32 {
         if self.state.sessions.is_empty() {
             self.longest_timeout_ms = 0;
@@ -158,17 +161,16 @@ impl Core {
         self.longest_timeout_ms
     }
 
-    /// Returns the time in milliseconds for which a connection's client may rely on its session without a server. It is
-    /// zero without a session.
+    /// Returns the session timeout of a connection in milliseconds, or zero without a session.
     pub fn session_timeout_ms(&self, conn: ConnId) -> u32 {
         match self.conns.get(&conn).map(|conn| conn.phase) {
-            Some(Phase::Attached { timeout_ms, .. }) => timeout_ms,
-            Some(Phase::New) | None => 0,
+            Some(HandshakePhase::Attached { timeout_ms, .. }) => timeout_ms,
+            Some(HandshakePhase::New) | None => 0,
         }
     }
 
     pub(super) fn end_if_never_admitted(&mut self, conn: ConnId, now: Now) {
-        if let Some(Phase::Attached { session, began_session: true, admitted: false, .. }) =
+        if let Some(HandshakePhase::Attached { session, began_session: true, admitted: false, .. }) =
             self.conns.get(&conn).map(|conn| conn.phase)
             // The session may have moved to another connection, and be admitted there.
             && self.attached.get(&session) == Some(&conn)
@@ -177,7 +179,7 @@ impl Core {
         }
     }
 
-    /// Ends a session and closes its connection. The connection gets no events of the deleted ephemerals: its client
+    /// Ends a session and closes its connection. The connection gets no events for the deleted ephemerals: its client
     /// would take them for deletions by another client.
     pub(super) fn end_session(&mut self, session: SessionId, now: Now) {
         self.expiry.remove(session);
@@ -188,8 +190,8 @@ impl Core {
         if self.state.sessions.contains_key(&session) {
             let change = close_session(&self.state, session);
             if self.execute(session, change, now).is_err() {
-                // No transaction number is left to end the session. The next tick tries again.
-                self.expiry.touch(session, self.config.tick_ms, now.mono_ms);
+                // No transaction number is left for ending the session. A later tick tries again.
+                self.expiry.extend_session(session, self.config.tick_ms, now.mono_ms);
             }
         }
         if let Some(conn) = self.attached.remove(&session) {

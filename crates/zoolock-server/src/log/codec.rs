@@ -1,7 +1,7 @@
 //! The binary format of transactions, and of the records in a snapshot.
 //!
-//! The encoders name each kind of change and each field, without wildcards and `..`. So the compiler points here if a
-//! kind or a field is added. A tag is never used again for another kind.
+//! The encoders name each kind of change and each field, without wildcards and `..`. So the compiler reports an error
+//! here if a kind or a field is added. The number of a kind is never used again for another kind.
 
 use std::sync::Arc;
 
@@ -10,12 +10,12 @@ use zoolock_wire::{Acl, Reader, WireError, Writer};
 
 use crate::acl::{self, AclList};
 use crate::ids::{SessionId, Zxid};
-use crate::state::Session;
-use crate::tree::NodeRecord;
+use crate::state::StoredSession;
+use crate::tree::{NodeMeta, NodeRecord};
 use crate::txn::{Change, Create, Password, Txn};
 
-/// Maximum size of a transaction in bytes. A request of a client is below 1 MiB. Its access lists are limited when they
-/// are resolved. The end of a session is logged without its ephemerals.
+/// Maximum size of a transaction in bytes. A transaction is smaller: a request has at most 512 MiB, its access lists
+/// are limited when they are resolved, and the end of a session is logged without its ephemerals.
 pub(super) const MAX_RECORD: usize = 1 << 30;
 
 const CREATE: i32 = 1;
@@ -39,8 +39,8 @@ pub fn encode_txn(txn: &Txn, out: &mut BytesMut) -> Result<(), String> {
     let Txn { zxid, session, time, change } = txn;
     let start = out.len();
     let mut writer = Writer::new(out);
-    writer.long(zxid.get());
-    writer.long(session.get());
+    writer.long(zxid.0);
+    writer.long(session.0);
     writer.long(*time);
     match change {
         Change::Multi(changes) => {
@@ -69,7 +69,7 @@ pub fn decode_txn(bytes: &[u8]) -> Result<Txn, WireError> {
     let mut reader = Reader::new(bytes);
     let reader = &mut reader;
     let zxid = zxid(reader, "zxid")?;
-    let session = SessionId::from_wire(reader.long("session")?);
+    let session = SessionId(reader.long("session")?);
     let time = reader.long("time")?;
     let change = match reader.int("kind")? {
         MULTI => {
@@ -125,7 +125,7 @@ fn encode_change(change: &Change, in_multi: bool, out: &mut BytesMut) -> Result<
             encode_timeout(*timeout_ms, &mut writer);
             writer.buffer(Some(password));
         }
-        // The ephemerals follow from the state. There may be many, with long paths.
+        // Recovery finds the ephemerals in the state. Here they might take too many bytes.
         Change::CloseSession { ephemerals: _ } => writer.int(CLOSE_SESSION),
         Change::Refused(_) => return Err("a refused write is never logged".to_owned()),
     }
@@ -159,10 +159,10 @@ fn decode_change(kind: i32, in_multi: bool, reader: &mut Reader<'_>) -> Result<C
 }
 
 /// Appends a session.
-pub fn encode_session(id: SessionId, session: &Session, out: &mut BytesMut) {
-    let Session { timeout_ms, password: Password(password) } = session;
+pub fn encode_session(id: SessionId, session: &StoredSession, out: &mut BytesMut) {
+    let StoredSession { timeout_ms, password: Password(password) } = session;
     let mut writer = Writer::new(out);
-    writer.long(id.get());
+    writer.long(id.0);
     encode_timeout(*timeout_ms, &mut writer);
     writer.buffer(Some(password));
 }
@@ -171,34 +171,22 @@ pub fn encode_session(id: SessionId, session: &Session, out: &mut BytesMut) {
 ///
 /// # Errors
 /// If the bytes are no session.
-pub fn decode_session(reader: &mut Reader<'_>) -> Result<(SessionId, Session), WireError> {
-    let id = SessionId::from_wire(reader.long("session")?);
-    Ok((id, Session { timeout_ms: decode_timeout(reader)?, password: password(reader)? }))
+pub fn decode_session(reader: &mut Reader<'_>) -> Result<(SessionId, StoredSession), WireError> {
+    let id = SessionId(reader.long("session")?);
+    Ok((id, StoredSession { timeout_ms: decode_timeout(reader)?, password: password(reader)? }))
 }
 
 /// Appends a znode, with its access list as a number.
 pub fn encode_node(node: &NodeRecord, list: u32, out: &mut BytesMut) {
-    let NodeRecord {
-        path,
-        data,
-        acl: _,
-        czxid,
-        mzxid,
-        pzxid,
-        ctime,
-        mtime,
-        version,
-        created,
-        aversion,
-        owner,
-    } = node;
+    let NodeRecord { path, data, acl: _, meta } = node;
+    let NodeMeta { czxid, mzxid, pzxid, ctime, mtime, version, created, aversion, owner } = meta;
     let mut writer = Writer::new(out);
     writer.string(path);
     writer.buffer(data.as_deref());
     writer.int(list as i32);
-    writer.long(czxid.get());
-    writer.long(mzxid.get());
-    writer.long(pzxid.get());
+    writer.long(czxid.0);
+    writer.long(mzxid.0);
+    writer.long(pzxid.0);
     writer.long(*ctime);
     writer.long(*mtime);
     writer.int(*version);
@@ -220,15 +208,17 @@ pub fn decode_node(lists: &[AclList], reader: &mut Reader<'_>) -> Result<NodeRec
             let list = lists.get(value as u32 as usize);
             Arc::clone(list.ok_or(WireError::Invalid { field: "acl", value })?)
         },
-        czxid: zxid(reader, "czxid")?,
-        mzxid: zxid(reader, "mzxid")?,
-        pzxid: zxid(reader, "pzxid")?,
-        ctime: reader.long("ctime")?,
-        mtime: reader.long("mtime")?,
-        version: reader.int("version")?,
-        created: reader.int("created")?,
-        aversion: reader.int("aversion")?,
-        owner: reader.long("owner")?,
+        meta: NodeMeta {
+            czxid: zxid(reader, "czxid")?,
+            mzxid: zxid(reader, "mzxid")?,
+            pzxid: zxid(reader, "pzxid")?,
+            ctime: reader.long("ctime")?,
+            mtime: reader.long("mtime")?,
+            version: reader.int("version")?,
+            created: reader.int("created")?,
+            aversion: reader.int("aversion")?,
+            owner: reader.long("owner")?,
+        },
     })
 }
 
@@ -264,7 +254,7 @@ fn data(reader: &mut Reader<'_>) -> Result<Option<Bytes>, WireError> {
 }
 
 fn zxid(reader: &mut Reader<'_>, field: &'static str) -> Result<Zxid, WireError> {
-    Ok(Zxid::from_wire(reader.long(field)?))
+    Ok(Zxid(reader.long(field)?))
 }
 
 fn encode_timeout(timeout_ms: u32, writer: &mut Writer<'_>) {

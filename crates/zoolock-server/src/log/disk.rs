@@ -11,8 +11,8 @@ pub type Nonce = [u8; 16];
 
 /// A flat directory of files.
 ///
-/// Written bytes survive a crash after a sync of the file. Names survive after a sync of the directory. Before that,
-/// any part of them may survive.
+/// Written bytes survive a crash after a sync of the file. Names survive after a sync of the directory. Before the
+/// sync, any part of the bytes or of the names may survive.
 pub trait Disk: Debug + Send + Sync {
     /// Returns the names of all files.
     fn list(&self) -> io::Result<Vec<String>>;
@@ -40,8 +40,8 @@ pub trait DiskFile: Debug + Send {
     fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<()>;
     /// Writes all bytes. The file grows if necessary.
     fn write_at(&mut self, bytes: &[u8], offset: u64) -> io::Result<()>;
-    /// Allocates space that reads as zeros, and extends the file to its end. Fails with `Unsupported` if the disk
-    /// cannot.
+    /// Allocates space that reads as zeros, and extends the file to the end of this space. Fails with `Unsupported` if
+    /// the disk does not support allocation.
     fn allocate(&mut self, offset: u64, len: u64) -> io::Result<()>;
     /// Sets the length of the file.
     fn set_len(&mut self, len: u64) -> io::Result<()>;
@@ -51,7 +51,7 @@ pub trait DiskFile: Debug + Send {
     fn sync_all(&mut self) -> io::Result<()>;
 }
 
-/// A directory of the operating system. The server locks it elsewhere (`data_dir.rs`).
+/// A directory of the operating system. The caller must lock it (the server does in `data_dir.rs`).
 #[derive(Debug)]
 pub struct RealDisk {
     dir: PathBuf,

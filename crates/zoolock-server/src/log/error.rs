@@ -43,7 +43,7 @@ pub enum LogError {
         /// The evidence that it existed.
         what: String,
     },
-    /// A transaction cannot be logged, because it could not be read back.
+    /// A transaction cannot be logged, because recovery could not read it.
     #[error("transaction {zxid} cannot be logged: {what}; nothing can be written until the next start")]
     Unloggable {
         /// The number of the transaction.

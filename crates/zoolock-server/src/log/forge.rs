@@ -4,7 +4,7 @@ use bytes::{BufMut as _, BytesMut};
 
 use super::disk::Nonce;
 use super::names::{segment_name, snapshot_name};
-use super::segment::{BatchHeader, SegmentHeader, sum};
+use super::segment::{BatchHeader, SegmentHeader, checksum};
 use super::snapshot;
 use crate::ids::Zxid;
 
@@ -45,7 +45,7 @@ pub fn snapshot(zxid: Zxid, blocks: &[(u32, &[u8])]) -> (String, Vec<u8>) {
     let (mut file, mut chain) = snapshot::header(&NONCE, zxid);
     for (kind, payload) in blocks {
         let mut block = [kind.to_be_bytes(), (payload.len() as u32).to_be_bytes()].concat();
-        chain = sum(&NONCE, &[&chain.to_be_bytes(), &block, payload]);
+        chain = checksum(&NONCE, &[&chain.to_be_bytes(), &block, payload]);
         block.extend(chain.to_be_bytes());
         file.extend(block);
         file.extend_from_slice(payload);

@@ -4,19 +4,21 @@
 //! syncs, and only then answers clients.
 //!
 //! # Guarantees
-//! 1. Synced transactions survive a crash. Only the end of the log that was never synced may be dropped. Recovery
-//!    removes it permanently before anything else happens.
+//! 1. Synced transactions survive a crash. Only unsynced transactions at the end of the log may be dropped. Recovery
+//!    removes dropped transactions from the disk before the server continues.
 //! 2. Any other damage is an error that names the file and the byte.
-//! 3. A transaction is restored completely or not at all. A restored state is one that existed.
+//! 3. A transaction is restored completely or not at all. A restored state is a state that the server had before.
 //!
 //! # Implementation
 //! Each write consists of batches (`segment.rs`). A batch records the offset up to which the file was synced by then. A
-//! damaged batch at the end of the log is dropped, unless there is proof that it had been synced. A later batch, a
-//! later segment, or a snapshot is proof. [`Log::idle_seal`] writes an empty batch that is proof for the last batch.
+//! damaged batch at the end of the log is dropped, unless something proves that it had been synced: the offset in a
+//! later batch, a later segment, or a snapshot. [`Log::seal_when_idle`] writes an empty batch as this proof for the
+//! last batch.
 //!
-//! A file gets its name after its contents are synced, so a file with a name is complete. A segment gets a successor
-//! after it is synced, so only the last one may end with a damaged batch. The first failed write or sync ends the log:
-//! after a failure the contents of the disk are unknown (on Linux a second sync succeeds without having any effect).
+//! A file gets its final name after its contents are synced, so a file with that name is complete. A segment gets a
+//! successor after it is synced, so only the last segment may end with a damaged batch. The first failed write or sync
+//! ends the log: after a failure the contents of the disk are unknown (on Linux a second sync succeeds without having
+//! any effect).
 
 pub mod codec;
 mod disk;
@@ -41,7 +43,7 @@ pub use self::recover::DroppedEnd;
 use self::recover::{OpenSegment, Recovery, recover};
 pub use self::replay::replay;
 use self::segment::{BatchHeader, SegmentHeader};
-pub use self::snapshot::{Snapshot, SnapshotWriter, SyncedPosition};
+pub use self::snapshot::{SnapshotFile, SnapshotWriter, SyncedPosition};
 use crate::ids::Zxid;
 use crate::state::State;
 use crate::txn::{Change, Txn};
@@ -56,7 +58,7 @@ const KEPT_SNAPSHOTS: usize = 2;
 pub struct Options {
     /// Size in bytes at which the next segment begins.
     pub segment_size: u64,
-    /// Number of bytes allocated at once; 0: none.
+    /// Number of bytes by which a segment is allocated in advance; 0: no allocation.
     pub allocate: u64,
     /// Minimum number of logged bytes between snapshots. The size of the last snapshot is another minimum.
     pub snapshot_after: u64,
@@ -76,18 +78,19 @@ pub struct Recovered {
     /// Set if there was neither a log nor a snapshot.
     pub fresh: bool,
     /// The snapshot that was used.
-    pub snapshot: Option<Snapshot>,
+    pub snapshot: Option<SnapshotFile>,
     /// Number of transactions replayed after the snapshot.
     pub replayed: usize,
     /// The dropped end of the log.
     pub dropped_end: Option<DroppedEnd>,
-    /// The last segment, which was empty and was removed. No transaction in it was acknowledged.
+    /// The file name of the last segment, if the segment was empty and was removed. No transaction in it was
+    /// acknowledged.
     pub removed_segment: Option<String>,
-    /// Errors of snapshots that could not be used, and are not needed.
+    /// Errors of unreadable snapshots, which were not needed.
     pub unused_snapshot_errors: Vec<LogError>,
 }
 
-/// The log, open at its end.
+/// The log, open for appending.
 #[derive(Debug)]
 pub struct Log {
     disk: Arc<dyn Disk>,
@@ -98,7 +101,7 @@ pub struct Log {
     synced_zxid: Zxid,
     written_zxid: Zxid,
     appended_zxid: Zxid,
-    pending: Pending,
+    pending: PendingBatches,
     /// The first failure. It is permanent.
     failed: Option<LogError>,
     /// Bytes of transactions since the last snapshot began.
@@ -110,7 +113,7 @@ pub struct Log {
 
 /// Batches to be written, each with space for its header.
 #[derive(Default)]
-struct Pending {
+struct PendingBatches {
     bytes: BytesMut,
     /// Offset and number of transactions of each batch.
     batches: Vec<(usize, u32)>,
@@ -120,7 +123,7 @@ impl Log {
     /// Restores the state from the disk, drops a damaged end, and opens the log at its end.
     ///
     /// # Errors
-    /// If kept data are damaged or missing, or the disk fails.
+    /// If synced data are damaged or missing, or the disk fails.
     pub fn open(disk: Arc<dyn Disk>, options: Options) -> Result<(Log, Recovered), LogError> {
         let recovery = recover(&*disk)?;
         let fresh = recovery.is_none();
@@ -138,44 +141,30 @@ impl Log {
                 empty: None,
             },
         };
-        let Recovery {
-            state,
-            snapshot,
-            unreadable,
-            replayed,
-            replayed_bytes,
-            last_segment,
-            dropped_end,
-            empty,
-        } = recovery;
         let log = Log {
             disk,
             options,
-            synced: last_segment.end,
-            synced_zxid: last_segment.last,
-            written_zxid: last_segment.last,
-            appended_zxid: last_segment.last,
-            segment: last_segment,
-            pending: Pending::default(),
+            synced: recovery.last_segment.end,
+            synced_zxid: recovery.last_segment.last,
+            written_zxid: recovery.last_segment.last,
+            appended_zxid: recovery.last_segment.last,
+            segment: recovery.last_segment,
+            pending: PendingBatches::default(),
             failed: None,
-            since_snapshot: replayed_bytes,
+            since_snapshot: recovery.replayed_bytes,
             snapshot_at: None,
-            last_snapshot_bytes: snapshot.map_or(0, |snapshot| snapshot.bytes),
+            last_snapshot_bytes: recovery.snapshot.map_or(0, |snapshot| snapshot.bytes),
         };
-        let unused_snapshot_errors = unreadable.into_iter().map(|(_, error)| error).collect();
-        let removed_segment = empty.map(|after| log.disk.describe(&segment_name(after)));
-        Ok((
-            log,
-            Recovered {
-                state,
-                fresh,
-                snapshot,
-                replayed,
-                dropped_end,
-                removed_segment,
-                unused_snapshot_errors,
-            },
-        ))
+        let recovered = Recovered {
+            state: recovery.state,
+            fresh,
+            snapshot: recovery.snapshot,
+            replayed: recovery.replayed,
+            dropped_end: recovery.dropped_end,
+            removed_segment: recovery.empty.map(|after| log.disk.describe(&segment_name(after))),
+            unused_snapshot_errors: recovery.unreadable.into_iter().map(|(_, error)| error).collect(),
+        };
+        Ok((log, recovered))
     }
 
     /// Adds a transaction to the next write. Refused writes are not logged.
@@ -191,7 +180,7 @@ impl Log {
         if txn.zxid <= self.appended_zxid {
             return self.fail(unloggable(format!("it comes after {}", self.appended_zxid)));
         }
-        let Pending { bytes, batches } = &mut self.pending;
+        let PendingBatches { bytes, batches } = &mut self.pending;
         if batches.last().is_none_or(|&(start, _)| bytes.len() - start >= BATCH_BYTES) {
             batches.push((bytes.len(), 0));
             bytes.put_bytes(0, BatchHeader::LEN);
@@ -244,12 +233,12 @@ impl Log {
         Ok(())
     }
 
-    /// Writes and syncs everything, and adds a proof of that: later damage cannot be mistaken for a write that a crash
-    /// interrupted. Call it when the server is idle.
+    /// Writes and syncs all transactions, and adds an empty batch that proves the sync. With it, recovery does not
+    /// mistake later damage for a write that a crash interrupted. Call it when the server is idle.
     ///
     /// # Errors
     /// If the log has failed, now or before.
-    pub fn idle_seal(&mut self) -> Result<(), LogError> {
+    pub fn seal_when_idle(&mut self) -> Result<(), LogError> {
         self.write()?;
         self.sync()?;
         if !self.segment.sealed {
@@ -267,7 +256,7 @@ impl Log {
     /// # Errors
     /// If the log has failed, now or before.
     pub fn close(mut self) -> Result<(), LogError> {
-        self.idle_seal()
+        self.seal_when_idle()
     }
 
     /// Returns the position up to which the log is synced.
@@ -291,9 +280,9 @@ impl Log {
         self.snapshot_at = Some(self.since_snapshot);
     }
 
-    /// Records the end of the snapshot, or its failure. After a failure the next one is due when a quarter of the usual
-    /// number of bytes has been logged.
-    pub fn record_snapshot_end(&mut self, snapshot: Option<Snapshot>) {
+    /// Records the end of the snapshot, or its failure. After a failure the next snapshot is due when a quarter of the
+    /// usual number of bytes has been logged.
+    pub fn record_snapshot_end(&mut self, snapshot: Option<SnapshotFile>) {
         let at = self.snapshot_at.take().unwrap_or_default();
         match snapshot {
             Some(snapshot) => {
@@ -320,13 +309,13 @@ impl Log {
         snapshots[..oldest].iter().try_for_each(|&zxid| remove(snapshot_name(zxid)))?;
         let segments = numbered(&names, segment_name);
         let needed = segments.iter().rposition(|&after| after <= snapshots[oldest]).unwrap_or(0);
-        // Snapshots first: a snapshot without its segments is useless, but an extra segment is harmless.
+        // Snapshots are removed first: a snapshot without its segments is useless, but an extra segment is harmless.
         self.disk.sync_dir().map_err(failed("sync the directory of", "log.*"))?;
         segments[..needed].iter().try_for_each(|&after| remove(segment_name(after)))?;
         self.disk.sync_dir().map_err(failed("sync the directory of", "log.*"))
     }
 
-    /// Begins the next segment. Its existence proves that this one is complete.
+    /// Completes this segment and begins the next one, whose existence proves that this segment is complete.
     fn start_segment(&mut self) -> Result<(), LogError> {
         let trimmed = self.segment.file.set_len(self.segment.end).and_then(|()| self.segment.file.sync_all());
         self.record_failure("complete", trimmed)?;
@@ -346,7 +335,7 @@ impl Log {
     }
 
     fn write_pending(&mut self) -> Result<(), LogError> {
-        let Pending { mut bytes, mut batches } = std::mem::take(&mut self.pending);
+        let PendingBatches { mut bytes, mut batches } = std::mem::take(&mut self.pending);
         let nonce = self.segment.header.nonce;
         let mut chain = self.segment.chain;
         let mut stop = bytes.len();
@@ -373,7 +362,7 @@ impl Log {
         batches.clear();
         // The buffer of a large batch is not kept.
         if bytes.capacity() <= 2 * BATCH_BYTES {
-            self.pending = Pending { bytes, batches };
+            self.pending = PendingBatches { bytes, batches };
         }
         Ok(())
     }
@@ -405,14 +394,14 @@ impl Log {
     }
 }
 
-impl std::fmt::Debug for Pending {
+impl std::fmt::Debug for PendingBatches {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         // The bytes contain session passwords.
-        write!(f, "Pending({} bytes)", self.bytes.len())
+        write!(f, "PendingBatches({} bytes)", self.bytes.len())
     }
 }
 
-/// Allocates space if the disk supports it. Otherwise each write allocates its own.
+/// Allocates space if the disk supports it, and returns whether it does. Otherwise each write allocates its own space.
 fn allocate(file: &mut dyn DiskFile, offset: u64, len: u64) -> io::Result<bool> {
     match file.allocate(offset, len) {
         Ok(()) => Ok(true),
@@ -424,7 +413,7 @@ fn allocate(file: &mut dyn DiskFile, offset: u64, len: u64) -> io::Result<bool> 
     }
 }
 
-/// Creates a segment. Its contents are synced before it gets its name, and its name before anything is appended.
+/// Creates a segment. Syncs its contents before it gets its final name, and the name before anything is appended.
 fn create_segment(disk: &dyn Disk, after: Zxid, chain: u64, room: u64) -> Result<OpenSegment, LogError> {
     let name = segment_name(after);
     let failed = |what| LogError::io(what, disk.describe(&name));
@@ -460,6 +449,6 @@ fn remove_leftovers(disk: &dyn Disk, recovery: Option<&Recovery>) -> Result<(), 
             disk.rename(&name, &damaged_name(*zxid)).map_err(failed("rename", &name))?;
         }
     }
-    // A killed server may have left names that are not synced yet.
+    // A killed server may have left file names that are not synced yet.
     disk.sync_dir().map_err(failed("sync the directory of", "log.*"))
 }

@@ -9,12 +9,12 @@ pub(super) const SNAPSHOT_TMP: &str = "snapshot.tmp";
 
 /// Returns the name of the segment that begins after this transaction.
 pub(super) fn segment_name(after: Zxid) -> String {
-    format!("log.{:016x}", after.get())
+    format!("log.{:016x}", after.0)
 }
 
 /// Returns the name of the snapshot that ends with this transaction.
 pub(super) fn snapshot_name(zxid: Zxid) -> String {
-    format!("snapshot.{:016x}", zxid.get())
+    format!("snapshot.{:016x}", zxid.0)
 }
 
 /// Returns the name of a damaged snapshot, which is kept for inspection.
@@ -22,11 +22,11 @@ pub(super) fn damaged_name(zxid: Zxid) -> String {
     format!("{}.damaged", snapshot_name(zxid))
 }
 
-/// Returns the numbers of the files that `of` names, in ascending order.
+/// Returns the transaction numbers of the file names that `of` can build, in ascending order. Skips other names.
 pub(super) fn numbered(names: &[String], of: fn(Zxid) -> String) -> Vec<Zxid> {
     let number = |name: &String| {
         let digits = name.rsplit_once('.')?.1;
-        let zxid = Zxid::from_wire(i64::from_str_radix(digits, 16).ok()?);
+        let zxid = Zxid(i64::from_str_radix(digits, 16).ok()?);
         (of(zxid) == *name).then_some(zxid)
     };
     let mut found: Vec<Zxid> = names.iter().filter_map(number).collect();

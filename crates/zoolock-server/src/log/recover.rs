@@ -12,7 +12,7 @@ use super::error::LogError;
 use super::names::{numbered, segment_name, snapshot_name};
 use super::replay::replay;
 use super::segment::{BatchHeader, Next, Scanner, SegmentHeader};
-use super::snapshot::{self, Snapshot, SyncedPosition};
+use super::snapshot::{self, SnapshotFile, SyncedPosition};
 use crate::ids::Zxid;
 use crate::state::State;
 
@@ -29,7 +29,7 @@ pub struct DroppedEnd {
 
 pub(super) struct Recovery {
     pub(super) state: State,
-    pub(super) snapshot: Option<Snapshot>,
+    pub(super) snapshot: Option<SnapshotFile>,
     /// Snapshots that could not be read, newest first, with the errors.
     pub(super) unreadable: Vec<(Zxid, LogError)>,
     pub(super) replayed: usize,
@@ -40,7 +40,7 @@ pub(super) struct Recovery {
     pub(super) empty: Option<Zxid>,
 }
 
-/// A segment that was read to its end. The log continues in the last one.
+/// A segment that was read to its end. The log continues in the last segment.
 #[derive(Debug)]
 pub(super) struct OpenSegment {
     pub(super) file: Box<dyn DiskFile>,
@@ -51,9 +51,9 @@ pub(super) struct OpenSegment {
     pub(super) sealed: bool,
     /// The last transaction in this segment or before it.
     pub(super) last: Zxid,
-    /// The reason why the end is not sound, if it is not.
+    /// The kind of damage at the end of the segment, if the end is damaged.
     unsound: Option<&'static str>,
-    /// Set if the segment notes that another one follows.
+    /// Set if the segment contains a note that another segment follows.
     has_successor: bool,
 }
 
@@ -94,7 +94,7 @@ pub(super) fn recover(disk: &dyn Disk) -> Result<Option<Recovery>, LogError> {
         }
     }
     let snapshot = match &base {
-        Some((state, _)) => Some(Snapshot { zxid: state.zxid, bytes: size_of(disk, state.zxid)? }),
+        Some((state, _)) => Some(SnapshotFile { zxid: state.zxid, bytes: size_of(disk, state.zxid)? }),
         None => None,
     };
     let (state, position) = match base {
@@ -111,7 +111,7 @@ pub(super) fn recover(disk: &dyn Disk) -> Result<Option<Recovery>, LogError> {
         });
     };
     let segments = &segments[first..];
-    // A segment that ends at the snapshot or before it is not needed, and may be removed.
+    // A segment that ends at the snapshot or before it is not needed, and may have been removed.
     let is_missing =
         |position: &SyncedPosition| position.segment > segments[0] && !segments.contains(&position.segment);
     if let Some(position) = position.filter(is_missing) {
@@ -120,8 +120,8 @@ pub(super) fn recover(disk: &dyn Disk) -> Result<Option<Recovery>, LogError> {
             what: format!("{} was written after it", snapshot_name(state.zxid)),
         });
     }
-    // A snapshot gets its name after the log is synced up to it. So even a damaged snapshot shows how far the log was
-    // synced.
+    // A snapshot gets its name after the log is synced up to it. So even the name of a damaged snapshot proves how far
+    // the log was synced.
     let synced_at_least =
         unreadable.iter().map(|(zxid, _)| *zxid).chain(position.map(|position| position.zxid)).max();
     let empty = empty_last(disk, segments)?;
@@ -160,8 +160,9 @@ pub(super) fn recover(disk: &dyn Disk) -> Result<Option<Recovery>, LogError> {
     }))
 }
 
-/// Returns the last segment if it is empty and no transaction in it was acknowledged. That is proven if the previous
-/// segment does not note it: the note is synced before the first transaction is written.
+/// Returns the last segment if its file is empty and no transaction in it was acknowledged. The latter is proven if the
+/// previous segment has no note of its successor, because the note is synced before the successor gets its first
+/// transaction.
 fn empty_last(disk: &dyn Disk, segments: &[Zxid]) -> Result<Option<Zxid>, LogError> {
     let [.., before, last] = segments else { return Ok(None) };
     let (before, name) = (segment_name(*before), segment_name(*last));
@@ -197,7 +198,8 @@ struct Replayer<'d> {
 }
 
 impl Replayer<'_> {
-    /// Reads one segment, which must begin where the previous one ended. Repairs the end of the last segment.
+    /// Reads and replays one segment, which must begin where the previous segment ended. Repairs the end of the last
+    /// segment.
     fn segment(
         &mut self,
         after: Zxid,
@@ -257,9 +259,9 @@ impl Replayer<'_> {
         let (chain, sealed) = (scanner.chain, scanner.sealed);
         let size = if unsound.is_some() { end } else { scanner.size() };
         if is_last {
-            // Bytes that are read from the cache may be missing on the disk: the previous server may have ended before
-            // its sync, or because its sync failed. After a failure, another sync finds nothing to write. So all bytes
-            // that are not proven to be synced are written again.
+            // Bytes that are read from the system's cache may be missing on the disk: the previous server may have
+            // ended before its sync, or because its sync failed. After a failed sync, another sync writes nothing. So
+            // all bytes that are not proven to be synced are written again.
             let proven = scanner.proven;
             let repaired = repair(&mut *file, unsound.is_some().then_some(end), proven..end);
             repaired.map_err(failed("repair"))?;
@@ -267,8 +269,8 @@ impl Replayer<'_> {
         Ok(OpenSegment { file, header, chain, end, size, sealed, last, unsound, has_successor })
     }
 
-    /// Checks that a segment continues the previous one. If so, the previous one is complete, even if a crash cut off
-    /// its note of the successor. In this case the note is written again.
+    /// Checks that a segment continues the previous segment, which is then complete. If a crash has destroyed the
+    /// previous segment's note of its successor, writes the note again.
     fn check_successor(&self, mut before: OpenSegment, header: &SegmentHeader) -> Result<(), LogError> {
         let (file, next) = (segment_name(before.header.after), segment_name(header.after));
         let file = self.disk.describe(&file);

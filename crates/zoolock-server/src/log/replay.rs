@@ -1,4 +1,5 @@
-//! Replays logged transactions. Each is checked first, because [`commit()`] panics if a transaction does not fit.
+//! Replays logged transactions. Each is checked first, because [`commit()`] panics if a transaction does not fit the
+//! state.
 
 use std::collections::BTreeMap;
 
@@ -7,14 +8,14 @@ use zoolock_wire::path;
 use crate::commit::commit;
 use crate::ids::SessionId;
 use crate::prepare::close_session;
-use crate::state::{Session, State};
-use crate::tree::{Owner, Znode};
+use crate::state::{State, StoredSession};
+use crate::tree::{Znode, ZnodeOwner};
 use crate::txn::{Change, Create, Txn};
 
 /// Commits a transaction if it fits the state.
 ///
 /// # Errors
-/// If it does not fit. The state may then contain a part of it, and must not be used.
+/// If the transaction does not fit. The state may then contain a part of it, and must not be used.
 pub fn replay(txn: Txn, state: &mut State) -> Result<(), String> {
     let Txn { zxid, session, time, change } = txn;
     if zxid <= state.zxid {
@@ -42,12 +43,12 @@ pub fn replay(txn: Txn, state: &mut State) -> Result<(), String> {
     }
 }
 
-/// Returns whether an owner is valid if these are the sessions.
-pub(super) fn owner_fits(owner: i64, sessions: &BTreeMap<SessionId, Session>) -> bool {
-    match Owner::of(owner) {
-        Owner::None | Owner::Container => true,
-        Owner::Ttl(ms) => ms > 0,
-        Owner::Session(session) => is_session_id(owner) && sessions.contains_key(&session),
+/// Returns whether an owner is valid. If it is a session, it must be one of `sessions`.
+pub(super) fn owner_fits(owner: i64, sessions: &BTreeMap<SessionId, StoredSession>) -> bool {
+    match ZnodeOwner::of(owner) {
+        ZnodeOwner::None | ZnodeOwner::Container => true,
+        ZnodeOwner::Ttl(ms) => ms > 0,
+        ZnodeOwner::Session(session) => is_session_id(owner) && sessions.contains_key(&session),
     }
 }
 
@@ -57,9 +58,9 @@ pub(super) fn is_session_id(owner: i64) -> bool {
 
 fn check_fits(txn: &Txn, state: &State) -> Result<(), String> {
     let creates_session = matches!(txn.change, Change::CreateSession { .. });
-    if txn.session != SessionId::SERVER && creates_session == state.sessions.contains_key(&txn.session) {
+    if txn.session != SessionId::NONE && creates_session == state.sessions.contains_key(&txn.session) {
         return Err(format!(
-            "session {} {}",
+            "session {:#x} {}",
             txn.session,
             if creates_session { "began before" } else { "is unknown" }
         ));
@@ -69,7 +70,7 @@ fn check_fits(txn: &Txn, state: &State) -> Result<(), String> {
             if path::validate(path).is_err() || &**path == "/" {
                 return Err(format!("{path:?} cannot be created"));
             }
-            if !owner_fits(*owner, &state.sessions) || is_session_id(*owner) && *owner != txn.session.get() {
+            if !owner_fits(*owner, &state.sessions) || is_session_id(*owner) && *owner != txn.session.0 {
                 return Err(format!("{path:?} has the invalid owner {owner:#x}"));
             }
             if state.tree.get(path).is_some() {
@@ -92,7 +93,7 @@ fn check_fits(txn: &Txn, state: &State) -> Result<(), String> {
         }
         Change::Check => Ok(()),
         Change::CreateSession { timeout_ms: _, password: _ } => {
-            if is_session_id(txn.session.get()) {
+            if is_session_id(txn.session.0) {
                 Ok(())
             } else {
                 Err("invalid session id".to_owned())

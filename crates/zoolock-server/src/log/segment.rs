@@ -6,9 +6,9 @@
 //! payload: records times (len:4 transaction:len)
 //! ```
 //! All checksums are SipHash-1-3, keyed with the nonce of the file. No client sees the nonce, so no client can write
-//! data that passes for a batch. `sum` covers the header alone, so that a batch after a damaged one is still
-//! recognized. `chain` covers the payload and everything before it. So no batch can be missing, repeated, or from
-//! another history.
+//! data that looks like a batch. `sum` covers the header alone, so that a batch after a damaged one is still
+//! recognized. `chain` covers the payload and everything before it. So a batch that is missing, repeated or from
+//! another log is detected.
 
 use std::hash::Hasher as _;
 use std::io;
@@ -26,7 +26,7 @@ pub(super) const VERSION: u32 = 1;
 const CHUNK: usize = 1 << 20;
 
 /// Returns the keyed checksum of the concatenated parts.
-pub(super) fn sum(nonce: &Nonce, parts: &[&[u8]]) -> u64 {
+pub(super) fn checksum(nonce: &Nonce, parts: &[&[u8]]) -> u64 {
     let mut hasher = SipHasher13::new_with_key(nonce);
     for part in parts {
         hasher.write(part);
@@ -35,9 +35,9 @@ pub(super) fn sum(nonce: &Nonce, parts: &[&[u8]]) -> u64 {
 }
 
 /// The unread rest of a header. The header must be long enough for all fields.
-pub(super) struct Fields<'a>(pub(super) &'a [u8]);
+pub(super) struct HeaderFields<'a>(pub(super) &'a [u8]);
 
-impl Fields<'_> {
+impl HeaderFields<'_> {
     pub(super) fn take<const N: usize>(&mut self) -> [u8; N] {
         let (head, rest) = self.0.split_first_chunk().expect("headers have a fixed length");
         self.0 = rest;
@@ -53,7 +53,7 @@ impl Fields<'_> {
     }
 
     pub(super) fn zxid(&mut self) -> Zxid {
-        Zxid::from_wire(i64::from_be_bytes(self.take()))
+        Zxid(i64::from_be_bytes(self.take()))
     }
 }
 
@@ -64,7 +64,7 @@ pub(super) struct SegmentHeader {
     pub(super) nonce: Nonce,
     /// The last transaction before this segment.
     pub(super) after: Zxid,
-    /// The end of the chain in the previous segment.
+    /// The `chain` checksum at the end of the previous segment.
     pub(super) chain: u64,
 }
 
@@ -77,20 +77,20 @@ impl SegmentHeader {
         bytes.extend(VERSION.to_be_bytes());
         bytes.extend([0; 4]);
         bytes.extend(self.nonce);
-        bytes.extend(self.after.get().to_be_bytes());
+        bytes.extend(self.after.0.to_be_bytes());
         bytes.extend(self.chain.to_be_bytes());
-        bytes.extend(sum(&self.nonce, &[&bytes]).to_be_bytes());
+        bytes.extend(checksum(&self.nonce, &[&bytes]).to_be_bytes());
         bytes
     }
 
     pub(super) fn decode(bytes: &[u8; Self::LEN]) -> Result<Self, String> {
-        let mut fields = Fields(bytes);
+        let mut fields = HeaderFields(bytes);
         if fields.take() != SEGMENT_MAGIC {
             return Err("not a log segment of zoolock".to_owned());
         }
         let (version, _) = (fields.u32(), fields.u32());
         let header = SegmentHeader { nonce: fields.take(), after: fields.zxid(), chain: fields.u64() };
-        if fields.u64() != sum(&header.nonce, &[&bytes[..Self::LEN - 8]]) {
+        if fields.u64() != checksum(&header.nonce, &[&bytes[..Self::LEN - 8]]) {
             return Err("the header does not match its checksum".to_owned());
         }
         if version != VERSION {
@@ -99,9 +99,9 @@ impl SegmentHeader {
         Ok(header)
     }
 
-    /// Returns the start of this segment's chain.
+    /// Returns the `chain` checksum from which the first batch continues.
     pub(super) fn first_link(&self) -> u64 {
-        sum(&self.nonce, &[&self.encode()])
+        checksum(&self.nonce, &[&self.encode()])
     }
 }
 
@@ -110,7 +110,8 @@ impl SegmentHeader {
 pub(super) struct BatchHeader {
     /// The offset of this batch in the file.
     pub(super) at: u64,
-    /// The offset up to which the file was synced when this batch was written. Bytes missing before it are damage.
+    /// The offset up to which the file was synced when this batch was written. If bytes before this offset are missing,
+    /// they were lost after a sync.
     pub(super) synced_to: u64,
     /// The number of payload bytes.
     pub(super) len: u32,
@@ -118,7 +119,7 @@ pub(super) struct BatchHeader {
     pub(super) records: u32,
 }
 
-/// The value of `records` that says that another segment follows.
+/// The value of `records` in the note that another segment follows.
 pub(super) const HAS_SUCCESSOR: u32 = u32::MAX;
 
 impl BatchHeader {
@@ -135,22 +136,22 @@ impl BatchHeader {
     }
 
     fn link(&self, nonce: &Nonce, chain: u64, payload: &[u8]) -> u64 {
-        sum(nonce, &[&chain.to_be_bytes(), &self.fields(), payload])
+        checksum(nonce, &[&chain.to_be_bytes(), &self.fields(), payload])
     }
 
-    /// Writes the header of a batch in front of its payload. Returns the new end of the chain.
+    /// Writes the header of a batch in front of its payload. Returns the `chain` checksum of the batch.
     pub(super) fn seal_into(&self, nonce: &Nonce, chain: u64, batch: &mut [u8]) -> u64 {
         let (header, payload) = batch.split_at_mut(Self::LEN);
         let chain = self.link(nonce, chain, payload);
         header[..32].copy_from_slice(&self.fields());
         header[32..40].copy_from_slice(&chain.to_be_bytes());
-        let sum = sum(nonce, &[&header[..40]]);
+        let sum = checksum(nonce, &[&header[..40]]);
         header[40..].copy_from_slice(&sum.to_be_bytes());
         chain
     }
 
-    /// Notes in a complete segment that another one follows, so that a loss of the other one is detected. The note is
-    /// synced on return.
+    /// Writes and syncs a note at the end of a complete segment that another segment follows. With the note, recovery
+    /// detects if the other segment is lost.
     pub(super) fn note_successor(
         file: &mut dyn DiskFile,
         nonce: &Nonce,
@@ -165,9 +166,10 @@ impl BatchHeader {
         file.sync_all()
     }
 
-    /// Decodes the header at offset `at`. Returns it with the end of the chain after it, or `None` if it is not sound.
+    /// Decodes the header at offset `at`. Returns the header and the `chain` checksum of the batch, or `None` if the
+    /// header is not sound.
     fn decode(bytes: &[u8; Self::LEN], at: u64, nonce: &Nonce) -> Option<(Self, u64)> {
-        let mut fields = Fields(bytes);
+        let mut fields = HeaderFields(bytes);
         let magic: [u8; 8] = fields.take();
         let header = BatchHeader {
             at: fields.u64(),
@@ -179,7 +181,7 @@ impl BatchHeader {
         let sound = magic == BATCH_MAGIC
             && header.at == at
             && header.synced_to <= at
-            && fields.u64() == sum(nonce, &[&bytes[..40]]);
+            && fields.u64() == checksum(nonce, &[&bytes[..40]]);
         sound.then_some((header, chain))
     }
 }
@@ -240,16 +242,16 @@ pub(super) struct Scanner<'f> {
     nonce: Nonce,
     /// The offset of the next batch.
     pub(super) at: u64,
-    /// The end of the chain after the batches read so far.
+    /// The `chain` checksum of the last batch read.
     pub(super) chain: u64,
     /// The offset up to which the batches read so far prove that the file was synced.
     pub(super) proven: u64,
-    /// Set if the last batch is a seal, or no batch was read.
+    /// Set if the last batch read is a seal, which is an empty batch that proves a sync, or if no batch was read.
     pub(super) sealed: bool,
 }
 
 impl<'f> Scanner<'f> {
-    /// Starts at the first batch. The inner error describes an unsound header.
+    /// Creates a scanner at the first batch. The inner error describes an unsound header.
     pub(super) fn new(file: &'f dyn DiskFile) -> io::Result<Result<(SegmentHeader, Self), String>> {
         let mut chunks = Chunks::new(file)?;
         let Some(bytes) = chunks.read_array::<{ SegmentHeader::LEN }>(0)? else {
@@ -302,7 +304,7 @@ impl<'f> Scanner<'f> {
         Ok(Next::Clean)
     }
 
-    /// Searches the bytes after the end for a batch that was written when more was synced than could be read. Such a
+    /// Searches the rest of the file for a batch that records a synced offset beyond the batches read so far. Such a
     /// batch proves that synced bytes are lost. Returns its offset, and the synced offset that it records.
     pub(super) fn proof_of_loss(&mut self) -> io::Result<Option<(u64, u64)>> {
         let end = self.at;

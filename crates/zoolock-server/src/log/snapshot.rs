@@ -21,10 +21,10 @@ use super::disk::{Disk, DiskFile, Nonce};
 use super::error::LogError;
 use super::names::{SNAPSHOT_TMP, snapshot_name};
 use super::replay::{is_session_id, owner_fits};
-use super::segment::{Chunks, Fields, VERSION, sum};
+use super::segment::{Chunks, HeaderFields, VERSION, checksum};
 use crate::acl::AclList;
 use crate::ids::{SessionId, Zxid};
-use crate::state::{Session, State};
+use crate::state::{State, StoredSession};
 use crate::tree::{NodeRecord, Tree};
 
 const MAGIC: [u8; 8] = *b"zoolksnp";
@@ -36,7 +36,7 @@ const LAST: u32 = 3;
 
 /// Number of bytes at which a block is written.
 const BLOCK_BYTES: usize = 1 << 20;
-/// Number of bytes between two syncs. The log would have to wait for a single sync of the whole file.
+/// Number of bytes between two syncs. A sync of the whole file at once would delay the syncs of the log.
 const SYNC_EVERY: u64 = 16 << 20;
 
 /// The position up to which the log is synced.
@@ -52,17 +52,17 @@ pub struct SyncedPosition {
 
 /// A complete snapshot on the disk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Snapshot {
-    /// The last transaction in it.
+pub struct SnapshotFile {
+    /// The last transaction in the snapshot.
     pub zxid: Zxid,
     /// The size in bytes.
     pub bytes: u64,
 }
 
-/// A writer of a snapshot in parts, beside the log. There may be one writer at a time.
+/// A writer that writes a snapshot in parts while the log continues. Only one writer may exist at a time.
 ///
-/// Recovery does not see the snapshot before [`SnapshotWriter::finish`]. The next snapshot overwrites an abandoned one,
-/// or the next start removes it.
+/// Recovery does not see the snapshot before [`SnapshotWriter::finish`]. An abandoned snapshot is overwritten by the
+/// next snapshot, or removed at the next start.
 pub struct SnapshotWriter {
     disk: Arc<dyn Disk>,
     file: Box<dyn DiskFile>,
@@ -86,7 +86,7 @@ struct AclKey(AclList);
 impl Hash for AclKey {
     fn hash<H: Hasher>(&self, state: &mut H) {
         for acl in self.0.iter() {
-            (acl.perms, &acl.who).hash(state);
+            (acl.perms, &acl.identity).hash(state);
         }
     }
 }
@@ -105,7 +105,7 @@ impl SnapshotWriter {
     pub fn begin<'s>(
         disk: Arc<dyn Disk>,
         zxid: Zxid,
-        sessions: impl IntoIterator<Item = (&'s SessionId, &'s Session)>,
+        sessions: impl IntoIterator<Item = (&'s SessionId, &'s StoredSession)>,
     ) -> Result<Self, LogError> {
         let failed = |what| LogError::io(what, disk.describe(SNAPSHOT_TMP));
         let nonce = disk.nonce().map_err(failed("get a random number for"))?;
@@ -167,7 +167,7 @@ impl SnapshotWriter {
     ///
     /// # Errors
     /// If the disk fails, or `position` is before the snapshot.
-    pub fn finish(mut self, position: SyncedPosition) -> Result<Snapshot, LogError> {
+    pub fn finish(mut self, position: SyncedPosition) -> Result<SnapshotFile, LogError> {
         if position.zxid < self.zxid {
             return Err(LogError::NotDurable { snapshot: self.zxid, synced: position.zxid });
         }
@@ -176,8 +176,8 @@ impl SnapshotWriter {
         let mut writer = Writer::new(&mut last);
         writer.long(self.all_sessions as i64);
         writer.long(self.all_nodes as i64);
-        writer.long(position.zxid.get());
-        writer.long(position.segment.get());
+        writer.long(position.zxid.0);
+        writer.long(position.segment.0);
         writer.long(position.offset as i64);
         self.block(LAST, &[&last])?;
         let name = snapshot_name(self.zxid);
@@ -185,7 +185,7 @@ impl SnapshotWriter {
         self.file.sync_all().map_err(failed("sync"))?;
         self.disk.rename(SNAPSHOT_TMP, &name).map_err(failed("rename to"))?;
         self.disk.sync_dir().map_err(failed("sync the directory of"))?;
-        Ok(Snapshot { zxid: self.zxid, bytes: self.end })
+        Ok(SnapshotFile { zxid: self.zxid, bytes: self.end })
     }
 
     fn flush(&mut self) -> Result<(), LogError> {
@@ -203,14 +203,14 @@ impl SnapshotWriter {
 
     fn block(&mut self, kind: u32, payload: &[&[u8]]) -> Result<(), LogError> {
         let len: usize = payload.iter().map(|part| part.len()).sum();
-        let len = u32::try_from(len)
-            .expect("a block is written as soon as it has 1 MiB, a znode is far below 4 GiB");
+        let len =
+            u32::try_from(len).expect("a block is written at 1 MiB, and a znode is far smaller than 4 GiB");
         let mut block = Vec::with_capacity(BLOCK_HEADER + len as usize);
         block.extend(kind.to_be_bytes());
         block.extend(len.to_be_bytes());
         block.extend([0; 8]);
         payload.iter().for_each(|part| block.extend_from_slice(part));
-        self.chain = sum(&self.nonce, &[&self.chain.to_be_bytes(), &block[..8], &block[BLOCK_HEADER..]]);
+        self.chain = checksum(&self.nonce, &[&self.chain.to_be_bytes(), &block[..8], &block[BLOCK_HEADER..]]);
         block[8..BLOCK_HEADER].copy_from_slice(&self.chain.to_be_bytes());
         self.write(&block)
     }
@@ -227,15 +227,15 @@ impl SnapshotWriter {
     }
 }
 
-/// Returns the header of a file, and the start of its chain.
+/// Returns the header of a file, and the `chain` checksum from which the first block continues.
 pub(super) fn header(nonce: &Nonce, zxid: Zxid) -> (Vec<u8>, u64) {
     let mut header = Vec::with_capacity(HEADER);
     header.extend(MAGIC);
     header.extend(VERSION.to_be_bytes());
     header.extend([0; 4]);
     header.extend(nonce);
-    header.extend(zxid.get().to_be_bytes());
-    let chain = sum(nonce, &[&header]);
+    header.extend(zxid.0.to_be_bytes());
+    let chain = checksum(nonce, &[&header]);
     header.extend(chain.to_be_bytes());
     (header, chain)
 }
@@ -246,38 +246,43 @@ pub(super) fn read(disk: &dyn Disk, zxid: Zxid) -> Result<(State, SyncedPosition
     let failed = |what| LogError::io(what, disk.describe(&name));
     let file = disk.open(&name).map_err(failed("open"))?;
     let chunks = Chunks::new(&*file).map_err(failed("read"))?;
-    let mut blocks = Blocks { chunks, nonce: Nonce::default(), chain: 0, at: 0 };
+    let mut blocks = SnapshotBlocks { chunks, nonce: Nonce::default(), chain: 0, at: 0 };
     let state = read_state(&mut blocks, zxid);
     state.map_err(|problem| match problem {
-        Problem::Io(source) => failed("read")(source),
-        Problem::Damage(what) => LogError::Damaged { file: disk.describe(&name), offset: blocks.at, what },
+        SnapshotProblem::Io(source) => failed("read")(source),
+        SnapshotProblem::Damage(what) => {
+            LogError::Damaged { file: disk.describe(&name), offset: blocks.at, what }
+        }
     })
 }
 
-enum Problem {
+enum SnapshotProblem {
     Io(std::io::Error),
     Damage(String),
 }
 
-impl From<std::io::Error> for Problem {
+impl From<std::io::Error> for SnapshotProblem {
     fn from(error: std::io::Error) -> Self {
-        Problem::Io(error)
+        SnapshotProblem::Io(error)
     }
 }
 
-impl From<WireError> for Problem {
+impl From<WireError> for SnapshotProblem {
     fn from(error: WireError) -> Self {
-        Problem::Damage(format!("{error} of a block"))
+        SnapshotProblem::Damage(format!("{error} of a block"))
     }
 }
 
-impl From<&str> for Problem {
+impl From<&str> for SnapshotProblem {
     fn from(what: &str) -> Self {
-        Problem::Damage(what.to_owned())
+        SnapshotProblem::Damage(what.to_owned())
     }
 }
 
-fn read_state(blocks: &mut Blocks<'_>, zxid: Zxid) -> Result<(State, SyncedPosition), Problem> {
+fn read_state(
+    blocks: &mut SnapshotBlocks<'_>,
+    zxid: Zxid,
+) -> Result<(State, SyncedPosition), SnapshotProblem> {
     blocks.header(zxid)?;
     let mut state = State::new(0);
     state.zxid = zxid;
@@ -293,13 +298,13 @@ fn read_state(blocks: &mut Blocks<'_>, zxid: Zxid) -> Result<(State, SyncedPosit
             if let Some(record) = batch.next() {
                 return Some(record);
             }
-            let mut advance = || -> Result<Option<Vec<NodeRecord>>, Problem> {
+            let mut advance = || -> Result<Option<Vec<NodeRecord>>, SnapshotProblem> {
                 match blocks.next()? {
                     (SESSIONS, payload) if !nodes_begun => {
                         let mut reader = Reader::new(payload);
                         while !reader.is_empty() {
                             let (id, session) = codec::decode_session(&mut reader)?;
-                            if !is_session_id(id.get()) || sessions.insert(id, session).is_some() {
+                            if !is_session_id(id.0) || sessions.insert(id, session).is_some() {
                                 return Err("a session id is duplicate or invalid".into());
                             }
                         }
@@ -333,7 +338,7 @@ fn read_state(blocks: &mut Blocks<'_>, zxid: Zxid) -> Result<(State, SyncedPosit
     if let Some(problem) = problem {
         return Err(problem);
     }
-    state.tree = tree.map_err(Problem::Damage)?;
+    state.tree = tree.map_err(SnapshotProblem::Damage)?;
     let (last_sessions, last_nodes, position) = last.ok_or("there is no last block")?;
     if (last_sessions, last_nodes) != (state.sessions.len() as u64, count) {
         return Err("the numbers of sessions and znodes differ from the last block".into());
@@ -347,7 +352,7 @@ fn read_state(blocks: &mut Blocks<'_>, zxid: Zxid) -> Result<(State, SyncedPosit
     Ok((state, position))
 }
 
-fn decode_nodes(payload: &[u8], lists: &mut Vec<AclList>) -> Result<Vec<NodeRecord>, Problem> {
+fn decode_nodes(payload: &[u8], lists: &mut Vec<AclList>) -> Result<Vec<NodeRecord>, SnapshotProblem> {
     let mut reader = Reader::new(payload);
     let (list_count, node_count) = (reader.count("lists", 4)?, reader.count("znodes", 68)?);
     for _ in 0..list_count {
@@ -361,13 +366,13 @@ fn decode_nodes(payload: &[u8], lists: &mut Vec<AclList>) -> Result<Vec<NodeReco
     Ok(records)
 }
 
-fn decode_last(payload: &[u8]) -> Result<(u64, u64, SyncedPosition), Problem> {
+fn decode_last(payload: &[u8]) -> Result<(u64, u64, SyncedPosition), SnapshotProblem> {
     let mut reader = Reader::new(payload);
     let mut long = |field| reader.long(field);
     let counts = (long("sessions")? as u64, long("znodes")? as u64);
     let position = SyncedPosition {
-        zxid: Zxid::from_wire(long("zxid")?),
-        segment: Zxid::from_wire(long("segment")?),
+        zxid: Zxid(long("zxid")?),
+        segment: Zxid(long("segment")?),
         offset: long("offset")? as u64,
     };
     reader.end()?;
@@ -377,29 +382,30 @@ fn decode_last(payload: &[u8]) -> Result<(u64, u64, SyncedPosition), Problem> {
 fn check_record(
     record: &NodeRecord,
     zxid: Zxid,
-    sessions: &BTreeMap<SessionId, Session>,
-) -> Result<(), Problem> {
-    let what = if record.czxid.max(record.mzxid).max(record.pzxid) > zxid {
+    sessions: &BTreeMap<SessionId, StoredSession>,
+) -> Result<(), SnapshotProblem> {
+    let meta = &record.meta;
+    let what = if meta.czxid.max(meta.mzxid).max(meta.pzxid) > zxid {
         "is newer than the snapshot"
-    } else if !owner_fits(record.owner, sessions) {
+    } else if !owner_fits(meta.owner, sessions) {
         "belongs to a session that does not exist"
     } else {
         return Ok(());
     };
-    Err(Problem::Damage(format!("{:?} {what}", record.path)))
+    Err(SnapshotProblem::Damage(format!("{:?} {what}", record.path)))
 }
 
-struct Blocks<'f> {
+struct SnapshotBlocks<'f> {
     chunks: Chunks<'f>,
     nonce: Nonce,
     chain: u64,
     at: u64,
 }
 
-impl Blocks<'_> {
-    fn header(&mut self, zxid: Zxid) -> Result<(), Problem> {
+impl SnapshotBlocks<'_> {
+    fn header(&mut self, zxid: Zxid) -> Result<(), SnapshotProblem> {
         let bytes = self.chunks.read_array::<HEADER>(0)?.ok_or("the file ends in its header")?;
-        let mut fields = Fields(&bytes);
+        let mut fields = HeaderFields(&bytes);
         if fields.take() != MAGIC {
             return Err("not a snapshot of zoolock".into());
         }
@@ -407,32 +413,32 @@ impl Blocks<'_> {
         self.nonce = fields.take();
         let recorded = fields.zxid();
         self.chain = fields.u64();
-        if self.chain != sum(&self.nonce, &[&bytes[..HEADER - 8]]) {
+        if self.chain != checksum(&self.nonce, &[&bytes[..HEADER - 8]]) {
             return Err("the header does not match its checksum".into());
         }
         if version != VERSION {
-            return Err(Problem::Damage(format!(
+            return Err(SnapshotProblem::Damage(format!(
                 "unknown format version {version}; use the zoolock version that wrote it"
             )));
         }
         if recorded != zxid {
-            return Err(Problem::Damage(format!("its header names transaction {recorded}")));
+            return Err(SnapshotProblem::Damage(format!("its header names transaction {recorded}")));
         }
         self.at = HEADER as u64;
         Ok(())
     }
 
-    fn next(&mut self) -> Result<(u32, &[u8]), Problem> {
+    fn next(&mut self) -> Result<(u32, &[u8]), SnapshotProblem> {
         let header =
             self.chunks.read_array::<BLOCK_HEADER>(self.at)?.ok_or("the file ends between blocks")?;
-        let mut fields = Fields(&header);
+        let mut fields = HeaderFields(&header);
         let (kind, len, chain) = (fields.u32(), fields.u32() as usize, fields.u64());
         let start = self.at + BLOCK_HEADER as u64;
         if self.chunks.bytes_left(start) < len as u64 {
             return Err("the file ends in a block".into());
         }
         let payload = &self.chunks.read_at_least(start, len)?[..len];
-        if chain != sum(&self.nonce, &[&self.chain.to_be_bytes(), &header[..8], payload]) {
+        if chain != checksum(&self.nonce, &[&self.chain.to_be_bytes(), &header[..8], payload]) {
             return Err("a block does not match its checksum".into());
         }
         self.chain = chain;

@@ -10,13 +10,15 @@ use tokio::sync::{Notify, watch};
 use tokio::time::{Instant, sleep_until, timeout};
 use zoolock_wire::Identity;
 
-use super::{HIGH_WATER, InputStatus, MAX_GREETING, Outbox, Shared, listener, stopped, words};
+use super::outbox::{OutputBuffer, shrink_if_empty};
+use super::{HIGH_WATER, InputStatus, MAX_GREETING, SharedServer, stopped, words};
 use crate::core::ConnId;
 
-/// Maximum time that a peer may leave its replies unread.
+/// Maximum time for which a peer may leave its replies unread.
 const WRITE_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// Maximum time that a closed connection waits until the peer closes it too. A reset before could destroy the last reply.
+/// Maximum time to wait until the peer closes a connection that the server has closed. Without the wait, a TCP reset
+/// could destroy the last reply.
 const LINGER: Duration = Duration::from_millis(500);
 
 /// Replaces [`LINGER`] when the server stops, because the stop waits for all connections.
@@ -35,14 +37,17 @@ const SMALL_READ: usize = 512;
 /// Requests of lock clients are smaller.
 const LARGE_PARTIAL_REQUEST: usize = 64 << 10;
 
-/// A byte stream of a connection: a socket, or TLS over a socket.
-pub(super) trait Stream: AsyncRead + AsyncWrite + Unpin {}
+/// The first byte of a TLS connection: the type of a handshake record.
+pub(super) const TLS_HANDSHAKE: u8 = 22;
 
-impl<S: AsyncRead + AsyncWrite + Unpin> Stream for S {}
+/// A byte stream of a connection: a socket, or TLS over a socket.
+pub(super) trait ClientStream: AsyncRead + AsyncWrite + Unpin {}
+
+impl<S: AsyncRead + AsyncWrite + Unpin> ClientStream for S {}
 
 /// Serves one connection to its end.
-pub(super) async fn run<S: Stream>(
-    shared: Arc<Shared>,
+pub(super) async fn run<S: ClientStream>(
+    shared: Arc<SharedServer>,
     mut socket: S,
     peer: SocketAddr,
     identity: Option<Identity>,
@@ -76,7 +81,7 @@ pub(super) async fn run<S: Stream>(
 
 /// A guard that reports the end of the connection to the core, even if the task panics.
 struct CloseGuard<'a> {
-    shared: &'a Shared,
+    shared: &'a SharedServer,
     conn: ConnId,
 }
 
@@ -86,8 +91,8 @@ impl Drop for CloseGuard<'_> {
     }
 }
 
-async fn serve<S: Stream>(
-    shared: &Shared,
+async fn serve<S: ClientStream>(
+    shared: &SharedServer,
     conn: ConnId,
     socket: &mut S,
     waker: &Arc<Notify>,
@@ -106,7 +111,7 @@ async fn serve<S: Stream>(
         Ok(result) => result?,
         Err(_) => return Err(io::Error::new(io::ErrorKind::TimedOut, "no data in time")),
     }
-    if let Some(what) = listener::other_protocol(&input) {
+    if let Some(what) = other_protocol(&input) {
         tracing::info!(%conn, what, "not a ZooKeeper client; closing the connection");
         return Ok(());
     }
@@ -126,6 +131,18 @@ async fn serve<S: Stream>(
     serve_session(shared, conn, socket, waker, input, admit_deadline).await
 }
 
+/// Returns the other protocol that starts with these bytes. They are no valid length of a frame.
+fn other_protocol(input: &[u8]) -> Option<&'static str> {
+    match input.first_chunk::<4>()? {
+        [TLS_HANDSHAKE, 3, ..] => Some("TLS"),
+        b"GET " | b"HEAD" | b"POST" | b"PUT " | b"DELE" | b"OPTI" | b"CONN" | b"PATC" | b"PRI " => {
+            Some("HTTP")
+        }
+        b"SSH-" => Some("SSH"),
+        _ => None,
+    }
+}
+
 /// The number of unhandled input bytes of a connection, and the total of all connections.
 struct UnhandledInput<'a> {
     total: &'a AtomicUsize,
@@ -133,7 +150,7 @@ struct UnhandledInput<'a> {
 }
 
 impl UnhandledInput<'_> {
-    /// Sets the number of this connection. Returns the total.
+    /// Sets the number of unhandled bytes of this connection. Returns the total of all connections.
     fn set(&mut self, bytes: usize) -> usize {
         // Most frames arrive complete, so the number is usually unchanged.
         if bytes == self.own {
@@ -152,8 +169,8 @@ impl Drop for UnhandledInput<'_> {
     }
 }
 
-async fn serve_session<S: Stream>(
-    shared: &Shared,
+async fn serve_session<S: ClientStream>(
+    shared: &SharedServer,
     conn: ConnId,
     socket: &mut S,
     waker: &Arc<Notify>,
@@ -162,7 +179,7 @@ async fn serve_session<S: Stream>(
 ) -> io::Result<()> {
     let (mut reader, mut writer) = tokio::io::split(socket);
     let mut unflushed = false;
-    let mut output = Outbox::default();
+    let mut output = OutputBuffer::default();
     let mut status = InputStatus { closing: false, more: false, admitted: false };
     let mut write_deadline = admit_deadline;
     let mut read_size = SMALL_READ;
@@ -236,11 +253,11 @@ async fn serve_session<S: Stream>(
     }
 }
 
-/// Writes a part of `output`, and flushes the stream when nothing more is writable. If the future is dropped, `output` has
-/// lost only bytes that were written.
+/// Writes a part of `output`, and flushes the stream when nothing more is writable. If the future is dropped, `output`
+/// still has all bytes that were not written.
 async fn write(
     writer: &mut (impl AsyncWrite + Unpin),
-    output: &mut Outbox,
+    output: &mut OutputBuffer,
     unflushed: &mut bool,
 ) -> io::Result<()> {
     if output.is_writable() {
@@ -257,17 +274,9 @@ async fn write(
     Ok(())
 }
 
-/// Frees an empty buffer whose capacity is above `keep`. Otherwise one large request would cost memory forever.
-pub(super) fn shrink_if_empty(buffer: &mut BytesMut, keep: usize) {
-    // `capacity` excludes the space of consumed bytes. `try_reclaim` includes it.
-    if buffer.is_empty() && buffer.try_reclaim(keep + 1) {
-        *buffer = BytesMut::new();
-    }
-}
-
-async fn linger(socket: &mut impl Stream) -> io::Result<()> {
+async fn linger(socket: &mut impl ClientStream) -> io::Result<()> {
     socket.shutdown().await?;
-    // On the heap. As an array it would enlarge the task of every connection.
+    // Allocated on the heap, because an array would enlarge the task of every connection.
     let mut rest = vec![0; 4096];
     while socket.read(&mut rest).await? > 0 {}
     Ok(())

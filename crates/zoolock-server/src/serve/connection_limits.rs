@@ -7,14 +7,15 @@ use std::sync::{Arc, Mutex, PoisonError};
 /// A counter of connections, including connections with an unfinished handshake.
 #[derive(Debug)]
 pub(crate) struct ConnectionLimits {
-    /// 0: no limit.
+    /// Maximum number of connections; 0: no limit.
     total: usize,
+    /// Maximum number of connections per client address; 0: no limit.
     per_address: usize,
-    counts: Mutex<Counts>,
+    counts: Mutex<OpenCounts>,
 }
 
 #[derive(Debug, Default)]
-struct Counts {
+struct OpenCounts {
     total: usize,
     addresses: HashMap<IpAddr, usize>,
 }
@@ -33,7 +34,7 @@ impl ConnectionLimits {
 
     /// Counts a new connection. Returns `None` if a limit is reached.
     pub(crate) fn try_acquire(self: &Arc<Self>, address: IpAddr) -> Option<ConnectionPermit> {
-        // IPv4 and its IPv6 form count as the same address.
+        // An IPv4 address and its IPv6 form count as the same address.
         let address = address.to_canonical();
         let mut counts = self.counts.lock().unwrap_or_else(PoisonError::into_inner);
         let here = counts.addresses.get(&address).copied().unwrap_or(0);
@@ -75,6 +76,6 @@ mod tests {
         drop(a);
         assert!(limits.try_acquire(at(3)).is_some());
         drop((b, c));
-        assert!(limits.counts.lock().expect("nobody panicked").addresses.is_empty());
+        assert!(limits.counts.lock().expect("no thread panicked").addresses.is_empty());
     }
 }

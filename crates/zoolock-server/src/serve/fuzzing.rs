@@ -9,10 +9,10 @@ use tokio::io::DuplexStream;
 use tokio::sync::watch;
 use zoolock_wire::MAX_FRAME;
 
-use super::{Conf, MAX_OUTPUT, Shared, Timing, connection, http};
+use super::{MAX_OUTPUT, ReportedSettings, SharedServer, Timing, connection, http};
 use crate::access::Access;
-use crate::core::{Core, CoreConfig, Stats};
-use crate::word::Word;
+use crate::core::{Core, CoreConfig, ServerStats};
+use crate::word::FourLetterWord;
 use crate::x500;
 
 const PEER: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 1);
@@ -20,7 +20,7 @@ const PEER: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOS
 /// A server without listeners, which answers all four-letter words.
 #[derive(Debug)]
 pub struct FuzzServer {
-    shared: Arc<Shared>,
+    shared: Arc<SharedServer>,
     stop: watch::Sender<bool>,
 }
 
@@ -28,10 +28,10 @@ impl FuzzServer {
     /// Starts an empty server. Must be called within a runtime.
     ///
     /// # Errors
-    /// No thread can be started.
+    /// If a thread cannot be started.
     pub fn new(access: Access) -> io::Result<Self> {
         let core = CoreConfig { access, max_output: MAX_OUTPUT, ..CoreConfig::default() };
-        let conf = Conf {
+        let conf = ReportedSettings {
             addr: Some(PEER),
             tls_addr: None,
             metrics_addr: None,
@@ -46,10 +46,10 @@ impl FuzzServer {
             connect_timeout: Duration::from_secs(10),
             max_frame: MAX_FRAME,
             max_queued: 0,
-            words: Word::ALL.to_vec(),
+            words: FourLetterWord::ALL.to_vec(),
             conf,
         };
-        let shared = Arc::new(Shared::new(Core::new(core, 1), timing, None, None)?);
+        let shared = Arc::new(SharedServer::new(Core::new(core, 1), timing, None, None)?);
         Ok(FuzzServer { shared, stop: watch::channel(false).0 })
     }
 
@@ -67,7 +67,7 @@ impl FuzzServer {
     }
 
     /// Returns the counts of the server.
-    pub fn stats(&self) -> Stats {
+    pub fn stats(&self) -> ServerStats {
         self.shared.lock().core.stats()
     }
 }

@@ -2,8 +2,8 @@
 //!
 //! Connections append transactions in the order of their numbers while they hold the core, and do not wait. The thread
 //! takes all queued transactions, writes and syncs them as one batch, and wakes the connections whose answers depend on
-//! them. During a sync the next batch gathers. An answer is sent when everything it may show is on disk. This includes
-//! answers to reads: a crash must not undo what a client has seen.
+//! them. Transactions that arrive during a sync form the next batch. An answer is sent when all transactions whose
+//! effects it may show are on disk. This includes answers to reads: a crash must not undo what a client has seen.
 
 use std::sync::atomic::{AtomicI64, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock};
@@ -22,7 +22,7 @@ const MAX_WAITING: usize = 32 << 20;
 const IDLE: Duration = Duration::from_millis(500);
 
 /// Destination of the thread's writes.
-pub(crate) trait Sink: Send + 'static {
+pub(crate) trait JournalSink: Send + 'static {
     /// Error of a write.
     type Error: std::error::Error + Send + Sync + 'static;
     /// Adds a transaction to the next batch.
@@ -31,20 +31,20 @@ pub(crate) trait Sink: Send + 'static {
     fn write(&mut self) -> Result<(), Self::Error>;
     /// Syncs the written batches, so that they survive a crash.
     fn sync(&mut self) -> Result<(), Self::Error>;
-    /// Called after a while without transactions.
+    /// Called when no transaction has arrived for a while, and before the thread ends.
     fn idle(&mut self) -> Result<(), Self::Error>;
 }
 
 /// Queue of decided transactions, and the thread that writes them.
 #[derive(Debug)]
 pub(crate) struct Journal {
-    shared: Arc<Shared>,
+    shared: Arc<JournalState>,
     thread: Mutex<Option<JoinHandle<()>>>,
 }
 
 #[derive(Debug)]
-struct Shared {
-    queue: Mutex<Queue>,
+struct JournalState {
+    queue: Mutex<JournalQueue>,
     wake: Condvar,
     /// Approximate number of queued bytes.
     bytes: AtomicUsize,
@@ -54,7 +54,7 @@ struct Shared {
 }
 
 #[derive(Debug, Default)]
-struct Queue {
+struct JournalQueue {
     txns: Vec<Txn>,
     waiting: Vec<(Zxid, Arc<Notify>)>,
     stop: bool,
@@ -62,12 +62,12 @@ struct Queue {
 
 impl Journal {
     /// Starts the thread. Everything up to `synced` is on disk already.
-    pub(crate) fn start(sink: impl Sink, synced: Zxid) -> std::io::Result<Self> {
-        let shared = Arc::new(Shared {
+    pub(crate) fn start(sink: impl JournalSink, synced: Zxid) -> std::io::Result<Self> {
+        let shared = Arc::new(JournalState {
             queue: Mutex::default(),
             wake: Condvar::new(),
             bytes: AtomicUsize::new(0),
-            synced: AtomicI64::new(synced.get()),
+            synced: AtomicI64::new(synced.0),
             failure: OnceLock::new(),
             failed: watch::channel(false).0,
         });
@@ -96,7 +96,7 @@ impl Journal {
         self.shared.synced() >= zxid
     }
 
-    /// Registers `waker` for the time when [`Journal::is_synced`] becomes true. Returns false if it is true already.
+    /// Registers `waker`, which is woken when this transaction is on disk. Returns false if the transaction already is.
     pub(crate) fn wake_at(&self, zxid: Zxid, waker: &Arc<Notify>) -> bool {
         if self.is_synced(zxid) {
             return false;
@@ -117,11 +117,11 @@ impl Journal {
         if !full() {
             return false;
         }
-        // Zxid 0 wakes it after the next batch, regardless of its contents.
+        // With zxid 0, `waker` is woken after the next batch, whatever the batch contains.
         let mut queue = self.shared.lock();
         let full = full();
         if full {
-            queue.waiting.push((Zxid::from_wire(0), Arc::clone(waker)));
+            queue.waiting.push((Zxid(0), Arc::clone(waker)));
         }
         full
     }
@@ -131,7 +131,7 @@ impl Journal {
         self.shared.failure.get().map(String::as_str)
     }
 
-    /// Becomes true when the log has failed.
+    /// Returns a receiver of a flag that is set when the log has failed.
     pub(crate) fn failed(&self) -> watch::Receiver<bool> {
         self.shared.failed.subscribe()
     }
@@ -155,18 +155,18 @@ impl Drop for Journal {
     }
 }
 
-impl Shared {
-    fn lock(&self) -> MutexGuard<'_, Queue> {
+impl JournalState {
+    fn lock(&self) -> MutexGuard<'_, JournalQueue> {
         self.queue.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
     }
 
     fn synced(&self) -> Zxid {
-        Zxid::from_wire(self.synced.load(Ordering::Acquire))
+        Zxid(self.synced.load(Ordering::Acquire))
     }
 
-    fn run<S: Sink>(&self, mut sink: S) {
+    fn run<S: JournalSink>(&self, mut sink: S) {
         // Reports a failure on every way out, also on a panic, so that no task waits forever.
-        let _end = End(self);
+        let _end = ThreadEnd(self);
         if let Err(error) = self.write_batches(&mut sink) {
             tracing::error!(
                 %error,
@@ -176,7 +176,7 @@ impl Shared {
         }
     }
 
-    fn write_batches<S: Sink>(&self, sink: &mut S) -> Result<(), S::Error> {
+    fn write_batches<S: JournalSink>(&self, sink: &mut S) -> Result<(), S::Error> {
         let mut batch = Vec::new();
         let mut sealed = true;
         loop {
@@ -199,8 +199,8 @@ impl Shared {
         }
     }
 
-    /// Waits for transactions and moves all of them to `batch`. It stays empty if there are none within `timeout`, or if
-    /// the journal stops. Returns whether the journal stops.
+    /// Waits for transactions and moves all of them to `batch`. `batch` stays empty if none arrives within `timeout`,
+    /// or if the journal stops. Returns whether the journal stops.
     fn take(&self, batch: &mut Vec<Txn>, timeout: Option<Duration>) -> bool {
         let mut queue = self.lock();
         while queue.txns.is_empty() && !queue.stop {
@@ -224,7 +224,7 @@ impl Shared {
 
     /// Records that everything up to `synced` is on disk, and wakes the tasks that waited for it.
     fn record_synced(&self, synced: Zxid) {
-        self.synced.store(synced.get(), Ordering::Release);
+        self.synced.store(synced.0, Ordering::Release);
         let mut queue = self.lock();
         let mut due = Vec::new();
         queue.waiting.retain(|(zxid, waker)| {
@@ -240,9 +240,9 @@ impl Shared {
 }
 
 /// A guard that reports a failure when the thread ends.
-struct End<'a>(&'a Shared);
+struct ThreadEnd<'a>(&'a JournalState);
 
-impl Drop for End<'_> {
+impl Drop for ThreadEnd<'_> {
     fn drop(&mut self) {
         if std::thread::panicking() {
             let _ = self.0.failure.set("a bug: the log's thread panicked".to_owned());
@@ -278,16 +278,16 @@ mod tests {
     use crate::ids::SessionId;
 
     /// A sink whose syncs wait for a result from the test.
-    struct Slow {
+    struct SlowSink {
         batch: Vec<i64>,
         batches: Sender<Vec<i64>>,
         word: Receiver<io::Result<()>>,
     }
 
-    impl Sink for Slow {
+    impl JournalSink for SlowSink {
         type Error = io::Error;
         fn append(&mut self, txn: &Txn) -> io::Result<()> {
-            self.batch.push(txn.zxid.get());
+            self.batch.push(txn.zxid.0);
             Ok(())
         }
         fn write(&mut self) -> io::Result<()> {
@@ -303,18 +303,18 @@ mod tests {
 
     fn slow() -> (Journal, Receiver<Vec<i64>>, Sender<io::Result<()>>) {
         let ((batches, written), (say, word)) = (channel(), channel());
-        let sink = Slow { batch: Vec::new(), batches, word };
+        let sink = SlowSink { batch: Vec::new(), batches, word };
         (Journal::start(sink, zxid(0)).expect("a thread"), written, say)
     }
 
     fn zxid(number: i64) -> Zxid {
-        Zxid::from_wire(number)
+        Zxid(number)
     }
 
     fn txns(numbers: std::ops::RangeInclusive<i64>) -> Vec<Txn> {
         let txn = |number| Txn {
             zxid: zxid(number),
-            session: SessionId::SERVER,
+            session: SessionId::NONE,
             time: 0,
             change: Change::Delete { path: "/a".into() },
         };
@@ -332,12 +332,12 @@ mod tests {
         journal.append(&mut txns(4..=5));
         assert!(journal.wake_at(zxid(2), &first) && journal.wake_at(zxid(5), &second));
         assert!(!journal.is_synced(zxid(1)));
-        say.send(Ok(())).expect("it listens");
+        say.send(Ok(())).expect("the sink waits for a result");
         first.notified().await;
         assert!(journal.is_synced(zxid(2)) && !journal.is_synced(zxid(3)));
         assert!(!journal.wake_at(zxid(2), &first));
-        assert_eq!(written.recv().expect("one batch of all that had gathered"), [3, 4, 5]);
-        say.send(Ok(())).expect("it listens");
+        assert_eq!(written.recv().expect("one batch of all queued transactions"), [3, 4, 5]);
+        say.send(Ok(())).expect("the sink waits for a result");
         second.notified().await;
         assert_eq!(journal.shared.synced(), zxid(5));
     }
@@ -347,12 +347,12 @@ mod tests {
         let (journal, written, say) = slow();
         journal.append(&mut txns(1..=1));
         written.recv().expect("a batch");
-        say.send(Err(io::Error::other("the disk is gone"))).expect("it listens");
-        journal.failed().wait_for(|failed| *failed).await.expect("the journal is there");
+        say.send(Err(io::Error::other("the disk is gone"))).expect("the sink waits for a result");
+        journal.failed().wait_for(|failed| *failed).await.expect("the journal exists");
         assert_eq!(journal.failure(), Some("the disk is gone"));
         journal.append(&mut txns(2..=2));
         journal.stop();
-        assert!(written.try_recv().is_err(), "it was tried again");
+        assert!(written.try_recv().is_err(), "a batch was written after the failure");
         assert!(!journal.is_synced(zxid(1)));
     }
 
@@ -372,16 +372,16 @@ mod tests {
         let (journal, written, say) = slow();
         let waker = Arc::new(Notify::new());
         journal.append(&mut txns(1..=1));
-        written.recv().expect("the thread is in its sync");
+        written.recv().expect("the thread has written the batch");
         assert!(!journal.is_full(&waker));
         let data = Some(bytes::Bytes::from(vec![0; MAX_WAITING]));
         let mut large = txns(2..=2);
         large[0].change = Change::SetData { path: "/a".into(), data, version: 1 };
         journal.append(&mut large);
         assert!(journal.is_full(&waker));
-        say.send(Ok(())).expect("it listens");
+        say.send(Ok(())).expect("the sink waits for a result");
         waker.notified().await;
-        written.recv().expect("the large one");
+        written.recv().expect("the large transaction");
         assert!(!journal.is_full(&waker));
         drop(say);
     }
@@ -390,7 +390,7 @@ mod tests {
     fn access_lists_count_as_queued_bytes() {
         let list: crate::acl::AclList = [zoolock_wire::Acl {
             perms: 31,
-            who: zoolock_wire::Identity::new("digest", "u".repeat(100_000)),
+            identity: zoolock_wire::Identity::new("digest", "u".repeat(100_000)),
         }]
         .into();
         let create = Change::Create(crate::txn::Create {

@@ -13,36 +13,36 @@ use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
 use zoolock_wire::Identity;
 
-use super::{Shared, connection, stopped};
+use super::{SharedServer, connection, stopped};
 use crate::error::Error;
 use crate::x500;
 
 /// A socket that the server listens on.
 pub(crate) enum Listener {
-    /// A TCP socket, for TLS if that is set.
-    Tcp { addr: SocketAddr, tls: Option<Tls>, listener: TcpListener },
+    /// A TCP socket, for TLS if `tls` is set.
+    Tcp { addr: SocketAddr, tls: Option<TlsSettings>, listener: TcpListener },
     /// A Unix socket.
     Unix(UnixListener),
 }
 
 /// An accepted connection.
-pub(super) enum Accepted {
-    Tcp(TcpStream, SocketAddr, Option<Tls>),
+pub(super) enum AcceptedSocket {
+    Tcp(TcpStream, SocketAddr, Option<TlsSettings>),
     Unix(UnixStream),
 }
 
-/// The address that stands for the other end of a Unix socket.
+/// The address reported for a client on a Unix socket.
 const UNIX_PEER: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
 
 /// The settings of a TLS handshake.
 #[derive(Clone)]
-pub(crate) struct Tls {
+pub(crate) struct TlsSettings {
     pub(crate) acceptor: TlsAcceptor,
     pub(crate) handshake_timeout: Duration,
 }
 
 impl Listener {
-    pub(crate) async fn open(listen: SocketAddr, tls: Option<Tls>) -> Result<Self, Error> {
+    pub(crate) async fn open(listen: SocketAddr, tls: Option<TlsSettings>) -> Result<Self, Error> {
         let failed = |source| Error::Listen { addr: listen, source };
         let listener = TcpListener::bind(listen).await.map_err(failed)?;
         let addr = listener.local_addr().map_err(failed)?;
@@ -68,14 +68,14 @@ impl Listener {
         }
     }
 
-    pub(super) async fn accept(&self) -> io::Result<Accepted> {
+    pub(super) async fn accept(&self) -> io::Result<AcceptedSocket> {
         match self {
             Listener::Tcp { tls, listener, .. } => {
                 let (socket, peer) = listener.accept().await?;
                 let _ = socket.set_nodelay(true);
-                Ok(Accepted::Tcp(socket, peer, tls.clone()))
+                Ok(AcceptedSocket::Tcp(socket, peer, tls.clone()))
             }
-            Listener::Unix(listener) => Ok(Accepted::Unix(listener.accept().await?.0)),
+            Listener::Unix(listener) => Ok(AcceptedSocket::Unix(listener.accept().await?.0)),
         }
     }
 }
@@ -90,23 +90,25 @@ impl std::fmt::Display for Listener {
     }
 }
 
-impl Accepted {
+impl AcceptedSocket {
     pub(super) fn peer(&self) -> SocketAddr {
         match self {
-            Accepted::Tcp(_, peer, _) => *peer,
-            Accepted::Unix(_) => UNIX_PEER,
+            AcceptedSocket::Tcp(_, peer, _) => *peer,
+            AcceptedSocket::Unix(_) => UNIX_PEER,
         }
     }
 
     /// Serves the connection to its end.
-    pub(super) async fn serve(self, shared: Arc<Shared>, stop: watch::Receiver<bool>) {
+    pub(super) async fn serve(self, shared: Arc<SharedServer>, stop: watch::Receiver<bool>) {
         match self {
-            Accepted::Tcp(socket, peer, None) => connection::run(shared, socket, peer, None, stop).await,
+            AcceptedSocket::Tcp(socket, peer, None) => {
+                connection::run(shared, socket, peer, None, stop).await
+            }
             // Boxed, so that tasks without TLS do not take the memory that a handshake needs.
-            Accepted::Tcp(socket, peer, Some(tls)) => {
+            AcceptedSocket::Tcp(socket, peer, Some(tls)) => {
                 Box::pin(serve_tls(shared, socket, peer, tls, stop)).await;
             }
-            Accepted::Unix(socket) => match user_of(&socket) {
+            AcceptedSocket::Unix(socket) => match user_of(&socket) {
                 Ok(user) => connection::run(shared, socket, UNIX_PEER, Some(user), stop).await,
                 Err(error) => {
                     tracing::debug!(%error, "closing a connection on the Unix socket");
@@ -136,10 +138,10 @@ fn may_connect(user: u32, ours: u32) -> bool {
 
 /// Performs the TLS handshake, then serves the connection to its end.
 async fn serve_tls(
-    shared: Arc<Shared>,
+    shared: Arc<SharedServer>,
     socket: TcpStream,
     peer: SocketAddr,
-    tls: Tls,
+    tls: TlsSettings,
     mut stop: watch::Receiver<bool>,
 ) {
     let handshake = tokio::select! {
@@ -167,11 +169,11 @@ async fn tls_handshake(
     acceptor: &TlsAcceptor,
 ) -> io::Result<(TlsStream<TcpStream>, Option<Identity>)> {
     let mut first = [0; 1];
-    // A client without TLS would take a TLS alert for a frame, and wait for its end.
+    // A client without TLS gets no TLS alert: it would take the alert for a frame, and wait for the rest of that frame.
     if socket.peek(&mut first).await? == 0 {
         return Err(io::ErrorKind::UnexpectedEof.into());
     }
-    if first[0] != HANDSHAKE {
+    if first[0] != connection::TLS_HANDSHAKE {
         tracing::info!("plain connection on the TLS port; closing it");
         return Err(io::Error::new(io::ErrorKind::InvalidData, "plain connection on the TLS port"));
     }
@@ -190,21 +192,6 @@ async fn tls_handshake(
         }
     };
     Ok((stream, identity))
-}
-
-/// The type of a TLS record that begins a connection.
-const HANDSHAKE: u8 = 22;
-
-/// Returns the other protocol that starts with these bytes. None of them is the length of a frame.
-pub(super) fn other_protocol(input: &[u8]) -> Option<&'static str> {
-    match input.first_chunk::<4>()? {
-        [HANDSHAKE, 3, ..] => Some("TLS"),
-        b"GET " | b"HEAD" | b"POST" | b"PUT " | b"DELE" | b"OPTI" | b"CONN" | b"PATC" | b"PRI " => {
-            Some("HTTP")
-        }
-        b"SSH-" => Some("SSH"),
-        _ => None,
-    }
 }
 
 #[cfg(test)]

@@ -7,10 +7,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use super::journal::Sink;
+use super::journal::JournalSink;
 use crate::ids::{SessionId, Zxid};
-use crate::log::{Log, LogError, Snapshot, SnapshotWriter};
-use crate::state::Session;
+use crate::log::{Log, LogError, SnapshotFile, SnapshotWriter};
+use crate::state::StoredSession;
 use crate::tree::NodeRecord;
 use crate::txn::Txn;
 
@@ -22,14 +22,14 @@ const PAUSE: Duration = Duration::from_millis(5);
 /// A state of which snapshots are taken.
 pub(super) trait SnapshotSource: Send + 'static {
     /// Begins a snapshot. Returns its last transaction and its sessions.
-    fn begin(&self) -> (Zxid, BTreeMap<SessionId, Session>);
+    fn begin(&self) -> (Zxid, BTreeMap<SessionId, StoredSession>);
     /// Returns the next znodes, possibly none, or `None` at the end.
     fn chunk(&self, max: usize) -> Option<Vec<NodeRecord>>;
     /// Abandons the snapshot.
     fn abandon(&self);
 }
 
-/// A log that snapshots keep short.
+/// A log, and the thread that takes snapshots of the core to keep the log short.
 pub(super) struct LogSink {
     log: Arc<Mutex<Log>>,
     snapshot_requests: Option<SyncSender<()>>,
@@ -55,7 +55,7 @@ impl LogSink {
     }
 }
 
-impl Sink for LogSink {
+impl JournalSink for LogSink {
     type Error = LogError;
 
     fn append(&mut self, txn: &Txn) -> Result<(), LogError> {
@@ -79,13 +79,13 @@ impl Sink for LogSink {
     }
 
     fn idle(&mut self) -> Result<(), LogError> {
-        self.log().idle_seal()
+        self.log().seal_when_idle()
     }
 }
 
 impl Drop for LogSink {
-    /// Stops the snapshot thread, which abandons its snapshot. The next server that opens the directory must be the only
-    /// writer.
+    /// Stops the snapshot thread, which abandons its snapshot. The thread must not write to the directory when the next
+    /// server opens it.
     fn drop(&mut self) {
         self.stop.store(true, Ordering::Relaxed);
         self.snapshot_requests = None;
@@ -129,7 +129,7 @@ impl<S: SnapshotSource> Snapshots<S> {
     }
 
     /// Takes a snapshot. Returns `None` if the thread is told to stop.
-    fn take_snapshot(&self) -> Result<Option<Snapshot>, LogError> {
+    fn take_snapshot(&self) -> Result<Option<SnapshotFile>, LogError> {
         let disk = lock(&self.log).disk();
         let (zxid, sessions) = self.source.begin();
         let mut writer = SnapshotWriter::begin(disk, zxid, &sessions)?;

@@ -2,31 +2,31 @@
 
 use rustix::process::{Resource, getrlimit};
 
-use super::Shared;
+use super::SharedServer;
 
 /// A metric.
 pub(super) struct Metric {
     pub(super) name: &'static str,
     /// Set if the value only grows.
     pub(super) is_counter: bool,
-    pub(super) value: Value,
+    pub(super) value: MetricValue,
 }
 
-pub(super) enum Value {
+pub(super) enum MetricValue {
     Whole(u64),
     Fraction(f64),
 }
 
-pub(super) fn collect_metrics(shared: &Shared) -> Vec<Metric> {
+pub(super) fn collect_metrics(shared: &SharedServer) -> Vec<Metric> {
     let (stats, latency, size, rejected, handshakes, opened) = {
         let inner = shared.lock();
         let size = inner.core.state().tree.approximate_data_size();
         (inner.core.stats(), inner.latency, size, inner.rejected, inner.failed_handshakes, inner.opened)
     };
-    let gauge = |name, value| Metric { name, is_counter: false, value: Value::Whole(value) };
-    let counter = |name, value| Metric { name, is_counter: true, value: Value::Whole(value) };
+    let gauge = |name, value| Metric { name, is_counter: false, value: MetricValue::Whole(value) };
+    let counter = |name, value| Metric { name, is_counter: true, value: MetricValue::Whole(value) };
     let average =
-        Metric { name: "avg_latency", is_counter: false, value: Value::Fraction(latency.average()) };
+        Metric { name: "avg_latency", is_counter: false, value: MetricValue::Fraction(latency.average()) };
     let uptime = u64::try_from(shared.started.elapsed().as_millis()).unwrap_or(u64::MAX);
     vec![
         gauge("ephemerals_count", stats.ephemerals as u64),

@@ -4,23 +4,23 @@ use std::sync::Arc;
 use bytes::{Buf as _, BytesMut};
 use tokio::sync::Notify;
 
-use super::connection::shrink_if_empty;
 use super::journal::Journal;
 use crate::ids::Zxid;
 
 /// Output that waits to be written to a peer. A part of it may be written now, the rest waits for the log.
 #[derive(Debug, Default)]
-pub(super) struct Outbox {
+pub(super) struct OutputBuffer {
     bytes: BytesMut,
     /// Number of bytes at the front that may be written.
     writable_len: usize,
-    /// The bytes that follow: their number, and the transaction that must be on disk before they are written.
+    /// The remaining bytes in parts: the length of each part, and the transaction that must be on disk before it is
+    /// written.
     unsynced: VecDeque<(usize, Zxid)>,
     /// The transaction for which the journal will wake this task.
     registered_zxid: Option<Zxid>,
 }
 
-impl Outbox {
+impl OutputBuffer {
     /// Lets `take` append bytes, which may show the effects of transactions up to `last_change`.
     pub(super) fn fill<T>(&mut self, last_change: Zxid, take: impl FnOnce(&mut BytesMut) -> T) -> T {
         let before = self.bytes.len();
@@ -34,7 +34,8 @@ impl Outbox {
         result
     }
 
-    /// Makes bytes writable whose transactions are on disk. Registers `waker` for the next transaction.
+    /// Marks bytes as writable if their transactions are on disk. Registers `waker` for the first transaction that is
+    /// not.
     pub(super) fn release_synced(&mut self, journal: Option<&Journal>, waker: &Arc<Notify>) {
         while let Some(&(bytes, zxid)) = self.unsynced.front() {
             // `wake_at` returns false if the transaction is on disk by now.
@@ -80,5 +81,14 @@ impl Outbox {
     /// Frees the buffer if it is empty and its capacity is above `keep`.
     pub(super) fn shrink_if_empty(&mut self, keep: usize) {
         shrink_if_empty(&mut self.bytes, keep);
+    }
+}
+
+/// Frees an empty buffer whose capacity is above `keep`. Otherwise a connection would keep the memory of one large
+/// request until its end.
+pub(super) fn shrink_if_empty(buffer: &mut BytesMut, keep: usize) {
+    // `capacity` excludes the space of consumed bytes. `try_reclaim` includes it.
+    if buffer.is_empty() && buffer.try_reclaim(keep + 1) {
+        *buffer = BytesMut::new();
     }
 }

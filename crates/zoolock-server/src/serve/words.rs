@@ -8,10 +8,10 @@ use std::net::SocketAddr;
 use std::path::Path;
 
 use self::date::java_date;
-use super::metrics::{Value, collect_metrics, java_float};
-use super::{Inner, Shared};
-use crate::core::{ConnId, Latency};
-use crate::word::Word;
+use super::metrics::{MetricValue, collect_metrics, java_float};
+use super::{GuardedCore, SharedServer};
+use crate::core::{ConnId, LatencyStats};
+use crate::word::FourLetterWord;
 
 /// The version to report: the Apache ZooKeeper release that this server imitates, and the version of this crate.
 pub(super) const VERSION: &str =
@@ -20,11 +20,11 @@ pub(super) const VERSION: &str =
 /// Words of ZooKeeper that this server does not support.
 const UNSUPPORTED: [&[u8; 4]; 3] = [b"gtmk", b"hash", b"stmk"];
 
-/// Returns the answer to a word, or `None` if the bytes are the start of a frame. (As the length of a frame, each word is
-/// too large.)
-pub(super) fn answer(shared: &Shared, conn: ConnId, input: &[u8]) -> Option<String> {
+/// Returns the answer to a word, or `None` if the bytes are the start of a frame. No frame starts with a word, because
+/// as a length a word would be too large.
+pub(super) fn answer(shared: &SharedServer, conn: ConnId, input: &[u8]) -> Option<String> {
     let typed: &[u8; 4] = input.first_chunk()?;
-    let word = Word::ALL.into_iter().find(|word| word.name().as_bytes() == typed);
+    let word = FourLetterWord::ALL.into_iter().find(|word| word.name().as_bytes() == typed);
     if word.is_none() && !UNSUPPORTED.contains(&typed) {
         return None;
     }
@@ -40,42 +40,42 @@ pub(super) fn answer(shared: &Shared, conn: ConnId, input: &[u8]) -> Option<Stri
     Some(answer)
 }
 
-fn execute(shared: &Shared, conn: ConnId, word: Word) -> String {
+fn execute(shared: &SharedServer, conn: ConnId, word: FourLetterWord) -> String {
     match word {
-        Word::Ruok => "imok".to_owned(),
-        Word::Isro => "rw".to_owned(),
-        Word::Envi => envi(),
-        Word::Conf => conf(shared),
-        Word::Dirs => {
+        FourLetterWord::Ruok => "imok".to_owned(),
+        FourLetterWord::Isro => "rw".to_owned(),
+        FourLetterWord::Envi => envi(),
+        FourLetterWord::Conf => conf(shared),
+        FourLetterWord::Dirs => {
             let size = shared.timing.conf.data_dir.as_deref().map_or(0, size_of);
             format!("datadir_size: {size}\nlogdir_size: {size}\n")
         }
-        Word::Mntr => mntr(shared),
-        Word::Srvr => format!("Zookeeper version: {VERSION}\n{}", server(&shared.lock())),
-        Word::Stat => {
+        FourLetterWord::Mntr => mntr(shared),
+        FourLetterWord::Srvr => format!("Zookeeper version: {VERSION}\n{}", server(&shared.lock())),
+        FourLetterWord::Stat => {
             let inner = shared.lock();
             let clients = lists::connections(&inner, conn, true);
             format!("Zookeeper version: {VERSION}\nClients:\n{clients}\n{}", server(&inner))
         }
-        Word::Cons => lists::connections(&shared.lock(), conn, false) + "\n",
-        Word::Dump => lists::dump(shared),
-        Word::Wchs => lists::watch_summary(&shared.lock()),
-        Word::Wchp => lists::watches_by_path(&shared.lock()),
-        Word::Wchc => lists::watches_by_session(&shared.lock()),
-        Word::Srst => {
+        FourLetterWord::Cons => lists::connections(&shared.lock(), conn, false) + "\n",
+        FourLetterWord::Dump => lists::dump(shared),
+        FourLetterWord::Wchs => lists::watch_summary(&shared.lock()),
+        FourLetterWord::Wchp => lists::watches_by_path(&shared.lock()),
+        FourLetterWord::Wchc => lists::watches_by_session(&shared.lock()),
+        FourLetterWord::Srst => {
             let mut inner = shared.lock();
             inner.core.reset_counts();
-            inner.latency = Latency::default();
+            inner.latency = LatencyStats::default();
             "Server stats reset.\n".to_owned()
         }
-        Word::Crst => {
+        FourLetterWord::Crst => {
             shared.lock().core.reset_connection_counts();
             "Connection stats reset.\n".to_owned()
         }
     }
 }
 
-fn server(inner: &Inner) -> String {
+fn server(inner: &GuardedCore) -> String {
     let (stats, latency) = (inner.core.stats(), &inner.latency);
     let mut text = String::new();
     let average = java_float(latency.average());
@@ -88,12 +88,12 @@ fn server(inner: &Inner) -> String {
     text
 }
 
-fn mntr(shared: &Shared) -> String {
+fn mntr(shared: &SharedServer) -> String {
     let mut text = format!("zk_version\t{VERSION}\nzk_server_state\tstandalone\n");
     for metric in collect_metrics(shared) {
         let _ = match metric.value {
-            Value::Whole(value) => writeln!(text, "zk_{}\t{value}", metric.name),
-            Value::Fraction(value) => writeln!(text, "zk_{}\t{}", metric.name, java_float(value)),
+            MetricValue::Whole(value) => writeln!(text, "zk_{}\t{value}", metric.name),
+            MetricValue::Fraction(value) => writeln!(text, "zk_{}\t{}", metric.name, java_float(value)),
         };
     }
     text
@@ -110,7 +110,7 @@ fn envi() -> String {
     )
 }
 
-fn conf(shared: &Shared) -> String {
+fn conf(shared: &SharedServer) -> String {
     let conf = &shared.timing.conf;
     let port = |addr: Option<SocketAddr>| addr.map_or(-1, |addr| i32::from(addr.port()));
     let dir = conf.data_dir.as_deref().map_or_else(String::new, |dir| dir.display().to_string());

@@ -11,19 +11,19 @@ use crate::acl::AclList;
 /// The lists by number. Clients choose their contents, so the hash has a random key.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Acls {
-    lists: Slab<Shared>,
+    lists: Slab<SharedAcl>,
     index: HashTable<u32>,
     hasher: RandomState,
 }
 
 #[derive(Debug, Clone)]
-struct Shared {
+struct SharedAcl {
     list: AclList,
     users: u32,
 }
 
 impl Acls {
-    /// Adds a user of a list. Returns the number of the list.
+    /// Counts one more znode with this list, and stores the list if it is new. Returns the number of the list.
     pub(super) fn add_user(&mut self, list: &AclList) -> u32 {
         let Acls { lists, index, hasher } = self;
         let hash = hasher.hash_one(&**list);
@@ -37,13 +37,13 @@ impl Acls {
             Entry::Vacant(free) => {
                 let id = u32::try_from(lists.vacant_key()).expect("there are no more lists than znodes");
                 free.insert(id);
-                lists.insert(Shared { list: list.clone(), users: 1 });
+                lists.insert(SharedAcl { list: list.clone(), users: 1 });
                 id
             }
         }
     }
 
-    /// Removes a user of a list. Drops the list with its last user.
+    /// Counts one znode less with this list. Drops the list if no znode has it.
     pub(super) fn remove_user(&mut self, id: u32) {
         let shared = &mut self.lists[id as usize];
         shared.users -= 1;

@@ -10,34 +10,22 @@ use hashbrown::HashTable;
 use hashbrown::hash_table::Entry;
 use slab::Slab;
 
+use super::meta::NodeMeta;
 use crate::ids::Zxid;
 
 /// The root's slot.
 pub(super) const ROOT: u32 = 0;
-/// No slot.
+/// The number that stands for no slot.
 const NONE: u32 = u32::MAX;
 
-/// The fields of a znode except its links, its name and its data.
 #[derive(Debug, Clone)]
-pub(super) struct Meta {
+pub(super) struct TreeNode {
+    pub(super) meta: NodeMeta,
     /// The number of the access list in [`super::acls::Acls`].
     pub(super) acl: u32,
-    pub(super) czxid: Zxid,
-    pub(super) mzxid: Zxid,
-    pub(super) pzxid: Zxid,
-    pub(super) ctime: i64,
-    pub(super) mtime: i64,
-    pub(super) version: i32,
-    pub(super) created: i32,
-    pub(super) aversion: i32,
-    pub(super) owner: i64,
-    /// The newest snapshot that does not lack this znode: it has a copy, or began before the znode was created.
+    /// The newest snapshot that needs no copy of this znode: it already has a copy, or it began before the znode was
+    /// created.
     pub(super) snapshot_number: u32,
-}
-
-#[derive(Debug, Clone)]
-pub(super) struct Node {
-    pub(super) meta: Meta,
     /// The name, followed by the data. One buffer saves an allocation per znode.
     text: Box<[u8]>,
     name_len: u32,
@@ -47,13 +35,13 @@ pub(super) struct Node {
     children: u32,
     first: u32,
     next: u32,
-    /// The previous sibling. For the first child, the last one.
+    /// The previous sibling. In the first child, the last sibling.
     prev: u32,
 }
 
-impl Node {
+impl TreeNode {
     pub(super) fn name(&self) -> &str {
-        std::str::from_utf8(self.name_bytes()).expect("it was taken from a str")
+        std::str::from_utf8(self.name_bytes()).expect("name was taken from a str")
     }
 
     fn name_bytes(&self) -> &[u8] {
@@ -78,18 +66,18 @@ impl Node {
     }
 }
 
-/// An entry of the name index. It stores the hash, so that the index grows without a visit to each znode. Visiting a
+/// An entry of the name index. It stores the hash, so that the index can grow without reading each znode. Reading a
 /// million znodes would stop the server for a second.
 #[derive(Debug, Clone)]
-struct Name {
+struct NameEntry {
     hash: u32,
     id: u32,
 }
 
 #[derive(Debug, Clone)]
 pub(super) struct Arena {
-    nodes: Slab<Node>,
-    index: HashTable<Name>,
+    nodes: Slab<TreeNode>,
+    index: HashTable<NameEntry>,
     /// Keyed at random, because clients choose the names.
     hasher: RandomState,
     /// The first slot that was never used.
@@ -97,11 +85,12 @@ pub(super) struct Arena {
 }
 
 impl Arena {
-    /// Creates an arena with a root.
-    pub(super) fn new(root: Meta) -> Self {
+    /// Creates an arena with a root that has this snapshot number.
+    pub(super) fn new(snapshot_number: u32) -> Self {
         let (index, hasher) = (HashTable::new(), RandomState::new());
         let mut arena = Arena { nodes: Slab::new(), index, hasher, end: ROOT + 1 };
-        arena.nodes.insert(new_node(NONE, "", None, root));
+        let meta = NodeMeta::new(Zxid(0), 0, 0);
+        arena.nodes.insert(new_node(NONE, "", None, 0, meta, snapshot_number));
         arena
     }
 
@@ -113,19 +102,19 @@ impl Arena {
         self.end
     }
 
-    pub(super) fn get(&self, id: u32) -> Option<&Node> {
+    pub(super) fn get(&self, id: u32) -> Option<&TreeNode> {
         self.nodes.get(id as usize)
     }
 
-    pub(super) fn node(&self, id: u32) -> &Node {
+    pub(super) fn node(&self, id: u32) -> &TreeNode {
         &self.nodes[id as usize]
     }
 
-    pub(super) fn node_mut(&mut self, id: u32) -> &mut Node {
+    pub(super) fn node_mut(&mut self, id: u32) -> &mut TreeNode {
         &mut self.nodes[id as usize]
     }
 
-    pub(super) fn iter(&self) -> impl Iterator<Item = (u32, &Node)> {
+    pub(super) fn iter(&self) -> impl Iterator<Item = (u32, &TreeNode)> {
         (0..self.end).filter_map(|id| Some((id, self.get(id)?)))
     }
 
@@ -134,7 +123,7 @@ impl Arena {
     }
 
     /// Returns the children, oldest first.
-    pub(super) fn children(&self, id: u32) -> impl Iterator<Item = &Node> {
+    pub(super) fn children(&self, id: u32) -> impl Iterator<Item = &TreeNode> {
         let node = |id: u32| to_option(id).map(|id| self.node(id));
         successors(node(self.node(id).first), move |child| node(child.next))
     }
@@ -190,25 +179,33 @@ impl Arena {
         }
     }
 
-    /// Adds a child at the end. Returns `None` if there is a child with this name.
-    pub(super) fn insert(&mut self, parent: u32, name: &str, data: Option<&[u8]>, meta: Meta) -> Option<u32> {
+    /// Adds a child after its siblings. Returns `None` if there is a child with this name.
+    pub(super) fn insert(
+        &mut self,
+        parent: u32,
+        name: &str,
+        data: Option<&[u8]>,
+        acl: u32,
+        meta: NodeMeta,
+        snapshot_number: u32,
+    ) -> Option<u32> {
         let hash = self.hash(parent, name.as_bytes());
         let id = u32::try_from(self.nodes.vacant_key()).ok().and_then(to_option);
-        let id = id.expect("four thousand million znodes would fill a terabyte");
+        let id = id.expect("memory is full before slot numbers run out");
         let matches = matches_entry(&self.nodes, hash, parent, name);
         match self.index.entry(spread(hash), matches, |known| spread(known.hash)) {
             Entry::Occupied(_) => return None,
-            Entry::Vacant(free) => free.insert(Name { hash, id }),
+            Entry::Vacant(free) => free.insert(NameEntry { hash, id }),
         };
-        self.nodes.insert(new_node(parent, name, data, meta));
+        self.nodes.insert(new_node(parent, name, data, acl, meta, snapshot_number));
         self.end = self.end.max(id + 1);
         self.link(parent, id);
         Some(id)
     }
 
     /// Removes a znode that has no children and is not the root.
-    pub(super) fn remove(&mut self, id: u32) -> Node {
-        assert!(self.node(id).children == 0 && id != ROOT, "prepare saw no children, and never the root");
+    pub(super) fn remove(&mut self, id: u32) -> TreeNode {
+        assert!(self.node(id).children == 0 && id != ROOT, "only a childless znode may be deleted");
         self.unlink(id);
         let node = self.nodes.remove(id as usize);
         let hash = self.hash(node.parent, node.name_bytes());
@@ -232,7 +229,7 @@ impl Arena {
     }
 
     fn unlink(&mut self, id: u32) {
-        let &Node { parent, next, prev, .. } = self.node(id);
+        let &TreeNode { parent, next, prev, .. } = self.node(id);
         let parent_node = self.node_mut(parent);
         parent_node.children -= 1;
         if parent_node.first == id {
@@ -255,15 +252,30 @@ impl Arena {
     }
 }
 
-fn new_node(parent: u32, name: &str, data: Option<&[u8]>, meta: Meta) -> Node {
-    let name_len = u32::try_from(name.len()).expect("a name comes in a frame, and frames are shorter");
-    let text = concat_text(name.as_bytes(), data);
-    let links = NONE;
-    let has_data = data.is_some();
-    Node { meta, text, name_len, has_data, parent, children: 0, first: links, next: links, prev: links }
+fn new_node(
+    parent: u32,
+    name: &str,
+    data: Option<&[u8]>,
+    acl: u32,
+    meta: NodeMeta,
+    snapshot_number: u32,
+) -> TreeNode {
+    TreeNode {
+        meta,
+        acl,
+        snapshot_number,
+        text: concat_text(name.as_bytes(), data),
+        name_len: u32::try_from(name.len()).expect("a name is shorter than the largest frame"),
+        has_data: data.is_some(),
+        parent,
+        children: 0,
+        first: NONE,
+        next: NONE,
+        prev: NONE,
+    }
 }
 
-fn matches_entry(nodes: &Slab<Node>, hash: u32, parent: u32, name: &str) -> impl Fn(&Name) -> bool {
+fn matches_entry(nodes: &Slab<TreeNode>, hash: u32, parent: u32, name: &str) -> impl Fn(&NameEntry) -> bool {
     move |known| {
         let node = &nodes[known.id as usize];
         known.hash == hash && node.parent == parent && node.name_bytes() == name.as_bytes()

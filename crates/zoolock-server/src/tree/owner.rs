@@ -8,30 +8,30 @@ pub const CONTAINER: i64 = i64::MIN;
 /// The longest time to live, in milliseconds. The other bits of the number encode the type.
 pub const MAX_TTL_MS: i64 = 0x00ff_ffff_ffff;
 
-/// The first byte marks an extended type. The next two bytes are the type: zero is a time to live.
+/// The bits that mark a time to live. The first byte marks an extended type, and the next two bytes are the type, zero.
 const TTL: i64 = 0xff_i64 << 56;
 
 /// The owner of a znode.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Owner {
+pub enum ZnodeOwner {
     /// No owner.
     None,
-    /// No owner. The znode is deleted after its last child.
+    /// No session: a container, which is deleted after its last child.
     Container,
-    /// No owner. The znode is deleted if it has no children and was not written for this number of milliseconds.
+    /// No session: the znode is deleted if it has no children and was not written for this number of milliseconds.
     Ttl(i64),
     /// A session. The znode is deleted when the session ends.
     Session(SessionId),
 }
 
-impl Owner {
+impl ZnodeOwner {
     /// Decodes the number.
     pub fn of(number: i64) -> Self {
         match number {
-            0 => Owner::None,
-            CONTAINER => Owner::Container,
-            _ if number & !MAX_TTL_MS == TTL => Owner::Ttl(number & MAX_TTL_MS),
-            _ => Owner::Session(SessionId::from_wire(number)),
+            0 => ZnodeOwner::None,
+            CONTAINER => ZnodeOwner::Container,
+            _ if number & !MAX_TTL_MS == TTL => ZnodeOwner::Ttl(number & MAX_TTL_MS),
+            _ => ZnodeOwner::Session(SessionId(number)),
         }
     }
 }
@@ -48,12 +48,12 @@ mod tests {
     #[test]
     fn owner_encoding_matches_zookeeper() {
         assert_eq!(ttl_owner(1), Some(0xff00_0000_0000_0001_u64 as i64));
-        assert_eq!(ttl_owner(MAX_TTL_MS).map(Owner::of), Some(Owner::Ttl(MAX_TTL_MS)));
+        assert_eq!(ttl_owner(MAX_TTL_MS).map(ZnodeOwner::of), Some(ZnodeOwner::Ttl(MAX_TTL_MS)));
         assert_eq!((ttl_owner(0), ttl_owner(-1), ttl_owner(MAX_TTL_MS + 1)), (None, None, None));
-        assert_eq!(Owner::of(i64::MIN), Owner::Container);
-        assert_eq!(Owner::of(0), Owner::None);
+        assert_eq!(ZnodeOwner::of(i64::MIN), ZnodeOwner::Container);
+        assert_eq!(ZnodeOwner::of(0), ZnodeOwner::None);
         for session in [1, i64::MAX, -1] {
-            assert_eq!(Owner::of(session), Owner::Session(SessionId::from_wire(session)));
+            assert_eq!(ZnodeOwner::of(session), ZnodeOwner::Session(SessionId(session)));
         }
     }
 }

@@ -2,8 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::arena::Node;
-use super::owner::Owner;
+use super::arena::TreeNode;
+use super::owner::ZnodeOwner;
 use crate::ids::SessionId;
 
 /// The expiry time of an emptied container.
@@ -14,22 +14,22 @@ const ALWAYS_DUE: i64 = i64::MIN;
 pub(super) struct OwnerIndex {
     ephemerals: BTreeMap<SessionId, BTreeSet<u32>>,
     ephemerals_count: usize,
-    /// Znodes without children that expire, by the last moment of their life. Updated with each change: a search of all
-    /// containers at each tick would take time in proportion to the number of locks.
+    /// Childless znodes that expire, by expiry time. Updated with each change, because a search of all containers at
+    /// each tick would take time in proportion to the number of locks.
     expiring: BTreeSet<(i64, u32)>,
 }
 
 impl OwnerIndex {
-    pub(super) fn add(&mut self, id: u32, node: &Node) {
-        if let Owner::Session(session) = Owner::of(node.meta.owner) {
+    pub(super) fn add(&mut self, id: u32, node: &TreeNode) {
+        if let ZnodeOwner::Session(session) = ZnodeOwner::of(node.meta.owner) {
             self.ephemerals.entry(session).or_default().insert(id);
             self.ephemerals_count += 1;
         }
         self.update_expiry(id, None, expiry_time(node));
     }
 
-    pub(super) fn remove(&mut self, id: u32, node: &Node) {
-        if let Owner::Session(session) = Owner::of(node.meta.owner)
+    pub(super) fn remove(&mut self, id: u32, node: &TreeNode) {
+        if let ZnodeOwner::Session(session) = ZnodeOwner::of(node.meta.owner)
             && let Some(ids) = self.ephemerals.get_mut(&session)
         {
             ids.remove(&id);
@@ -64,7 +64,7 @@ impl OwnerIndex {
         self.ephemerals.keys().copied()
     }
 
-    pub(super) fn emptied(&self) -> impl Iterator<Item = u32> {
+    pub(super) fn emptied_ids(&self) -> impl Iterator<Item = u32> {
         self.expiring.range(..(ALWAYS_DUE + 1, 0)).map(|(_, id)| *id)
     }
 
@@ -73,15 +73,15 @@ impl OwnerIndex {
     }
 }
 
-/// Returns the time at which a znode expires unless it changes, as in ZooKeeper's `ContainerManager`.
-pub(super) fn expiry_time(node: &Node) -> Option<i64> {
+/// Returns the time after which a znode expires unless it changes, as in ZooKeeper's `ContainerManager`.
+pub(super) fn expiry_time(node: &TreeNode) -> Option<i64> {
     if node.child_count() > 0 {
         return None;
     }
-    match Owner::of(node.meta.owner) {
-        // A container that never had a child may be about to get its first one.
-        Owner::Container => (node.meta.created > 0).then_some(ALWAYS_DUE),
-        Owner::Ttl(0) | Owner::None | Owner::Session(_) => None,
-        Owner::Ttl(ttl_ms) => Some(node.meta.mtime.saturating_add(ttl_ms)),
+    match ZnodeOwner::of(node.meta.owner) {
+        // A container that never had a child is kept, because its first child may be about to be created.
+        ZnodeOwner::Container => (node.meta.created > 0).then_some(ALWAYS_DUE),
+        ZnodeOwner::Ttl(0) | ZnodeOwner::None | ZnodeOwner::Session(_) => None,
+        ZnodeOwner::Ttl(ttl_ms) => Some(node.meta.mtime.saturating_add(ttl_ms)),
     }
 }

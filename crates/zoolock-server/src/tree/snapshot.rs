@@ -1,20 +1,20 @@
-//! A walk over the slots that shows the tree as it was when the walk began.
+//! A walk over the slots of the tree, which returns the tree as it was when the walk began.
 //!
-//! A change of a znode that the walk has not visited yet first saves its record, for the next chunk. A znode carries
-//! the number of the snapshot that has it. A znode that is created during a snapshot carries that number from the start,
-//! so the walk skips it in any slot.
+//! Before a znode changes that the walk has not visited, its record is saved for the next chunk, and the znode is
+//! marked with the number of the snapshot. A znode that is created during the walk is marked from the start. The walk
+//! skips marked znodes.
 
 use super::NodeRecord;
 
 #[derive(Debug, Clone, Default)]
 pub(super) struct SnapshotWalk {
-    walk: Option<Walk>,
+    walk: Option<TreeWalk>,
     /// The number of the last snapshot. It would wrap around after thousands of years.
     number: u32,
 }
 
 #[derive(Debug, Clone)]
-struct Walk {
+struct TreeWalk {
     /// The next slot to visit.
     at: u32,
     end: u32,
@@ -24,14 +24,14 @@ struct Walk {
 impl SnapshotWalk {
     pub(super) fn begin(&mut self, end: u32) {
         self.number = self.number.wrapping_add(1);
-        self.walk = Some(Walk { at: 0, end, saved: Vec::new() });
+        self.walk = Some(TreeWalk { at: 0, end, saved: Vec::new() });
     }
 
     pub(super) fn abandon(&mut self) {
         self.walk = None;
     }
 
-    /// Returns the number that marks a znode that the snapshot has, or must not have.
+    /// Returns the number of the last snapshot, which marks the znodes that its walk skips.
     pub(super) fn number(&self) -> u32 {
         self.number
     }
@@ -47,10 +47,10 @@ impl SnapshotWalk {
         }
     }
 
-    /// Takes at most `max` of the saved records. Returns `None` if nothing is left to do.
+    /// Takes at most `max` of the saved records. Returns `None` if the walk is complete, or none is in progress.
     pub(super) fn take_saved(&mut self, max: usize) -> Option<Vec<NodeRecord>> {
         let walk = self.walk.as_mut()?;
-        // The walk goes on only after all saved records were taken, so none is left at its end.
+        // The walk advances only when all saved records have been taken, so none is left at its end.
         if walk.at == walk.end {
             self.walk = None;
             return None;

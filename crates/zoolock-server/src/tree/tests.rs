@@ -32,30 +32,30 @@ impl Model {
     }
 
     fn emptied(&self, record: &NodeRecord) -> bool {
-        record.owner == CONTAINER && record.created > 0 && self.children(&record.path).is_empty()
+        record.meta.owner == CONTAINER && record.meta.created > 0 && self.children(&record.path).is_empty()
     }
 
     fn expired(&self, record: &NodeRecord, now: i64) -> bool {
-        let ttl_ms = record.owner & 0xff_ffff_ffff;
-        let has_ttl = (record.owner as u64) >> 40 == 0xff_0000 && ttl_ms != 0;
-        self.emptied(record)
-            || has_ttl && now - record.mtime > ttl_ms && self.children(&record.path).is_empty()
+        let NodeMeta { owner, mtime, .. } = record.meta;
+        let ttl_ms = owner & 0xff_ffff_ffff;
+        let has_ttl = (owner as u64) >> 40 == 0xff_0000 && ttl_ms != 0;
+        self.emptied(record) || has_ttl && now - mtime > ttl_ms && self.children(&record.path).is_empty()
     }
 
     fn stat(&self, path: &str) -> Stat {
-        let (record, children) = (&self.0[path], self.children(path).len() as i32);
+        let (NodeRecord { data, meta, .. }, children) = (&self.0[path], self.children(path).len() as i32);
         Stat {
-            czxid: record.czxid.get(),
-            mzxid: record.mzxid.get(),
-            ctime: record.ctime,
-            mtime: record.mtime,
-            version: record.version,
-            cversion: record.created.wrapping_mul(2).wrapping_sub(children),
-            aversion: record.aversion,
-            ephemeral_owner: record.owner.max(0),
-            data_length: record.data.as_ref().map_or(0, Bytes::len) as i32,
+            czxid: meta.czxid.0,
+            mzxid: meta.mzxid.0,
+            ctime: meta.ctime,
+            mtime: meta.mtime,
+            version: meta.version,
+            cversion: meta.created.wrapping_mul(2).wrapping_sub(children),
+            aversion: meta.aversion,
+            ephemeral_owner: meta.owner.max(0),
+            data_length: data.as_ref().map_or(0, Bytes::len) as i32,
             num_children: children,
-            pzxid: record.pzxid.get(),
+            pzxid: meta.pzxid.0,
         }
     }
 }
@@ -127,32 +127,24 @@ impl TreeAndModel {
     /// Takes the step if a server would allow it.
     fn step(&mut self, step: Step) -> Result<(), TestCaseError> {
         self.now += 1;
-        let (now, zxid) = (self.now, Zxid::from_wire(self.now));
+        let (now, zxid) = (self.now, Zxid(self.now));
         match step {
             Step::Create { path, data, acl, owner, parent_created } => {
                 let (parent_path, _) = path::split(&path);
                 let Some(parent) = self.model.0.get_mut(parent_path) else { return Ok(()) };
-                if self.tree.get(&path).is_some() || parent.owner > 0 {
+                if self.tree.get(&path).is_some() || parent.meta.owner > 0 {
                     return Ok(());
                 }
                 let count =
-                    if parent_created == -1 { parent.created.wrapping_add(1) } else { parent_created };
-                if count > parent.created {
-                    (parent.created, parent.pzxid) = (count, zxid);
+                    if parent_created == -1 { parent.meta.created.wrapping_add(1) } else { parent_created };
+                if count > parent.meta.created {
+                    (parent.meta.created, parent.meta.pzxid) = (count, zxid);
                 }
                 let record = NodeRecord {
                     path: path.clone(),
                     data: data.clone(),
                     acl: acl.clone(),
-                    czxid: zxid,
-                    mzxid: zxid,
-                    pzxid: zxid,
-                    ctime: now,
-                    mtime: now,
-                    version: 0,
-                    created: 0,
-                    aversion: 0,
-                    owner,
+                    meta: NodeMeta::new(zxid, now, owner),
                 };
                 self.model.0.insert(path.clone(), record);
                 let new =
@@ -166,27 +158,28 @@ impl TreeAndModel {
                 }
                 self.tree.delete(&path, zxid);
                 self.model.0.remove(&path);
-                let parent = self.model.0.get_mut(path::split(&path).0).expect("the model keeps parents");
-                parent.pzxid = zxid;
+                let parent = self.model.0.get_mut(path::split(&path).0).expect("parent exists in the model");
+                parent.meta.pzxid = zxid;
             }
             Step::SetData(at, data) => {
                 let path = self.pick_path(at);
                 let stat = self.tree.set_data(&path, data.as_deref(), 7, zxid, now);
                 let record = self.model.0.get_mut(&path).expect("znode exists in the model");
-                (record.data, record.version, record.mzxid, record.mtime) = (data, 7, zxid, now);
+                let meta = &mut record.meta;
+                (record.data, meta.version, meta.mzxid, meta.mtime) = (data, 7, zxid, now);
                 prop_assert_eq!(stat, self.model.stat(&path));
             }
             Step::SetAcl(at, acl) => {
                 let path = self.pick_path(at);
                 let stat = self.tree.set_acl(&path, &acl, 8);
                 let record = self.model.0.get_mut(&path).expect("znode exists in the model");
-                (record.acl, record.aversion) = (acl, 8);
+                (record.acl, record.meta.aversion) = (acl, 8);
                 prop_assert_eq!(stat, self.model.stat(&path));
             }
             Step::SetCreated(at, count) => {
                 let path = self.pick_path(at);
                 prop_assert!(self.tree.set_created(&path, count));
-                self.model.0.get_mut(&path).expect("znode exists in the model").created = count;
+                self.model.0.get_mut(&path).expect("znode exists in the model").meta.created = count;
             }
             Step::Reload(order) => {
                 let mut records: Vec<NodeRecord> = self.tree.records().collect();
@@ -246,14 +239,14 @@ impl TreeAndModel {
                 prop_assert!(tree.get(&no_path).is_none() || no_path.is_empty() || path == "/");
             }
         }
-        let sessions: BTreeSet<SessionId> =
-            model.0.values().filter(|r| r.owner > 0).map(|r| SessionId::from_wire(r.owner)).collect();
+        let owners = model.0.values().map(|record| record.meta.owner).filter(|owner| *owner > 0);
+        let sessions: BTreeSet<SessionId> = owners.map(SessionId).collect();
         prop_assert_eq!(tree.owners().collect::<BTreeSet<_>>(), sessions);
         for session in 1..3 {
-            let mine = model.paths_where(|record| record.owner == session);
-            prop_assert_eq!(tree.ephemerals(SessionId::from_wire(session)), mine);
+            let mine = model.paths_where(|record| record.meta.owner == session);
+            prop_assert_eq!(tree.ephemerals(SessionId(session)), mine);
         }
-        prop_assert_eq!(tree.ephemerals_count(), model.paths_where(|record| record.owner > 0).len());
+        prop_assert_eq!(tree.ephemerals_count(), model.paths_where(|record| record.meta.owner > 0).len());
         prop_assert_eq!(tree.emptied_containers(), model.paths_where(|record| model.emptied(record)));
         for now in [0, *now, now + 7, now + 1000] {
             prop_assert_eq!(tree.expired(now), model.paths_where(|record| model.expired(record, now)));
@@ -323,8 +316,8 @@ proptest! {
 }
 
 fn record(path: &str, owner: i64) -> NodeRecord {
-    let root = Tree::new().get("/").map(Znode::record);
-    NodeRecord { path: path.to_owned(), owner, ..root.expect("there is a root") }
+    let meta = NodeMeta::new(Zxid(0), 0, owner);
+    NodeRecord { path: path.to_owned(), data: Some(Bytes::new()), acl: acl::open(), meta }
 }
 
 fn load(records: &[(&str, i64)]) -> Result<Tree, String> {
@@ -347,12 +340,12 @@ fn damaged_records_are_refused() {
 }
 
 #[test]
-fn deep_tree_does_not_recurse() {
+fn deep_tree_does_not_overflow_the_stack() {
     let deep = "/a".repeat(200_000);
     assert!(load(&[("/", 0), (&deep, 0)]).is_err());
     let mut arena = load(&[("/", 0)]).expect("a root").arena;
-    let meta = arena.node(0).meta.clone();
-    let add = |parent, _| arena.insert(parent, "a", None, meta.clone()).expect("there is none");
+    let meta = arena.node(0).meta;
+    let add = |parent, _| arena.insert(parent, "a", None, 0, meta, 0).expect("no child has this name");
     let last = (0..200_000).fold(0, add);
     assert_eq!(arena.path(last), deep);
     assert_eq!(arena.find(&deep), Some(last));
@@ -364,7 +357,7 @@ fn chunk_visits_at_most_max_slots() {
     let paths: Vec<String> = (1..100).map(|number| format!("/{number}")).collect();
     let records = paths.iter().map(|path| (path.as_str(), 0)).chain([("/", 0)]);
     let mut tree = load(&records.collect::<Vec<_>>()).expect("a tree");
-    paths.iter().take(90).for_each(|path| tree.delete(path, Zxid::from_wire(1)));
+    paths.iter().take(90).for_each(|path| tree.delete(path, Zxid(1)));
     tree.begin_snapshot();
     let chunks: Vec<usize> = std::iter::from_fn(|| tree.snapshot_chunk(5)).map(|chunk| chunk.len()).collect();
     assert_eq!((chunks.len(), chunks.iter().sum()), (20, 10));
@@ -377,7 +370,7 @@ fn chunk_data_is_bounded() {
     let mut tree = load(&records.collect::<Vec<_>>()).expect("a tree");
     let large = vec![0; 1 << 20];
     for path in &paths {
-        tree.set_data(path, Some(&large), 1, Zxid::from_wire(1), 0);
+        tree.set_data(path, Some(&large), 1, Zxid(1), 0);
     }
     tree.begin_snapshot();
     let mut records = 0;
@@ -398,11 +391,11 @@ fn fresh_tree_has_zookeepers_data_size() {
 fn children_are_listed_oldest_first() {
     let mut tree = load(&[("/", 0)]).expect("a root");
     for name in ["/c", "/a", "/d", "/b"] {
-        let (zxid, path) = (Zxid::from_wire(1), name.into());
+        let (zxid, path) = (Zxid(1), name.into());
         let (data, acl) = (None, acl::open());
         tree.create(NewNode { path, data, acl, owner: 0, parent_created: -1, zxid, time: 0 });
     }
-    tree.delete("/d", Zxid::from_wire(2));
+    tree.delete("/d", Zxid(2));
     let names: Option<Vec<&str>> = tree.get("/").map(|root| root.children().collect());
     assert_eq!(names, Some(vec!["c", "a", "b"]));
 }

@@ -4,8 +4,9 @@ use bytes::Bytes;
 use zoolock_wire::Stat;
 
 use super::Tree;
-use super::arena::Node;
-use super::owner::Owner;
+use super::arena::TreeNode;
+use super::meta::NodeMeta;
+use super::owner::ZnodeOwner;
 use crate::acl::AclList;
 use crate::ids::Zxid;
 
@@ -14,7 +15,7 @@ use crate::ids::Zxid;
 pub struct Znode<'a> {
     pub(super) tree: &'a Tree,
     pub(super) id: u32,
-    pub(super) node: &'a Node,
+    pub(super) node: &'a TreeNode,
 }
 
 impl<'a> Znode<'a> {
@@ -25,7 +26,7 @@ impl<'a> Znode<'a> {
 
     /// Returns the access list.
     pub fn acl(self) -> &'a AclList {
-        self.tree.acls.get(self.node.meta.acl)
+        self.tree.acls.get(self.node.acl)
     }
 
     /// Returns the transaction that created the znode.
@@ -59,7 +60,7 @@ impl<'a> Znode<'a> {
         self.node.meta.aversion
     }
 
-    /// Returns the number that encodes the owner. [`Owner::of`] decodes it.
+    /// Returns the number that encodes the owner. [`ZnodeOwner::of`] decodes it.
     pub fn owner(self) -> i64 {
         self.node.meta.owner
     }
@@ -72,7 +73,7 @@ impl<'a> Znode<'a> {
     /// Returns the names of the children, oldest first. After a restart, they are in the order in which they were
     /// loaded.
     pub fn children(self) -> impl Iterator<Item = &'a str> {
-        self.tree.arena.children(self.id).map(Node::name)
+        self.tree.arena.children(self.id).map(TreeNode::name)
     }
 
     /// Returns the metadata as a client sees it.
@@ -80,8 +81,8 @@ impl<'a> Znode<'a> {
         let meta = &self.node.meta;
         let num_children = as_i32(self.child_count());
         Stat {
-            czxid: meta.czxid.get(),
-            mzxid: meta.mzxid.get(),
+            czxid: meta.czxid.0,
+            mzxid: meta.mzxid.0,
             ctime: meta.ctime,
             mtime: meta.mtime,
             version: meta.version,
@@ -89,51 +90,34 @@ impl<'a> Znode<'a> {
             cversion: meta.created.wrapping_mul(2).wrapping_sub(num_children),
             aversion: meta.aversion,
             // Only the id of a session is shown, as in DataNode.getClientEphemeralOwner.
-            ephemeral_owner: match Owner::of(meta.owner) {
-                Owner::Session(session) => session.get(),
+            ephemeral_owner: match ZnodeOwner::of(meta.owner) {
+                ZnodeOwner::Session(session) => session.0,
                 _ => 0,
             },
             data_length: as_i32(self.data().map_or(0, <[u8]>::len)),
             num_children,
-            pzxid: meta.pzxid.get(),
+            pzxid: meta.pzxid.0,
         }
     }
 
     pub(super) fn record(self) -> NodeRecord {
-        let meta = &self.node.meta;
         NodeRecord {
             path: self.tree.arena.path(self.id),
             data: self.data().map(Bytes::copy_from_slice),
             acl: self.acl().clone(),
-            czxid: meta.czxid,
-            mzxid: meta.mzxid,
-            pzxid: meta.pzxid,
-            ctime: meta.ctime,
-            mtime: meta.mtime,
-            version: meta.version,
-            created: meta.created,
-            aversion: meta.aversion,
-            owner: meta.owner,
+            meta: self.node.meta,
         }
     }
 }
 
-/// The record of one znode in a snapshot. Everything else follows from the other znodes.
+/// The record of one znode in a snapshot. The other properties of the znode follow from the other records.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[expect(missing_docs, reason = "the fields are those of the znode")]
 pub struct NodeRecord {
     pub path: String,
     pub data: Option<Bytes>,
     pub acl: AclList,
-    pub czxid: Zxid,
-    pub mzxid: Zxid,
-    pub pzxid: Zxid,
-    pub ctime: i64,
-    pub mtime: i64,
-    pub version: i32,
-    pub created: i32,
-    pub aversion: i32,
-    pub owner: i64,
+    pub meta: NodeMeta,
 }
 
 fn as_i32(len: usize) -> i32 {

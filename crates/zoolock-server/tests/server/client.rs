@@ -33,7 +33,7 @@ async fn znodes_and_watches_work_with_foreign_client() {
     let mut multi = client.new_multi_writer();
     multi.add_delete("/box", None).expect("a path");
     multi.add_set_data("/app", b"three", None).expect("a path");
-    assert_eq!(multi.commit().await.expect("all of it").len(), 2);
+    assert_eq!(multi.commit().await.expect("the multi succeeds").len(), 2);
     drop(client);
     server.shutdown().await;
 }
@@ -53,7 +53,7 @@ async fn expiry_deletes_ephemerals() {
     while !first.state().is_terminated() {
         within(state.changed()).await;
     }
-    assert_eq!(first.get_data("/").await.expect_err("expired"), Error::SessionExpired);
+    assert_eq!(first.get_data("/").await.expect_err("the session has expired"), Error::SessionExpired);
     server.shutdown().await;
 }
 
@@ -76,7 +76,7 @@ impl Missing for Client {
     ) -> (String, zookeeper_client::Stat) {
         let (stat, watcher) = self.check_and_watch_stat(path).await.expect("an answer");
         assert!(stat.is_none());
-        let (stat, _) = creator.create(path, b"one", options).await.expect("it is missing");
+        let (stat, _) = creator.create(path, b"one", options).await.expect("the znode is created");
         let event = within(watcher.changed()).await;
         assert_eq!(event.event_type, EventType::NodeCreated);
         (event.path, stat)

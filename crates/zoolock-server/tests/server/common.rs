@@ -1,4 +1,4 @@
-//! A client that sends and reads single frames, so that tests see exactly what is on the wire.
+//! A client that sends and reads single frames, so that tests check the exact bytes and their order.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -12,6 +12,7 @@ use zoolock_wire::{
     RequestHeader, WatchEvent, Writer, op, perms,
 };
 
+/// Maximum time to wait for an event in a test.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
 
 pub(crate) fn builder() -> Builder {
@@ -24,10 +25,10 @@ pub(crate) async fn server() -> ServerHandle {
 
 /// Waits for `work`, at most [`PATIENCE`].
 pub(crate) async fn within<T>(work: impl Future<Output = T>) -> T {
-    tokio::time::timeout(PATIENCE, work).await.expect("it happens in time")
+    tokio::time::timeout(PATIENCE, work).await.expect("finished in time")
 }
 
-/// A socket, or TLS over one.
+/// A socket, or TLS over a socket.
 pub(crate) trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
 
 impl<S: AsyncRead + AsyncWrite + Send + Unpin> Stream for S {}
@@ -73,15 +74,7 @@ pub(crate) enum Received {
 }
 
 pub(crate) fn connect_request() -> ConnectRequest {
-    let password = Hidden(vec![0; 16]);
-    ConnectRequest {
-        protocol: 0,
-        last_zxid_seen: 0,
-        timeout_ms: 10_000,
-        session: 0,
-        password,
-        read_only: Some(false),
-    }
+    ConnectRequest::new_session(10_000)
 }
 
 impl RawClient {

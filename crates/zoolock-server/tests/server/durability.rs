@@ -56,7 +56,7 @@ async fn znodes_sessions_and_ephemerals_outlive_the_server() {
         assert_eq!(raw.err(exists(path, false)).await, -101);
     }
     let Reply::Path(next) = raw.ok(create("/a/s-", 2)).await else { panic!("a path") };
-    assert_eq!(next, "/a/s-0000000003", "numbers go on");
+    assert_eq!(next, "/a/s-0000000003", "sequence numbers continue");
     raw.ok(Request::CloseSession).await;
     let mut other = RawClient::connect(server.local_addr()).await;
     assert_eq!(other.err(exists("/a/e", false)).await, -101);
@@ -93,10 +93,10 @@ async fn snapshots_replace_old_segments() {
     let limits = Limits { log, ..Limits::default() };
     let start = || builder().data_dir(dir.path()).limits(limits.clone()).start();
     let names = || {
-        let names = std::fs::read_dir(dir.path()).expect("there").flatten();
-        names.map(|entry| entry.file_name().into_string().expect("ours")).collect::<Vec<_>>()
+        let names = std::fs::read_dir(dir.path()).expect("it exists").flatten();
+        names.map(|entry| entry.file_name().into_string().expect("an ASCII name")).collect::<Vec<_>>()
     };
-    let mut server = start().await.expect("up");
+    let mut server = start().await.expect("starts");
     let mut raw = RawClient::connect(server.local_addr()).await;
     let mut count = 0;
     for round in 0..4 {
@@ -127,12 +127,12 @@ async fn snapshots_replace_old_segments() {
         };
         server.shutdown().await;
         for name in names().iter().filter(|name| name.starts_with("log.") || name.starts_with("snapshot.")) {
-            let mode = std::fs::metadata(dir.path().join(name)).expect("there").permissions().mode();
+            let mode = std::fs::metadata(dir.path().join(name)).expect("it exists").permissions().mode();
             assert_eq!(mode & 0o777, 0o600, "{name}");
         }
         let segments = names().iter().filter(|name| name.starts_with("log.0")).count();
         assert!(segments < 20, "{:?}", names());
-        server = start().await.expect("up");
+        server = start().await.expect("starts");
         raw = RawClient::connect(server.local_addr()).await;
         for (i, before) in before.into_iter().enumerate() {
             assert_eq!(raw.ok(get(&format!("/n{i}"), false)).await, before);
@@ -143,7 +143,7 @@ async fn snapshots_replace_old_segments() {
 
 #[tokio::test]
 async fn contradictory_settings_are_refused() {
-    let error = builder().durability(Durability::Sync).start().await.expect_err("nowhere to keep it");
+    let error = builder().durability(Durability::Sync).start().await.expect_err("no data directory is set");
     assert!(
         matches!(error, Error::Invalid { .. }) && error.to_string().contains("data directory"),
         "{error}"
@@ -152,7 +152,7 @@ async fn contradictory_settings_are_refused() {
         .limits(Limits { max_frame: 600 << 20, ..Limits::default() })
         .start()
         .await
-        .expect_err("the log cannot keep them");
+        .expect_err("frames are too large for the log");
     assert!(matches!(error, Error::Invalid { .. }) && error.to_string().contains("frames"), "{error}");
     let dir = tempfile::tempdir().expect("a temporary directory");
     start(dir.path()).await.shutdown().await;
@@ -165,7 +165,7 @@ async fn contradictory_settings_are_refused() {
 }
 
 #[tokio::test]
-async fn damage_is_an_error_that_names_the_file_and_the_byte() {
+async fn damage_error_names_file_and_byte() {
     let dir = tempfile::tempdir().expect("a temporary directory");
     let server = start(dir.path()).await;
     let mut raw = RawClient::connect(server.local_addr()).await;
@@ -174,7 +174,7 @@ async fn damage_is_an_error_that_names_the_file_and_the_byte() {
     }
     server.shutdown().await;
     let file = dir.path().join("log.0000000000000000");
-    let mut bytes = std::fs::read(&file).expect("there");
+    let mut bytes = std::fs::read(&file).expect("it exists");
     bytes[300] ^= 0x40;
     std::fs::write(&file, bytes).expect("writable");
     let error = builder().data_dir(dir.path()).start().await.expect_err("damaged").to_string();
@@ -185,9 +185,9 @@ async fn damage_is_an_error_that_names_the_file_and_the_byte() {
     RawClient::connect(server.local_addr()).await.ok(create("/a", 0)).await;
     server.shutdown().await;
     for name in ["epoch", "lock"] {
-        std::fs::remove_file(dir.path().join(name)).expect("there");
+        std::fs::remove_file(dir.path().join(name)).expect("it exists");
     }
-    let error = builder().data_dir(dir.path()).start().await.expect_err("the epoch is gone");
+    let error = builder().data_dir(dir.path()).start().await.expect_err("the epoch file is missing");
     assert!(matches!(error, Error::CorruptEpoch { .. }), "{error}");
 }
 
@@ -200,19 +200,19 @@ async fn start_waits_for_sessions_lost_in_crash() {
         .limits(Limits { min_session_timeout: Some(timeout), ..Limits::default() })
         .max_session_timeout(timeout);
     let memory = builder.clone().data_dir(dir.path()).durability(Durability::Memory);
-    let server = memory.start().await.expect("up");
+    let server = memory.start().await.expect("starts");
     let mut holder = RawClient::connect(server.local_addr()).await;
     assert_eq!(u128::try_from(holder.granted.timeout_ms), Ok(timeout.as_millis()));
     holder.ok(create("/held", 1)).await;
-    // A crash leaves the files as they are while the session is alive.
+    // Copies the files as a crash would leave them while the session is alive.
     let crashed = tempfile::tempdir().expect("a temporary directory");
-    for entry in std::fs::read_dir(dir.path()).expect("there").flatten() {
+    for entry in std::fs::read_dir(dir.path()).expect("it exists").flatten() {
         std::fs::copy(entry.path(), crashed.path().join(entry.file_name())).expect("writable");
     }
     server.shutdown().await;
-    // The recorded time counts for a server with a log, too. Such a server records none itself.
+    // A server with a log also waits for the recorded time, but records none itself.
     let before = Instant::now();
-    let server = builder.data_dir(crashed.path()).start().await.expect("up");
+    let server = builder.data_dir(crashed.path()).start().await.expect("starts");
     assert!(before.elapsed() >= timeout, "{:?}", before.elapsed());
     RawClient::connect(server.local_addr()).await;
     server.shutdown().await;
@@ -220,16 +220,16 @@ async fn start_waits_for_sessions_lost_in_crash() {
 }
 
 #[tokio::test]
-async fn session_needs_recorded_timeout() {
+async fn session_is_refused_if_timeout_cannot_be_recorded() {
     let dir = tempfile::tempdir().expect("a temporary directory");
-    let server = builder().data_dir(dir.path()).durability(Durability::Memory).start().await.expect("up");
+    let server = builder().data_dir(dir.path()).durability(Durability::Memory).start().await.expect("starts");
     let mut known = RawClient::connect(server.local_addr()).await;
-    // The timeout of the next session cannot be recorded.
+    // A directory with the name of the temporary file makes the recording of a longer timeout fail.
     std::fs::create_dir(dir.path().join("owed.tmp")).expect("writable");
     let longer = ConnectRequest { timeout_ms: 20_000, ..connect_request() };
     assert!(RawClient::connect_with(server.local_addr(), &longer).await.is_none());
     known.ok(create("/a", 0)).await;
-    std::fs::remove_dir(dir.path().join("owed.tmp")).expect("there");
+    std::fs::remove_dir(dir.path().join("owed.tmp")).expect("it exists");
     assert!(RawClient::connect_with(server.local_addr(), &longer).await.is_some());
     server.expire_sessions();
     server.shutdown().await;
@@ -237,13 +237,13 @@ async fn session_needs_recorded_timeout() {
 
 #[tokio::test]
 async fn data_directory_is_free_when_the_server_has_stopped() {
-    // With one processor, the next server may start before the last thread of this one has ended.
+    // On one processor, the next server may start before the last thread of this server has ended.
     if let Ok(all) = sched_getaffinity(None)
         && let Some(first) = (0..CpuSet::MAX_CPU).find(|cpu| all.is_set(*cpu))
     {
         let mut one = CpuSet::new();
         one.set(first);
-        // The test also works on several processors.
+        // An error is ignored, because the test also works on several processors.
         let _ = sched_setaffinity(None, &one);
     }
     let dir = tempfile::tempdir().expect("a temporary directory");
@@ -278,7 +278,7 @@ async fn dropped_server_keeps_writes_and_unlocks_directory() {
             raw.ok(exists(&format!("/n{before}"), false)).await;
         }
         raw.ok(create(&format!("/n{round}"), 0)).await;
-        // The connection is open, and has another request.
+        // The server is dropped while the connection is open and has an unanswered request.
         raw.send(&create("/n", 2)).await;
         drop(server);
     }

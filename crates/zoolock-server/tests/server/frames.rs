@@ -56,7 +56,7 @@ async fn moved_session_gets_no_longer_timeout() {
 }
 
 #[tokio::test]
-async fn a_session_moves_to_a_new_connection_with_its_password_only() {
+async fn session_moves_only_with_its_password() {
     let server = server().await;
     let addr = server.local_addr();
     let mut first = RawClient::connect(addr).await;
@@ -89,7 +89,7 @@ async fn a_session_moves_to_a_new_connection_with_its_password_only() {
 }
 
 #[tokio::test]
-async fn an_old_client_without_the_read_only_byte_gets_none_back() {
+async fn reply_has_read_only_byte_only_if_requested() {
     let server = server().await;
     let old = ConnectRequest { read_only: None, ..connect_request() };
     let raw = RawClient::connect_with(server.local_addr(), &old).await.expect("a session");
@@ -107,7 +107,7 @@ async fn client_with_newer_zxid_is_refused() {
 }
 
 #[tokio::test]
-async fn a_silent_session_expires_and_its_ephemerals_go_at_one_zxid() {
+async fn expiry_deletes_all_ephemerals_in_one_transaction() {
     let server = builder().tick(Duration::from_millis(20)).start().await.expect("a free port");
     let addr = server.local_addr();
     let mut watcher = RawClient::connect(addr).await;
@@ -136,13 +136,13 @@ async fn a_silent_session_expires_and_its_ephemerals_go_at_one_zxid() {
 }
 
 #[tokio::test]
-async fn events_come_before_the_reply_that_could_show_their_effect() {
+async fn event_precedes_reply_that_shows_its_change() {
     let server = server().await;
     let addr = server.local_addr();
     let (mut a, mut b) = (RawClient::connect(addr).await, RawClient::connect(addr).await);
     for round in 0..200 {
         assert_eq!(a.err(exists("/x", true)).await, -101);
-        // B's reply proves that the write is done. A asks after that.
+        // A sends its request after B's reply, which proves that the znode was created.
         b.ok(create("/x", 0)).await;
         let (_, reply, events) = a.call(exists("/x", true)).await;
         assert_ne!(reply, Reply::Empty, "round {round}");
@@ -174,7 +174,7 @@ async fn pipelined_requests_are_answered_in_order() {
 }
 
 #[tokio::test]
-async fn numbers_stick_at_the_end_as_in_zookeeper_3_8() {
+async fn sequence_numbers_stop_at_their_maximum() {
     let server = server().await;
     let mut raw = RawClient::connect(server.local_addr()).await;
     raw.ok(create("/d", 0)).await;
@@ -199,7 +199,7 @@ async fn numbers_stick_at_the_end_as_in_zookeeper_3_8() {
 }
 
 #[tokio::test]
-async fn a_container_goes_once_it_was_used_and_is_empty() {
+async fn only_used_container_is_removed_when_empty() {
     let server = builder().container_check(Duration::from_millis(20)).start().await.expect("a free port");
     let mut raw = RawClient::connect(server.local_addr()).await;
     raw.ok(create_op(op::CREATE_CONTAINER, "/unused", 4)).await;
@@ -221,7 +221,7 @@ async fn a_container_goes_once_it_was_used_and_is_empty() {
 }
 
 #[tokio::test]
-async fn watches_die_with_the_connection() {
+async fn watches_end_with_their_connection() {
     let server = server().await;
     let addr = server.local_addr();
     let mut stays = RawClient::connect(addr).await;
@@ -240,7 +240,7 @@ async fn watches_die_with_the_connection() {
 }
 
 #[tokio::test]
-async fn set_watches_fires_what_was_missed() {
+async fn set_watches_sends_missed_events() {
     let server = server().await;
     let mut raw = RawClient::connect(server.local_addr()).await;
     raw.ok(create("/a", 0)).await;
@@ -270,7 +270,7 @@ async fn unknown_and_malformed_requests_leave_the_connection_open() {
     for code in [99, 0, i32::MIN, -1, -10] {
         assert_eq!(raw.err(Request::Unknown { op: code }).await, -6, "operation {code}");
     }
-    // A getData with extra bytes, and a truncated one.
+    // A `getData` with extra bytes, and a truncated `getData`.
     raw.write(&[0, 0, 0, 16, 0, 0, 0, 7, 0, 0, 0, 4, 0, 0, 0, 1, b'/', 0, 0, 0][..20]).await;
     let Received::Reply(header, _) = raw.receive(op::GET_DATA).await else { panic!("a reply") };
     assert_eq!((header.xid, header.err), (7, -5));
@@ -311,7 +311,7 @@ async fn word(addr: std::net::SocketAddr, word: &str) -> String {
 }
 
 #[tokio::test]
-async fn four_letter_words() {
+async fn four_letter_words_are_answered() {
     let server = server().await;
     let addr = server.local_addr();
     let mut raw = RawClient::connect(addr).await;
@@ -395,7 +395,7 @@ async fn zxids_never_go_back_over_restarts() {
 }
 
 #[tokio::test]
-async fn an_address_in_use_is_an_error_that_names_it() {
+async fn address_in_use_error_names_the_address() {
     let server = server().await;
     let error = builder().listen(server.local_addr()).start().await.expect_err("in use").to_string();
     assert!(error.contains(&server.local_addr().to_string()) && error.contains("another port"), "{error}");
@@ -441,7 +441,7 @@ async fn a_failed_multi_changes_nothing_but_the_zxid() {
 }
 
 #[tokio::test]
-async fn a_peer_that_does_not_read_is_not_read_from() {
+async fn server_stops_reading_from_slow_reader() {
     let server = server().await;
     let addr = server.local_addr();
     let mut other = RawClient::connect(addr).await;
@@ -516,7 +516,7 @@ async fn session_moved_before_admission_survives() {
     })
     .await;
     raw.ok(exists("/held", false)).await;
-    // A session that is not admitted on its second connection either ends with that connection.
+    // A session that is admitted on neither of two connections ends with the second one.
     let first = RawClient::connect(server.local_addr()).await;
     let (session, password) = (first.granted.session, first.granted.password.clone());
     let again = ConnectRequest { session, password, ..connect_request() };
@@ -534,14 +534,14 @@ async fn session_moved_before_admission_survives() {
 async fn auth_expansion_has_limits() {
     let server = server().await;
     let mut raw = RawClient::connect(server.local_addr()).await;
-    // Long credentials, which every access list with `auth` would repeat.
+    // Long credentials are refused, because every access list with `auth` would repeat them.
     assert_eq!(raw.err(auth("digest", &format!("{}:x", "u".repeat(5000)))).await, -115);
     let mut raw = RawClient::connect(server.local_addr()).await;
     for identity in 0..60 {
         raw.ok(auth("digest", &format!("{}{identity}:x", "u".repeat(4000)))).await;
     }
     let who = Identity { scheme: "auth".to_owned(), id: String::new() };
-    let acl = |entries| (0..entries).map(|perms| Acl { perms, who: who.clone() }).collect::<Vec<_>>();
+    let acl = |entries| (0..entries).map(|perms| Acl { perms, identity: who.clone() }).collect::<Vec<_>>();
     for (entries, code) in [(1, None), (900, Some(-114)), (2000, Some(-114))] {
         let mut request = create(&format!("/n{entries}"), 0);
         if let Request::Create(create) = &mut request {

@@ -12,7 +12,7 @@ use zoolock_wire::{EventKind, Reply, Request, op};
 
 use crate::common::{RawClient, Received, builder, connect_request, create, get, set, within};
 
-/// Time in which a server sends replies that wait for no sync.
+/// Time within which a server sends replies that do not wait for a sync.
 const PAUSE: Duration = Duration::from_millis(300);
 
 /// Result of the syncs of a [`GatedDisk`].
@@ -25,7 +25,7 @@ enum Syncs {
 
 #[derive(Debug)]
 struct Gate {
-    /// The result of syncs, and whether one waits.
+    /// The result of syncs, and whether a sync waits.
     state: Mutex<(Syncs, bool)>,
     changed: Condvar,
 }
@@ -51,7 +51,8 @@ impl Gate {
     }
 }
 
-/// A guard that lets syncs succeed when a test ends, also by a panic. The end of the server waits for its log.
+/// A guard that lets syncs succeed when a test ends, also by a panic. Otherwise the server, which waits for its log,
+/// would never stop.
 struct OpenAtEnd(Arc<Gate>);
 
 impl Drop for OpenAtEnd {
@@ -148,8 +149,8 @@ async fn check_sent_after(result: Syncs) {
     let gate = Arc::new(Gate { state: Mutex::new((Syncs::Succeed, false)), changed: Condvar::new() });
     let disk = GatedDisk { disk: RealDisk::new(dir.path()), gate: Arc::clone(&gate) };
     let limits = Limits { disk: Some(Arc::new(disk)), ..Limits::default() };
-    let server = builder().data_dir(dir.path()).limits(limits).start().await.expect("up");
-    // Dropped before the server.
+    let server = builder().data_dir(dir.path()).limits(limits).start().await.expect("starts");
+    // Declared after the server, and so dropped before it.
     let _open = OpenAtEnd(Arc::clone(&gate));
     let addr = server.local_addr();
     let mut writer = RawClient::connect(addr).await;

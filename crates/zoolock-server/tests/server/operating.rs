@@ -13,9 +13,9 @@ use crate::common::{
 };
 
 async fn http_get(addr: SocketAddr, path: &str) -> (u16, String) {
-    let mut socket = TcpStream::connect(addr).await.expect("it listens");
+    let mut socket = TcpStream::connect(addr).await.expect("server listens");
     let request = format!("GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n");
-    socket.write_all(request.as_bytes()).await.expect("it reads");
+    socket.write_all(request.as_bytes()).await.expect("server reads");
     let mut answer = String::new();
     within(socket.read_to_string(&mut answer)).await.expect("text");
     let (head, body) = answer.split_once("\r\n\r\n").expect("a head and a body");
@@ -32,7 +32,7 @@ async fn long_session(server: &ServerHandle) -> RawClient {
 async fn wait_for_stats(
     server: &ServerHandle,
     what: &str,
-    condition: impl Fn(&zoolock_server::core::Stats) -> bool,
+    condition: impl Fn(&zoolock_server::core::ServerStats) -> bool,
 ) {
     let met = async {
         while !condition(&server.stats()) {
@@ -46,7 +46,7 @@ async fn wait_for_stats(
 #[tokio::test]
 async fn metrics_have_the_names_of_zookeeper() {
     let server = builder().metrics(([127, 0, 0, 1], 0).into()).start().await.expect("it starts");
-    let addr = server.metrics_addr().expect("it was asked for");
+    let addr = server.metrics_addr().expect("metrics are served");
     let mut raw = RawClient::connect(server.local_addr()).await;
     raw.ok(create("/e", 1)).await;
     raw.ok(get("/e", true)).await;
@@ -65,7 +65,7 @@ async fn metrics_have_the_names_of_zookeeper() {
     ] {
         assert!(text.lines().any(|found| found == line), "{line} is not in\n{text}");
     }
-    // The metrics have exactly the names of `mntr`.
+    // Except for their prefix, the names are exactly those that `mntr` shows.
     let mntr = zoolock_tests::four_letter::four_letter(server.local_addr(), "mntr").await.expect("an answer");
     let names = |text: &str, prefix: &str, mark: char| -> Vec<String> {
         let names = text.lines().filter_map(|line| line.strip_prefix(prefix)?.split(mark).next());
@@ -85,8 +85,8 @@ async fn metrics_have_the_names_of_zookeeper() {
 #[tokio::test]
 async fn stopping_server_is_alive_but_not_ready() {
     let server = builder().metrics(([127, 0, 0, 1], 0).into()).start().await.expect("it starts");
-    let addr = server.metrics_addr().expect("it was asked for");
-    // The server waits for a client that does not read its replies.
+    let addr = server.metrics_addr().expect("metrics are served");
+    // The shutdown waits for a client that does not read its replies.
     let mut raw = RawClient::connect(server.local_addr()).await;
     raw.ok(create("/big", 0)).await;
     raw.ok(set("/big", &"x".repeat(1_000_000), -1)).await;
@@ -103,7 +103,7 @@ async fn stopping_server_is_alive_but_not_ready() {
     .await;
     assert_eq!(http_get(addr, "/live").await.0, 200);
     drop(raw);
-    within(stopping).await.expect("it does not panic");
+    within(stopping).await.expect("shutdown does not panic");
 }
 
 #[tokio::test]
@@ -114,7 +114,7 @@ async fn pending_replies_are_sent_before_shutdown() {
     let data = "x".repeat(900_000);
     raw.ok(set("/big", &data, -1)).await;
     let received = server.stats().received;
-    // More bytes than the socket holds, but not more than the server queues.
+    // The replies have more bytes than the socket buffers hold, but not more than the server queues.
     for _ in 0..6 {
         raw.send(&get("/big", false)).await;
     }
@@ -126,8 +126,8 @@ async fn pending_replies_are_sent_before_shutdown() {
         assert_eq!(header.err, 0);
         answers += 1;
     }
-    assert!(answers + 3 >= sent, "{answers} came of {sent} with those before");
-    within(stopping).await.expect("it does not panic");
+    assert!(answers + 3 >= sent, "{answers} replies received, {sent} sent including 3 earlier ones");
+    within(stopping).await.expect("shutdown does not panic");
 }
 
 #[tokio::test]
@@ -178,7 +178,7 @@ async fn incomplete_requests_have_a_total_limit() {
         }));
     }
     wait_for_stats(&server, "connections closed", |stats| stats.connections <= 10).await;
-    assert!(server.stats().connections > 5, "no more than needed");
+    assert!(server.stats().connections > 5, "more connections closed than needed");
     // A client that sends small requests is served.
     other.ok(create("/a", 0)).await;
     drop(slow_clients);
@@ -213,11 +213,11 @@ async fn connections_have_a_limit() {
     for _ in 0..3 {
         in_time.push(RawClient::connect(addr).await);
     }
-    let mut socket = TcpStream::connect(addr).await.expect("it listens");
+    let mut socket = TcpStream::connect(addr).await.expect("server listens");
     let mut rest = Vec::new();
     let _ = within(socket.read_to_end(&mut rest)).await;
     assert_eq!(rest, b"");
-    let (_, text) = http_get(server.metrics_addr().expect("it was asked for"), "/metrics").await;
+    let (_, text) = http_get(server.metrics_addr().expect("metrics are served"), "/metrics").await;
     assert!(text.contains("connection_rejected 1\n"), "{text}");
     for raw in &mut in_time {
         raw.ok(Request::Ping).await;
@@ -225,7 +225,7 @@ async fn connections_have_a_limit() {
     in_time.pop();
     within(async {
         loop {
-            let mut socket = TcpStream::connect(addr).await.expect("it listens");
+            let mut socket = TcpStream::connect(addr).await.expect("server listens");
             let mut answer = String::new();
             if socket.write_all(b"ruok").await.is_ok()
                 && socket.read_to_string(&mut answer).await.is_ok_and(|n| n > 0)
@@ -241,8 +241,8 @@ async fn connections_have_a_limit() {
 #[tokio::test]
 async fn large_first_frame_is_refused() {
     let server = builder().connect_timeout(Duration::from_secs(3600)).start().await.expect("it starts");
-    let mut socket = TcpStream::connect(server.local_addr()).await.expect("it listens");
-    socket.write_all(&100_000_u32.to_be_bytes()).await.expect("it reads");
+    let mut socket = TcpStream::connect(server.local_addr()).await.expect("server listens");
+    socket.write_all(&100_000_u32.to_be_bytes()).await.expect("server reads");
     let mut rest = Vec::new();
     let _ = within(socket.read_to_end(&mut rest)).await;
     assert_eq!(rest, b"");
@@ -277,11 +277,11 @@ async fn silent_http_client_is_disconnected() {
     let quick = Duration::from_millis(300);
     let server = builder().metrics(([127, 0, 0, 1], 0).into()).connect_timeout(quick);
     let server = server.start().await.expect("it starts");
-    let addr = server.metrics_addr().expect("it was asked for");
+    let addr = server.metrics_addr().expect("metrics are served");
     let mut slow = Vec::new();
     for begun in ["", "GET /metrics HTTP/1.1\r\nX: "] {
-        let mut socket = TcpStream::connect(addr).await.expect("it listens");
-        socket.write_all(begun.as_bytes()).await.expect("it reads");
+        let mut socket = TcpStream::connect(addr).await.expect("server listens");
+        socket.write_all(begun.as_bytes()).await.expect("server reads");
         slow.push(socket);
     }
     for socket in &mut slow {
@@ -295,17 +295,17 @@ async fn silent_http_client_is_disconnected() {
 async fn http_connections_have_a_limit() {
     let server = builder().metrics(([127, 0, 0, 1], 0).into()).connect_timeout(Duration::from_secs(3600));
     let server = server.start().await.expect("it starts");
-    let addr = server.metrics_addr().expect("it was asked for");
+    let addr = server.metrics_addr().expect("metrics are served");
     let mut idle = Vec::new();
     for _ in 0..128 {
-        idle.push(TcpStream::connect(addr).await.expect("it listens"));
+        idle.push(TcpStream::connect(addr).await.expect("server listens"));
     }
-    let mut socket = TcpStream::connect(addr).await.expect("it listens");
+    let mut socket = TcpStream::connect(addr).await.expect("server listens");
     let _ = within(socket.read_to_end(&mut Vec::new())).await;
     drop(idle);
     within(async {
         loop {
-            let mut socket = TcpStream::connect(addr).await.expect("it listens");
+            let mut socket = TcpStream::connect(addr).await.expect("server listens");
             let mut answer = String::new();
             if socket.write_all(b"GET /live HTTP/1.1\r\nHost: me\r\n\r\n").await.is_ok()
                 && socket.read_to_string(&mut answer).await.is_ok_and(|n| n > 0)
@@ -320,7 +320,8 @@ async fn http_connections_have_a_limit() {
 
 #[tokio::test]
 async fn client_that_reads_no_word_answer_is_disconnected() {
-    let server = builder().words([zoolock_server::Word::Wchp]).connect_timeout(Duration::from_millis(500));
+    let server =
+        builder().words([zoolock_server::FourLetterWord::Wchp]).connect_timeout(Duration::from_millis(500));
     let server = server.start().await.expect("it starts");
     let mut raw = long_session(&server).await;
     // The answer is larger than the buffers of both sockets.
@@ -328,8 +329,8 @@ async fn client_that_reads_no_word_answer_is_disconnected() {
         let exist = (0..9).map(|i| format!("/{part}-{i}-{}", "x".repeat(100_000))).collect();
         raw.ok(Request::SetWatches(zoolock_wire::SetWatches { exist, ..Default::default() })).await;
     }
-    let mut socket = TcpStream::connect(server.local_addr()).await.expect("it listens");
-    socket.write_all(b"wchp").await.expect("it reads");
+    let mut socket = TcpStream::connect(server.local_addr()).await.expect("server listens");
+    socket.write_all(b"wchp").await.expect("server reads");
     wait_for_stats(&server, "connection open", |stats| stats.connections == 2).await;
     wait_for_stats(&server, "connection closed", |stats| stats.connections == 1).await;
     server.shutdown().await;

@@ -1,4 +1,4 @@
-//! Unusual operations. The random comparison with Apache ZooKeeper found their behaviour.
+//! Unusual operations. Most of these cases come from the random comparison with Apache ZooKeeper.
 
 use std::time::Duration;
 
@@ -25,21 +25,22 @@ async fn unreadable_znode_sends_no_events() {
     other.err(exists("/open/secret", true)).await;
     other.ok(children("/open", true)).await;
     let Request::Create(mut secret) = create("/open/secret", 0) else { unreachable!("it is a create") };
-    secret.acl = vec![Acl { perms: perms::ALL, who: Identity::new("auth", "") }];
+    secret.acl = vec![Acl { perms: perms::ALL, identity: Identity::new("auth", "") }];
     owner.ok(Request::Create(secret)).await;
     owner.ok(set("/open/secret", "x", -1)).await;
     owner.ok(delete("/open/secret", -1)).await;
     owner.ok(create("/open/secret", 0)).await;
     let (.., events) = other.call(Request::Ping).await;
     let heard: Vec<_> = events.iter().map(|event| (event.kind, event.path.as_str())).collect();
-    // An event that the client may not see has used up its one-shot watch on the secret.
+    // An event that the client may not see has removed its one-shot watch on `/open/secret`. The last create fires its
+    // recursive watch.
     let expected = [(EventKind::ChildrenChanged, "/open"), (EventKind::Created, "/open/secret")];
     assert_eq!(heard, expected);
     server.shutdown().await;
 }
 
 #[tokio::test]
-async fn a_znode_outlives_its_time_while_it_has_children() {
+async fn ttl_znode_with_children_does_not_expire() {
     let server = builder().container_check(Duration::from_millis(10)).start().await.expect("a free port");
     let mut raw = RawClient::connect(server.local_addr()).await;
     raw.ok(Request::Multi(vec![create_ttl("/parent", 1), create("/parent/child", 0)])).await;
@@ -56,7 +57,7 @@ async fn a_znode_outlives_its_time_while_it_has_children() {
 }
 
 #[tokio::test]
-async fn times_to_live_are_checked_and_can_be_off() {
+async fn invalid_or_disabled_ttl_is_refused() {
     let server = server().await;
     let mut raw = RawClient::connect(server.local_addr()).await;
     for ttl in [0, -1, 0x100_0000_0000] {
@@ -78,7 +79,7 @@ async fn times_to_live_are_checked_and_can_be_off() {
 async fn writes_below_the_quota_node_are_refused() {
     let server = server().await;
     let mut raw = RawClient::connect(server.local_addr()).await;
-    // The first two writes of `setquota -n 3 /a` in zkCli.
+    // The first two requests are those of `setquota -n 3 /a` in zkCli.
     for request in [
         create("/zookeeper/quota/a", 0),
         create("/zookeeper/quota/a/zookeeper_limits", 0),
@@ -103,7 +104,7 @@ async fn writes_below_the_quota_node_are_refused() {
 }
 
 #[tokio::test]
-async fn in_a_multi_the_flags_say_what_is_created() {
+async fn flags_decide_kind_of_znode_in_multi() {
     let server = server().await;
     let mut raw = RawClient::connect(server.local_addr()).await;
     let ops = vec![
@@ -119,7 +120,7 @@ async fn in_a_multi_the_flags_say_what_is_created() {
         panic!("paths")
     };
     assert_eq!(mine, ["/ephemeral"]);
-    // The flags of a time to live need `createTTL`. Without it the whole multi fails, and uses a zxid.
+    // The flags of a time to live need `createTTL`. Without it the whole multi fails, and takes a zxid.
     let (before, ..) = raw.call(Request::Ping).await;
     let (after, ..) = raw.call(Request::Multi(vec![create("/x", 0), create("/y", 5)])).await;
     assert_eq!((after.err, after.zxid), (-5, before.zxid + 1));
@@ -128,7 +129,7 @@ async fn in_a_multi_the_flags_say_what_is_created() {
 }
 
 #[tokio::test]
-async fn reads_of_a_multi_set_no_watches_and_a_malformed_write_takes_a_number() {
+async fn multi_read_sets_no_watch_and_takes_no_zxid() {
     let server = server().await;
     let mut raw = RawClient::connect(server.local_addr()).await;
     raw.ok(create("/a", 0)).await;

@@ -41,13 +41,13 @@ async fn connect(
     roots.add(certificate(&authority.ca())).expect("an authority");
     let config = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
         .with_safe_default_protocol_versions()
-        .expect("versions")
+        .expect("default TLS versions")
         .with_root_certificates(roots);
     let config = match client {
         None => config.with_no_client_auth(),
         Some(Signed { certificate: file, key }) => {
             let key = PrivateKeyDer::from_pem_file(key).expect("a key");
-            config.with_client_auth_cert(vec![certificate(file)], key).expect("a pair")
+            config.with_client_auth_cert(vec![certificate(file)], key).expect("certificate and key match")
         }
     };
     let socket = TcpStream::connect(addr).await?;
@@ -63,7 +63,7 @@ async fn session(authority: &Authority, addr: SocketAddr, client: Option<&Signed
 }
 
 fn create_for(path: &str, scheme: &str, id: &str) -> Request {
-    let acl = vec![Acl { perms: perms::ALL, who: Identity::new(scheme, id) }];
+    let acl = vec![Acl { perms: perms::ALL, identity: Identity::new(scheme, id) }];
     Request::Create(CreateRequest { op: op::CREATE, path: path.into(), data: None, acl, flags: 0, ttl: -1 })
 }
 
@@ -89,7 +89,7 @@ async fn both_ports_serve_the_same_tree() {
 }
 
 #[tokio::test]
-async fn a_certificate_names_its_owner() {
+async fn certificate_subject_is_client_identity() {
     let authority = Authority::new();
     let server = server(&authority, ClientCertificates::Optional).start().await.expect("starts");
     let tls = server.tls_addr().expect("TLS was asked for");
@@ -98,7 +98,7 @@ async fn a_certificate_names_its_owner() {
     // The access lists name the subject, as Java prints it, or `auth`.
     mine.ok(create_for("/named", "x509", "CN=me,O=Locks\\, Inc.")).await;
     mine.ok(create_for("/auth", "auth", "")).await;
-    let Reply::Clients(who) = mine.ok(Request::WhoAmI).await else { panic!("names") };
+    let Reply::Identities(who) = mine.ok(Request::WhoAmI).await else { panic!("names") };
     assert!(format!("{who:?}").contains("CN=me,O=Locks"), "{who:?}");
     let mut theirs = session(&authority, tls, Some(&other)).await.expect("a session");
     let mut nobody = session(&authority, tls, None).await.expect("a session");
@@ -167,9 +167,9 @@ async fn certificate_or_account_satisfies_required_auth() {
 
 #[tokio::test]
 async fn settings_without_usable_clients_are_refused() {
-    let error = builder().require_auth().start().await.expect_err("nobody could authenticate");
+    let error = builder().require_auth().start().await.expect_err("no client could authenticate");
     assert!(error.to_string().contains("give accounts"), "{error}");
-    let error = builder().tls_only().start().await.expect_err("nobody could connect");
+    let error = builder().tls_only().start().await.expect_err("no client could connect");
     assert!(error.to_string().contains("certificate"), "{error}");
     let error = builder().super_digest("super:secret").start().await.expect_err("not a digest");
     assert!(!error.to_string().contains("secret"), "{error}");
@@ -197,9 +197,9 @@ async fn settings_without_usable_clients_are_refused() {
 /// Sends these bytes. Returns the bytes that the server sends before it closes the connection.
 async fn answer(addr: SocketAddr, bytes: &[u8]) -> Vec<u8> {
     let mut socket = TcpStream::connect(addr).await.expect("the server listens");
-    socket.write_all(bytes).await.expect("it reads");
+    socket.write_all(bytes).await.expect("server reads");
     let mut answer = Vec::new();
-    // A reset is an end too.
+    // A connection reset also ends the read.
     let _ = within(socket.read_to_end(&mut answer)).await;
     answer
 }
@@ -248,7 +248,7 @@ async fn address_limit_counts_unfinished_handshakes() {
         .await
         .expect("starts");
     let (plain, tls) = (server.local_addr(), server.tls_addr().expect("TLS was asked for"));
-    let silent = TcpStream::connect(tls).await.expect("it listens");
+    let silent = TcpStream::connect(tls).await.expect("server listens");
     let mut raw = RawClient::connect(plain).await;
     assert_eq!(answer(tls, b"").await, b"");
     assert_eq!(answer(plain, b"").await, b"");

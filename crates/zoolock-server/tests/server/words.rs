@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
 
-use zoolock_server::{Secret, Word};
+use zoolock_server::{FourLetterWord, Secret};
 use zoolock_tests::four_letter::four_letter;
 use zoolock_tests::{Apache, ServerOptions, apache};
 use zoolock_wire::Request;
@@ -77,7 +77,7 @@ async fn words_are_answered_as_by_apache_zookeeper() {
     }
     let theirs = Apache::start(ServerOptions::default()).await.expect("it starts");
     let dir = tempfile::TempDir::new().expect("a directory");
-    let ours = builder().words(Word::ALL).data_dir(dir.path()).start().await.expect("it starts");
+    let ours = builder().words(FourLetterWord::ALL).data_dir(dir.path()).start().await.expect("it starts");
     let mut sessions = (play(theirs.socket_addr()).await, play(ours.local_addr()).await);
     let ask = async |word: &str| {
         let theirs = four_letter(theirs.socket_addr(), word).await.expect("an answer");
@@ -102,7 +102,7 @@ async fn words_are_answered_as_by_apache_zookeeper() {
     }
     let (theirs, ours) = ask("mntr").await;
     for key in keys(&ours) {
-        assert!(keys(&theirs).contains(&key), "{key} is not theirs");
+        assert!(keys(&theirs).contains(&key), "Apache ZooKeeper has no {key}");
     }
     for key in [
         "zk_server_state",
@@ -121,7 +121,7 @@ async fn words_are_answered_as_by_apache_zookeeper() {
         let (theirs, ours) = ask(word).await;
         assert_eq!(theirs, ours);
     }
-    // The words themselves are counted. Both servers got the same words since the reset.
+    // Words count as received and sent frames. Both servers have received the same words since the reset.
     let (theirs, ours) = ask("srvr").await;
     for key in ["Received", "Sent", "Connections", "Node count"] {
         assert_eq!(value(&theirs, key), value(&ours, key), "{key}");
@@ -144,7 +144,7 @@ async fn only_allowed_words_are_executed() {
     {
         assert_eq!(four_letter(server.local_addr(), word).await.expect("an answer"), refused(word));
     }
-    for word in Word::DEFAULT {
+    for word in FourLetterWord::DEFAULT {
         let answer = four_letter(server.local_addr(), word.name()).await.expect("an answer");
         assert_ne!(answer, refused(word.name()));
     }
@@ -154,7 +154,7 @@ async fn only_allowed_words_are_executed() {
     assert_eq!(four_letter(server.local_addr(), "ruok").await.expect("an answer"), "imok");
     assert_eq!(four_letter(server.local_addr(), "mntr").await.expect("an answer"), refused("mntr"));
     server.shutdown().await;
-    let server = guarded.words([Word::Isro]).start().await.expect("it starts");
+    let server = guarded.words([FourLetterWord::Isro]).start().await.expect("it starts");
     assert_eq!(four_letter(server.local_addr(), "ruok").await.expect("an answer"), refused("ruok"));
     assert_eq!(four_letter(server.local_addr(), "isro").await.expect("an answer"), "rw");
     server.shutdown().await;

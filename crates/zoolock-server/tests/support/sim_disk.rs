@@ -1,8 +1,8 @@
 //! An in-memory disk for tests and fuzz targets, which loses data as a real disk may.
 //!
-//! After a crash of the machine, each unsynced sector has any of the contents that it had since its last sync. The length
-//! of a file is any length that it had since then. Any unsynced change of a name may be kept or lost. After a failed sync
-//! the cache shows data that the disk may not have. A second sync does not write it, as on Linux.
+//! After a crash of the machine, each unsynced sector has any of the contents that it had since its last sync. The
+//! length of a file is any length that it had since then. Any unsynced change of a name may be kept or lost. After a
+//! failed sync the cache shows data that the disk may not have. As on Linux, a second sync does not write that data.
 #![allow(unreachable_pub, reason = "the crate of the fuzz targets exports it")]
 
 use std::collections::BTreeMap;
@@ -45,7 +45,7 @@ pub enum Fault {
     PowerCut,
     /// An error of one step. A write or a sync is done in part.
     Error,
-    /// A full disk: like [`Fault::Error`], with another error.
+    /// A full disk. The effect is that of [`Fault::Error`], with another error.
     Full,
 }
 
@@ -136,12 +136,12 @@ impl NameChange {
 enum Survivors {
     Nothing,
     All,
-    /// This number of first changes. Sectors of the next change may survive, too.
+    /// The first N changes. Some sectors of the next change may survive, too.
     First(usize),
-    /// Any of the changes.
+    /// A random choice for each sector and for each change of a name.
     Any,
-    /// The changes to later sectors, which begin this number after the first changed sector. Of names, all changes but this
-    /// number of first ones.
+    /// For contents, the changed sectors that are at least N behind the first changed one. For names, all changes
+    /// except the first N.
     Later(usize),
 }
 
@@ -179,7 +179,8 @@ impl Inode {
             change.apply(&mut contents);
             len = contents.len();
         }
-        // Writes whole sectors from the cache. Other sectors that an earlier sync failed to write stay unwritten.
+        // Writes the changed sectors as a whole, from the cache. A sector that an earlier sync failed to write stays
+        // unwritten.
         self.synced.resize(self.cache.len(), 0);
         for index in touched {
             let from = index * SECTOR;
@@ -321,7 +322,7 @@ impl SimDisk {
         Arc::new(self.clone())
     }
 
-    /// Returns the number of steps, which have changed the disk or tried to.
+    /// Returns the number of steps so far. A step changes the disk, or fails to.
     pub fn steps(&self) -> u64 {
         self.lock().steps
     }
@@ -345,7 +346,7 @@ impl SimDisk {
         SimDisk { inner: Arc::new(Mutex::new(inner)) }
     }
 
-    /// Returns an independent copy of the visible files, synced.
+    /// Returns an independent disk with the visible files of this one. All of them are synced.
     pub fn copy(&self) -> SimDisk {
         let mut inner = self.lock().clone();
         inner.pending_names.clear();
@@ -368,7 +369,7 @@ impl SimDisk {
         inner.names.get(name).map(|&file| inner.files[file].cache.clone()).unwrap_or_default()
     }
 
-    /// Creates or replaces a file, synced.
+    /// Creates or replaces a file, and syncs it.
     pub fn put(&self, name: &str, contents: Vec<u8>) {
         let mut inner = self.lock();
         inner.files.push(Inode { cache: contents.clone(), synced: contents, pending: Vec::new() });
@@ -503,7 +504,7 @@ impl DiskFile for SimFile {
             file.sync();
             return Ok(());
         };
-        // Some changes are on the disk, the rest are lost, and the cache does not show it.
+        // Some changes are on the disk, and the rest are lost. The cache still shows all of them.
         file.synced = file.survivor(random);
         file.pending.clear();
         Err(fault.error())

@@ -5,7 +5,7 @@ use std::net::{IpAddr, Ipv4Addr};
 use bytes::BytesMut;
 use zoolock_server::core::{ConnId, Core, CoreConfig, Now, SessionSeed};
 use zoolock_server::txn;
-use zoolock_wire::{ConnectRequest, Hidden, Request, RequestHeader, Writer};
+use zoolock_wire::{ConnectRequest, Request, RequestHeader, Writer};
 
 pub(crate) const LOCALHOST: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
 
@@ -28,14 +28,7 @@ pub(crate) fn connect(core: &mut Core, id: u64, now: Now) -> ConnId {
 /// Does the same as [`connect`] for a client with this address.
 pub(crate) fn connect_from(core: &mut Core, address: IpAddr, id: u64, now: Now) -> ConnId {
     let conn = core.open(address);
-    let request = ConnectRequest {
-        protocol: 0,
-        last_zxid_seen: 0,
-        timeout_ms: 4000,
-        session: 0,
-        password: Hidden(vec![0; 16]),
-        read_only: None,
-    };
+    let request = ConnectRequest { read_only: None, ..ConnectRequest::new_session(4000) };
     let mut bytes = BytesMut::new();
     request.encode(&mut Writer::new(&mut bytes));
     core.receive(conn, &bytes, now, || SessionSeed { id, password: txn::Password([9; 16]) });

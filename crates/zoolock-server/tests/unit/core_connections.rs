@@ -1,4 +1,4 @@
-//! Connections that the pure core ends.
+//! Connections that the core closes or refuses.
 
 use std::net::{IpAddr, Ipv4Addr};
 
@@ -19,7 +19,7 @@ fn cut_off_connection_is_woken_again() {
     let set = Request::SetData { path: "/zookeeper".to_owned(), data: None, version: -1 };
     send_request(&mut core, writer, &set, NOW);
     assert_eq!(core.take_woken(), [watcher]);
-    // The watcher's task takes no output meanwhile: it has enough to write, and its peer does not read.
+    // The watcher's task takes no output meanwhile: its own buffer is full, because its peer does not read.
     while !core.is_cut_off(watcher) {
         assert_eq!(core.take_woken(), []);
         send_request(&mut core, writer, &set, NOW);
@@ -53,7 +53,7 @@ fn hold_from(core: &mut Core, address: IpAddr, id: u64) -> ConnId {
 }
 
 #[test]
-fn new_session_gets_no_place_of_a_holder() {
+fn new_session_gets_no_reserved_connection() {
     let limits = [
         CoreConfig { max_connections: 3, ..config() },
         CoreConfig { max_connections_per_address: 3, ..config() },
@@ -64,7 +64,7 @@ fn new_session_gets_no_place_of_a_holder() {
         for holder in holders {
             core.remove_connection(holder, NOW);
         }
-        // The third connection is free.
+        // The third connection is not reserved.
         let first = connect(&mut core, 3, NOW);
         assert!(core.admitted(first));
         let second = connect(&mut core, 4, NOW);
@@ -79,7 +79,7 @@ fn new_session_gets_no_place_of_a_holder() {
 }
 
 #[test]
-fn detached_holder_of_another_address_takes_no_place() {
+fn connections_are_reserved_per_client_address() {
     let other = IpAddr::V4(Ipv4Addr::new(127, 0, 0, 2));
     let mut core = Core::new(CoreConfig { max_connections_per_address: 2, ..config() }, 1);
     for id in 1..=2 {
@@ -88,7 +88,7 @@ fn detached_holder_of_another_address_takes_no_place() {
     }
     for id in 3..=4 {
         let ours = connect(&mut core, id, NOW);
-        assert!(core.admitted(ours), "session {id} got no place");
+        assert!(core.admitted(ours), "session {id} was refused");
     }
     // Both connections of the other address are reserved for its holders.
     let newcomer = connect_from(&mut core, other, 5, NOW);

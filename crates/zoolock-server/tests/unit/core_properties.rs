@@ -1,11 +1,11 @@
-//! Properties of the pure core under random requests.
+//! Properties of the core under random requests.
 
 use bytes::{Bytes, BytesMut};
 use proptest::collection::vec;
 use proptest::prelude::*;
 use zoolock_server::core::{ConnId, Core, CoreConfig, Now, SessionSeed};
 use zoolock_server::log::{codec, replay};
-use zoolock_server::tree::Owner;
+use zoolock_server::tree::ZnodeOwner;
 use zoolock_server::{State, txn};
 use zoolock_wire::{
     Acl, CreateRequest, Hidden, Identity, Reader, ReplyHeader, Request, SetWatches, op, perms,
@@ -88,7 +88,7 @@ fn step() -> impl Strategy<Value = Step> {
     let set_acl = (path(), any::<bool>()).prop_map(|(path, own)| {
         let mut acl = vec![Acl::anyone(perms::ALL)];
         if own {
-            acl.push(Acl { perms: perms::ALL, who: Identity::new("auth", "") });
+            acl.push(Acl { perms: perms::ALL, identity: Identity::new("auth", "") });
         }
         Request::SetAcl { path, acl, version: -1 }
     });
@@ -139,8 +139,8 @@ fn check_tree(state: &State) -> Result<(), TestCaseError> {
     while let Some(path) = todo.pop() {
         let node = state.tree.get(&path).ok_or_else(|| TestCaseError::fail(format!("no {path}")))?;
         seen += 1;
-        if let Owner::Session(session) = Owner::of(node.owner()) {
-            prop_assert!(state.sessions.contains_key(&session), "{path} outlived {session}");
+        if let ZnodeOwner::Session(session) = ZnodeOwner::of(node.owner()) {
+            prop_assert!(state.sessions.contains_key(&session), "{path} outlived {session:#x}");
             prop_assert!(state.tree.ephemerals(session).iter().any(|known| **known == *path));
             prop_assert_eq!(node.child_count(), 0);
         }
@@ -151,7 +151,7 @@ fn check_tree(state: &State) -> Result<(), TestCaseError> {
     prop_assert_eq!(seen, state.tree.len());
     for session in state.sessions.keys() {
         for path in state.tree.ephemerals(*session) {
-            prop_assert_eq!(state.tree.get(&path).map(|node| node.owner()), Some(session.get()));
+            prop_assert_eq!(state.tree.get(&path).map(|node| node.owner()), Some(session.0));
         }
     }
     Ok(())
@@ -159,7 +159,7 @@ fn check_tree(state: &State) -> Result<(), TestCaseError> {
 
 proptest! {
     #[test]
-    fn tree_stays_whole_and_replays_to_the_same(steps in vec(step(), 0..60)) {
+    fn tree_stays_consistent_and_replay_restores_it(steps in vec(step(), 0..60)) {
         let mut core = Core::new(CoreConfig { journal: true, ..config() }, 1);
         let (mut now, mut seed) = (START, 0);
         let mut replayed = State::new(0);
@@ -202,7 +202,7 @@ proptest! {
             }
             prop_assert!(rest.is_empty());
         }
-        // After every session has expired, the server holds no session, watch or connection.
+        // After every session has expired, the core has no session, watch or connection.
         for conn in conns {
             core.remove_connection(conn, now);
         }

@@ -1,4 +1,4 @@
-//! The connections between clients and servers, the protocol on them, and what a server answers by itself.
+//! The connections between clients and servers, the protocol on them, and the requests that need no leader.
 
 use std::io;
 use std::task::Poll;
@@ -10,7 +10,7 @@ use zoolock_wire::{
 
 use super::*;
 
-/// The client's end.
+/// The client's end of connections.
 impl World {
     /// Starts a dial. Returns the number of the connection.
     pub(crate) fn dial(&mut self, host: usize, server: usize) -> u64 {
@@ -18,10 +18,10 @@ impl World {
         self.next_conn += 1;
         self.conns.insert(
             id,
-            Conn {
+            SimConnection {
                 host,
                 server,
-                dial: Dial::Waiting,
+                dial: DialState::Waiting,
                 requested: None,
                 session: 0,
                 timeout: 0,
@@ -44,7 +44,7 @@ impl World {
             },
         );
         self.trace.note(self.now, "dials", &[id, host as u64, server as u64], "");
-        self.send_up(id, Up::Dial);
+        self.send_up(id, ToServer::Dial);
         id
     }
 
@@ -52,16 +52,16 @@ impl World {
     pub(crate) fn poll_dial(&mut self, id: u64, waker: &Waker) -> Poll<bool> {
         let Some(conn) = self.conns.get_mut(&id) else { return Poll::Ready(false) };
         match conn.dial {
-            Dial::Accepted => Poll::Ready(true),
-            Dial::Refused => Poll::Ready(false),
-            Dial::Waiting => {
+            DialState::Accepted => Poll::Ready(true),
+            DialState::Refused => Poll::Ready(false),
+            DialState::Waiting => {
                 conn.reader = Some(waker.clone());
                 Poll::Pending
             }
         }
     }
 
-    /// Reads at most `most` bytes. No bytes are the end of the stream.
+    /// Reads at most `most` bytes. An empty result is the end of the stream.
     pub(crate) fn read(&mut self, id: u64, most: usize, waker: &Waker) -> Poll<Bytes> {
         let Some(conn) = self.conns.get_mut(&id) else { return Poll::Ready(Bytes::new()) };
         if conn.unread.is_empty() && !conn.has_ended {
@@ -88,12 +88,13 @@ impl World {
         if !self.conns.get(&id).is_some_and(|conn| conn.client_open) {
             return Err(io::ErrorKind::BrokenPipe.into());
         }
-        self.send_up(id, Up::Bytes(self.now, Bytes::copy_from_slice(bytes)));
+        self.send_up(id, ToServer::Bytes(self.now, Bytes::copy_from_slice(bytes)));
         Ok(())
     }
 
-    /// Closes the client's end. Only a part of what is under way still arrives.
-    pub(crate) fn give_up(&mut self, id: u64) {
+    /// Closes the client's end of a connection. Only a random part of the messages under way still arrives at the
+    /// server.
+    pub(crate) fn close_client_end(&mut self, id: u64) {
         let Some(conn) = self.conns.get_mut(&id).filter(|conn| conn.client_open) else { return };
         conn.client_open = false;
         conn.given_up_at = self.now;
@@ -104,7 +105,7 @@ impl World {
         let (host, is_attached, waiting) = (conn.host, conn.session != 0, conn.oldest_unanswered());
         let keep = self.rng.usize(..=conn.up.len());
         conn.up.truncate(keep);
-        // A part of what has arrived is not even read.
+        // The server may not carry out all requests that have arrived.
         if !conn.work.is_empty() && self.rng.bool() {
             let keep = self.rng.usize(1..=conn.work.len());
             conn.work.truncate(keep);
@@ -115,26 +116,26 @@ impl World {
         if is_attached {
             self.trace.note(self.now, "loses", &[id], "");
         }
-        self.send_up(id, Up::Close);
+        self.send_up(id, ToServer::Close);
     }
 
-    fn send_up(&mut self, id: u64, message: Up) {
+    fn send_up(&mut self, id: u64, message: ToServer) {
         let latency = self.latency();
         let Some(conn) = self.conns.get_mut(&id) else { return };
         conn.up_at = conn.up_at.max(self.now + latency);
         conn.up.push_back(message);
         let at = conn.up_at;
-        self.at(at, Event::Up(id));
+        self.at(at, WorldEvent::Up(id));
     }
 
-    pub(super) fn arrive_down(&mut self, id: u64) {
+    pub(super) fn deliver_to_client(&mut self, id: u64) {
         let now = self.now;
         let Some(conn) = self.conns.get_mut(&id) else { return };
         let machine = &self.hosts[conn.host];
         if now < machine.down_until && conn.client_open {
             conn.down_at = conn.down_at.max(machine.down_until);
             let clear = machine.down_until;
-            return self.at(clear, Event::Down(id));
+            return self.at(clear, WorldEvent::Down(id));
         }
         let Some(message) = conn.down.pop_front() else { return };
         if !conn.client_open || machine.dead {
@@ -142,31 +143,31 @@ impl World {
         }
         let mut sent = None;
         match message {
-            Down::Accepted => conn.dial = Dial::Accepted,
-            Down::Bytes(bytes, content) => {
+            ToClient::Accepted => conn.dial = DialState::Accepted,
+            ToClient::Bytes(bytes, content) => {
                 conn.unread.extend_from_slice(&bytes);
                 match content {
-                    Content::Reply => {
+                    ChunkContent::Reply => {
                         sent = conn.asked.pop_front();
                         conn.answered_at = conn.answered_at.max(sent.unwrap_or(0));
                     }
-                    Content::Event => {}
-                    Content::Granted(session) => {
+                    ChunkContent::Event => {}
+                    ChunkContent::Granted(session) => {
                         sent = conn.asked.pop_front();
                         conn.answered_at = conn.answered_at.max(sent.unwrap_or(0));
                         conn.granted.push(session);
                     }
-                    Content::Unknown(session) => {
+                    ChunkContent::Unknown(session) => {
                         if let Some(session) = self.sessions.get_mut(&session) {
                             session.over_at = Some(now);
                         }
                     }
                 }
             }
-            Down::Close => {
+            ToClient::Close => {
                 conn.has_ended = true;
-                if conn.dial == Dial::Waiting {
-                    conn.dial = Dial::Refused;
+                if conn.dial == DialState::Waiting {
+                    conn.dial = DialState::Refused;
                 }
                 self.hosts[conn.host].slow = Some(now);
             }
@@ -179,9 +180,9 @@ impl World {
     }
 }
 
-/// The server's end.
+/// The server's end of connections.
 impl World {
-    fn send_down(&mut self, id: u64, message: Down) {
+    fn send_down(&mut self, id: u64, message: ToClient) {
         let mut latency = self.latency();
         let Some(conn) = self.conns.get_mut(&id) else { return };
         if !conn.server_open || !conn.client_open {
@@ -194,35 +195,35 @@ impl World {
         conn.down_at = conn.down_at.max(self.now + latency);
         conn.down.push_back(message);
         let at = conn.down_at;
-        self.at(at, Event::Down(id));
+        self.at(at, WorldEvent::Down(id));
     }
 
-    fn send_frame(&mut self, id: u64, content: Content, body: impl FnOnce(&mut Writer<'_>)) {
+    fn send_frame(&mut self, id: u64, content: ChunkContent, body: impl FnOnce(&mut Writer<'_>)) {
         let mut frame = BytesMut::new();
         Writer::frame(&mut frame, body);
-        self.send_down(id, Down::Bytes(frame.freeze(), content));
+        self.send_down(id, ToClient::Bytes(frame.freeze(), content));
     }
 
     /// Ends a connection from the side of the server.
     pub(super) fn close_from_server(&mut self, id: u64) {
-        self.send_down(id, Down::Close);
+        self.send_down(id, ToClient::Close);
         let Some(conn) = self.conns.get_mut(&id) else { return };
         conn.server_open = false;
         let server = conn.server;
         self.servers[server].forget(id);
     }
 
-    pub(super) fn arrive_up(&mut self, id: u64) {
+    pub(super) fn deliver_to_server(&mut self, id: u64) {
         let now = self.now;
         let Some(conn) = self.conns.get_mut(&id) else { return };
         let server = &mut self.servers[conn.server];
-        let is_dial = matches!(conn.up.front(), Some(Up::Dial));
-        // The system accepts connections for a server that does nothing.
+        let is_dial = matches!(conn.up.front(), Some(ToServer::Dial));
+        // The operating system accepts connections for a server that does nothing.
         let silent = if is_dial { 0 } else { server.silent_until };
         let clear = self.hosts[conn.host].up_until.max(silent);
         if now < clear {
             conn.up_at = conn.up_at.max(clear);
-            return self.at(clear, Event::Up(id));
+            return self.at(clear, WorldEvent::Up(id));
         }
         let Some(message) = conn.up.pop_front() else { return };
         if !conn.server_open {
@@ -232,12 +233,12 @@ impl World {
             return self.close_from_server(id);
         }
         match message {
-            Up::Dial => self.send_down(id, Down::Accepted),
-            Up::Bytes(sent, bytes) => {
+            ToServer::Dial => self.send_down(id, ToClient::Accepted),
+            ToServer::Bytes(sent, bytes) => {
                 conn.input.extend_from_slice(&bytes);
                 self.handle_frames(id, sent);
             }
-            Up::Close => {
+            ToServer::Close => {
                 conn.server_open = false;
                 server.forget(id);
             }
@@ -246,7 +247,7 @@ impl World {
 
     fn handle_frames(&mut self, id: u64, sent: u64) {
         while let Some(conn) = self.conns.get_mut(&id).filter(|conn| conn.server_open) {
-            let frame = split_frame(&mut conn.input, MAX_FRAME).expect("no client sends such frames");
+            let frame = split_frame(&mut conn.input, MAX_FRAME).expect("clients send valid frames");
             let Some(frame) = frame else { break };
             conn.asked.push_back(sent);
             if conn.requested.is_none() {
@@ -272,13 +273,13 @@ impl World {
         let asked = u64::try_from(request.timeout_ms).unwrap_or(0);
         let timeout = asked.clamp(2 * TICK, server.longest_timeout);
         conn.timeout = timeout;
-        // The client would see time go back.
-        if request.last_zxid_seen > server.state.zxid.get() {
+        // The server is behind the newest zxid of the client, so the client would see an older state.
+        if request.last_zxid_seen > server.state.zxid.0 {
             return self.close_from_server(id);
         }
         let session = request.session;
         if server.deposed && server.is_cut(self.now) {
-            let is_known = server.state.sessions.keys().any(|id| id.get() == session);
+            let is_known = server.state.sessions.keys().any(|id| id.0 == session);
             return match (is_known, session) {
                 (true, _) => self.accept_session(id, session),
                 // A new session needs the leader.
@@ -287,7 +288,10 @@ impl World {
             };
         }
         let (at, life, latency) = (conn.server, server.life, self.latency());
-        self.after(latency, Event::ToLeader(at, life, LeaderRequest::Session { conn: id, session, timeout }));
+        self.after(
+            latency,
+            WorldEvent::ToLeader(at, life, LeaderRequest::Session { conn: id, session, timeout }),
+        );
     }
 
     /// Carries out the requests of a connection, until one needs the leader.
@@ -312,10 +316,10 @@ impl World {
                 conn.busy = true;
                 let life = known.life;
                 let latency = self.latency();
-                return self.after(latency, Event::ToLeader(server, life, ask));
+                return self.after(latency, WorldEvent::ToLeader(server, life, ask));
             }
             let Some((_, request)) = conn.work.pop_front() else { return };
-            // A lost connection sets no watch.
+            // Reads of a lost connection are not answered, and set no watch.
             if !heard {
                 continue;
             }
@@ -329,10 +333,10 @@ impl World {
 
     fn reply(&mut self, id: u64, xid: i32, reply: &Result<Reply, Code>) {
         let Some(conn) = self.conns.get(&id) else { return };
-        let zxid = self.servers[conn.server].state.zxid.get();
+        let zxid = self.servers[conn.server].state.zxid.0;
         let err = reply.as_ref().err().map_or(0, |code| code.number());
         self.trace.note(self.now, "answer", &[id, u64::from(err.unsigned_abs())], "");
-        self.send_frame(id, Content::Reply, |writer| {
+        self.send_frame(id, ChunkContent::Reply, |writer| {
             ReplyHeader { xid, zxid, err }.encode(writer);
             if let Ok(reply) = reply {
                 reply.encode(writer);
@@ -343,7 +347,7 @@ impl World {
     /// Sends a watch event.
     pub(super) fn send_event(&mut self, id: u64, event: &FiredWatch) {
         self.trace.note(self.now, "told", &[id, event.kind.code() as u64], &event.path);
-        self.send_frame(id, Content::Event, |writer| {
+        self.send_frame(id, ChunkContent::Event, |writer| {
             ReplyHeader { xid: op::XID_EVENT, zxid: -1, err: 0 }.encode(writer);
             WatchEvent { kind: event.kind, path: event.path.clone() }.encode(writer);
         });
@@ -375,10 +379,10 @@ impl World {
         conn.session = session;
         let timeout = conn.timeout;
         self.trace.note(self.now, "attached", &[id, session as u64 & 0xffff, timeout], "");
-        self.send_connect_response(id, session, timeout, Content::Granted(session));
+        self.send_connect_response(id, session, timeout, ChunkContent::Granted(session));
     }
 
-    fn send_connect_response(&mut self, id: u64, session: i64, timeout: u64, content: Content) {
+    fn send_connect_response(&mut self, id: u64, session: i64, timeout: u64, content: ChunkContent) {
         let response = ConnectResponse {
             protocol: 0,
             timeout_ms: i32::try_from(timeout).unwrap_or(i32::MAX),
@@ -405,13 +409,13 @@ impl World {
             let (life, timeout) = (self.servers[server].life, conn.timeout);
             self.session_ended(session);
             let ask = LeaderRequest::Session { conn: id, session: 0, timeout };
-            return self.after(1, Event::ToLeader(server, life, ask));
+            return self.after(1, WorldEvent::ToLeader(server, life, ask));
         }
         self.refuse_session(id, session);
     }
 
     fn refuse_session(&mut self, id: u64, session: i64) {
-        self.send_connect_response(id, 0, 0, Content::Unknown(session));
+        self.send_connect_response(id, 0, 0, ChunkContent::Unknown(session));
         self.close_from_server(id);
     }
 

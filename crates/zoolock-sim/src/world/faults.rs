@@ -8,8 +8,8 @@ impl World {
         let fault = self.plan.faults[nth].1.clone();
         self.trace.note(now, "fault", &[nth as u64], &format!("{fault:?}"));
         match fault {
-            Fault::Break(host) => self.break_all(host),
-            Fault::Partition { host, up, down, until } => {
+            PlannedFault::Break(host) => self.break_all(host),
+            PlannedFault::Partition { host, up, down, until } => {
                 let host = &mut self.hosts[host];
                 if up {
                     host.up_until = host.up_until.max(until);
@@ -18,24 +18,24 @@ impl World {
                     host.down_until = host.down_until.max(until);
                 }
             }
-            Fault::Pause { host, until } => {
+            PlannedFault::Pause { host, until } => {
                 let machine = &mut self.hosts[host];
                 if !machine.dead && machine.paused_until <= now {
                     (machine.paused_at, machine.paused_until) = (now, until);
                     self.executor.stop(host);
-                    self.at(until, Event::Resume(host));
+                    self.at(until, WorldEvent::Resume(host));
                 }
             }
-            // `Sim::drive` ends its tasks.
-            Fault::Crash(host) => {
-                // One host stays alive.
+            // `Sim::drive` drops the tasks of the dead host.
+            PlannedFault::Crash(host) => {
+                // At least one host stays alive.
                 if self.hosts.iter().filter(|host| !host.dead).count() > 1 {
                     self.hosts[host].dead = true;
                     self.break_all(host);
                 }
             }
-            Fault::CutOff { server, until } => self.cut_off(server, until, false),
-            Fault::Depose { server, until, election } => {
+            PlannedFault::CutOff { server, until } => self.cut_off(server, until, false),
+            PlannedFault::Depose { server, until, election } => {
                 if self.servers.len() > 1 {
                     self.cut_off(server, until, true);
                     for other in 0..self.servers.len() {
@@ -50,14 +50,14 @@ impl World {
                     self.leader.elect(now + election);
                 }
             }
-            Fault::Restart { server, until } => {
+            PlannedFault::Restart { server, until } => {
                 self.restart_server(server, until);
                 if self.servers.len() == 1 {
                     self.leader.elected_at = until;
                     self.leader.elect(until);
                 }
             }
-            Fault::Reconfigure { longest_timeout, until } => {
+            PlannedFault::Reconfigure { longest_timeout, until } => {
                 for server in 0..self.servers.len() {
                     self.restart_server(server, until);
                     self.servers[server].longest_timeout = longest_timeout;
@@ -65,25 +65,25 @@ impl World {
                 self.leader.elected_at = until;
                 self.leader.elect(until);
             }
-            Fault::Restore { back, until } => self.restore(now.saturating_sub(back), until),
-            Fault::Silent { server, until } => {
+            PlannedFault::Restore { back, until } => self.restore(now.saturating_sub(back), until),
+            PlannedFault::Silent { server, until } => {
                 self.servers[server].silent_until = self.servers[server].silent_until.max(until);
                 if self.servers.len() == 1 {
                     self.leader.stalled_until = self.leader.stalled_until.max(until);
                 }
                 self.cut_off(server, until, false);
             }
-            Fault::Refuse { server, until } => self.servers[server].refuses_until = until,
-            Fault::Late { server, by, until } => {
+            PlannedFault::Refuse { server, until } => self.servers[server].refuses_until = until,
+            PlannedFault::Late { server, by, until } => {
                 let server = &mut self.servers[server];
                 (server.late_until, server.late_by) = (until, by);
             }
-            Fault::Stall { until } => self.leader.stalled_until = self.leader.stalled_until.max(until),
-            Fault::Lag { server, by, until } => {
+            PlannedFault::Stall { until } => self.leader.stalled_until = self.leader.stalled_until.max(until),
+            PlannedFault::Lag { server, by, until } => {
                 let server = &mut self.servers[server];
                 (server.slow_until, server.slow_by) = (until, by);
             }
-            Fault::Expire(host) => {
+            PlannedFault::Expire(host) => {
                 self.operator_actions.iter_mut().for_each(|count| *count += 1);
                 let before = self.leader.log.len();
                 let sessions: Vec<i64> = self
@@ -98,7 +98,7 @@ impl World {
                 }
                 (before..self.leader.log.len()).for_each(|_| self.send_to_servers());
             }
-            Fault::Remove(lock) => {
+            PlannedFault::Remove(lock) => {
                 self.operator_actions[lock] += 1;
                 let before = self.leader.log.len();
                 self.leader.remove_all(&directory(lock), now);
@@ -116,9 +116,9 @@ impl World {
         known.cut_until = known.cut_until.max(until);
         known.deposed = deposed;
         let life = known.life;
-        self.after(SYNC_LIMIT * TICK, Event::GiveUp(server, life));
-        // The leader asks for its sessions at once.
-        self.at(until, Event::Flush(server));
+        self.after(SYNC_LIMIT * TICK, WorldEvent::GiveUp(server, life));
+        // When the server is no longer cut off, the leader asks at once which sessions it has heard from.
+        self.at(until, WorldEvent::Flush(server));
     }
 
     /// Restarts a server: it ends all connections, and loses the messages under way.
@@ -136,7 +136,7 @@ impl World {
             .collect();
         for id in conns {
             self.close_from_server(id);
-            // The request on its way to the leader may have arrived. The others are lost.
+            // The request on its way to the leader may have arrived. The other requests are lost.
             if let Some(conn) = self.conns.get_mut(&id) {
                 conn.work.truncate(usize::from(conn.busy));
             }
@@ -167,17 +167,17 @@ impl World {
     pub(super) fn break_all(&mut self, host: usize) {
         let broken: Vec<u64> =
             self.conns.iter().filter(|(_, conn)| conn.host == host).map(|(id, _)| *id).collect();
-        broken.into_iter().for_each(|conn| self.give_up(conn));
+        broken.into_iter().for_each(|conn| self.close_client_end(conn));
         self.hosts[host].slow = Some(self.now);
     }
 
-    /// Returns a server that a host could use all the time since `since`, if there is one: the network passed messages, and
-    /// the server answered and had a leader. `None` also if the connected server answered slowly: the host
+    /// Returns a server that the host could use all the time since `since`: the network passed messages, and the server
+    /// answered and had a leader. Also returns `None` if a connected server answered slowly, because the host then
     /// stayed there.
     pub(crate) fn usable_server(&self, host: usize, since: u64) -> Option<usize> {
         let mut attached = self.conns.values().filter(|conn| conn.host == host && conn.session != 0);
-        let is_slow = |server: &Server| since < server.late_until.max(server.slow_until);
-        let was_in_use = |conn: &Conn| conn.client_open || conn.given_up_at >= since;
+        let is_slow = |server: &SimServer| since < server.late_until.max(server.slow_until);
+        let was_in_use = |conn: &SimConnection| conn.client_open || conn.given_up_at >= since;
         if attached.any(|conn| was_in_use(conn) && is_slow(&self.servers[conn.server])) {
             return None;
         }
@@ -191,7 +191,7 @@ impl World {
                 server.down_until,
                 server.refuses_until,
                 server.silent_until,
-                // The last late message, and all behind it, may arrive later by this.
+                // The last late message, and all messages behind it, may arrive later by this time.
                 server.late_until + server.late_by,
                 server.slow_until + server.slow_by,
             ];

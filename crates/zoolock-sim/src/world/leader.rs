@@ -6,20 +6,20 @@ impl World {
     pub(super) fn handle_leader_request(&mut self, server: usize, life: u64, ask: LeaderRequest) {
         let known = &self.servers[server];
         if known.life != life {
-            // The message was under way when the server restarted. A write may have arrived before.
+            // The message was under way when the server restarted, so it is lost. A write may have arrived before.
             if !matches!(ask, LeaderRequest::Write { .. }) || self.rng.bool() {
                 return;
             }
         } else if known.is_cut(self.now) {
             let until = known.cut_until;
-            return self.at(until, Event::ToLeader(server, life, ask));
+            return self.at(until, WorldEvent::ToLeader(server, life, ask));
         }
         if self.now < self.leader.elected_at {
             return;
         }
         if self.now < self.leader.stalled_until {
             let until = self.leader.stalled_until;
-            return self.at(until, Event::ToLeader(server, life, ask));
+            return self.at(until, WorldEvent::ToLeader(server, life, ask));
         }
         let latency = self.latency();
         match ask {
@@ -43,24 +43,24 @@ impl World {
             }
             LeaderRequest::Session { conn, session, timeout } => {
                 let is_alive = self.leader.sessions.contains_key(&session);
-                self.leader.touch(session, timeout, self.now);
+                self.leader.extend_session(session, timeout, self.now);
                 if let Some(record) =
                     self.sessions.get_mut(&session).filter(|record| is_alive && timeout < record.shortest)
                 {
                     (record.shortest, record.is_shortened) = (timeout, true);
                 }
-                self.after(latency, Event::Validated(server, conn, is_alive));
+                self.after(latency, WorldEvent::Validated(server, conn, is_alive));
             }
             LeaderRequest::Sync { conn, xid } => {
                 let upto = self.leader.log.len();
-                self.after(latency, Event::Synced(server, conn, xid, upto));
+                self.after(latency, WorldEvent::Synced(server, conn, xid, upto));
             }
             LeaderRequest::Write { conn: id } => {
                 let Some(conn) = self.conns.get(&id) else { return };
                 let Some((xid, request)) = conn.work.front() else { return };
                 let (xid, request, session) = (*xid, request.clone(), conn.session);
                 self.requests += 1;
-                let from: From = (server, id, xid);
+                let from: RequestOrigin = (server, id, xid);
                 let what = describe(&request);
                 let closes = request == Request::CloseSession;
                 match self.leader.write(request, session, from, self.now) {
@@ -72,14 +72,14 @@ impl World {
                             self.leader.log.last().map(|entry| &entry.txn.change),
                             Some(zoolock_server::txn::Change::Refused(_))
                         );
-                        let zxid = self.leader.state.zxid.get();
+                        let zxid = self.leader.state.zxid.0;
                         let numbers =
                             [session as u64 & 0xffff, zxid as u64 & 0xffff_ffff, u64::from(refused)];
                         self.trace.note(self.now, "write", &numbers, &what);
                         self.send_to_servers();
                     }
-                    WriteOutcome::Expired => self.after(latency, Event::Refused(server, id, xid, true)),
-                    WriteOutcome::Moved => self.after(latency, Event::Refused(server, id, xid, false)),
+                    WriteOutcome::Expired => self.after(latency, WorldEvent::Refused(server, id, xid, true)),
+                    WriteOutcome::Moved => self.after(latency, WorldEvent::Refused(server, id, xid, false)),
                 }
             }
         }
@@ -92,7 +92,7 @@ impl World {
             if self.now < self.servers[server].slow_until {
                 lag += self.rng.u64(..=self.servers[server].slow_by);
             }
-            self.after(lag, Event::Apply(server));
+            self.after(lag, WorldEvent::Apply(server));
         }
     }
 
@@ -100,14 +100,14 @@ impl World {
         let known = &mut self.servers[server];
         let until = known.cut_until.max(known.silent_until);
         if self.now < until {
-            return self.at(until, Event::Apply(server));
+            return self.at(until, WorldEvent::Apply(server));
         }
         let Some(entry) = self.leader.log.get(known.applied) else { return };
         let applied = known.apply(entry, self.plan.returns_created_stat);
         let (from, greeting, session) = (entry.from, entry.greeting, entry.txn.session);
         let ends = matches!(entry.txn.change, zoolock_server::txn::Change::CloseSession { .. });
         let conns: Vec<u64> = match ends {
-            true => self.attached(server, session.get()),
+            true => self.attached(server, session.0),
             false => Vec::new(),
         };
         // A client whose session has ended gets no events of its own znodes: it would think that another client deleted them.
@@ -116,7 +116,7 @@ impl World {
         }
         if let Some((_, conn, xid)) = from.filter(|(by, ..)| *by == server) {
             if greeting {
-                self.accept_session(conn, session.get());
+                self.accept_session(conn, session.0);
             } else {
                 self.answer(conn, xid, &applied.reply);
             }

@@ -1,7 +1,7 @@
 //! Executes commands with the locks of this library, beside clients of other libraries: `lock-client CONNECT`.
 //!
-//! `tests/foreign/clients/mod.rs` describes the commands and the answers. KIND is `mutex`, `read` or `write`, then `@` and
-//! a naming. `+pattern` follows if kazoo's clients are configured to see our znodes.
+//! `tests/foreign/clients/mod.rs` describes the commands and the answers. In a command, KIND is `mutex`, `read` or
+//! `write`, then `@` and a naming. `+pattern` follows if kazoo's clients are configured to see our znodes.
 
 use std::collections::HashMap;
 use std::io::{BufRead as _, Write as _};
@@ -11,9 +11,8 @@ use std::time::Duration;
 use tokio::runtime::Runtime;
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 use zoolock::{Guard, Mutex, ReadGuard, RwLock, WriteGuard, Zoolock};
-use zoolock_tests::{Failure, ServerOptions};
-
-type Result<T> = std::result::Result<T, Box<dyn std::error::Error + Send + Sync>>;
+use zoolock_tests::failure::Outcome;
+use zoolock_tests::{ServerOptions, TestFailure};
 
 fn main() {
     let connect = std::env::args().nth(1).expect("usage: lock-client CONNECT");
@@ -27,13 +26,13 @@ fn main() {
             runtime.spawn(work(connect.clone(), id.to_owned(), commands));
             sender
         });
-        // Fails only if the worker has failed, and then the process ends.
+        // The send fails only if the worker has failed, and then the process ends.
         let _ = worker.send(command.to_owned());
     }
     exit(0);
 }
 
-/// Executes the commands of one lock. A failure ends the process.
+/// Executes the commands for one lock. A failure ends the process.
 async fn work(connect: String, id: String, commands: UnboundedReceiver<String>) {
     if let Err(error) = execute(&connect, &id, commands).await {
         eprintln!("{error}");
@@ -41,15 +40,15 @@ async fn work(connect: String, id: String, commands: UnboundedReceiver<String>) 
     }
 }
 
-async fn execute(connect: &str, id: &str, mut commands: UnboundedReceiver<String>) -> Result<()> {
-    let mut lock: Option<Lock> = None;
-    let mut held: Option<Held> = None;
+async fn execute(connect: &str, id: &str, mut commands: UnboundedReceiver<String>) -> Outcome<()> {
+    let mut lock: Option<OpenedLock> = None;
+    let mut held: Option<ClientGuard> = None;
     while let Some(command) = commands.recv().await {
         let words: Vec<&str> = command.split(' ').collect();
         match words.as_slice() {
             ["acquire", kind, path] => {
                 if lock.is_none() {
-                    lock = Some(Lock::open(connect, kind, path).await?);
+                    lock = Some(OpenedLock::open(connect, kind, path).await?);
                 }
                 let opened = lock.as_ref().expect("the lock has been opened");
                 held = Some(opened.acquire().await?);
@@ -60,12 +59,12 @@ async fn execute(connect: &str, id: &str, mut commands: UnboundedReceiver<String
                 answer(id, "released");
             }
             ["close"] => {
-                if let Some(Lock { session, .. }) = lock.take() {
+                if let Some(OpenedLock { session, .. }) = lock.take() {
                     session.close().await;
                 }
                 answer(id, "closed");
             }
-            _ => return Err(Failure::new(format!("unknown command {command}")).into()),
+            _ => return Err(TestFailure::new(format!("unknown command {command}")).into()),
         }
     }
     Ok(())
@@ -74,12 +73,12 @@ async fn execute(connect: &str, id: &str, mut commands: UnboundedReceiver<String
 /// Prints an answer.
 fn answer(id: &str, answer: &str) {
     let mut out = std::io::stdout().lock();
-    // The test closes the pipe only when it ends this process.
+    // An error is ignored: the test closes the pipe only when it ends this process.
     let _ = writeln!(out, "{id} {answer}").and_then(|()| out.flush());
 }
 
 /// A lock with its own session.
-struct Lock {
+struct OpenedLock {
     session: Zoolock,
     handle: Handle,
 }
@@ -90,14 +89,14 @@ enum Handle {
     Write(RwLock),
 }
 
-enum Held {
+enum ClientGuard {
     Mutex(Guard),
     Read(ReadGuard),
     Write(WriteGuard),
 }
 
-impl Lock {
-    async fn open(connect: &str, kind: &str, path: &str) -> Result<Lock> {
+impl OpenedLock {
+    async fn open(connect: &str, kind: &str, path: &str) -> Outcome<OpenedLock> {
         let (kind, naming) = kind.split_once('@').ok_or("KIND has no @NAMING")?;
         let mut settings = Zoolock::builder()
             .tick_time(ServerOptions::default().tick)
@@ -111,26 +110,26 @@ impl Lock {
             "mutex" => Handle::Mutex(session.mutex(path)),
             "read" => Handle::Read(session.rwlock(path)),
             "write" => Handle::Write(session.rwlock(path)),
-            _ => return Err(Failure::new(format!("unknown kind {kind}")).into()),
+            _ => return Err(TestFailure::new(format!("unknown kind {kind}")).into()),
         };
-        Ok(Lock { session, handle })
+        Ok(OpenedLock { session, handle })
     }
 
-    async fn acquire(&self) -> Result<Held> {
+    async fn acquire(&self) -> Outcome<ClientGuard> {
         Ok(match &self.handle {
-            Handle::Mutex(lock) => Held::Mutex(lock.lock().await?),
-            Handle::Read(lock) => Held::Read(lock.read().await?),
-            Handle::Write(lock) => Held::Write(lock.write().await?),
+            Handle::Mutex(lock) => ClientGuard::Mutex(lock.lock().await?),
+            Handle::Read(lock) => ClientGuard::Read(lock.read().await?),
+            Handle::Write(lock) => ClientGuard::Write(lock.write().await?),
         })
     }
 }
 
-impl Held {
-    async fn release(self) -> Result<()> {
+impl ClientGuard {
+    async fn release(self) -> Outcome<()> {
         match self {
-            Held::Mutex(guard) => guard.release().await?,
-            Held::Read(guard) => guard.release().await?,
-            Held::Write(guard) => guard.release().await?,
+            ClientGuard::Mutex(guard) => guard.release().await?,
+            ClientGuard::Read(guard) => guard.release().await?,
+            ClientGuard::Write(guard) => guard.release().await?,
         }
         Ok(())
     }

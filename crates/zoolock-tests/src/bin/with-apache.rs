@@ -57,7 +57,7 @@ async fn main() -> ExitCode {
     }
 }
 
-/// Runs the command to its end. Passes TERM on to it; INT reaches it from the terminal.
+/// Runs the command to its end. Passes TERM on to the command, which receives INT from the terminal itself.
 async fn run(command: &mut Command) -> io::Result<ExitStatus> {
     let (mut terminate, mut interrupt) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
     let mut child = command.spawn()?;

@@ -1,4 +1,4 @@
-//! Checks at the end of a test: it left no znodes, no watches and no tasks.
+//! Checks at the end of a test that it left no znodes, no watches and no tasks.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use zoolock::Zoolock;
 use super::{directory, until_quiet};
 
 /// Returns the number of background tasks of an idle client.
-pub async fn settle(zl: &Zoolock) -> usize {
+pub async fn idle_background_tasks(zl: &Zoolock) -> usize {
     let mut least = zl.background_tasks();
     for _ in 0..50 {
         tokio::time::sleep(Duration::from_millis(10)).await;

@@ -3,7 +3,7 @@
 use std::collections::{HashMap, VecDeque};
 use std::io::{Error, ErrorKind, Result};
 use std::net::SocketAddr;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
@@ -11,11 +11,10 @@ use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::sync::mpsc;
 use tokio::time::sleep_until;
 
-use super::Shared;
-use super::faults::Direction;
-use super::frames::{Frames, Piece};
-use super::stats::Connection;
-use crate::opcode;
+use super::faults::{Direction, Faults};
+use super::frames::{Frames, StreamPiece};
+use super::stats::{ConnectionStats, Meter};
+use crate::{lock, opcode};
 
 /// The xid of a watch event.
 const NOTIFICATION: i32 = -1;
@@ -23,11 +22,18 @@ const NOTIFICATION: i32 = -1;
 /// Maximum number of pieces in a pump. It bounds the read-ahead under a delay.
 const IN_FLIGHT: usize = 1_024;
 
+/// State shared by the proxy and its connections.
+#[derive(Debug)]
+pub(super) struct ProxyState {
+    pub(super) meter: Meter,
+    pub(super) faults: Faults,
+}
+
 /// Forwards the bytes of one client until both sides have ended, or until an error or a fault.
-pub(super) async fn serve(client: TcpStream, upstream: SocketAddr, shared: Arc<Shared>) {
-    let link = Link::open(shared);
+pub(super) async fn serve(client: TcpStream, upstream: SocketAddr, shared: Arc<ProxyState>) {
+    let link = ForwardedConnection::open(shared);
     link.shared.faults.passable(Direction::ToServer).await;
-    // Without a server the client's connection is closed, as the server's kernel would do.
+    // If no server listens, the client's connection is closed, as the kernel of the server's machine would do.
     let Ok(server) = TcpStream::connect(upstream).await else { return };
     let _ = (client.set_nodelay(true), server.set_nodelay(true));
     let (from_client, to_client) = client.into_split();
@@ -38,38 +44,38 @@ pub(super) async fn serve(client: TcpStream, upstream: SocketAddr, shared: Arc<S
     );
 }
 
-struct Link {
-    shared: Arc<Shared>,
-    /// The index in `Stats::connections`.
+struct ForwardedConnection {
+    shared: Arc<ProxyState>,
+    /// The index in `ProxyStats::connections`.
     id: usize,
-    state: Mutex<State>,
+    state: Mutex<ForwardingState>,
 }
 
 #[derive(Default)]
-struct State {
+struct ForwardingState {
     connect_requested: bool,
     connect_answered: bool,
-    /// Unanswered requests by xid. Pings share one xid, and so do requests that set watches again.
-    pending: HashMap<i32, VecDeque<Request>>,
+    /// Unanswered requests by xid. All pings have the same xid, and so have all `setWatches` requests.
+    pending: HashMap<i32, VecDeque<ForwardedRequest>>,
 }
 
-struct Request {
+struct ForwardedRequest {
     opcode: i32,
     drop_reply: bool,
 }
 
-impl Link {
-    fn open(shared: Arc<Shared>) -> Self {
+impl ForwardedConnection {
+    fn open(shared: Arc<ProxyState>) -> Self {
         let mut id = 0;
         shared.meter.update(|stats| {
             id = stats.connections.len();
-            stats.connections.push(Connection::default());
+            stats.connections.push(ConnectionStats::default());
         });
         Self { shared, id, state: Mutex::default() }
     }
 
     async fn pump(&self, direction: Direction, from: OwnedReadHalf, mut to: OwnedWriteHalf) -> Result<()> {
-        let (sender, mut receiver) = mpsc::channel::<Piece>(IN_FLIGHT);
+        let (sender, mut receiver) = mpsc::channel::<StreamPiece>(IN_FLIGHT);
         let read = async move {
             let mut frames = Frames::new(from);
             while let Some(piece) = frames.next().await? {
@@ -99,14 +105,15 @@ impl Link {
         tokio::try_join!(read, write).map(|_| ())
     }
 
-    /// Counts a request and records it. Returns an error if the request is to be dropped.
-    fn request(&self, piece: &Piece) -> Result<()> {
+    /// Counts a request and records it as unanswered. Returns an error if the request is to be dropped.
+    fn request(&self, piece: &StreamPiece) -> Result<()> {
         let bytes = piece.bytes.len() as u64;
-        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut state = lock(&self.state);
         let first = !std::mem::replace(&mut state.connect_requested, true);
         let header =
             if first { Some((0, opcode::CREATE_SESSION)) } else { piece.number(0).zip(piece.number(4)) };
-        // A transaction that begins with a check renews a lease. It counts as a check, because it comes at any time.
+        // A transaction that begins with a check renews a lease. It is counted as a check and not as a transaction,
+        // because a renewal may come at any time.
         let header = match (header, piece.number(8)) {
             (Some((xid, opcode::MULTI)), Some(opcode::CHECK)) => Some((xid, opcode::CHECK)),
             (header, _) => header,
@@ -120,15 +127,15 @@ impl Link {
             return Err(dropped());
         }
         let drop_reply = self.shared.faults.take_reply_drop(opcode);
-        state.pending.entry(xid).or_default().push_back(Request { opcode, drop_reply });
+        state.pending.entry(xid).or_default().push_back(ForwardedRequest { opcode, drop_reply });
         self.shared.meter.count(self.id, |counts| counts.add_request(opcode, bytes));
         Ok(())
     }
 
     /// Counts the reply to a request. Returns an error if the reply is to be dropped.
-    fn reply(&self, piece: &Piece) -> Result<()> {
+    fn reply(&self, piece: &StreamPiece) -> Result<()> {
         let bytes = piece.bytes.len() as u64;
-        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut state = lock(&self.state);
         let first = !std::mem::replace(&mut state.connect_answered, true);
         let xid = if first { Some(0) } else { piece.number(0) };
         let Some(xid) = xid.filter(|_| piece.is_frame) else {
@@ -140,11 +147,11 @@ impl Link {
             return Ok(());
         }
         match state.pending.get_mut(&xid).and_then(VecDeque::pop_front) {
-            Some(Request { drop_reply: true, .. }) => {
+            Some(ForwardedRequest { drop_reply: true, .. }) => {
                 self.shared.meter.update(|stats| stats.dropped_replies += 1);
                 Err(dropped())
             }
-            Some(Request { opcode, .. }) => {
+            Some(ForwardedRequest { opcode, .. }) => {
                 self.shared.meter.count(self.id, |counts| counts.add_reply(opcode, bytes));
                 Ok(())
             }
@@ -156,7 +163,7 @@ impl Link {
     }
 }
 
-impl Drop for Link {
+impl Drop for ForwardedConnection {
     fn drop(&mut self) {
         let id = self.id;
         self.shared.meter.update(|stats| stats.connections[id].closed = true);

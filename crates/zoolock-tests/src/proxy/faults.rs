@@ -1,12 +1,14 @@
 //! The faults that the proxy injects.
 
 use std::collections::HashMap;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard};
 use std::time::Duration;
 
 use tokio::sync::watch;
 
-/// The direction of bytes.
+use crate::lock;
+
+/// The direction of bytes through the proxy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Direction {
     /// From clients to the server.
@@ -18,18 +20,18 @@ pub enum Direction {
 /// The faults in force.
 #[derive(Debug)]
 pub(super) struct Faults {
-    holes: watch::Sender<Holes>,
-    rules: Mutex<Rules>,
+    holes: watch::Sender<Blackholes>,
+    rules: Mutex<FaultRules>,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
-struct Holes {
+struct Blackholes {
     to_server: bool,
     to_client: bool,
 }
 
 #[derive(Debug, Default)]
-struct Rules {
+struct FaultRules {
     delay: Duration,
     requests_to_drop: HashMap<i32, u32>,
     replies_to_drop: HashMap<i32, u32>,
@@ -37,7 +39,7 @@ struct Rules {
 
 impl Faults {
     pub(super) fn none() -> Self {
-        Self { holes: watch::Sender::new(Holes::default()), rules: Mutex::default() }
+        Self { holes: watch::Sender::new(Blackholes::default()), rules: Mutex::default() }
     }
 
     pub(super) fn blackhole(&self, direction: Direction, on: bool) {
@@ -49,7 +51,7 @@ impl Faults {
 
     /// Waits until bytes may pass in this direction.
     pub(super) async fn passable(&self, direction: Direction) {
-        let open = |holes: &Holes| match direction {
+        let open = |holes: &Blackholes| match direction {
             Direction::ToServer => !holes.to_server,
             Direction::ToClient => !holes.to_client,
         };
@@ -82,8 +84,8 @@ impl Faults {
         take_one(&mut self.rules().replies_to_drop, opcode)
     }
 
-    fn rules(&self) -> MutexGuard<'_, Rules> {
-        self.rules.lock().unwrap_or_else(PoisonError::into_inner)
+    fn rules(&self) -> MutexGuard<'_, FaultRules> {
+        lock(&self.rules)
     }
 }
 

@@ -4,7 +4,7 @@ use bytes::BytesMut;
 use tokio::io::{AsyncRead, AsyncReadExt};
 use tokio::time::Instant;
 
-/// More than the length of any frame. Four-letter words and TLS records look like longer frames.
+/// Maximum length of a frame. Four-letter words and TLS records look like longer frames.
 const LONGEST: u32 = 64 << 20;
 
 /// Minimum free space in the buffer before a read.
@@ -12,14 +12,14 @@ const READ: usize = 16 << 10;
 
 /// A piece of the stream: a frame, or bytes of another protocol.
 #[derive(Debug)]
-pub(super) struct Piece {
+pub(super) struct StreamPiece {
     pub(super) bytes: BytesMut,
     pub(super) arrived: Instant,
     /// True if this is a whole frame.
     pub(super) is_frame: bool,
 }
 
-impl Piece {
+impl StreamPiece {
     /// Returns the big-endian number at offset `at` of the content, or `None` if the content is shorter.
     pub(super) fn number(&self, at: usize) -> Option<i32> {
         let bytes = self.bytes.get(4 + at..8 + at)?;
@@ -27,12 +27,12 @@ impl Piece {
     }
 }
 
-/// A reader of pieces.
+/// A reader that splits a stream into pieces.
 #[derive(Debug)]
 pub(super) struct Frames<R> {
     stream: R,
     buffer: BytesMut,
-    /// The stream is not in ZooKeeper's protocol, so its bytes are passed on unchanged.
+    /// True if the stream is not in ZooKeeper's protocol, or has ended. The bytes are then not split into frames.
     raw: bool,
 }
 
@@ -41,8 +41,8 @@ impl<R: AsyncRead + Unpin> Frames<R> {
         Self { stream, buffer: BytesMut::new(), raw: false }
     }
 
-    /// Returns the next piece, or `None` at the end. An incomplete last frame is returned as a piece that is no frame.
-    pub(super) async fn next(&mut self) -> std::io::Result<Option<Piece>> {
+    /// Returns the next piece, or `None` at the end of the stream. For an incomplete last frame, `is_frame` is false.
+    pub(super) async fn next(&mut self) -> std::io::Result<Option<StreamPiece>> {
         loop {
             if let Some(piece) = self.cut() {
                 return Ok(Some(piece));
@@ -55,7 +55,7 @@ impl<R: AsyncRead + Unpin> Frames<R> {
         }
     }
 
-    fn cut(&mut self) -> Option<Piece> {
+    fn cut(&mut self) -> Option<StreamPiece> {
         if !self.raw {
             let length = u32::from_be_bytes(self.buffer.get(..4)?.try_into().ok()?);
             if length <= LONGEST {
@@ -64,7 +64,7 @@ impl<R: AsyncRead + Unpin> Frames<R> {
                     return None;
                 }
                 let bytes = self.buffer.split_to(whole);
-                return Some(Piece { bytes, arrived: Instant::now(), is_frame: true });
+                return Some(StreamPiece { bytes, arrived: Instant::now(), is_frame: true });
             }
             self.raw = true;
         }
@@ -72,6 +72,6 @@ impl<R: AsyncRead + Unpin> Frames<R> {
             return None;
         }
         let bytes = self.buffer.split();
-        Some(Piece { bytes, arrived: Instant::now(), is_frame: false })
+        Some(StreamPiece { bytes, arrived: Instant::now(), is_frame: false })
     }
 }

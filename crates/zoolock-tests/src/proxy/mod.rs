@@ -11,17 +11,18 @@ use tokio::time::{sleep, timeout};
 
 use crate::own_runtime::OwnRuntime;
 use crate::ports::Port;
-use crate::{Failure, Result};
+use crate::{Result, TestFailure};
 
 mod connection;
 mod faults;
 mod frames;
 mod stats;
 
+use connection::ProxyState;
 pub use faults::Direction;
 use faults::Faults;
 use stats::Meter;
-pub use stats::{Connection, Counts, Stats};
+pub use stats::{ConnectionStats, FrameCounts, ProxyStats};
 
 const UNTIL_BOUND: Duration = Duration::from_secs(30);
 
@@ -29,54 +30,54 @@ const UNTIL_BOUND: Duration = Duration::from_secs(30);
 #[derive(Debug)]
 pub struct Proxy {
     addr: SocketAddr,
-    orders: mpsc::Sender<Order>,
-    shared: Arc<Shared>,
-    // Separate from the runtime of the test, so that a test that blocks does not stall its own network.
+    orders: mpsc::Sender<ProxyOrder>,
+    shared: Arc<ProxyState>,
+    // Separate from the runtime of the test, so that a test body that blocks does not stall the proxy.
     _runtime: OwnRuntime,
 }
 
 impl Proxy {
-    /// Starts a proxy before the server at `upstream` (`host:port`).
+    /// Starts a proxy in front of the server at `upstream` (`host:port`).
     ///
     /// # Errors
     /// Fails if no port is free.
     pub async fn start(upstream: &str) -> Result<Self> {
         let upstream = upstream.parse::<SocketAddr>();
         let upstream =
-            upstream.map_err(|error| Failure::during("a proxy needs an address with a port", error))?;
+            upstream.map_err(|error| TestFailure::during("a proxy needs an address with a port", error))?;
         let runtime = OwnRuntime::new("proxy", 1);
         let port = Port::reserve()?;
         let addr = port.addr();
-        let shared = Arc::new(Shared { meter: Meter::default(), faults: Faults::none() });
+        let shared = Arc::new(ProxyState { meter: Meter::default(), faults: Faults::none() });
         let (orders, received) = mpsc::channel(16);
         let gate =
-            Gate { port, upstream, shared: shared.clone(), connections: JoinSet::new(), listener: None };
+            ProxyTask { port, upstream, shared: shared.clone(), connections: JoinSet::new(), listener: None };
         runtime.handle().spawn(gate.run(received));
         let proxy = Self { addr, orders, shared, _runtime: runtime };
         proxy.refuse(false).await;
         Ok(proxy)
     }
 
-    /// Returns the address on which it listens, as `host:port`.
+    /// Returns the address on which the proxy listens, as `host:port`.
     pub fn addr(&self) -> String {
         self.addr.to_string()
     }
 
     /// Returns the statistics so far.
-    pub fn stats(&self) -> Stats {
+    pub fn stats(&self) -> ProxyStats {
         self.shared.meter.read().clone()
     }
 
     /// Returns the counts of all connections so far.
-    pub fn counts(&self) -> Counts {
+    pub fn counts(&self) -> FrameCounts {
         self.shared.meter.read().total.clone()
     }
 
     /// Waits until `condition` is true for the statistics.
     ///
     /// # Panics
-    /// Panics if it is not true within 30 s.
-    pub async fn until(&self, what: &str, condition: impl Fn(&Stats) -> bool) {
+    /// Panics if `condition` is not true within 30 s.
+    pub async fn until(&self, what: &str, condition: impl Fn(&ProxyStats) -> bool) {
         let reached = timeout(UNTIL_BOUND, async {
             loop {
                 let changed = self.shared.meter.changed.notified();
@@ -93,20 +94,21 @@ impl Proxy {
         }
     }
 
-    /// Closes all connections, and returns when they are closed. New connections are accepted.
+    /// Closes all connections, and returns when they are closed. The proxy continues to accept new connections.
     pub async fn cut(&self) {
-        self.order(Order::Cut).await;
+        self.order(ProxyOrder::Cut).await;
     }
 
-    /// Refuses new connections, as a machine without the server does, or accepts them again. Open connections stay
-    /// open.
+    /// Refuses new connections, as a machine without the server does, or accepts them again.
+    ///
+    /// Open connections stay open.
     pub async fn refuse(&self, on: bool) {
-        self.order(|done| Order::Refuse(on, done)).await;
+        self.order(|done| ProxyOrder::Refuse(on, done)).await;
     }
 
     /// Holds back all bytes of all connections, or forwards them again.
     ///
-    /// The proxy also holds back the end of a connection, so the other side does not see it.
+    /// If one side closes a connection, the proxy holds back that too, so the other side does not see it.
     pub fn blackhole(&self, on: bool) {
         self.blackhole_towards(Direction::ToServer, on);
         self.blackhole_towards(Direction::ToClient, on);
@@ -119,8 +121,8 @@ impl Proxy {
 
     /// Drops the reply to the next request with this opcode, and closes the connection.
     ///
-    /// The server has executed the request, and the client cannot know. Calls add up. [`Stats::dropped_replies`] counts
-    /// the dropped replies.
+    /// The server executes the request, but the client does not learn of it. Each call drops one more reply.
+    /// [`ProxyStats::dropped_replies`] counts the dropped replies.
     pub fn drop_next_reply(&self, opcode: i32) {
         self.shared.faults.drop_next_reply(opcode);
     }
@@ -135,47 +137,40 @@ impl Proxy {
         self.shared.faults.set_delay(delay);
     }
 
-    async fn order(&self, order: impl FnOnce(oneshot::Sender<()>) -> Order) {
+    async fn order(&self, order: impl FnOnce(oneshot::Sender<()>) -> ProxyOrder) {
         let (done, executed) = oneshot::channel();
         let sent = self.orders.send(order(done)).await;
-        sent.expect("the gate runs as long as the proxy exists");
-        executed.await.expect("the gate executes every order unless it panics");
+        sent.expect("the task runs as long as the proxy exists");
+        executed.await.expect("the task executes every order unless it panics");
     }
 }
 
-/// State shared by the proxy and its connections.
 #[derive(Debug)]
-struct Shared {
-    meter: Meter,
-    faults: Faults,
-}
-
-#[derive(Debug)]
-enum Order {
+enum ProxyOrder {
     Cut(oneshot::Sender<()>),
     Refuse(bool, oneshot::Sender<()>),
 }
 
 /// The task that listens and owns the connections.
-struct Gate {
+struct ProxyTask {
     port: Port,
     upstream: SocketAddr,
-    shared: Arc<Shared>,
+    shared: Arc<ProxyState>,
     connections: JoinSet<()>,
     listener: Option<TcpListener>,
 }
 
-impl Gate {
-    async fn run(mut self, mut orders: mpsc::Receiver<Order>) {
+impl ProxyTask {
+    async fn run(mut self, mut orders: mpsc::Receiver<ProxyOrder>) {
         loop {
             tokio::select! {
                 order = orders.recv() => match order {
                     None => return,
-                    Some(Order::Cut(done)) => {
+                    Some(ProxyOrder::Cut(done)) => {
                         self.cut().await;
                         let _ = done.send(());
                     }
-                    Some(Order::Refuse(on, done)) => {
+                    Some(ProxyOrder::Refuse(on, done)) => {
                         self.listener = if on { None } else { Some(self.listen().await) };
                         let _ = done.send(());
                     }
@@ -192,7 +187,7 @@ impl Gate {
         self.connections.shutdown().await;
     }
 
-    /// Listens on the port. Tries again while another process uses it: the port is reserved among tests, so the other
+    /// Listens on the port. Tries again while another process uses the port: no other test reserves it, so the other
     /// process uses it only for a moment.
     async fn listen(&mut self) -> TcpListener {
         if let Some(listening) = self.listener.take() {

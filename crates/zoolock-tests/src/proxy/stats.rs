@@ -1,16 +1,18 @@
 //! Statistics of the proxy.
 
 use std::collections::BTreeMap;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard};
 
 use tokio::sync::Notify;
 
+use crate::lock;
+
 /// Counts of one connection, or of all connections.
 ///
-/// Lengths include the four bytes of a frame's length field. Only forwarded frames count. A frame is counted before it
-/// is forwarded, so a client that has a reply finds it counted.
+/// Bytes include the four bytes of each frame's length field. Only forwarded frames count. A frame is counted before it
+/// is forwarded, so a reply that a client has received is already counted.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Counts {
+pub struct FrameCounts {
     /// Bytes from clients to the server.
     pub bytes_to_server: u64,
     /// Bytes from the server to clients.
@@ -26,7 +28,7 @@ struct OpcodeCounts {
     replies: u64,
 }
 
-impl Counts {
+impl FrameCounts {
     /// Returns the number of requests with this opcode ([`crate::opcode`]).
     pub fn requests(&self, opcode: i32) -> u64 {
         self.of(opcode).requests
@@ -43,7 +45,7 @@ impl Counts {
     }
 
     /// Returns the counts since `earlier`.
-    pub fn since(&self, earlier: &Counts) -> Counts {
+    pub fn since(&self, earlier: &FrameCounts) -> FrameCounts {
         let mut added = self.clone();
         added.bytes_to_server -= earlier.bytes_to_server;
         added.bytes_to_client -= earlier.bytes_to_client;
@@ -78,27 +80,27 @@ impl Counts {
 
 /// The statistics of one connection.
 #[derive(Clone, Debug, Default)]
-pub struct Connection {
-    /// Its counts.
-    pub counts: Counts,
-    /// True if it has ended.
+pub struct ConnectionStats {
+    /// The counts of this connection.
+    pub counts: FrameCounts,
+    /// True if the connection has ended.
     pub closed: bool,
 }
 
 /// The statistics of a proxy.
 #[derive(Clone, Debug, Default)]
-pub struct Stats {
+pub struct ProxyStats {
     /// The counts of all connections together.
-    pub total: Counts,
+    pub total: FrameCounts,
     /// The connections, in the order in which they were accepted.
-    pub connections: Vec<Connection>,
+    pub connections: Vec<ConnectionStats>,
     /// Number of requests dropped by `drop_next_request`.
     pub dropped_requests: u64,
     /// Number of replies dropped by `drop_next_reply`.
     pub dropped_replies: u64,
 }
 
-impl Stats {
+impl ProxyStats {
     /// Returns the number of open connections.
     pub fn open(&self) -> usize {
         self.connections.iter().filter(|connection| !connection.closed).count()
@@ -108,22 +110,22 @@ impl Stats {
 /// The current statistics, with a notification of changes.
 #[derive(Debug, Default)]
 pub(super) struct Meter {
-    stats: Mutex<Stats>,
+    stats: Mutex<ProxyStats>,
     pub(super) changed: Notify,
 }
 
 impl Meter {
-    pub(super) fn read(&self) -> MutexGuard<'_, Stats> {
-        self.stats.lock().unwrap_or_else(PoisonError::into_inner)
+    pub(super) fn read(&self) -> MutexGuard<'_, ProxyStats> {
+        lock(&self.stats)
     }
 
-    pub(super) fn update(&self, update: impl FnOnce(&mut Stats)) {
+    pub(super) fn update(&self, update: impl FnOnce(&mut ProxyStats)) {
         update(&mut self.read());
         self.changed.notify_waiters();
     }
 
     /// Updates the counts of a connection and of the total.
-    pub(super) fn count(&self, connection: usize, count: impl Fn(&mut Counts)) {
+    pub(super) fn count(&self, connection: usize, count: impl Fn(&mut FrameCounts)) {
         self.update(|stats| {
             count(&mut stats.total);
             count(&mut stats.connections[connection].counts);

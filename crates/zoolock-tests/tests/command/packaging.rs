@@ -76,7 +76,7 @@ fn metrics_in(expression: &str) -> BTreeSet<String> {
     names
 }
 
-/// Returns every expression of a dashboard, also of its variables.
+/// Returns every expression of a dashboard, including those of its variables.
 fn expressions(dashboard: &Value) -> Vec<String> {
     let panels = dashboard["panels"].as_array().expect("panels is a list");
     let targets = panels.iter().filter_map(|panel| panel["targets"].as_array()).flatten();
@@ -84,7 +84,7 @@ fn expressions(dashboard: &Value) -> Vec<String> {
         .map(|target| target["expr"].as_str().expect("a target has an expression").to_owned())
         .collect();
     for variable in dashboard["templating"]["list"].as_array().expect("list is a list") {
-        // The form is label_values(METRIC, LABEL).
+        // The query of a variable has the form label_values(METRIC, LABEL).
         let Some(query) = variable["query"]["query"].as_str() else { continue };
         let of = query.strip_prefix("label_values(").and_then(|query| query.rsplit_once(", "));
         all.push(of.unwrap_or_else(|| panic!("{query} has another form")).0.to_owned());
@@ -203,7 +203,9 @@ fn grafana_can_import_the_dashboard() {
     }
 }
 
-/// Runs a command. Returns whether it succeeded, and its output. Skips `test` if the program is not installed.
+/// Runs a command. Returns whether it succeeded, and its output.
+///
+/// If the program is not installed, reports `test` as skipped and returns `None`.
 fn run(test: &str, package: &str, command: &mut Command) -> Option<(bool, String)> {
     match command.output() {
         Ok(output) => {
@@ -266,7 +268,7 @@ fn systemd_accepts_the_units() {
         run(test, "systemd", Command::new("systemd-analyze").args(line).args(units))
     };
     let Some((accepted, output)) = analyze(&["verify", "--man=no"], &units) else { return };
-    // Its output can also be about the units of this machine.
+    // The output can also be about other units of this machine.
     let complaint = output.lines().find(|line| UNITS.iter().any(|unit| line.contains(unit)));
     assert!(accepted && complaint.is_none(), "{output}");
 

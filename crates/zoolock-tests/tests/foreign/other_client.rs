@@ -1,5 +1,5 @@
-//! Random calls through our client and through the crate `zookeeper-client`, on one server. Both get the same answers, and
-//! between two reconnects the same events.
+//! Random calls through our client and through the crate `zookeeper-client`, on one server. Both clients must get the
+//! same answers, and between two reconnects the same events.
 
 use std::fmt::Debug;
 use std::pin::Pin;
@@ -10,20 +10,20 @@ use fastrand::Rng;
 use futures_util::future::join_all;
 use tokio::time::timeout;
 use zookeeper_client::{Acls, CreateMode, EventType, MultiWriteError, OneshotWatcher};
-use zoolock_client::{Host, Notice, Notices, Os, Requests, SessionConfig, State};
+use zoolock_client::{Host, Notice, Notices, Os, Requests, SessionConfig, SessionState};
 use zoolock_tests::{Place, Proxy, on_both_arms};
 use zoolock_wire::{Acl, Code, CreateRequest, EventKind, OpResult, Reply, Request, Stat, op, perms};
 
-/// Time for anything that must happen, on a slow machine.
+/// Time limit for a reconnect, generous for a slow machine.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Longer than any pause of a slow machine: an expired session would lose its ephemeral znodes.
+/// The session timeout. It is longer than any pause of a slow machine: an expired session would lose its ephemeral znodes.
 const SESSION: Duration = Duration::from_secs(30);
 
-/// The largest number of calls in flight.
+/// Maximum number of calls in flight.
 const MOST_IN_FLIGHT: usize = 8;
 
-/// Steps between two reconnects.
+/// Number of steps between two reconnects.
 const STEPS_PER_CONNECTION: usize = 100;
 
 /// A call, with a path below the root of the client.
@@ -59,7 +59,7 @@ enum Call {
         path: String,
         watch: bool,
     },
-    /// Creates, deletes, writes and checks.
+    /// A transaction of creates, deletes, writes and checks.
     Multi(Vec<Call>),
 }
 
@@ -71,18 +71,18 @@ enum Mode {
     EphemeralSequential,
 }
 
-/// An answer, without what differs between two roots and two sessions: zxids, times, owners.
+/// An answer without its zxids, times and owners, which differ between two roots and two sessions.
 #[derive(Debug, PartialEq)]
 enum Answer {
     Done,
-    /// The name of a created znode is in front.
+    /// The name of the created znode, and its stat.
     Created(String, Facts),
     Data(Vec<u8>, Facts),
     Found(Option<Facts>),
     Children(Vec<String>, Facts),
     /// The number of results of a multi.
     Committed(usize),
-    /// The name of the error, and for a multi the place of the call that was refused.
+    /// The name of the error, and for a multi the index of the call that was refused.
     Refused(String, usize),
 }
 
@@ -95,7 +95,7 @@ struct Facts {
     is_ephemeral: bool,
 }
 
-/// A watch event.
+/// The kind and the path of a watch event.
 type Fired = (&'static str, String);
 
 /// Returns a call for one of few paths, or for a sequential znode that was created before.
@@ -188,7 +188,7 @@ impl Ours {
             }
             Ok(Reply::Multi(results)) => {
                 let refused = results.iter().enumerate().find_map(|(at, result)| match result {
-                    // The other operations of a refused transaction have 0 and -2.
+                    // The other operations of a refused transaction have the error codes 0 and -2.
                     OpResult::Error(number) if !matches!(number, 0 | -2) => Some((*number, at)),
                     _ => None,
                 });
@@ -227,8 +227,8 @@ impl Ours {
         let attached = async {
             loop {
                 match self.notices.recv().await.expect("the session lives") {
-                    Notice::State(State::Connected { .. }) => return,
-                    Notice::State(State::Over(end)) => panic!("the session ended: {end}"),
+                    Notice::State(SessionState::Connected { .. }) => return,
+                    Notice::State(SessionState::Ended(end)) => panic!("the session ended: {end}"),
                     _ => {}
                 }
             }
@@ -282,7 +282,7 @@ impl Theirs {
         Theirs { client, watches: Vec::new() }
     }
 
-    /// Sends a call when first polled. Returns also the watch that it set.
+    /// Sends a call when first polled. Returns its answer, and the watch that it set.
     async fn call(&self, call: &Call) -> (Answer, Option<OneshotWatcher>) {
         self.try_call(call).await.unwrap_or_else(|error| (Answer::Refused(variant(&error), 0), None))
     }
@@ -380,7 +380,7 @@ impl Theirs {
         fired
     }
 
-    /// Waits until the session is attached again. Its watches do not count any more.
+    /// Drops the watches, and waits until the session is attached again.
     async fn reconnected(&mut self) {
         self.watches.clear();
         let attached = async {
@@ -422,7 +422,7 @@ fn their_facts(stat: &zookeeper_client::Stat) -> Facts {
 
 // ---- both ----
 
-/// Returns events without their order and number: one event of the server may fire several watchers of the other client.
+/// Sorts events and removes duplicates, because one event of the server may fire several watchers of the other client.
 fn as_set(mut fired: Vec<Fired>) -> Vec<Fired> {
     fired.sort();
     fired.dedup();
@@ -442,7 +442,8 @@ on_both_arms!(clients_agree_on_random_calls, |place| async move {
     let mut sequential = Vec::new();
     while calls < most {
         steps += 1;
-        // Calls in flight together: answers come in order, and an event of one comes before the answers of later ones.
+        // These calls are in flight together. Their answers come in order, and a watch event that a call fires comes
+        // before the answers to later calls.
         let step: Vec<Call> =
             (0..rng.usize(1..=MOST_IN_FLIGHT)).map(|_| random_call(&mut rng, &sequential, false)).collect();
         calls += step.len();

@@ -6,7 +6,7 @@ use std::process::{ExitStatus, Stdio};
 use tokio::process::Command;
 use zoolock_tests::apache::{self, Availability};
 
-/// Python of Debian. No other Python finds Debian's kazoo.
+/// Debian's Python. Any other Python does not find Debian's kazoo.
 pub(crate) const PYTHON: &str = "/usr/bin/python3";
 
 const ZKCLI: &str = "/usr/share/zookeeper/bin/zkCli.sh";
@@ -40,14 +40,14 @@ pub(crate) fn zkcli_or_skip(name: &str) -> bool {
     apache::availability().or_skip(name) && installed([ZKCLI], "zookeeper").or_skip(name)
 }
 
-/// Returns a `zkCli.sh` for a server.
+/// Returns a command that connects `zkCli.sh` to the server at `addr`.
 pub(crate) fn zkcli(addr: &str) -> Command {
     let mut zkcli = Command::new(ZKCLI);
     zkcli.args(["-server", addr]);
     zkcli
 }
 
-/// A program that has ended.
+/// The result of a program that has ended.
 pub(crate) struct Ended {
     status: ExitStatus,
     stdout: String,

@@ -34,10 +34,10 @@ on_both_arms!(credentials_protect_every_created_znode, |place| async move {
         // Creating a sibling is denied too, because the root has the same ACL.
         is_denied(denied.mutex("other").try_lock()).await;
     }
-    // Every ancestor znode, and the contender's znode.
+    // The root, the lock directory and the contender's znode have the same ACL.
     let client = tree::connect(&place.addr()).await.expect("session starts");
     client.auth("digest", b"jobs:secret").await.expect("any credentials will do");
-    let node = second.mutex("nightly").snapshot().await.expect("file is readable").holder.expect("held").node;
+    let node = second.mutex("nightly").snapshot().await.expect("snapshot read").holder.expect("held").node;
     let top = format!("{}/locks", place.chroot());
     for path in [top, directory(&place, "nightly"), format!("{}/{node}", directory(&place, "nightly"))] {
         let (acls, _) = client.get_acl(&path).await.expect("ACL read succeeds");
@@ -116,22 +116,19 @@ on_both_arms!(reader_identities_may_only_read, |place| async move {
     reader.close().await;
 });
 
-on_both_arms!(
-    a_queue_is_shared_with_those_who_have_no_credentials_where_that_is_asked_for,
-    |place| async move {
-        let zl = open(&place, ours().world_writable()).await;
-        let guard = zl.mutex("nightly").lock().await.expect("lock acquired");
-        let stranger = connect(&place).await;
-        assert!(stranger.mutex("nightly").try_lock().await.expect("attempt succeeds").is_none());
-        let client = tree::connect(&place.addr()).await.expect("session starts");
-        let (acls, _) = client.get_acl(&directory(&place, "nightly")).await.expect("file is readable");
-        assert_eq!(acls, [Acl::new(Permission::ALL, AuthId::anyone())]);
-        guard.release().await.expect("release succeeds");
-        lock_and_release(&stranger.mutex("nightly")).await;
-        zl.close().await;
-        stranger.close().await;
-    }
-);
+on_both_arms!(world_writable_queue_is_open_without_credentials, |place| async move {
+    let zl = open(&place, ours().world_writable()).await;
+    let guard = zl.mutex("nightly").lock().await.expect("lock acquired");
+    let stranger = connect(&place).await;
+    assert!(stranger.mutex("nightly").try_lock().await.expect("attempt succeeds").is_none());
+    let client = tree::connect(&place.addr()).await.expect("session starts");
+    let (acls, _) = client.get_acl(&directory(&place, "nightly")).await.expect("ACL read succeeds");
+    assert_eq!(acls, [Acl::new(Permission::ALL, AuthId::anyone())]);
+    guard.release().await.expect("release succeeds");
+    lock_and_release(&stranger.mutex("nightly")).await;
+    zl.close().await;
+    stranger.close().await;
+});
 
 #[tokio::test]
 async fn invalid_reader_identities_are_refused_locally() {

@@ -7,17 +7,17 @@ use std::time::{Duration, Instant};
 use zookeeper_client::{Acl, Acls, AuthId, CreateMode, Permission};
 use zoolock::{Error, Previous};
 use zoolock_tests::locks::{connect, connect_through, directory};
-use zoolock_tests::proxy::Counts;
+use zoolock_tests::proxy::FrameCounts;
 use zoolock_tests::{Direction, Proxy, on_both_arms, opcode, tree};
 
-/// Longer than any step takes, shorter than the session timeout.
+/// Time limit of each step, longer than a step takes and shorter than the session timeout.
 const SOON: Duration = Duration::from_secs(8);
 
-/// Number of attempts; the requests are merged only if no other thread runs between them.
+/// Number of attempts. Release and create are merged only if no other thread runs between the two calls.
 const TRIES: usize = 20;
 
 /// Returns true if the release and the next create were sent in one transaction.
-fn was_merged(proxy: &Proxy, before: &Counts) -> bool {
+fn was_merged(proxy: &Proxy, before: &FrameCounts) -> bool {
     proxy.counts().since(before).requests(opcode::CREATE2) == 0
 }
 
@@ -32,7 +32,7 @@ on_both_arms!(release_and_next_acquire_share_a_transaction, |place| async move {
     for round in 0..TRIES * 10 {
         let between = round % 10 == 3;
         if between {
-            // Then another contender has the next sequence number.
+            // Another contender takes the next sequence number.
             let path = format!("{}/other-", directory(&place, "loop"));
             let lines = CreateMode::EphemeralSequential.with_acls(Acls::anyone_all());
             let (_, number) = stranger.create(&path, b"", &lines).await.expect("znode created");
@@ -69,7 +69,7 @@ on_both_arms!(other_requests_follow_the_release, |place| async move {
     for round in 0..TRIES {
         let guard = zl.mutex("one").lock().await.expect("lock acquired");
         drop(guard);
-        // The release writes its marker.
+        // The release writes its marker into the directory, so this is the zxid of the release.
         let left = async || looks.check_stat(&one).await.expect("read succeeds").expect("znode exists").mzxid;
         if round % 2 == 0 {
             let next = zl.mutex("two").lock().await.expect("lock acquired");
@@ -89,13 +89,13 @@ on_both_arms!(other_requests_follow_the_release, |place| async move {
     zl.close().await;
 });
 
-on_both_arms!(acquire_after_drop_ignores_lost_reply, |place| async move {
+on_both_arms!(release_is_sent_while_a_reply_is_missing, |place| async move {
     let proxy = Proxy::start(&place.addr()).await.expect("proxy starts");
     let zl = connect_through(&place, &proxy).await;
     let before = proxy.counts();
     let guard = zl.mutex("deaf").lock().await.expect("lock acquired");
     proxy.blackhole_towards(Direction::ToClient, true);
-    // The holder reads its own znode some time after the grant. That reply never arrives.
+    // The holder reads its own znode some time after the grant. The reply does not arrive before the release.
     proxy.until("the watch", |stats| stats.total.since(&before).requests(opcode::GET_DATA) > 1).await;
     drop(guard);
     let released = proxy.until("the release", |stats| stats.total.since(&before).requests(opcode::MULTI) > 0);
@@ -139,7 +139,7 @@ on_both_arms!(acquire_succeeds_right_after_a_break, |place| async move {
         let before = proxy.counts();
         drop(guard);
         let asked = async {
-            // The requests that follow the create.
+            // Wait for the requests that follow the create.
             proxy
                 .until("all requests", |stats| stats.total.since(&before).requests(opcode::GET_DATA) > 0)
                 .await;
@@ -174,7 +174,7 @@ on_both_arms!(lost_reply_to_merged_transaction_leaves_no_znode, |place| async mo
             drop(guard);
             let guard = tokio::time::timeout(SOON, zl.mutex("lost").lock()).await;
             let guard = guard.expect("finishes in time").expect("lock acquired");
-            // The create is repeated once.
+            // If the lost transaction had the create in it, the create is sent again, alone.
             let as_one = proxy.counts().since(&before).requests(opcode::CREATE2) == 1;
             let stats = proxy.stats();
             assert_eq!(stats.dropped_replies + stats.dropped_requests, 1, "{lost}");
@@ -205,7 +205,7 @@ on_both_arms!(denied_acquire_still_releases, |place| async move {
         allow(Permission::READ | Permission::WRITE | Permission::DELETE | Permission::ADMIN).await;
         let before = proxy.counts();
         drop(guard);
-        let error = zl.mutex("closed").lock().await.expect_err("it may not");
+        let error = zl.mutex("closed").lock().await.expect_err("create is denied");
         assert!(matches!(error, Error::Denied { .. }), "{error}");
         let as_one = was_merged(&proxy, &before);
         tree::assert_no_contenders(&place.addr(), &directory(&place, "closed")).await;

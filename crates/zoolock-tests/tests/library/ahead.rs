@@ -1,4 +1,4 @@
-//! Look-ahead: waiters that the deletion of their predecessor grants, and waiters that it must not grant.
+//! Look-ahead: when the deletion of its predecessor's znode grants a waiter the lock, and when it must not.
 
 use std::time::Duration;
 
@@ -6,9 +6,9 @@ use tokio::task::JoinHandle;
 use zookeeper_client::Client;
 use zoolock::{Error, Guard, LossReason, Previous, Zoolock};
 use zoolock_tests::locks::{
-    brisk_settings, connect, connect_through, directory, lock_and_release, until_queued,
+    connect, connect_through, directory, lock_and_release, short_session_settings, until_queued,
 };
-use zoolock_tests::proxy::Counts;
+use zoolock_tests::proxy::FrameCounts;
 use zoolock_tests::{Direction, Place, Proxy, on_both_arms, opcode, tree};
 
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -25,19 +25,19 @@ async fn ended(waiting: Waiting) -> Result<Guard, Error> {
     ended.expect("task does not panic")
 }
 
-/// Reads by the second of two contenders: the directory, the holder's znode and its own znode.
+/// Number of reads by the second of two contenders: the directory, the holder's znode and its own znode.
 const READS_OF_THE_SECOND: u64 = 3;
-/// Reads by the third of three contenders: the directory and the first znode; after its deletion, the second znode,
-/// the directory and its own znode.
+/// Number of reads by the third of three contenders: the directory and the first contender's znode, and after the
+/// deletion of that znode the second contender's znode, the directory and its own znode.
 const READS_OF_THE_THIRD: u64 = 5;
 
-async fn until_read(proxy: &Proxy, before: &Counts, reads: u64) {
+async fn until_read(proxy: &Proxy, before: &FrameCounts, reads: u64) {
     proxy
         .until("the reads of a waiter", |stats| stats.total.since(before).replies(opcode::GET_DATA) >= reads)
         .await;
 }
 
-/// Creates a holder and a waiter that the holder's deletion will grant.
+/// Creates a holder and a waiter that has made all its reads: the deletion of the holder's znode grants it the lock.
 async fn armed(place: &Place, proxy: &Proxy, name: &str) -> (Zoolock, Guard, Zoolock, Waiting) {
     let (theirs, ours) = (connect(place).await, connect_through(place, proxy).await);
     let held = theirs.mutex(name).lock().await.expect("lock acquired");
@@ -47,7 +47,7 @@ async fn armed(place: &Place, proxy: &Proxy, name: &str) -> (Zoolock, Guard, Zoo
     (theirs, held, ours, waiting)
 }
 
-/// Waits until the guard has read how the last holder released.
+/// Waits until the guard knows how the last holder released, and checks that it is `previous`.
 async fn until_known(guard: &Guard, previous: Previous) {
     let known = tokio::time::timeout(PATIENCE, async {
         while guard.previous() == Previous::Unknown {
@@ -77,7 +77,7 @@ async fn delete_at_once(client: &Client, paths: &[&String]) {
 on_both_arms!(holder_deletion_grants_the_only_waiter, |place| async move {
     let proxy = Proxy::start(&place.addr()).await.expect("proxy starts");
     let (_theirs, held, ours, waiting) = armed(&place, &proxy, "two").await;
-    // Requests of the waiter would get no reply from here on.
+    // From here on, no request of the waiter reaches the server.
     proxy.blackhole_towards(Direction::ToServer, true);
     held.release().await.expect("release succeeds");
     let guard = ended(waiting).await.expect("lock granted");
@@ -86,7 +86,7 @@ on_both_arms!(holder_deletion_grants_the_only_waiter, |place| async move {
     proxy.blackhole_towards(Direction::ToServer, false);
     until_known(&guard, Previous::Clean).await;
     guard.release().await.expect("release succeeds");
-    // The marker that this holder writes is correct too.
+    // The release marker that this holder writes is correct too.
     let guard = ours.mutex("two").lock().await.expect("lock acquired");
     assert_eq!(guard.previous(), Previous::Clean);
     guard.release().await.expect("release succeeds");
@@ -129,7 +129,7 @@ on_both_arms!(previous_release_is_read_on_request, |place| async move {
     held.release().await.expect("release succeeds");
     let guard = ended(waiting).await.expect("lock granted");
     assert_eq!(guard.previous(), Previous::Clean);
-    // A waiter that did not request it still learns of a panic.
+    // A waiter without `tell_previous` still learns of a panic.
     let waiting = wait_for(&theirs, "told");
     until_queued(&theirs, "told", 2).await;
     let panicking = tokio::spawn(async move {
@@ -159,8 +159,9 @@ on_both_arms!(broken_holder_is_followed_in_queue_order, |place| async move {
 
 on_both_arms!(expired_holder_is_followed_by_its_successor, |place| async move {
     let gate = Proxy::start(&place.addr()).await.expect("proxy starts");
-    let theirs = brisk_settings().connect(&place.through(&gate.addr())).await.expect("session starts");
-    let ours = brisk_settings().connect(&place.connect_string()).await.expect("session starts");
+    let theirs =
+        short_session_settings().connect(&place.through(&gate.addr())).await.expect("session starts");
+    let ours = short_session_settings().connect(&place.connect_string()).await.expect("session starts");
     let held = theirs.mutex("expired").lock().await.expect("lock acquired");
     let waiting = wait_for(&ours, "expired");
     until_queued(&ours, "expired", 2).await;
@@ -197,7 +198,7 @@ on_both_arms!(waiter_deleted_before_predecessor_is_not_granted, |place| async mo
         let (_theirs, _held, _ours, waiting) = armed(&place, &proxy, &name).await;
         let nodes = queue(&stranger, &directory(&place, &name)).await;
         delete_at_once(&stranger, &[&nodes[1], &nodes[0]]).await;
-        let error = ended(waiting).await.expect_err("not the holder");
+        let error = ended(waiting).await.expect_err("znode was deleted");
         assert!(matches!(error, Error::Removed { .. }), "{error}");
     }
 });
@@ -213,7 +214,7 @@ on_both_arms!(waiter_deleted_while_disconnected_is_not_granted, |place| async mo
         proxy.cut().await;
         delete_at_once(&stranger, &[&nodes[1], &nodes[0]]).await;
         proxy.refuse(false).await;
-        let error = ended(waiting).await.expect_err("not the holder");
+        let error = ended(waiting).await.expect_err("znode was deleted");
         assert!(matches!(error, Error::Removed { .. }), "{error}");
     }
 });
@@ -254,12 +255,12 @@ on_both_arms!(holder_after_a_crash_writes_its_marker, |place| async move {
     until_queued(&theirs, "crashed", 4).await;
     let before = proxy.counts();
     let nodes = queue(&stranger, &directory(&place, "crashed")).await;
-    // Simulates a killed process.
+    // The deletion looks like the end of a killed process.
     stranger.delete(&nodes[0], None).await.expect("znode exists");
     let guard = ended(waiting).await.expect("lock granted");
     let _ = held.lost().await;
     until_read(&proxy, &before, 1).await;
-    // After two more round trips, the client has handled the reply to that read.
+    // After two more round trips, the client has handled the reply to its read of the directory.
     for _ in 0..2 {
         ours.mutex("crashed").snapshot().await.expect("snapshot succeeds");
     }
@@ -311,7 +312,7 @@ on_both_arms!(foreign_directory_data_survives_release, |place| async move {
     let directory = directory(&place, "written");
     stranger.set_data(&directory, b"of an operator", None).await.expect("znode exists");
     held.release().await.expect("release succeeds");
-    // The holder releases before it could read the directory data.
+    // The second holder releases before it has read the directory data.
     ended(waiting).await.expect("lock granted").release().await.expect("release succeeds");
     let (data, _) = stranger.get_data(&directory).await.expect("znode exists");
     assert_eq!(data, b"of an operator");
@@ -326,11 +327,11 @@ on_both_arms!(waiter_deleted_with_predecessor_is_lost, |place| async move {
         let name = format!("together-{round}");
         let (_theirs, _held, _ours, waiting) = armed(&place, &proxy, &name).await;
         let nodes = queue(&stranger, &directory(&place, &name)).await;
-        // The predecessor's znode first: the waiter may be granted the lock and lose it at once.
+        // The predecessor's znode is deleted first. So the waiter may be granted the lock and lose it at once.
         delete_at_once(&stranger, &[&nodes[0], &nodes[1]]).await;
         let lost = match ended(waiting).await {
             Err(Error::Removed { .. }) => LossReason::Broken,
-            // Granted, and lost before this task saw it.
+            // The lock was granted, and lost before this task received the guard.
             Err(Error::Lost { reason, .. }) => reason,
             Err(error) => panic!("{error}"),
             Ok(guard) => tokio::time::timeout(PATIENCE, guard.lost()).await.expect("loss reported in time"),
@@ -345,7 +346,7 @@ on_both_arms!(deleted_waiter_fails_at_once, |place| async move {
     let (_theirs, held, _ours, waiting) = armed(&place, &proxy, "waits").await;
     let nodes = queue(&stranger, &directory(&place, "waits")).await;
     stranger.delete(&nodes[1], None).await.expect("znode exists");
-    let error = ended(waiting).await.expect_err("not ours, while another one holds");
+    let error = ended(waiting).await.expect_err("znode was deleted");
     assert!(matches!(error, Error::Removed { .. }), "{error}");
     assert!(held.is_valid());
     held.release().await.expect("release succeeds");

@@ -9,8 +9,8 @@ use std::time::{Duration, Instant};
 use tokio::task::coop;
 use zoolock::blocking::{Guard, Mutex, Zoolock};
 use zoolock::{Connection, Error, LossReason, Owner, Previous};
-use zoolock_tests::locks::leftovers::{assert_none, settle};
-use zoolock_tests::locks::{brisk_settings, connect, settings};
+use zoolock_tests::locks::leftovers::{assert_none, idle_background_tasks};
+use zoolock_tests::locks::{connect, settings, short_session_settings};
 use zoolock_tests::{Place, Recorder, on_both_arms, tree};
 
 /// Time limit of each step, much longer than a step takes.
@@ -32,7 +32,7 @@ fn program_at(place: &Place) -> Zoolock {
 
 /// Makes every call of the lock kinds other than the mutex.
 fn other_kinds(zl: &Zoolock) {
-    // The lock directory of a semaphore records its size.
+    // Each call uses new names, because the lock directory of a semaphore records its size.
     static ROUND: std::sync::atomic::AtomicU32 = std::sync::atomic::AtomicU32::new(0);
     let round = ROUND.fetch_add(1, std::sync::atomic::Ordering::SeqCst);
     let named = |name: &str| format!("kinds/{round}/{name}");
@@ -55,7 +55,7 @@ fn other_kinds(zl: &Zoolock) {
     lock.revoke(write.ticket()).expect("contender exists");
     assert!(!lock.snapshot().expect("read succeeds").waiters.is_empty() || write.is_valid());
     let read = write.downgrade().expect("downgrade succeeds");
-    assert!(read.revoked_timeout(SOON) && read.is_revoked(), "read and upgradable guard share one holder");
+    assert!(read.revoked_timeout(SOON) && read.is_revoked(), "the reader reports the writer's revocation");
     drop((
         read,
         lock.read_timeout(SOON).expect("lock acquired"),
@@ -89,7 +89,7 @@ fn other_kinds(zl: &Zoolock) {
     assert!(
         permits.acquire_timeout(2, patience).is_err() && permits.acquire_deadline(2, Instant::now()).is_err()
     );
-    permits.resize(3).expect("ours to say");
+    permits.resize(3).expect("resize succeeds");
     assert_eq!((permits.permits(), one.path()), (3, &*path("permits")));
     drop(one);
     drop(permits.acquire_many(3).expect("permits acquired"));
@@ -114,8 +114,9 @@ fn other_kinds(zl: &Zoolock) {
     assert!(multi.lock_timeout(SOON).expect("lock acquired").token() > token);
 }
 
+/// Makes every call of the blocking API.
 fn every_call(address: &str) {
-    // A machine that stands still for a second is no outage.
+    // A busy machine may pause for a second, which must not be reported as an outage.
     let patient = settings().answer_timeout(Duration::from_secs(20));
     let zl = patient.connect_blocking(address).expect("session starts");
     let other = Zoolock::from_async(zl.clone().into_async());
@@ -129,7 +130,7 @@ fn every_call(address: &str) {
         ("/locks/calls", None, Connection::Connected)
     );
     assert!(guard.node_path().starts_with("/locks/calls/lock-"));
-    guard.on_lost(|_| panic!("it is not lost"));
+    guard.on_lost(|_| panic!("lock is not lost"));
     assert_eq!(guard.lost_timeout(Duration::ZERO), None);
     assert_eq!(guard.lost_timeout(Duration::from_millis(20)), None);
     assert!(other.mutex("calls").try_lock().expect("attempt succeeds").is_none());
@@ -155,7 +156,7 @@ fn every_call(address: &str) {
 
     let owner = Owner::new();
     let one = mutex.lock_as(&owner).expect("lock acquired");
-    let two = mutex.try_lock_as(&owner).expect("attempt succeeds").expect("ours");
+    let two = mutex.try_lock_as(&owner).expect("attempt succeeds").expect("lock acquired");
     let three = mutex.lock_as_timeout(&owner, patience).expect("lock acquired");
     let four = mutex.lock_as_deadline(&owner, Instant::now()).expect("lock acquired");
     assert_eq!((four.depth(), four.token(), four.previous()), (4, one.token(), Previous::Clean));
@@ -165,7 +166,7 @@ fn every_call(address: &str) {
     four.release().expect("release succeeds");
 
     let one = mutex.lock_reentrant().expect("lock acquired");
-    let two = mutex.try_lock_reentrant().expect("attempt succeeds").expect("ours");
+    let two = mutex.try_lock_reentrant().expect("attempt succeeds").expect("lock acquired");
     let three = mutex.lock_reentrant_timeout(patience).expect("lock acquired");
     assert_eq!((one.depth(), two.token(), three.path()), (3, one.token(), "/locks/calls"));
     one.release().expect("release succeeds");
@@ -199,7 +200,7 @@ on_both_arms!(every_call_works_inside_any_runtime, |place| async move {
     in_time(move || {
         let current =
             || tokio::runtime::Builder::new_current_thread().enable_all().build().expect("runtime starts");
-        // The thread of `block_on`, a task, a local task and a thread of `spawn_blocking`.
+        // Run the calls on the thread of `block_on`, in a task, in a local task and on a thread of `spawn_blocking`.
         current().block_on(async { every_call(&address) });
         let task = address.clone();
         current().block_on(async {
@@ -213,14 +214,14 @@ on_both_arms!(every_call_works_inside_any_runtime, |place| async move {
         current().block_on(async {
             tokio::task::spawn_blocking(move || every_call(&task)).await.expect("task does not panic");
         });
-        // A multi-threaded runtime, and one without timers or I/O.
+        // Run the calls in a multi-threaded runtime without timers and I/O.
         let threads =
             tokio::runtime::Builder::new_multi_thread().worker_threads(1).build().expect("runtime starts");
         let task = address.clone();
         threads.block_on(async {
             tokio::spawn(async move { every_call(&task) }).await.expect("task does not panic")
         });
-        // An executor like the one inside the blocking calls.
+        // Run the calls in an executor like the one inside the blocking calls.
         futures_lite::future::block_on(async { every_call(&address) });
     })
     .await;
@@ -252,7 +253,7 @@ on_both_arms!(blocking_task_continues_with_exhausted_budget, |place| async move 
 on_both_arms!(lease_is_renewed_while_only_thread_blocks, |place| async move {
     let address = place.connect_string();
     in_time(move || {
-        let zl = brisk_settings().connect_blocking(&address).expect("session starts");
+        let zl = short_session_settings().connect_blocking(&address).expect("session starts");
         let runtime =
             tokio::runtime::Builder::new_current_thread().enable_all().build().expect("runtime starts");
         runtime.block_on(async move {
@@ -270,7 +271,7 @@ on_both_arms!(lease_is_renewed_while_only_thread_blocks, |place| async move {
 on_both_arms!(threads_and_tasks_exclude_each_other, |place| async move {
     let (ours, theirs) = (connect(&place).await, connect(&place).await);
     ours.mutex("crowd").lock().await.expect("lock acquired").release().await.expect("release succeeds");
-    let tasks = [settle(&ours).await, settle(&theirs).await];
+    let tasks = [idle_background_tasks(&ours).await, idle_background_tasks(&theirs).await];
     let recorder = Arc::new(Recorder::new());
     let history = recorder.clone();
     let clients = [ours.clone(), theirs.clone()].map(Zoolock::from_async);
@@ -302,9 +303,7 @@ on_both_arms!(threads_and_tasks_exclude_each_other, |place| async move {
         });
     })
     .await;
-    let history = history.history();
-    history.one_holder().expect("one holder at a time");
-    history.tokens_rise().expect("tokens increase");
+    let history = history.checked_history();
     assert_eq!(history.entered().len(), 90);
     assert_none(&place, &ours, tasks[0], "crowd").await;
     assert_none(&place, &theirs, tasks[1], "crowd").await;
@@ -321,7 +320,7 @@ on_both_arms!(only_the_owning_thread_reenters, |place| async move {
             guard.release().expect("release succeeds");
         }
         fn inner(mutex: &Mutex) {
-            let guard = mutex.lock_reentrant().expect("ours already");
+            let guard = mutex.lock_reentrant().expect("lock acquired");
             assert_eq!(guard.depth(), 2);
             thread::scope(|scope| {
                 scope.spawn(|| {
@@ -354,7 +353,7 @@ on_both_arms!(blocking_calls_report_a_loss, |place| async move {
     let (client, zl) = (connect(&place).await, program_at(&place));
     client.mutex("doomed").lock().await.expect("lock acquired").release().await.expect("release succeeds");
     let ours = Zoolock::from_async(client.clone());
-    let tasks = settle(&client).await;
+    let tasks = idle_background_tasks(&client).await;
     let guard = in_time(move || ours.mutex("doomed").lock().expect("lock acquired")).await;
     let (heard, hears) = mpsc::channel();
     let callback = (heard.clone(), zl.clone());
@@ -416,7 +415,7 @@ on_both_arms!(blocking_calls_report_a_loss, |place| async move {
 on_both_arms!(released_guard_calls_no_loss_callback, |place| async move {
     let client = connect(&place).await;
     client.mutex("calm").lock().await.expect("lock acquired").release().await.expect("release succeeds");
-    let tasks = settle(&client).await;
+    let tasks = idle_background_tasks(&client).await;
     let zl = Zoolock::from_async(client.clone());
     in_time(move || {
         let mutex = zl.mutex("calm");
@@ -469,7 +468,7 @@ on_both_arms!(released_guard_calls_no_loss_callback, |place| async move {
 });
 
 on_both_arms!(release_during_panic_is_recorded, |place| async move {
-    /// Releases its guard when it is dropped.
+    /// A value that releases its guard when it is dropped.
     struct Tidy(Option<Guard>);
 
     impl Drop for Tidy {
@@ -490,7 +489,7 @@ on_both_arms!(release_during_panic_is_recorded, |place| async move {
     assert_eq!(client.mutex("rough").snapshot().await.expect("snapshot succeeds").previous, "panicked");
 });
 
-on_both_arms!(work_under_a_lock_stops_on_loss, |place| async move {
+on_both_arms!(with_lock_reports_panic_early_release_and_loss, |place| async move {
     let zl = program_at(&place);
     in_time(move || {
         let panics = catch_unwind(AssertUnwindSafe(|| {

@@ -4,13 +4,13 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use zoolock::{Connection, Error, Zoolock};
-use zoolock_tests::locks::leftovers::{assert_none, settle};
+use zoolock_tests::locks::leftovers::{assert_none, idle_background_tasks};
 use zoolock_tests::locks::{
-    brisk_settings, connect, connect_through, directory, granted, lock_and_release, settings, until_queued,
-    until_quiet,
+    connect, connect_through, directory, granted, lock_and_release, settings, short_session_settings,
+    until_queued, until_quiet,
 };
 use zoolock_tests::wait::eventually;
-use zoolock_tests::{Direction, Failure, Place, Proxy, on_both_arms, opcode, tree};
+use zoolock_tests::{Direction, Place, Proxy, TestFailure, on_both_arms, opcode, tree};
 
 /// Runs a future on a thread without a tokio runtime.
 fn block_on<F: Future>(future: F) -> F::Output {
@@ -51,11 +51,11 @@ on_both_arms!(async_api_works_without_a_tokio_runtime, |place| async move {
 on_both_arms!(private locks_and_waiters_need_no_own_tasks, |place| async move {
     const LOCKS: usize = 200;
     let (zl, other) = (connect(&place).await, connect(&place).await);
-    // Both sessions are connected and idle.
+    // After one acquisition each, both sessions are connected and idle.
     for zl in [&zl, &other] {
         lock_and_release(&zl.mutex("first")).await;
     }
-    let (tasks, others) = (settle(&zl).await, settle(&other).await);
+    let (tasks, others) = (idle_background_tasks(&zl).await, idle_background_tasks(&other).await);
     let mutexes = |zl: &Zoolock| (0..LOCKS).map(|at| zl.mutex(at.to_string())).collect::<Vec<_>>();
     let (ours, theirs) = (mutexes(&zl), mutexes(&other));
     let held = futures_util::future::try_join_all(ours.iter().map(|mutex| mutex.lock())).await.expect("lock acquired");
@@ -67,7 +67,7 @@ on_both_arms!(private locks_and_waiters_need_no_own_tasks, |place| async move {
         }
     };
     tokio::select! {
-        _ = &mut waiting => panic!("they are held"),
+        _ = &mut waiting => panic!("locks are held"),
         () = watched => {}
     }
     until_quiet(&zl, tasks).await;
@@ -87,7 +87,7 @@ on_both_arms!(kept_guard_does_not_delay_close, |place| async move {
     let before = proxy.counts();
     let guard = zl.mutex("kept").lock().await.expect("lock acquired");
     proxy.blackhole_towards(Direction::ToClient, true);
-    // The read of its own znode, besides that of the directory. It gets no reply before the close.
+    // The holder reads the directory, and then its own znode. The second read gets no reply before the close.
     proxy.until("the watch", |stats| stats.total.since(&before).requests(opcode::GET_DATA) > 1).await;
     let (address, queue) = (place.addr(), directory(&place, "kept"));
     let gone = tree::assert_no_contenders(&address, &queue);
@@ -146,9 +146,9 @@ on_both_arms!(timeout_during_outage_spares_a_later_znode, |place| async move {
     lock_and_release(&steady.mutex("x")).await;
     let other_guard = steady.mutex("x").lock().await.expect("lock acquired");
     assert!(other_guard.node_path().ends_with("/lock-0000000001"), "{}", other_guard.node_path());
-    waiting.await.expect("task does not panic").expect_err("its time is over");
+    waiting.await.expect("task does not panic").expect_err("lock is held");
     proxy.refuse(false).await;
-    // Wait until the clean-up of the timed-out waiter has arrived, and a little longer.
+    // Within this time the clean-up of the timed-out waiter reaches the server.
     tokio::time::sleep(Duration::from_secs(2)).await;
     assert!(other_guard.is_valid(), "the other holder's znode was deleted");
     other_guard.release().await.expect("release succeeds");
@@ -228,15 +228,15 @@ on_both_arms!(name_with_120_parts_is_acquired, |place| async move {
 
 on_both_arms!(short_timeouts_share_one_connection_attempt, |place| async move {
     let proxy = Proxy::start(&place.addr()).await.expect("proxy starts");
-    let short = brisk_settings().answer_timeout(Duration::from_millis(350));
+    let short = short_session_settings().answer_timeout(Duration::from_millis(350));
     let zl = short.connect(&place.through(&proxy.addr())).await.expect("session starts");
-    // The session ends.
+    // The proxy refuses connections until the session ends.
     proxy.refuse(true).await;
     proxy.cut().await;
     let ended = || async {
         match zl.session_timeout() {
             None => Ok(()),
-            Some(timeout) => Err(Failure::new(format!("{timeout:?}"))),
+            Some(timeout) => Err(TestFailure::new(format!("{timeout:?}"))),
         }
     };
     eventually("the session ends", Duration::from_secs(60), ended).await.expect("in time");
@@ -244,7 +244,7 @@ on_both_arms!(short_timeouts_share_one_connection_attempt, |place| async move {
     // The handshake takes longer than each acquire timeout.
     proxy.delay(Duration::from_millis(100));
     let (mut acquired, mut refused) = (0, Vec::new());
-    // If each call made its own attempt, none would succeed.
+    // If each call made its own connection attempt, no call would succeed.
     for _ in 0..60 {
         let begun = Instant::now();
         match zl.mutex("x").lock_timeout(Duration::from_millis(350)).await {
@@ -261,16 +261,16 @@ on_both_arms!(short_timeouts_share_one_connection_attempt, |place| async move {
     panic!("{acquired} acquired; {refused:#?}");
 });
 
-// With few requests in flight, those of calls that have timed out would hold back all later ones.
+// If only few requests could be in flight, the requests of timed-out calls would hold back all later requests.
 on_both_arms!(session_recovers_after_a_slow_network, |place| async move {
     let proxy = Proxy::start(&place.addr()).await.expect("proxy starts");
-    let short = brisk_settings().answer_timeout(Duration::from_millis(350));
+    let short = short_session_settings().answer_timeout(Duration::from_millis(350));
     let zl = short.connect(&place.through(&proxy.addr())).await.expect("session starts");
     let try_once = async || {
         let lock = zl.mutex("x").lock_timeout(Duration::from_millis(350)).await;
         lock.map(drop).map_err(|error| error.to_string())
     };
-    // The delay of each direction. With the longest one, no call succeeds in time.
+    // The delay of each direction and the number of calls. With the longer delay, no call succeeds in time.
     for (delay, calls) in [(100, 20), (300, 6)] {
         proxy.delay(Duration::from_millis(delay));
         for _ in 0..calls {
@@ -301,10 +301,10 @@ on_both_arms!(last_release_survives_an_outage, |place| async move {
     proxy.cut().await;
     connection.wait_for(|now| *now == Connection::Suspect).await.expect("state changes in time");
     drop(guard);
-    // Longer than a close waits.
+    // This is longer than a closing client waits for its last release.
     tokio::time::sleep(Duration::from_millis(2500)).await;
     proxy.refuse(false).await;
-    // Before the session can expire.
+    // The lock is granted before the session could expire, so the release has reached the server.
     let next = steady.mutex("x").lock_timeout(Duration::from_secs(4)).await.expect("lock granted");
     next.release().await.expect("release succeeds");
 });

@@ -28,7 +28,7 @@ async fn embedded_server_stops_with_its_last_handle() {
     let gone = eventually("the port is free", SOON, async || {
         let connected = TcpStream::connect(&address).await;
         if connected.is_ok() {
-            Err(zoolock_tests::Failure::new("the port still accepts connections"))
+            Err(zoolock_tests::TestFailure::new("the port still accepts connections"))
         } else {
             Ok(())
         }
@@ -68,15 +68,15 @@ async fn lock_survives_disconnects_and_server_restart() {
     let queue = ours.mutex("nightly");
     let both = eventually("both contenders are queued", SOON, async || match queue.snapshot().await {
         Ok(snapshot) if snapshot.waiters.len() == 1 => Ok(()),
-        other => Err(zoolock_tests::Failure::new(format!("{other:?}"))),
+        other => Err(zoolock_tests::TestFailure::new(format!("{other:?}"))),
     });
     both.await.expect("both contenders queue in time");
     server.cut_connections();
     server.stop().await;
-    assert_eq!(server.sessions(), 0, "stopped");
+    assert_eq!(server.sessions(), 0, "a stopped server has no sessions");
     server.start_again().await.expect("the port is still free");
     assert!(server.sessions() >= 2);
-    assert!(guard.is_valid(), "its session lives");
+    assert!(guard.is_valid(), "its session continues");
     let token = guard.token();
     soon(guard.release()).await.expect("release succeeds");
     let (next, theirs) = soon(waiter).await.expect("task does not panic");

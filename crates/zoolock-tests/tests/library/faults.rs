@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use zoolock::{Connection, Error, LossReason, Zoolock};
 use zoolock_tests::locks::{
-    brisk_settings, connect, connect_through, directory, granted, lock_and_release, lock_in_background,
-    settings, until_queued,
+    connect, connect_through, directory, granted, lock_and_release, lock_in_background, settings,
+    short_session_settings, until_queued,
 };
 use zoolock_tests::{Proxy, on_both_arms, opcode, tree};
 
@@ -44,7 +44,7 @@ on_both_arms!(queue_position_survives_lost_replies_and_connections, |place| asyn
     until_queued(&steady, "queue", 2).await;
     let second = lock_in_background(&steady.mutex("queue"));
     until_queued(&steady, "queue", 3).await;
-    // Lose the reply to the watch, then the connection several times, then the watch event.
+    // Lose the reply to the request that sets a watch, then the connection several times, then the watch event.
     proxy.drop_next_reply(opcode::GET_DATA);
     for _ in 0..3 {
         let before = proxy.stats().connections.len();
@@ -85,12 +85,12 @@ on_both_arms!(waiter_cancelled_while_disconnected_leaves_nothing, |place| async 
     let proxy = Proxy::start(&place.addr()).await.expect("proxy starts");
     let (shaky, steady) = (connect_through(&place, &proxy).await, connect(&place).await);
     let held = steady.mutex("ghost").lock().await.expect("lock acquired");
-    // Cancelled during the create; the client never receives the outcome.
+    // The acquisition is cancelled during the create, and the client never receives the outcome of the create.
     proxy.drop_next_reply(opcode::CREATE2);
     let error = shaky.mutex("ghost").lock_timeout(Duration::from_millis(5)).await.expect_err("lock is held");
-    // Too short a wait to call it an outage.
+    // The wait was too short to be reported as an outage.
     assert!(matches!(error, Error::Timeout { .. }), "{error}");
-    // Cancelled in the queue; the delete loses once its request and once its reply.
+    // The waiter is cancelled in the queue. The delete loses its reply in one round, and its request in the other.
     for happened in [true, false] {
         let waiting = lock_in_background(&shaky.mutex("ghost"));
         until_queued(&steady, "ghost", 2).await;
@@ -118,7 +118,7 @@ on_both_arms!(waiter_cancelled_while_disconnected_leaves_nothing, |place| async 
 
 on_both_arms!(holder_survives_a_short_disconnect, |place| async move {
     let proxy = Proxy::start(&place.addr()).await.expect("proxy starts");
-    let zl = brisk_settings().connect(&place.through(&proxy.addr())).await.expect("session starts");
+    let zl = short_session_settings().connect(&place.through(&proxy.addr())).await.expect("session starts");
     let guard = zl.mutex("short").lock().await.expect("lock acquired");
     let mut connection = guard.connection();
     proxy.refuse(true).await;
@@ -127,7 +127,7 @@ on_both_arms!(holder_survives_a_short_disconnect, |place| async move {
     assert!(guard.is_valid(), "a disconnect alone loses no lock");
     proxy.refuse(false).await;
     connection.wait_for(|now| *now == Connection::Connected).await.expect("connects again");
-    // Much later than the first lease deadline.
+    // This is much later than the first lease deadline.
     tokio::time::sleep(Duration::from_secs(3)).await;
     assert!(guard.is_valid());
     guard.release().await.expect("release succeeds");
@@ -135,8 +135,8 @@ on_both_arms!(holder_survives_a_short_disconnect, |place| async move {
 
 on_both_arms!(disconnected_holder_loses_before_next_grant, |place| async move {
     let proxy = Proxy::start(&place.addr()).await.expect("proxy starts");
-    let zl = brisk_settings().connect(&place.through(&proxy.addr())).await.expect("session starts");
-    let rival = brisk_settings().connect(&place.connect_string()).await.expect("session starts");
+    let zl = short_session_settings().connect(&place.through(&proxy.addr())).await.expect("session starts");
+    let rival = short_session_settings().connect(&place.connect_string()).await.expect("session starts");
     for link in ["silent", "dead"] {
         let guard = zl.mutex("cut").lock().await.expect("lock acquired");
         let waiting = lock_in_background(&rival.mutex("cut"));
@@ -149,7 +149,7 @@ on_both_arms!(disconnected_holder_loses_before_next_grant, |place| async move {
         }
         let reason = guard.lost().await;
         assert_eq!(reason, LossReason::Unreachable, "{link}");
-        assert!(!waiting.is_finished(), "{link}: the rival held before the holder knew");
+        assert!(!waiting.is_finished(), "{link}: the rival was granted the lock too early");
         assert!(!guard.is_valid());
         assert!(guard.valid_until().has_passed());
         let next = granted(waiting).await;
@@ -158,7 +158,7 @@ on_both_arms!(disconnected_holder_loses_before_next_grant, |place| async move {
         proxy.blackhole(false);
         proxy.refuse(false).await;
         assert!(!guard.is_valid(), "{link}");
-        assert_eq!(guard.lost().await, LossReason::Unreachable, "{link}: said once, and always the same");
+        assert_eq!(guard.lost().await, LossReason::Unreachable, "{link}: the loss reason stays the same");
         assert!(matches!(guard.release().await, Err(Error::Lost { .. })));
         next.release().await.expect("release succeeds");
     }
@@ -169,7 +169,7 @@ on_both_arms!(disconnected_holder_loses_before_next_grant, |place| async move {
 });
 
 on_both_arms!(lease_is_renewed_while_the_lock_is_held, |place| async move {
-    // Longer than a machine stands still, and shorter than the test.
+    // The session timeout is longer than a pause of a busy machine, and shorter than the test.
     let timeout = Duration::from_secs(6);
     let knows_tick = settings().session_timeout(timeout);
     let knows_tick = knows_tick.connect(&place.connect_string()).await.expect("session starts");
@@ -215,7 +215,7 @@ on_both_arms!(random_disconnects_preserve_exclusion, |place| async move {
             tasks.spawn(async move {
                 for round in 0..25 {
                     if (round + task) % 4 == 0 {
-                        // Cancels the acquisition at a random moment.
+                        // Cancels the acquisition a little later in each round.
                         let _ = tokio::time::timeout(Duration::from_millis(7 * round), mutex.lock()).await;
                         continue;
                     }
@@ -241,12 +241,8 @@ on_both_arms!(random_disconnects_preserve_exclusion, |place| async move {
             tokio::time::sleep(Duration::from_millis(40)).await;
         }
     });
-    while let Some(done) = tasks.join_next().await {
-        done.expect("task does not panic");
-    }
+    tasks.join_all().await;
     storm.abort();
-    let history = recorder.history();
-    history.one_holder().expect("one holder at a time");
-    history.tokens_rise().expect("tokens increase");
+    recorder.checked_history();
     tree::assert_no_contenders(&place.addr(), &directory(&place, "storm")).await;
 });

@@ -1,4 +1,4 @@
-//! A process that was forked off from one that holds locks, as a daemon or a pool of workers does it.
+//! A forked child of a process that holds locks, as in a daemon or a pool of worker processes.
 
 use std::net::SocketAddr;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -10,8 +10,10 @@ use tokio::runtime::Runtime;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use zoolock::blocking::{Guard, Zoolock};
 use zoolock::{Connection, Deadline, Error, LossReason, Owner};
-use zoolock_client::{Client, End, Handler, Host, Os, RequestError, RequestId, SessionConfig, State};
-use zoolock_tests::locks::{brisk_settings, settings};
+use zoolock_client::{
+    Client, End, Handler, Host, Os, RequestError, RequestNumber, SessionConfig, SessionState,
+};
+use zoolock_tests::locks::{settings, short_session_settings};
 use zoolock_tests::wait::soon;
 use zoolock_tests::{Proxy, on_both_arms, opcode};
 use zoolock_wire::{Acl, Code, CreateRequest, Reply, Request, WatchEvent, perms};
@@ -19,21 +21,21 @@ use zoolock_wire::{Acl, Code, CreateRequest, Reply, Request, WatchEvent, perms};
 /// Time limit of each step, much longer than a step takes.
 const SOON: Duration = Duration::from_secs(60);
 
-/// Runs `child` in a forked process. Returns the exit code, or `None` if the process does not end.
+/// Runs `child` in a forked process. Returns the exit code, or `None` if the process does not end in time.
 pub(crate) fn in_child(child: impl FnOnce() -> i32) -> Option<i32> {
     match fork().expect("a process is forked") {
-        // A panic must not return into the harness, of which this is a copy.
+        // A panic must not unwind into the child's copy of the test harness.
         Fork::Child => std::process::exit(catch_unwind(AssertUnwindSafe(child)).unwrap_or(99)),
         Fork::Parent(pid) => {
-            let pid = Pid::from_raw(pid).expect("a process id");
+            let pid = Pid::from_raw(pid).expect("valid process id");
             let deadline = Instant::now() + SOON;
             loop {
-                let ended = waitpid(Some(pid), WaitOptions::NOHANG).expect("the child is ours");
+                let ended = waitpid(Some(pid), WaitOptions::NOHANG).expect("the child exists");
                 if let Some((_, status)) = ended {
                     return status.exit_status();
                 }
                 if Instant::now() > deadline {
-                    kill_process(pid, Signal::KILL).expect("the child is ours");
+                    kill_process(pid, Signal::KILL).expect("the child exists");
                     let _ = waitpid(Some(pid), WaitOptions::empty());
                     return None;
                 }
@@ -43,7 +45,7 @@ pub(crate) fn in_child(child: impl FnOnce() -> i32) -> Option<i32> {
     }
 }
 
-/// Returns the number of the first check that fails, or 0.
+/// Returns the number of the first check that fails, counted from 1, or 0 if all succeed.
 fn failed(checks: &[bool]) -> i32 {
     checks.iter().position(|ok| !ok).map_or(0, |at| i32::try_from(at).expect("few checks") + 1)
 }
@@ -52,7 +54,9 @@ fn is_invalid<T>(outcome: &Result<T, Error>) -> bool {
     matches!(outcome, Err(Error::Invalid { message, .. }) if message.contains("fork"))
 }
 
-/// Uses everything that the parent made, and a client of its own.
+/// Uses the parent's client and guards in the child, where they must fail, and then a client of the child's own.
+///
+/// Returns the number of the check that failed, or 0.
 fn use_all(zl: &Zoolock, address: &str, guard: Guard, dropped: Guard) -> i32 {
     let mutex = zl.mutex("other");
     let (told, tells) = std::sync::mpsc::channel();
@@ -62,7 +66,7 @@ fn use_all(zl: &Zoolock, address: &str, guard: Guard, dropped: Guard) -> i32 {
         tells.recv_timeout(SOON) == Ok(LossReason::Forked),
         is_invalid(&mutex.lock_as(&owner)),
         is_invalid(&mutex.lock_as_timeout(&owner, SOON)),
-        guard.connection() == Connection::Over,
+        guard.connection() == Connection::Ended,
         !guard.is_valid(),
         guard.valid_until().has_passed(),
         guard.loss() == Some(LossReason::Forked),
@@ -84,7 +88,7 @@ fn use_all(zl: &Zoolock, address: &str, guard: Guard, dropped: Guard) -> i32 {
     if code != 0 {
         return code;
     }
-    let Ok(own) = brisk_settings().connect_blocking(address) else { return 90 };
+    let Ok(own) = short_session_settings().connect_blocking(address) else { return 90 };
     let Ok(guard) = own.mutex("own").lock() else { return 91 };
     if guard.lost_timeout(Duration::from_millis(50)).is_some() {
         return 92;
@@ -101,25 +105,25 @@ on_both_arms!(forked_process_neither_holds_nor_releases, |place| async move {
         let guard = zl.mutex("kept").lock().expect("lock acquired");
         let other = zl.mutex("dropped").lock().expect("lock acquired");
         let before: Deadline = guard.valid_until();
-        // The child takes everything with it, and the parent keeps everything.
+        // The fork copies the client and the guards: the child uses its copy, and the parent keeps its own.
         let (child_zl, child_address) = (zl.clone(), address.clone());
         let mut kept = Some((guard, other));
         let code = in_child(|| {
-            let (guard, other) = kept.take().expect("this runs once");
+            let (guard, other) = kept.take().expect("the closure runs once");
             let code = use_all(&child_zl, &child_address, guard, other);
             drop(child_zl);
             code
         });
         assert_eq!(code, Some(0), "the number of the check that failed in the child");
-        let (guard, other) = kept.expect("the child has a copy");
+        let (guard, other) = kept.expect("only the child ran the closure");
         assert!(guard.is_valid() && other.is_valid(), "{:?} {:?}", guard.loss(), other.loss());
         let second = settings().connect_blocking(&address).expect("session starts");
-        assert!(second.mutex("kept").try_lock().expect("answer").is_none(), "the znode is still there");
-        assert!(second.mutex("dropped").try_lock().expect("answer").is_none(), "the znode is still there");
+        assert!(second.mutex("kept").try_lock().expect("attempt succeeds").is_none(), "the znode is gone");
+        assert!(second.mutex("dropped").try_lock().expect("attempt succeeds").is_none(), "the znode is gone");
         // The connection still works in the parent.
         let deadline = Instant::now() + SOON;
         while guard.valid_until() <= before {
-            assert!(Instant::now() < deadline, "the lease is renewed");
+            assert!(Instant::now() < deadline, "the lease is not renewed");
             std::thread::sleep(Duration::from_millis(20));
         }
         other.release().expect("release succeeds");
@@ -132,26 +136,31 @@ on_both_arms!(forked_process_neither_holds_nor_releases, |place| async move {
 
 #[derive(Debug, PartialEq)]
 enum Happened {
-    Reply(RequestId, Result<Reply, RequestError>),
-    State(State),
+    Reply(RequestNumber, Result<Reply, RequestError>),
+    State(SessionState),
 }
 
-/// Passes replies and states on to the test.
+/// A handler that passes replies and states on to the test.
 struct Recorder(UnboundedSender<Happened>);
 
 impl Handler for Recorder {
-    fn reply(&mut self, request: RequestId, _: zoolock_client::Instant, result: Result<Reply, RequestError>) {
+    fn reply(
+        &mut self,
+        request: RequestNumber,
+        _: zoolock_client::Instant,
+        result: Result<Reply, RequestError>,
+    ) {
         let _ = self.0.send(Happened::Reply(request, result));
     }
 
     fn event(&mut self, _: WatchEvent) {}
 
-    fn state(&mut self, state: State) {
+    fn state(&mut self, state: SessionState) {
         let _ = self.0.send(Happened::State(state));
     }
 }
 
-/// A session without the library above it. Only this thread drives it.
+/// A session of `zoolock-client`, without the lock library. Only the thread that calls it drives it.
 struct Session {
     runtime: Runtime,
     client: Client<Recorder>,
@@ -167,12 +176,12 @@ impl Session {
         let platform = Os::on(runtime.handle());
         let client = Client::start(SessionConfig::new(SOON), servers, Recorder(sender), platform);
         let mut session = Session { runtime, client, happened };
-        while !matches!(session.next(), Happened::State(State::Connected { .. })) {}
+        while !matches!(session.next(), Happened::State(SessionState::Connected { .. })) {}
         session
     }
 
     fn next(&mut self) -> Happened {
-        self.runtime.block_on(soon(self.happened.recv())).expect("the session lives")
+        self.runtime.block_on(soon(self.happened.recv())).expect("the session continues")
     }
 
     fn call(&mut self, request: &Request) -> Result<Reply, RequestError> {
@@ -188,20 +197,22 @@ impl Session {
 
     fn close(mut self) {
         self.client.close();
-        while self.next() != Happened::State(State::Over(End::Closed)) {}
+        while self.next() != Happened::State(SessionState::Ended(End::Closed)) {}
     }
 
-    /// Ends the copy of a forked process, after this request if there is one.
+    /// Ends the child's copy of the session, after an attempt to send `request` if there is one.
+    ///
+    /// Returns the number of the check that failed, or 0.
     fn end_in_fork(self, request: Option<&Request>) -> i32 {
         let Session { runtime, client, mut happened } = self;
         let code = request.map_or(0, |request| {
             failed(&[
-                client.request(request) == Err(RequestError::Over),
-                happened.try_recv() == Ok(Happened::State(State::Over(End::Abandoned))),
+                client.request(request) == Err(RequestError::SessionEnded),
+                happened.try_recv() == Ok(Happened::State(SessionState::Ended(End::Abandoned))),
             ])
         });
         drop(client);
-        // The driver runs if the drop has woken it.
+        // If the drop has woken the driver, the driver runs here.
         runtime.block_on(async {
             for _ in 0..10 {
                 tokio::task::yield_now().await;
@@ -221,13 +232,13 @@ on_both_arms!(forked_session_writes_nothing, |place| async move {
             CreateRequest { op: opcode::CREATE2, path: path.clone(), data: None, acl, flags: 0, ttl: -1 };
         let create = Request::Create(create);
         for request in [Some(&create), None] {
-            let session = Session::start(proxy.addr().parse().expect("an address"));
+            let session = Session::start(proxy.addr().parse().expect("valid address"));
             let before = proxy.counts();
             let mut kept = Some(session);
-            let code = in_child(|| kept.take().expect("this runs once").end_in_fork(request));
+            let code = in_child(|| kept.take().expect("the closure runs once").end_in_fork(request));
             assert_eq!(code, Some(0), "the number of the check that failed in the child");
             // The session still works in the parent.
-            let mut session = kept.expect("the child has a copy");
+            let mut session = kept.expect("only the child ran the closure");
             let znode = session.call(&Request::Exists { path: path.clone(), watch: false });
             assert_eq!(znode, Err(RequestError::Refused(Code::NoNode.number())));
             let sent = proxy.counts().since(&before);

@@ -29,7 +29,7 @@ on_both_arms!(queue_position_costs_one_listing, |place| async move {
     let count = |opcode: i32| proxy.stats().total.requests(opcode);
     let reads = [opcode::GET_DATA, opcode::GET_CHILDREN2, opcode::GET_EPHEMERALS, opcode::EXISTS];
     let mut added = Vec::new();
-    // At first the waiter may still read its predecessor's znode.
+    // At first the waiter may still read its predecessor's znode. So only the last of five measurements counts.
     for _ in 0..5 {
         let before = reads.map(count);
         for _ in 0..10 {
@@ -39,7 +39,7 @@ on_both_arms!(queue_position_costs_one_listing, |place| async move {
         }
         added = reads.map(count).iter().zip(before).map(|(now, before)| now - before).collect();
     }
-    // The directory data and the listing. The holder's data and our own znode name are already known.
+    // Each look reads the directory data and the children. It knows the holder's data and our znode name already.
     assert_eq!(added, [10, 10, 0, 0]);
     ours.abort();
     waiting.iter().for_each(JoinHandle::abort);

@@ -1,4 +1,4 @@
-//! Limits of the system: connecting fails with an error that names the limit.
+//! The thread limit of the operating system: a connect that exceeds it fails with an error that names the limit.
 
 use rustix::process::{Resource, Rlimit, geteuid, setrlimit};
 use rustix::thread::{Uid, set_thread_uid};
@@ -7,10 +7,10 @@ use zoolock_tests::locks::settings;
 
 use crate::forked::in_child;
 
-/// A user without other processes: the limit counts all threads of a user.
+/// Id of a user without other processes. The limit counts all threads of a user.
 const USER: u32 = 61_304;
 
-/// Makes the system refuse further threads to this process. It refuses none to root.
+/// Makes the operating system refuse new threads to this process. Changes the user first if it is root, which has no limit.
 fn forbid_threads() -> rustix::io::Result<()> {
     if geteuid().is_root() {
         set_thread_uid(Uid::from_raw(USER))?;
@@ -18,7 +18,7 @@ fn forbid_threads() -> rustix::io::Result<()> {
     setrlimit(Resource::Nproc, Rlimit { current: Some(1), maximum: Some(1) })
 }
 
-/// Connects without further threads. Returns 0 if the error names the limit.
+/// Connects while no thread can be started. Returns 0 if the error names the limit, and otherwise what went wrong.
 fn connect_without_threads(has_timers: bool) -> i32 {
     if has_timers && zoolock::start_timers().is_err() {
         return 1;
@@ -36,7 +36,7 @@ fn connect_without_threads(has_timers: bool) -> i32 {
 
 #[test]
 fn refused_thread_names_the_limit() {
-    // The first refused thread is that of the timers, or that of the sessions.
+    // If the thread of the timers runs already, the first refused thread is the one of the sessions.
     for has_timers in [false, true] {
         let code = in_child(|| connect_without_threads(has_timers));
         assert_eq!(code, Some(0), "timers started before: {has_timers}");

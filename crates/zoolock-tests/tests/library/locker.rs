@@ -5,21 +5,21 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::oneshot;
 use zoolock::{DEFAULT_ROOT, Error, FencingToken, Hold, LocalLocker, LockPath, Locker, LossReason, Zoolock};
-use zoolock_tests::locks::leftovers::{assert_none, settle};
+use zoolock_tests::locks::leftovers::{assert_none, idle_background_tasks};
 use zoolock_tests::locks::{connect, directory};
 use zoolock_tests::wait::{eventually, soon};
-use zoolock_tests::{Failure, Place, Recorder, Server, on_both_arms, tree};
+use zoolock_tests::{AnyServer, Place, Recorder, TestFailure, on_both_arms, tree};
 
 /// Time limit of each step, much longer than a step takes.
 const SOON: Duration = Duration::from_secs(20);
 
-/// An environment that provides lockers.
+/// An environment of a test: it provides lockers for the same locks.
 trait World {
     type L: Locker<Guard: std::fmt::Debug> + Clone + 'static;
 
     fn locker(&self) -> Self::L;
 
-    /// Returns a locker with a session of its own.
+    /// Returns another locker, with a session of its own if it is a client of a server.
     fn another(&self) -> Self::L;
 
     /// Waits until exactly `count` contenders hold the lock or wait for it.
@@ -51,7 +51,7 @@ impl World for InMemory {
     async fn until_queued(&self, key: &str, count: usize) {
         let queued = eventually("the contenders are queued", SOON, async || match self.0.queued(key) {
             queued if queued == count => Ok(()),
-            queued => Err(Failure::new(format!("{queued} instead of {count} at {key}"))),
+            queued => Err(TestFailure::new(format!("{queued} instead of {count} at {key}"))),
         });
         queued.await.expect("contenders are queued in time");
     }
@@ -77,7 +77,7 @@ struct Served {
 impl Served {
     async fn at(place: Place) -> Served {
         let (ours, other) = (connect(&place).await, connect(&place).await);
-        let tasks = [settle(&ours).await, settle(&other).await];
+        let tasks = [idle_background_tasks(&ours).await, idle_background_tasks(&other).await];
         Served { place, ours, other, tasks }
     }
 }
@@ -100,14 +100,14 @@ impl World for Served {
     async fn take_away(&self, key: &str) -> LossReason {
         let directory = directory(&self.place, key);
         match self.place.server() {
-            Server::Embedded(server) => {
+            AnyServer::Embedded(server) => {
                 let first = server.inspect(|server| server.children(&directory)).into_iter().min();
                 let (_, session) = first.expect("the lock has a holder");
                 assert!(server.inspect(|server| server.expire_session(session)));
                 LossReason::SessionExpired
             }
             // Apache ZooKeeper expires no session on demand, so delete the holder's znode instead.
-            Server::Apache(_) | Server::SharedApache(..) => {
+            AnyServer::Apache(_) | AnyServer::SharedApache(..) => {
                 let operator = tree::connect(&self.place.addr()).await.expect("session starts");
                 let first = operator.list_children(&directory).await.expect("znode exists").into_iter().min();
                 let node = format!("{directory}/{}", first.expect("the lock has a holder"));
@@ -123,7 +123,7 @@ impl World for Served {
     }
 }
 
-/// Defines three tests that share one body.
+/// Defines three tests with one body: in memory, on the embedded server and on Apache ZooKeeper.
 macro_rules! on_every_locker {
     ($name:ident, |$world:ident| $body:block) => {
         mod $name {
@@ -141,7 +141,7 @@ macro_rules! on_every_locker {
     };
 }
 
-/// A closure that returns at once.
+/// Releases the lock at once. Serves as the closure of `with_lock`.
 async fn rest<G>(guard: G) {
     drop(guard);
 }
@@ -170,7 +170,7 @@ on_every_locker!(closure_holds_the_lock_and_returns_its_value, |world| {
         let patience = Duration::from_millis(300);
         let error = another.with_lock("key", patience, rest).await.expect_err("lock is held");
         assert!(matches!(&error, Error::Timeout { path, .. } if path == "/locks/key"), "{error}");
-        // The same lock by its absolute path.
+        // The absolute path names the same lock.
         let error = another.with_lock("/locks/key", patience, rest).await.expect_err("lock is held");
         assert!(matches!(&error, Error::Timeout { waited, .. } if *waited >= patience), "{error}");
         another.with_lock("other", patience, rest).await.expect("another lock is acquired");
@@ -203,9 +203,7 @@ on_every_locker!(waiters_run_in_queue_order, |world| {
     }
     held.send(()).expect("receiver is alive");
     waiting.join_all().await.into_iter().for_each(|outcome| outcome.expect("lock granted"));
-    let history = recorder.history();
-    history.one_holder().expect("one holder at a time");
-    history.tokens_rise().expect("tokens increase");
+    let history = recorder.checked_history();
     assert_eq!(history.entered(), ["0", "1", "2", "3", "4", "5"]);
     world.assert_nothing_left("fair").await;
 });
@@ -213,13 +211,13 @@ on_every_locker!(waiters_run_in_queue_order, |world| {
 on_every_locker!(timed_out_and_cancelled_waiters_leave_no_trace, |world| {
     let held = hold(world.locker(), "busy").await;
     let locker = world.another();
-    let late = locker.with_lock("busy", Duration::from_millis(100), |_| async { panic!("never ours") });
+    let late = locker.with_lock("busy", Duration::from_millis(100), |_| async { panic!("lock is held") });
     assert!(matches!(soon(late).await, Err(Error::Timeout { .. })));
     world.until_queued("busy", 1).await;
     let patient = world.another();
     let cancelled =
         tokio::spawn(
-            async move { patient.with_lock("busy", SOON, |_| async { panic!("never ours") }).await },
+            async move { patient.with_lock("busy", SOON, |_| async { panic!("lock is held") }).await },
         );
     world.until_queued("busy", 2).await;
     cancelled.abort();
@@ -232,7 +230,7 @@ on_every_locker!(timed_out_and_cancelled_waiters_leave_no_trace, |world| {
 on_every_locker!(invalid_keys_give_the_same_errors, |world| {
     for key in ["", "..", "a//b", "a\0b", "a/", "/", "a/lock-0000000000", "/zookeeper/x", ".audit"] {
         let locker = world.locker();
-        let outcome = locker.with_lock(key, SOON, |_| async { panic!("guard was dropped early") });
+        let outcome = locker.with_lock(key, SOON, |_| async { panic!("key is invalid") });
         let outcome: Result<(), Error> = soon(outcome).await;
         let error = outcome.expect_err(key);
         assert!(matches!(error, Error::Invalid { .. }), "{error}");
@@ -289,7 +287,7 @@ on_every_locker!(lost_lock_is_granted_to_the_next_waiter, |world| {
             let reason = guard.lost().await;
             assert!(!guard.is_valid());
             assert_eq!(guard.lost().await, reason, "the loss reason stays the same");
-            // The guard is lost even if no task waited for the loss.
+            // `with_lock` reports the loss even if the closure has dropped the guard.
             drop(guard);
             reason
         };
@@ -328,7 +326,7 @@ on_every_locker!(closure_may_release_early_or_return_its_guard, |world| {
     let reason = world.take_away("late").await;
     assert_eq!(soon(guard.lost()).await, reason);
     drop(guard);
-    // A closure that returns its lost guard hands it to the caller.
+    // A closure may return a lost guard to the caller.
     let lost = {
         let (locker, (inside, entered)) = (world.locker(), oneshot::channel());
         let holder = tokio::spawn(async move {
@@ -358,7 +356,7 @@ on_every_locker!(many_tasks_exclude_each_other, |world| {
             for round in 0..15u64 {
                 let inside = recorder.clone();
                 let work = |guard: Held<W>| async move {
-                    // Records the exit before the guard is dropped, even if the closure is dropped midway.
+                    // Dropped before the guard, even if the closure is dropped midway.
                     let _inside = ActiveHold::enter(inside, task, guard.token());
                     tokio::task::yield_now().await;
                 };
@@ -372,13 +370,12 @@ on_every_locker!(many_tasks_exclude_each_other, |world| {
         });
     }
     tasks.join_all().await;
-    let history = recorder.history();
-    history.one_holder().expect("one holder at a time");
-    history.tokens_rise().expect("tokens increase");
+    let history = recorder.checked_history();
     assert!(history.entered().len() >= 120);
     world.assert_nothing_left("crowd").await;
 });
 
+/// A recorded hold. Dropping it records the exit.
 struct ActiveHold {
     recorder: Arc<Recorder<FencingToken>>,
     who: usize,

@@ -9,14 +9,14 @@ use metrics_util::debugging::{DebugValue, DebuggingRecorder, Snapshotter};
 use tokio::sync::{Mutex, MutexGuard};
 use zoolock::{Builder, Error, LossReason, Zoolock};
 use zoolock_tests::locks::{granted, lock_in_background};
-use zoolock_tests::{Arm, Proxy, Server, ServerOptions, opcode};
+use zoolock_tests::{AnyServer, Arm, Proxy, ServerOptions, opcode};
 
 const DOCS: &str = include_str!("../../../../docs/METRICS.md");
 
 /// Type, unit, and labels of a metric.
 type Sort = (String, String, BTreeSet<String>);
 
-/// Returns the rows of a table in the document.
+/// Returns the metrics in the table of a section of the document.
 fn documented(heading: &str) -> BTreeMap<String, Sort> {
     let section =
         DOCS.split("\n## ").find(|section| section.starts_with(heading)).expect("document has the section");
@@ -30,7 +30,9 @@ fn documented(heading: &str) -> BTreeMap<String, Sort> {
     .collect()
 }
 
-/// The metrics seen so far and their current values. A snapshot resets the values but keeps the descriptions.
+/// The metrics seen so far and their current values.
+///
+/// A snapshot resets the values in the recorder, so the values of all snapshots are added up here.
 #[derive(Default)]
 pub(crate) struct Seen {
     sorts: BTreeMap<String, Sort>,
@@ -55,7 +57,7 @@ impl Seen {
             let names = labels.iter().map(|(name, _)| name.clone()).collect();
             let sort = (kind.to_owned(), unit, names);
             let before = self.sorts.insert(name.clone(), sort.clone());
-            assert!(before.is_none_or(|before| before == sort), "{name} is now this, now that");
+            assert!(before.is_none_or(|before| before == sort), "{name} changes its type, unit or labels");
             *self.totals.entry((name, labels)).or_default() += match value {
                 DebugValue::Counter(count) => count as f64,
                 DebugValue::Gauge(change) => change.into_inner(),
@@ -100,7 +102,7 @@ fn settings() -> Builder {
 async fn acquire_time_includes_connecting() {
     let (snapshotter, _turn) = recorder().await;
     let mut seen = Seen::default();
-    let server = Server::start(Arm::Embedded, ServerOptions::default()).await.expect("server starts");
+    let server = AnyServer::start(Arm::Embedded, ServerOptions::default()).await.expect("server starts");
     let proxy = Proxy::start(&server.addr()).await.expect("proxy starts");
     let patience = Duration::from_secs(2);
     let zl = settings().connect_timeout(patience).connect(&proxy.addr()).await.expect("session starts");
@@ -127,7 +129,7 @@ async fn acquire_time_includes_connecting() {
 async fn metrics_report_the_kind_of_lock() {
     let (snapshotter, _turn) = recorder().await;
     let mut seen = Seen::default();
-    let server = Server::start(Arm::Embedded, ServerOptions::default()).await.expect("server starts");
+    let server = AnyServer::start(Arm::Embedded, ServerOptions::default()).await.expect("server starts");
     let zl = settings().connect(&server.addr()).await.expect("session starts");
 
     let reader =
@@ -148,12 +150,12 @@ async fn metrics_match_the_documentation() {
     let (snapshotter, _turn) = recorder().await;
     let mut seen = Seen::default();
 
-    let server = Server::start(Arm::Embedded, ServerOptions::default()).await.expect("server starts");
+    let server = AnyServer::start(Arm::Embedded, ServerOptions::default()).await.expect("server starts");
     let proxy = Proxy::start(&server.addr()).await.expect("proxy starts");
     let zl = settings().connect(&server.addr()).await.expect("session starts");
     let shaky = settings().connect(&proxy.addr()).await.expect("session starts");
 
-    // Acquired, busy, timed out, cancelled.
+    // Four acquisitions: one succeeds, one finds the lock busy, one times out and one is cancelled.
     let guard = zl.mutex("x").lock().await.expect("lock acquired");
     assert!(zl.mutex("x").try_lock().await.expect("attempt succeeds").is_none());
     let late = zl.mutex("x").lock_timeout(Duration::from_millis(50)).await;
@@ -188,12 +190,12 @@ async fn metrics_match_the_documentation() {
     assert_eq!(guard.lost().await, LossReason::Broken);
     drop(guard);
 
-    // Another kind. The reply to its release is lost, so the client checks the znode over a new connection.
+    // Another kind of lock. The reply to the release is lost, so the client checks the znode over a new connection.
     let writer = shaky.rwlock("y").write().await.expect("lock acquired");
     proxy.drop_next_reply(opcode::MULTI);
     writer.release().await.expect("release succeeds");
 
-    // The lease is renewed, because the lock is held for a whole session timeout.
+    // The client renews the lease while it holds the lock.
     let guard = zl.mutex("z").lock().await.expect("lock acquired");
     let renewed = async {
         while seen.of("zoolock_renewals_total", &[("outcome", "confirmed")]) == 0.0 {

@@ -5,19 +5,19 @@ use std::time::Duration;
 
 use metrics_util::debugging::{DebugValue, DebuggingRecorder};
 use zoolock::Zoolock;
-use zoolock_tests::{Arm, Server, ServerOptions};
+use zoolock_tests::{AnyServer, Arm, ServerOptions};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn metrics_can_be_labelled_by_lock() {
     let recorder = DebuggingRecorder::new();
     let snapshotter = recorder.snapshotter();
     recorder.install().expect("no other recorder is installed");
-    let server = Server::start(Arm::Embedded, ServerOptions::default()).await.expect("server starts");
+    let server = AnyServer::start(Arm::Embedded, ServerOptions::default()).await.expect("server starts");
     let settings = Zoolock::builder().tick_time(ServerOptions::default().tick);
     let settings = settings.session_timeout(Duration::from_secs(6)).metrics_by_lock();
     let zl = settings.connect(&format!("{}/chroot", server.addr())).await.expect("session starts");
 
-    // A snapshot resets the values.
+    // A snapshot resets the values in the recorder, so the values of all snapshots are added up here.
     let mut holding = BTreeMap::<String, f64>::new();
     let mut look = || {
         for (key, _, _, value) in snapshotter.snapshot().into_vec() {

@@ -8,7 +8,7 @@ use zoolock_tests::locks::{
     connect, directory, granted, lock_and_release, lock_in_background, settings, until_queued,
 };
 use zoolock_tests::wait::eventually;
-use zoolock_tests::{Embedded, Failure, Recorder, ServerOptions, on_both_arms, tree};
+use zoolock_tests::{Embedded, Recorder, ServerOptions, TestFailure, on_both_arms, tree};
 
 on_both_arms!(free_lock_is_acquired_and_released, |place| async move {
     let zl = connect(&place).await;
@@ -65,12 +65,8 @@ on_both_arms!(tasks_of_many_sessions_exclude_each_other, |place| async move {
             });
         }
     }
-    while let Some(done) = tasks.join_next().await {
-        done.expect("task does not panic");
-    }
-    let history = recorder.history();
-    history.one_holder().expect("one holder at a time");
-    history.tokens_rise().expect("tokens increase");
+    tasks.join_all().await;
+    let history = recorder.checked_history();
     assert_eq!(history.entered().len(), 200);
     tree::assert_no_contenders(&place.addr(), &directory(&place, "shared")).await;
 });
@@ -87,7 +83,7 @@ on_both_arms!(closure_runs_under_the_lock, |place| async move {
             .await
             .expect("lock acquired")
     };
-    assert!(!held, "the lock was held while the work ran");
+    assert!(!held, "the lock was free while the closure ran");
     assert!(zl.mutex("key").try_lock().await.expect("attempt succeeds").is_some());
 });
 
@@ -109,7 +105,7 @@ on_both_arms!(deleted_lock_directory_loses_the_lock, |place| async move {
     assert!(matches!(error, Error::Removed { .. }), "{error}");
     assert!(!error.to_string().contains("lost"), "a waiter has no lock to lose: {error}");
     operator.delete(&directory, None).await.expect("directory is empty");
-    // The next acquire creates the directory again. Releasing the broken guard does not affect it.
+    // The next acquire creates the directory again. The release of the broken guard does not affect the new holder.
     let next = zl.mutex("doomed").lock().await.expect("lock directory created again");
     assert!(matches!(guard.release().await, Err(Error::Lost { reason: LossReason::Broken, .. })));
     assert!(next.is_valid());
@@ -198,14 +194,14 @@ on_both_arms!(
         let gone = eventually("the server deletes empty containers", Duration::from_secs(20), async || {
             match tree::descendants(&place.connect_string(), "/").await?.as_slice() {
                 [] => Ok(()),
-                left => Err(Failure::new(left.join(", "))),
+                left => Err(TestFailure::new(left.join(", "))),
             }
         });
         gone.await.expect("all directories were containers");
     }
     // A directory with a contender is kept.
     let guard = zl.mutex("deep/er/still").lock().await.expect("lock acquired");
-    // Proves that the server does not delete the directory during several container checks.
+    // In this time the server checks for empty containers several times.
     tokio::time::sleep(Duration::from_secs(1)).await;
     assert!(guard.is_valid());
     guard.release().await.expect("release succeeds");
@@ -267,7 +263,7 @@ async fn too_short_a_granted_session_is_refused() {
 }
 
 on_both_arms!(futures_of_callers_are_small, |place| async move {
-    // Thousands of futures may wait at once. Larger allocations than this are slow.
+    // Thousands of futures may wait at once, and larger allocations than this are slow.
     const SMALL: usize = 1024;
     let zl = connect(&place).await;
     let mutex = zl.mutex("small");

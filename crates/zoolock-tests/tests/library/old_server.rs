@@ -1,4 +1,5 @@
-//! Servers before 3.7.2 and 3.8.2, whose transactions tell no zxid of the znodes that they create (ZOOKEEPER-4026).
+//! Old servers: before ZooKeeper 3.7.2 and 3.8.2, the reply to a transaction lacks the zxids of the znodes that the
+//! transaction created (ZOOKEEPER-4026).
 
 use std::collections::HashSet;
 use std::io;
@@ -15,7 +16,7 @@ use zoolock_tests::wait::soon;
 use zoolock_tests::{on_both_arms, opcode, tree};
 use zoolock_wire::{OpResult, Reader, Reply, ReplyHeader, RequestHeader, Writer};
 
-/// A proxy that answers as an old server does. It can hold back reads of the state of a znode.
+/// A proxy that changes replies to those of an old server. It can hold back `exists` requests.
 struct OldServer {
     addr: String,
     shared: Arc<Shared>,
@@ -24,9 +25,9 @@ struct OldServer {
 
 #[derive(Default)]
 struct Shared {
-    /// Set while it holds back these reads.
+    /// Set while the proxy holds back `exists` requests.
     holds: watch::Sender<bool>,
-    /// Set once it has held one back.
+    /// Set once the proxy has held back a request.
     has_held: watch::Sender<bool>,
 }
 
@@ -52,7 +53,7 @@ impl Drop for OldServer {
     }
 }
 
-/// The transactions without an answer, by their xid.
+/// The xids of the transactions that have no reply yet.
 type Transactions = Mutex<HashSet<i32>>;
 
 /// Forwards frames until one side ends.
@@ -60,7 +61,7 @@ async fn serve(client: TcpStream, upstream: String, shared: Arc<Shared>) -> io::
     let server = TcpStream::connect(upstream).await?;
     let (mut from_client, mut to_client) = client.into_split();
     let (mut from_server, mut to_server) = server.into_split();
-    // The connect request and its answer have no header.
+    // The connect request and its reply have no header.
     write_frame(&mut to_server, &read_frame(&mut from_client).await?).await?;
     write_frame(&mut to_client, &read_frame(&mut from_server).await?).await?;
     let transactions = Transactions::default();
@@ -134,11 +135,11 @@ async fn write_frame(to: &mut OwnedWriteHalf, frame: &[u8]) -> io::Result<()> {
     to.write_all(&[&length.to_be_bytes(), frame].concat()).await
 }
 
-on_both_arms!(later_answers_wait_for_the_created_znode, |place| async move {
+on_both_arms!(grant_waits_for_zxid_of_created_znode, |place| async move {
     let old = OldServer::start(place.addr()).await;
     let rival = connect(&place).await;
     let zl = settings().connect(&place.through(&old.addr)).await.expect("session starts");
-    // The directories exist.
+    // From here on, both lock directories exist.
     lock_and_release(&rival.mutex("b")).await;
     let held = rival.mutex("a").lock().await.expect("lock acquired");
     let before = held.token();
@@ -147,16 +148,16 @@ on_both_arms!(later_answers_wait_for_the_created_znode, |place| async move {
         let multi = zl.multi(["a", "b"]);
         async move { multi.lock().await }
     });
-    // The creates have answered without a zxid, so the waiter reads one of its znodes. The reads of the directories,
-    // which it sent with the creates, are answered before.
+    // The reply to the creates lacks the zxids, so the waiter sends an `exists` for one of its znodes. By then it has the
+    // replies to the reads of the directories, which it sent together with the creates.
     soon(old.shared.has_held.subscribe().wait_for(|held| *held)).await.expect("the proxy runs");
     held.release().await.expect("release succeeds");
-    assert!(!waiting.is_finished(), "granted without a znode");
+    assert!(!waiting.is_finished(), "granted before the zxid is known");
     old.shared.holds.send_replace(false);
     let guard = soon(granted(waiting)).await;
     assert!(guard.is_valid() && guard.token() > before, "{} after {before}", guard.token());
     for name in ["a", "b"] {
-        assert!(rival.mutex(name).try_lock().await.expect("answer").is_none(), "two holders");
+        assert!(rival.mutex(name).try_lock().await.expect("attempt succeeds").is_none(), "two holders");
     }
     guard.release().await.expect("release succeeds");
     for name in ["a", "b"] {

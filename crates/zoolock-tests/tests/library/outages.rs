@@ -1,23 +1,23 @@
-//! Outages that must cost no lock, and changes of a server that must not lead to two holders.
+//! Outages in which no lock may be lost, and changes of a server that must not lead to two holders.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use tokio::time::{sleep, timeout};
 use zoolock::{Connection, Error, Guard, Zoolock};
-use zoolock_tests::locks::{brisk_settings, granted, lock_in_background, settings, until_queued};
+use zoolock_tests::locks::{granted, lock_in_background, settings, short_session_settings, until_queued};
 use zoolock_tests::wait::{eventually, soon};
-use zoolock_tests::{Failure, Proxy, ServerOptions, on_both_arms};
+use zoolock_tests::{Proxy, ServerOptions, TestFailure, on_both_arms};
 
 use crate::metrics::{Seen, recorder};
 
 /// The session timeout of these tests.
 const T: Duration = Duration::from_secs(12);
 
-/// More time than any step needs.
+/// Time limit of each step, much longer than a step takes.
 const BOUND: Duration = Duration::from_secs(60);
 
-/// Pairs of a holder and a rival.
+/// Number of pairs of a holder and a rival.
 const PAIRS: usize = 20;
 
 async fn open(connect_string: &str) -> Zoolock {
@@ -27,7 +27,7 @@ async fn open(connect_string: &str) -> Zoolock {
 async fn until(guard: &Guard, wanted: Connection) {
     let mut connection = guard.connection();
     let reached = timeout(BOUND, connection.wait_for(|connection| *connection == wanted)).await;
-    reached.expect("in time").expect("the session lives");
+    reached.expect("in time").expect("the session continues");
 }
 
 on_both_arms!(private shorter_timeout_leads_to_no_second_holder, |place| async move {
@@ -47,7 +47,7 @@ on_both_arms!(private shorter_timeout_leads_to_no_second_holder, |place| async m
         let attached = || async {
             match holder.session_timeout() {
                 Some(timeout) if timeout == shorter => Ok(()),
-                other => Err(Failure::new(format!("{other:?}"))),
+                other => Err(TestFailure::new(format!("{other:?}"))),
             }
         };
         eventually("the holder is attached again", BOUND, attached).await.expect("a shorter timeout");
@@ -56,7 +56,7 @@ on_both_arms!(private shorter_timeout_leads_to_no_second_holder, |place| async m
     // The locks are kept, with shorter leases.
     sleep(shorter * 2).await;
     assert!(pairs.iter().all(|(_, guard, ..)| guard.is_valid()));
-    // From now on no holder reaches the server, as if it were stopped.
+    // From now on no holder reaches the server, as if the processes of the holders were stopped.
     proxy.blackhole(true);
     for (_, guard, _, waiting) in &mut pairs {
         let next = timeout(BOUND, waiting).await.expect("in time").expect("task does not panic");
@@ -66,7 +66,7 @@ on_both_arms!(private shorter_timeout_leads_to_no_second_holder, |place| async m
     proxy.blackhole(false);
 });
 
-/// Returns clients through these addresses, each with a lock that it holds.
+/// Opens `count` sessions, each of which acquires a lock of its own.
 async fn holders(connect_string: &str, count: usize) -> Vec<(Zoolock, Guard)> {
     let mut holders = Vec::new();
     for number in 0..count {
@@ -77,7 +77,7 @@ async fn holders(connect_string: &str, count: usize) -> Vec<(Zoolock, Guard)> {
     holders
 }
 
-/// Checks for this time that all locks are held.
+/// Checks during `time` that no lock is lost.
 async fn stay_held(holders: &[(Zoolock, Guard)], time: Duration) {
     let begun = Instant::now();
     while begun.elapsed() < time {
@@ -91,7 +91,7 @@ async fn stay_held(holders: &[(Zoolock, Guard)], time: Duration) {
 on_both_arms!(outage_of_a_quarter_of_the_timeout_loses_no_lock, |place| async move {
     let proxy = Proxy::start(&place.addr()).await.expect("proxy starts");
     let holders = holders(&place.through(&proxy.addr()), 8).await;
-    // Until the leases are steady.
+    // In this time the leases reach their steady length.
     stay_held(&holders, T / 2).await;
     proxy.refuse(true).await;
     proxy.cut().await;
@@ -115,7 +115,7 @@ on_both_arms!(silent_server_of_three_loses_no_lock, |place| async move {
     let addresses: Vec<String> = servers.iter().map(Proxy::addr).collect();
     let holders = holders(&place.through(&addresses.join(",")), 24).await;
     stay_held(&holders, T / 2).await;
-    // It accepts connections, and answers nothing.
+    // The first server accepts connections, but answers nothing.
     servers[0].blackhole(true);
     stay_held(&holders, T * 2).await;
     for (_, guard) in &holders {
@@ -127,7 +127,7 @@ on_both_arms!(silent_server_of_three_loses_no_lock, |place| async move {
     }
 });
 
-/// The limit of connections of a server: four holders, and one place for other clients.
+/// Maximum number of connections of the server: four for holders, and one for another client.
 const PLACES: usize = 5;
 
 on_both_arms!(
@@ -154,7 +154,7 @@ on_both_arms!(
             let (sender, address) = (sender.clone(), address.clone());
             tokio::spawn(async move { sender.send(long().connect(&address).await) });
         }
-        // The newcomers learn of the outage.
+        // In this time the newcomers learn of the outage.
         stay_held(&holders, T / 12).await;
         for (_, guard) in &holders {
             until(guard, Connection::Suspect).await;
@@ -166,28 +166,28 @@ on_both_arms!(
         };
         let restart = async {
             place.server().restart().await.expect("server restarts");
-            // A full server answers no words, so this may not be reached.
+            // `restart` may never return: a server at its connection limit answers no four-letter words.
             std::future::pending::<()>().await;
         };
         tokio::select! {
-            // The new server is stored before the holders can be found attached.
+            // `restart` is polled first, so that it has stored the new server before the holders are attached.
             biased;
             () = restart => {}
             () = attached => {}
         }
         stay_held(&holders, T / 4).await;
-        // A free place goes to a newcomer.
-        let (zl, guard) = holders.pop().expect("a holder");
+        // Two newcomers can connect once a holder has closed its session.
+        let (zl, guard) = holders.pop().expect("a holder is left");
         guard.release().await.expect("release succeeds");
         zl.close().await;
         for _ in 0..2 {
-            let newcomer = timeout(BOUND, newcomers.recv()).await.expect("in time").expect("newcomers try");
+            let newcomer = timeout(BOUND, newcomers.recv()).await.expect("in time").expect("task reports");
             newcomer.expect("session starts");
         }
     }
 );
 
-/// More time than a call takes that does not wait, and less than any other timeout.
+/// Time limit of a call that does not wait. It is shorter than every timeout of the client.
 const PROMPT: Duration = Duration::from_secs(8);
 
 fn is_unavailable<T>(outcome: &Result<T, Error>) -> bool {
@@ -199,7 +199,7 @@ on_both_arms!(silent_server_is_not_reported_as_a_busy_lock, |place| async move {
     let zl = open(&place.through(&proxy.addr())).await;
     let rival = open(&place.connect_string()).await;
     let held = rival.mutex("held").lock().await.expect("lock acquired");
-    // It queues, the server tells that the lock is held, and falls silent.
+    // The waiter joins the queue and learns that the lock is held. Then the server falls silent.
     let waiting = {
         let mutex = zl.mutex("held");
         tokio::spawn(async move { mutex.lock_timeout(Duration::from_secs(3)).await })
@@ -208,7 +208,7 @@ on_both_arms!(silent_server_is_not_reported_as_a_busy_lock, |place| async move {
     proxy.blackhole(true);
     let waited = timeout(BOUND, waiting).await.expect("in time").expect("task does not panic");
     assert!(is_unavailable(&waited), "{waited:?}");
-    // Calls that do not wait end soon. The session may still live, or have ended.
+    // Calls that do not wait return soon, whether the session continues or has ended.
     for _ in 0..3 {
         let begun = Instant::now();
         let tried = zl.mutex("held").try_lock().await;
@@ -222,12 +222,12 @@ on_both_arms!(silent_server_is_not_reported_as_a_busy_lock, |place| async move {
     held.release().await.expect("release succeeds");
 });
 
-on_both_arms!(short_patience_is_one_attempt, |place| async move {
+on_both_arms!(short_timeout_still_makes_one_attempt, |place| async move {
     let zl = open(&place.connect_string()).await;
     let rival = open(&place.connect_string()).await;
     for round in 0..50 {
         let patience = Duration::from_millis([0, 1][round % 2]);
-        // New names: the znode of a waiter that gave up is deleted in the background.
+        // Each round has new names, because the znode of a waiter that gave up is deleted in the background.
         let (short, permits) = (format!("short-{round}"), format!("permits-{round}"));
         let guard = zl.mutex(&short).lock_timeout(patience).await.expect("a free lock is acquired");
         let busy = rival.mutex(&short).lock_timeout(patience).await;
@@ -235,14 +235,14 @@ on_both_arms!(short_patience_is_one_attempt, |place| async move {
         let busy = rival.rwlock(&short).read_timeout(patience).await;
         assert!(matches!(busy, Err(Error::Timeout { .. })), "{busy:?}");
         guard.release().await.expect("release succeeds");
-        let permit = zl.semaphore(&permits, 1).acquire_timeout(1, patience).await.expect("a free permit");
+        let permit = zl.semaphore(&permits, 1).acquire_timeout(1, patience).await.expect("permit acquired");
         let busy = rival.semaphore(&permits, 1).acquire_timeout(1, patience).await;
         assert!(matches!(busy, Err(Error::Timeout { .. })), "{busy:?}");
         permit.release().await.expect("release succeeds");
     }
-    // A crash may have to be waited for, which is a part of the attempt.
+    // The first holder has no known predecessor, so its try waits for the lock delay. The wait is part of the attempt.
     let careful = zl.mutex("careful").crash_detection().lock_delay(Duration::from_secs(2));
-    let guard = careful.try_lock().await.expect("answer").expect("the lock is free");
+    let guard = careful.try_lock().await.expect("attempt succeeds").expect("the lock is free");
     guard.release().await.expect("release succeeds");
 });
 
@@ -259,7 +259,7 @@ on_both_arms!(waiter_waits_through_an_outage, |place| async move {
         tokio::spawn(async move { mutex.lock_timeout(BOUND * 5).await })
     };
     until_queued(&rival, "outage", 3).await;
-    // Longer than the session, and than the time to connect.
+    // The outage lasts until the session has expired, and then longer than the connect timeout.
     proxy.refuse(true).await;
     proxy.cut().await;
     until_queued(&rival, "outage", 1).await;
@@ -281,10 +281,10 @@ on_both_arms!(waiter_retries_a_session_that_cannot_be_opened, |place| async move
     let rival = open(&place.connect_string()).await;
     let held = rival.mutex("forever").lock().await.expect("lock acquired");
     let written = rival.rwlock("limited").write().await.expect("lock acquired");
-    let brisk = brisk_settings().connect_timeout(Duration::from_secs(1));
+    let brisk = short_session_settings().connect_timeout(Duration::from_secs(1));
     let address = place.through(&proxy.addr());
     let open_brisk =
-        async || brisk.clone().connect(&address).await.map_err(|error| Failure::new(error.to_string()));
+        async || brisk.clone().connect(&address).await.map_err(|error| TestFailure::new(error.to_string()));
     let zl = eventually("a session starts", BOUND, open_brisk).await.expect("in time");
     let forever = lock_in_background(&zl.mutex("forever"));
     let limited = {
@@ -296,7 +296,7 @@ on_both_arms!(waiter_retries_a_session_that_cannot_be_opened, |place| async move
     }
     proxy.refuse(true).await;
     proxy.cut().await;
-    // Each waiter loses its session, and then fails to open another one.
+    // Each waiter loses its session, and then fails to open another session.
     let failed = || {
         seen.look(snapshotter);
         let count = |kind| seen.of("zoolock_acquire_seconds", &[("outcome", "unavailable"), ("kind", kind)]);
@@ -305,7 +305,7 @@ on_both_arms!(waiter_retries_a_session_that_cannot_be_opened, |place| async move
             if counts.iter().all(|count| *count >= 1.0) {
                 Ok(())
             } else {
-                Err(Failure::new(format!("{counts:?}")))
+                Err(TestFailure::new(format!("{counts:?}")))
             }
         }
     };
@@ -320,7 +320,7 @@ on_both_arms!(waiter_retries_a_session_that_cannot_be_opened, |place| async move
     soon(granted(limited)).await.release().await.expect("release succeeds");
 });
 
-on_both_arms!(close_is_the_end_for_every_clone, |place| async move {
+on_both_arms!(close_ends_every_clone_of_the_client, |place| async move {
     let (zl, rival) = (open(&place.connect_string()).await, open(&place.connect_string()).await);
     let held = rival.mutex("closed").lock().await.expect("lock acquired");
     let waiting = lock_in_background(&zl.mutex("closed"));
@@ -341,11 +341,11 @@ on_both_arms!(close_is_the_end_for_every_clone, |place| async move {
     assert!(is_closed(&clone.locks(None).await.expect_err("closed")));
     clone.close().await;
     held.release().await.expect("release succeeds");
-    let seen = rival.mutex("free").snapshot().await.expect("answer");
+    let seen = rival.mutex("free").snapshot().await.expect("snapshot read");
     assert!(seen.holder.is_none() && seen.waiters.is_empty(), "{seen:?}");
 });
 
-on_both_arms!(lock_is_busy_after_a_reconnect_too, |place| async move {
+on_both_arms!(waiter_times_out_after_a_reconnect, |place| async move {
     let proxy = Proxy::start(&place.addr()).await.expect("proxy starts");
     let zl = open(&place.through(&proxy.addr())).await;
     let rival = open(&place.connect_string()).await;
@@ -365,7 +365,7 @@ on_both_arms!(lock_is_busy_after_a_reconnect_too, |place| async move {
     drop((held, readers));
 });
 
-on_both_arms!(each_lock_of_a_multi_lock_may_be_the_busy_one, |place| async move {
+on_both_arms!(multi_lock_times_out_on_any_busy_lock, |place| async move {
     let (zl, rival) = (open(&place.connect_string()).await, open(&place.connect_string()).await);
     for busy in ["a", "b"] {
         let held = rival.mutex(busy).lock().await.expect("lock acquired");
@@ -377,7 +377,7 @@ on_both_arms!(each_lock_of_a_multi_lock_may_be_the_busy_one, |place| async move 
     }
 });
 
-on_both_arms!(shared_places_tell_an_outage_from_a_busy_lock, |place| async move {
+on_both_arms!(shared_positions_distinguish_outage_from_busy_lock, |place| async move {
     let proxy = Proxy::start(&place.addr()).await.expect("proxy starts");
     let (zl, rival) = (open(&place.through(&proxy.addr())).await, open(&place.connect_string()).await);
     let mutex = zl.mutex("shared").batching(9, BOUND);

@@ -5,15 +5,15 @@ use std::time::{Duration, Instant};
 
 use zoolock::Zoolock;
 use zoolock_tests::arm::Sharing;
-use zoolock_tests::locks::leftovers::settle;
+use zoolock_tests::locks::leftovers::idle_background_tasks;
 use zoolock_tests::locks::{
     connect, connect_through, directory, lock_and_release, seed, settings, until_queued, until_quiet,
 };
 use zoolock_tests::wait::eventually;
-use zoolock_tests::{Failure, Place, Proxy, Recorder, on_both_arms, tree};
+use zoolock_tests::{Place, Proxy, Recorder, TestFailure, on_both_arms, tree};
 
-/// Queues `waiters` on two locks; each holds its lock for 5 ms. Returns the bytes read per waiter, including those of
-/// joining the queue.
+/// Queues this number of waiters on two locks. Each waiter then holds its lock for 5 ms. Returns the bytes that a waiter
+/// reads on average, including those of joining the queue.
 async fn bytes_per_waiter(place: &Place, waiters: usize) -> f64 {
     let proxy = Proxy::start(&place.addr()).await.expect("proxy starts");
     let sessions = [connect_through(place, &proxy).await, connect_through(place, &proxy).await];
@@ -40,18 +40,13 @@ async fn bytes_per_waiter(place: &Place, waiters: usize) -> f64 {
     for name in &names {
         until_queued(&observer, name, waiters / 2 + 1).await;
     }
-    // Queue order equals token order: the token is the transaction that created the znode.
     for guard in held {
         guard.release().await.expect("release succeeds");
     }
-    while let Some(done) = tasks.join_next().await {
-        done.expect("task does not panic");
-    }
+    tasks.join_all().await;
     for recorder in recorders {
-        let history = recorder.history();
-        history.one_holder().expect("one holder at a time");
-        // Tokens are queue positions. Increasing tokens mean that the locks were granted in queue order.
-        history.tokens_rise().expect("granted in queue order");
+        // A token is the zxid of the create of a znode. So rising tokens mean that the lock was granted in queue order.
+        let history = recorder.checked_history();
         assert_eq!(history.entered().len(), waiters / 2, "every waiter was granted the lock");
     }
     for name in &names {
@@ -66,7 +61,7 @@ on_both_arms!(bytes_per_waiter_are_independent_of_queue_length, |place| async mo
     let few = bytes_per_waiter(&place, 200).await;
     let many = bytes_per_waiter(&place, 2000).await;
     println!("bytes read per waiter: {few:.0} with 200, {many:.0} with 2,000");
-    // Some waiters read once more, depending on the pace. A cost that grows with the queue would be ten times as high.
+    // Depending on the timing, some waiters make one read more. A cost that grows with the queue would be ten times as high.
     assert!(many <= few * 1.25, "{few:.0} bytes per waiter with 200, {many:.0} with 2,000");
     place.assert_no_watches().await;
 });
@@ -76,9 +71,9 @@ on_both_arms!(private cancelled_waiters_leave_no_znode_watch_or_task, |place| as
     let mut random = fastrand::Rng::with_seed(seed);
     let (zl, other) = (connect(&place).await, connect(&place).await);
     lock_and_release(&zl.mutex("crowd")).await;
-    let tasks = settle(&zl).await;
+    let tasks = idle_background_tasks(&zl).await;
     let directory = directory(&place, "crowd");
-    // Each acquisition is dropped at a random moment; some hold a grant by then.
+    // Each acquisition is dropped at a random moment. Some have been granted the lock by then.
     let crowd = async |random: &mut fastrand::Rng, count: usize| {
         let mut waiting = tokio::task::JoinSet::new();
         for _ in 0..count {
@@ -89,20 +84,21 @@ on_both_arms!(private cancelled_waiters_leave_no_znode_watch_or_task, |place| as
         }
         waiting
     };
-    // First behind a holder that keeps the lock. Every waiter that was second has watched its znode.
+    // At first the waiters queue behind a holder that keeps the lock. Each waiter that comes second in the queue watches
+    // the znode of the holder.
     let held = other.mutex("crowd").lock().await.expect("lock acquired");
     crowd(&mut random, 500).await.join_all().await;
     tree::assert_contenders(&place.addr(), &directory, 1).await;
-    // The holder watches its own znode. The waiters may have left one watch on it, which fires when it is deleted.
+    // The holder watches its own znode. The waiters may leave one watch on this znode, which ends with the znode.
     let watches = eventually("the waiters' watches are gone", Duration::from_secs(15), async || {
         match place.server().watch_count().await? {
             1 | 2 => Ok(()),
-            watches => Err(Failure::new(format!("{watches} watches"))),
+            watches => Err(TestFailure::new(format!("{watches} watches"))),
         }
     });
     watches.await.expect("no watch remains");
     until_quiet(&zl, tasks).await;
-    // Then while the lock passes from waiter to waiter.
+    // Then waiters are cancelled while the lock passes from waiter to waiter.
     let waiting = crowd(&mut random, 500).await;
     tokio::time::sleep(Duration::from_millis(random.u64(..400))).await;
     held.release().await.expect("release succeeds");
@@ -148,7 +144,7 @@ async fn acquire_past_the_sequence_limit(counter: i32) {
         lock_and_release(&zl.mutex("old")).await;
         let path = directory(&place, "old");
         let set = match place.server() {
-            zoolock_tests::Server::Embedded(server) => {
+            zoolock_tests::AnyServer::Embedded(server) => {
                 server.inspect(|handle| handle.set_child_counter(&path, counter))
             }
             _ => unreachable!("only the embedded server lets a test set the counter"),
@@ -173,12 +169,8 @@ async fn acquire_past_the_sequence_limit(counter: i32) {
                 }
             });
         }
-        while let Some(done) = tasks.join_next().await {
-            done.expect("task does not panic");
-        }
-        let history = recorder.history();
-        history.one_holder().expect("one holder at a time");
-        history.tokens_rise().expect("tokens increase although sequence numbers restart");
+        tasks.join_all().await;
+        let history = recorder.checked_history();
         assert_eq!(history.entered().len(), 80);
         let client = tree::connect(&place.addr()).await.expect("session starts");
         tree::assert_no_contenders(&place.addr(), &path).await;
@@ -225,7 +217,7 @@ async fn flight_and_request(zl: &Zoolock) -> (Duration, Duration) {
     (flight, request)
 }
 
-// With Nagle's algorithm, the second request would wait until the first is acknowledged.
+// With Nagle's algorithm, the second request of an acquire would wait until the first one is acknowledged.
 on_both_arms!(acquire_takes_one_round_trip, |place| async move {
     let proxy = Proxy::start(&place.addr()).await.expect("proxy starts");
     let zl = connect_through(&place, &proxy).await;

@@ -6,7 +6,7 @@ use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
 use zoolock::{Error, FencingToken, LossReason, Owner, Previous, Zoolock};
-use zoolock_tests::locks::leftovers::{assert_none, settle};
+use zoolock_tests::locks::leftovers::{assert_none, idle_background_tasks};
 use zoolock_tests::locks::{
     connect, directory, granted, lock_and_release, lock_in_background, seed, until_queued,
 };
@@ -31,13 +31,13 @@ on_both_arms!(last_guard_of_an_owner_releases, |place| async move {
     let (zl, other) = (connect(&place).await, connect(&place).await);
     let mutex = zl.mutex("deep");
     lock_and_release(&mutex).await;
-    let tasks = settle(&zl).await;
+    let tasks = idle_background_tasks(&zl).await;
     let owner = Owner::new();
     let first = soon(mutex.lock_as(&owner)).await.expect("lock acquired");
-    // Another path, a clone, a passed deadline, a try: all succeed, because the owner holds the lock.
+    // The owner holds the lock, so it acquires it again by another path, with a clone, without time left, and with a try.
     let second = soon(zl.mutex("/locks/deep").lock_as(&owner.clone())).await.expect("lock acquired");
     let third = soon(mutex.lock_as_timeout(&owner, Duration::ZERO)).await.expect("lock acquired");
-    let fourth = soon(mutex.try_lock_as(&owner)).await.expect("attempt succeeds").expect("ours");
+    let fourth = soon(mutex.try_lock_as(&owner)).await.expect("attempt succeeds").expect("lock acquired");
     assert_eq!([first.depth(), second.depth(), third.depth(), fourth.depth()], [4; 4]);
     assert!([second.token(), third.token(), fourth.token()].iter().all(|token| *token == first.token()));
     assert_eq!(second.path(), "/locks/deep");
@@ -47,7 +47,7 @@ on_both_arms!(last_guard_of_an_owner_releases, |place| async move {
     assert_eq!(fourth.loss(), None);
     tree::assert_contenders(&place.addr(), &directory(&place, "deep"), 1).await;
 
-    // No other owner acquires the lock until the last guard is dropped, in any order.
+    // The guards are dropped in any order. No other owner acquires the lock until all of them are dropped.
     let stranger = Owner::new();
     drop(first);
     fourth.release().await.expect("release succeeds");
@@ -75,7 +75,7 @@ on_both_arms!(calls_of_one_owner_share_a_queue_position, |place| async move {
     let (zl, other) = (connect(&place).await, connect(&place).await);
     let mutex = zl.mutex("shared");
     lock_and_release(&mutex).await;
-    let tasks = settle(&zl).await;
+    let tasks = idle_background_tasks(&zl).await;
     let owner = Owner::new();
     let held = other.mutex("shared").lock().await.expect("lock acquired");
     let mut starter = Box::pin(mutex.lock_as(&owner));
@@ -112,7 +112,7 @@ on_both_arms!(last_cancelled_call_leaves_the_queue, |place| async move {
     let (zl, other) = (connect(&place).await, connect(&place).await);
     let mutex = zl.mutex("left");
     lock_and_release(&mutex).await;
-    let tasks = settle(&zl).await;
+    let tasks = idle_background_tasks(&zl).await;
     let owner = Owner::new();
     let directory = directory(&place, "left");
     let held = other.mutex("left").lock().await.expect("lock acquired");
@@ -124,7 +124,7 @@ on_both_arms!(last_cancelled_call_leaves_the_queue, |place| async move {
     assert_eq!(waiters(&other, "left").await, 1);
     drop(two);
     tree::assert_contenders(&place.addr(), &directory, 1).await;
-    // Granted, and dropped before the result was read.
+    // This call is granted the lock and is dropped before its result is read.
     let mut late = Box::pin(mutex.lock_as(&owner));
     assert!(poll_once(late.as_mut()).is_pending());
     until_queued(&other, "left", 2).await;
@@ -146,9 +146,9 @@ on_both_arms!(failed_try_does_not_end_other_calls, |place| async move {
     let mut idles = Box::pin(mutex.lock_as(&owner));
     assert!(poll_once(waits.as_mut()).is_pending() && poll_once(idles.as_mut()).is_pending());
     let waiting = tokio::join!(tries, async {
-        // The call queues its own znode once the try has failed.
+        // The waiting call creates a znode of its own once the try has failed.
         tokio::select! {
-            early = &mut waits => panic!("held by another, and yet {early:?}"),
+            early = &mut waits => panic!("lock is held, but: {early:?}"),
             () = until_queued(&other, "tried", 2) => {}
         }
     });
@@ -184,7 +184,7 @@ on_both_arms!(an_owner_at_its_limit_is_refused, |place| async move {
         .await
         .expect("release succeeds");
     two.release().await.expect("release succeeds");
-    mutex.lock_as(&owner).await.expect("room again").release().await.expect("release succeeds");
+    mutex.lock_as(&owner).await.expect("lock acquired").release().await.expect("release succeeds");
     one.release().await.expect("release succeeds");
     let none = Owner::with_limit(0);
     assert!(matches!(mutex.lock_as(&none).await, Err(Error::Invalid { .. })));
@@ -192,7 +192,7 @@ on_both_arms!(an_owner_at_its_limit_is_refused, |place| async move {
     tree::assert_no_contenders(&place.addr(), &directory(&place, "limited")).await;
 });
 
-on_both_arms!(guard_limit_equals_that_of_java, |place| async move {
+on_both_arms!(owner_may_have_65535_guards, |place| async move {
     let zl = connect(&place).await;
     let mutex = zl.mutex("many");
     let owner = Owner::new();
@@ -211,7 +211,7 @@ on_both_arms!(lost_lock_is_reacquired_only_after_all_drops, |place| async move {
     let zl = connect(&place).await;
     let mutex = zl.mutex("doomed");
     lock_and_release(&mutex).await;
-    let tasks = settle(&zl).await;
+    let tasks = idle_background_tasks(&zl).await;
     let owner = Owner::new();
     let (one, two) = (
         mutex.lock_as(&owner).await.expect("lock acquired"),
@@ -223,7 +223,7 @@ on_both_arms!(lost_lock_is_reacquired_only_after_all_drops, |place| async move {
     assert_eq!(soon(one.lost()).await, LossReason::Broken);
     assert_eq!(soon(two.lost()).await, LossReason::Broken);
     assert!(!two.is_valid() && two.loss() == Some(LossReason::Broken) && two.valid_until().has_passed());
-    // Another client holds the lock now. The owner must not reenter as if it still held it.
+    // Another task holds the lock now. The owner must not re-enter as if it still held the lock.
     let other_guard = soon(mutex.lock()).await.expect("lock acquired");
     for _ in 0..2 {
         let error = soon(mutex.lock_as(&owner)).await.expect_err("lock is lost");
@@ -238,7 +238,7 @@ on_both_arms!(lost_lock_is_reacquired_only_after_all_drops, |place| async move {
     assert!(matches!(two.release().await, Err(Error::Lost { .. })));
     assert!(
         mutex.try_lock_as(&owner).await.expect("attempt succeeds").is_none(),
-        "the other client holds the lock"
+        "another task holds the lock"
     );
     other_guard.release().await.expect("release succeeds");
     let anew = soon(mutex.lock_as(&owner)).await.expect("lock acquired");
@@ -260,7 +260,7 @@ on_both_arms!(panic_under_any_guard_is_recorded, |place| async move {
             panic!("on purpose");
         });
         assert!(job.await.expect_err("the task panics").is_panic());
-        assert!(outer.is_valid(), "the owner still holds it");
+        assert!(outer.is_valid(), "the owner still holds the lock");
         if release {
             outer.release().await.expect("release succeeds")
         } else {
@@ -295,7 +295,7 @@ on_both_arms!(owners_with_many_tasks_exclude_each_other, |place| async move {
     let seed = seed();
     let (zl, other) = (connect(&place).await, connect(&place).await);
     lock_and_release(&zl.mutex("crowd")).await;
-    let tasks = [settle(&zl).await, settle(&other).await];
+    let tasks = [idle_background_tasks(&zl).await, idle_background_tasks(&other).await];
     let owners: Vec<Owner> = std::iter::repeat_with(Owner::new).take(4).collect();
     let steps = Arc::new(Steps::default());
     let mut crowd = tokio::task::JoinSet::new();
@@ -309,7 +309,7 @@ on_both_arms!(owners_with_many_tasks_exclude_each_other, |place| async move {
                 for _ in 0..15 {
                     let patience = Duration::from_micros(random.u64(..40_000));
                     let guard = match random.u64(..5) {
-                        // Cancelled at a random moment.
+                        // The acquisition is cancelled at a random moment.
                         0 => tokio::time::timeout(patience, mutex.lock_as(&owner)).await.ok(),
                         1 => Some(mutex.lock_as_timeout(&owner, patience).await),
                         2 => mutex.try_lock_as(&owner).await.transpose(),
@@ -353,7 +353,8 @@ impl Steps {
         self.0.lock().expect("mutex is not poisoned").push((owner, token));
     }
 
-    /// Asserts that tokens never decrease. A holder that overlaps with a later one would record a lower token.
+    /// Asserts that tokens never decrease. A holder that overlaps with a later holder would record its lower token after
+    /// the higher one.
     fn check(&self) {
         let steps = self.0.lock().expect("mutex is not poisoned");
         for pair in steps.windows(2) {
@@ -364,7 +365,7 @@ impl Steps {
     }
 }
 
-/// Asserts that this is a timeout. Returns whether it tells that this client holds the lock.
+/// Asserts that `outcome` is a timeout. Returns whether the error says that a guard of this client holds the lock.
 fn is_held_here<T: std::fmt::Debug>(outcome: Result<T, Error>) -> bool {
     let error = outcome.expect_err("lock is held");
     let Error::Timeout { held_here, .. } = error else { panic!("{error}") };
@@ -381,7 +382,7 @@ on_both_arms!(timeout_names_a_guard_of_this_client, |place| async move {
     assert!(is_held_here(zl.multi(["free", "twice"]).lock_timeout(patience).await));
     assert!(is_held_here(mutex.lock_as_timeout(&Owner::new(), patience).await));
     assert!(!is_held_here(other.mutex("twice").lock_timeout(patience).await));
-    // Another task may wait for the guard of this one.
+    // The guard may also belong to another task of this client.
     let waiting = lock_in_background(&mutex);
     until_queued(&other, "twice", 2).await;
     guard.release().await.expect("release succeeds");
@@ -409,7 +410,7 @@ on_both_arms!(timeout_names_only_guards_that_exclude, |place| async move {
     let reader = rwlock.upgradable_read().await.expect("lock acquired");
     assert!(is_held_here(rwlock.write_timeout(patience).await));
     assert!(is_held_here(rwlock.upgradable_read_timeout(patience).await));
-    // The reader that upgrades does not wait for itself.
+    // An upgrading reader does not wait for its own read lock.
     let beside = theirs.read().await.expect("lock acquired");
     let failed = reader.upgrade_timeout(patience).await.expect_err("another client reads");
     assert!(!is_held_here::<()>(Err(failed.error)));
@@ -424,7 +425,7 @@ on_both_arms!(timeout_names_only_guards_that_exclude, |place| async move {
     let reader = writer.downgrade().await.expect("downgrade succeeds");
     let waiting = tokio::spawn(async move { theirs.write().await });
     until_queued(&zl, "rw", 2).await;
-    assert!(!is_held_here(rwlock.read_timeout(patience).await), "a writer is before it");
+    assert!(!is_held_here(rwlock.read_timeout(patience).await), "another client's writer is ahead");
     drop(reader);
     drop(granted(waiting).await);
 
@@ -451,7 +452,7 @@ on_both_arms!(task_that_waits_for_itself_is_a_deadlock, |place| async move {
     let deadlocks = other.deadlocks(None).await.expect("locks read");
     assert_eq!((deadlocks.len(), deadlocks[0].edges.len(), deadlocks[0].owners), (1, 1, 1));
     let cut = deadlocks[0].to_break.as_ref().expect("a holder of zoolock can be broken");
-    let token: zoolock::Ticket = cut.token.parse().expect("a ticket");
+    let token: zoolock::Ticket = cut.token.parse().expect("valid ticket");
     other.mutex(&cut.lock).break_lock(token).await.expect("the holder exists");
-    soon(twice).await.expect("no panic").expect("lock granted to the second call");
+    soon(twice).await.expect("task does not panic").expect("lock granted to the second call");
 });

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use tempfile::TempDir;
 use tokio::time::timeout;
 use zeroize::Zeroizing;
-use zoolock::sasl::{Authenticator, BoxFuture, Mechanism, Missing};
+use zoolock::sasl::{Authenticator, BoxFuture, Mechanism, MissingCredentials};
 use zoolock::{Builder, Error, Zoolock};
 use zoolock_client::sasl::DigestMd5;
 use zoolock_tests::locks::{connect, lock_and_release, settings};
@@ -16,7 +16,7 @@ use zoolock_tests::{Apache, ServerOptions, ZoolockBinary, apache, on_both_arms};
 
 const PASSWORD: &str = "pass:word";
 
-/// Starts a server with two users.
+/// Starts a server with the SASL users `jobs` and `ops`.
 async fn start(dir: &Path) -> Apache {
     let users = dir.join("jaas.conf");
     let module = "org.apache.zookeeper.server.auth.DigestLoginModule";
@@ -32,7 +32,7 @@ async fn start(dir: &Path) -> Apache {
     Apache::start(options).await.expect("server starts")
 }
 
-/// A builder with a session timeout that outlasts a restart while other tests start Java virtual machines.
+/// Returns a builder whose session timeout outlasts a restart, even while other tests start Java virtual machines.
 fn patient() -> Builder {
     settings().session_timeout(Duration::from_secs(40))
 }
@@ -114,12 +114,12 @@ on_both_arms!(error_names_the_server_without_sasl, |place| async move {
 
 /// A mechanism outside the library: DIGEST-MD5 with a password, or with a reason why the password is missing.
 struct OtherMechanism {
-    missing: Option<Missing>,
+    missing: Option<MissingCredentials>,
 }
 
-/// Its authenticator.
+/// The authenticator of [`OtherMechanism`].
 struct OtherAuthenticator {
-    missing: Option<Missing>,
+    missing: Option<MissingCredentials>,
 }
 
 impl Mechanism for OtherMechanism {
@@ -130,11 +130,11 @@ impl Mechanism for OtherMechanism {
 }
 
 impl Authenticator for OtherAuthenticator {
-    fn mechanism(self: Arc<Self>) -> Arc<dyn zoolock_client::sasl::Mechanism> {
+    fn mechanism(self: Arc<Self>) -> Arc<dyn zoolock_client::sasl::SaslClient> {
         Arc::new(DigestMd5::new("jobs", Zeroizing::new(PASSWORD.to_owned())))
     }
 
-    fn fetch(&self) -> BoxFuture<'_, Result<(), Missing>> {
+    fn fetch(&self) -> BoxFuture<'_, Result<(), MissingCredentials>> {
         Box::pin(async move { self.missing.clone().map_or(Ok(()), Err) })
     }
 
@@ -147,9 +147,11 @@ impl Authenticator for OtherAuthenticator {
     }
 }
 
-/// Opens a session with a mechanism that has no credentials, without a server.
+/// Connects to a port without a server, with a mechanism that has no credentials.
+///
+/// `is_final` says whether the credentials will stay missing. Returns the error and the time until it.
 async fn without_credentials(is_final: bool) -> (Error, Duration) {
-    let missing = Some(Missing { message: "no badge; ask the porter".to_owned(), is_final });
+    let missing = Some(MissingCredentials { message: "no badge; ask the porter".to_owned(), is_final });
     let builder = settings().sasl_mechanism(OtherMechanism { missing });
     let began = Instant::now();
     let opened = builder.connect_timeout(Duration::from_secs(2)).connect("127.0.0.1:1").await;

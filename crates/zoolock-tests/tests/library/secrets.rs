@@ -22,7 +22,7 @@ fn assert_absent(place: &str, text: &str) {
     assert!(!text.contains(PASSWORD) && !text.contains(bytes), "{place} has the password: {text}");
 }
 
-/// Everything that this process logs.
+/// The captured log of this process.
 #[derive(Clone, Default)]
 struct Log(Arc<Mutex<Vec<u8>>>);
 
@@ -76,7 +76,7 @@ on_both_arms!(private library_shows_no_password, |place| async move {
 
 on_both_arms!(
     private(ServerOptions { tls: Some(Arc::new(Authority::new())), ..ServerOptions::default() })
-    a_program_shows_no_password_of_sasl_and_no_private_key,
+    library_shows_no_sasl_password_or_private_key,
     |place| async move {
         let log = Log::begin();
         let authority = place.authority();
@@ -89,7 +89,7 @@ on_both_arms!(
         let tls = Tls::with_ca(ca).identity(certificate, key.as_str());
         assert!(!format!("{tls:?} {tls:#?}").contains(inside));
         let builder = settings().tls(tls).connect_timeout(Duration::from_secs(2));
-        // Neither server has SASL users here, but the client has sent its credentials.
+        // Neither server has SASL users here, so the connection fails. The client sends its credentials before.
         let sasl = builder.clone().sasl_digest_md5("jobs", PASSWORD);
         assert_absent("a builder", &format!("{sasl:?} {sasl:#?}"));
         let refused = timeout(PATIENCE, sasl.connect(&place.server().secure_addr())).await.expect("finishes in time");
@@ -127,7 +127,7 @@ on_both_arms!(command_shows_no_password, |place| async move {
     std::fs::write(&file, format!("jobs:{PASSWORD}\n")).expect("file is writable");
     std::fs::set_permissions(&file, PermissionsExt::from_mode(0o600)).expect("permissions set");
     let file = file.display();
-    // The arguments of every process on the machine, including the command and its reaper.
+    // Prints the arguments of every process on the machine, including those of the command and of its reaper.
     let look = "cat /proc/[0-9]*/cmdline | tr '\\0' ' '";
     for (source, inherited) in [
         (format!("digest:@{file}"), false),
@@ -151,13 +151,13 @@ on_both_arms!(command_shows_no_password, |place| async move {
         assert!(seen.contains("nightly"), "{seen}");
         assert_absent(&source, &seen);
     }
-    // Nested commands inherit the variable with the path of the credentials file.
+    // The variable that nested commands inherit has the path of the credentials file.
     let mut command = zoolock.command(["show", "nightly", "--json"]);
     command.env("ZOOLOCK_CONNECT", place.connect_string()).env("ZOOLOCK_AUTH", format!("digest:@{file}"));
     let done = timeout(PATIENCE, command.output()).await.expect("finishes in time").expect("command runs");
     assert_eq!(done.status.code(), Some(0), "{done:?}");
     assert_absent("what is shown", &String::from_utf8_lossy(&done.stdout));
-    // The lock belongs to the credentials.
+    // A client without the credentials may not read the lock.
     let stranger = zoolock.command(["show", "nightly", "--connect", &place.connect_string()]).output().await;
     assert_eq!(stranger.expect("command runs").status.code(), Some(77));
 });

@@ -10,7 +10,7 @@ use tracing_subscriber::util::SubscriberInitExt;
 use zoolock::Zoolock;
 use zoolock_tests::locks::{lock_and_release, until_queued};
 use zoolock_tests::wait::soon;
-use zoolock_tests::{Arm, Server, ServerOptions};
+use zoolock_tests::{AnyServer, Arm, ServerOptions};
 
 /// The captured log output.
 #[derive(Clone, Default)]
@@ -32,7 +32,7 @@ impl Write for Log {
     }
 }
 
-/// Returns a subscriber for this thread only, which makes all the calls.
+/// Returns a subscriber to be set for the current thread. A test makes all its calls on this thread.
 fn subscriber(level: &str, log: &Log) -> impl SubscriberInitExt {
     let writer = log.clone();
     tracing_subscriber::fmt()
@@ -45,7 +45,7 @@ fn subscriber(level: &str, log: &Log) -> impl SubscriberInitExt {
 
 #[tokio::test]
 async fn acquire_and_release_emit_spans_with_the_path() {
-    let server = Server::start(Arm::Embedded, ServerOptions::default()).await.expect("server starts");
+    let server = AnyServer::start(Arm::Embedded, ServerOptions::default()).await.expect("server starts");
     let zl = Zoolock::connect(&server.addr()).await.expect("session starts");
     for (level, expected) in [("debug", 1), ("info", 0)] {
         let log = Log::default();
@@ -62,7 +62,7 @@ async fn acquire_and_release_emit_spans_with_the_path() {
 
 #[tokio::test]
 async fn wait_for_a_guard_of_this_client_is_logged() {
-    let server = Server::start(Arm::Embedded, ServerOptions::default()).await.expect("server starts");
+    let server = AnyServer::start(Arm::Embedded, ServerOptions::default()).await.expect("server starts");
     let zl = Zoolock::connect(&server.addr()).await.expect("session starts");
     let other = Zoolock::connect(&server.addr()).await.expect("session starts");
     for (holder, expected) in [(&zl, 1), (&other, 0)] {
@@ -70,11 +70,11 @@ async fn wait_for_a_guard_of_this_client_is_logged() {
         let listening = subscriber("debug", &log).set_default();
         let guard = holder.mutex("logged").lock().await.expect("lock acquired");
         let mutex = zl.mutex("logged");
-        // A waiter that is granted has decided what to log.
+        // Before a waiter is granted the lock, it has logged its wait or decided not to.
         let (granted, ()) = tokio::join!(mutex.lock(), async {
             until_queued(&zl, "logged", 2).await;
             let logged = async {
-                // The waiter knows that it waits some time after its znode is there.
+                // The waiter learns some time after the creation of its znode that it has to wait.
                 while expected > 0 && !log.text().contains("waits for a guard of this client") {
                     tokio::time::sleep(Duration::from_millis(5)).await;
                 }

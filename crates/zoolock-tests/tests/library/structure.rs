@@ -1,4 +1,5 @@
-//! The structure of the crates: imports point downward, and no modules of a crate import each other in a circle.
+//! The structure of the crates: imports point downward, no modules or files of a crate import each other in a circle, and
+//! no file is long.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -12,7 +13,16 @@ struct Layers {
 const LAYERED: [Layers; 2] = [
     Layers {
         crate_name: "zoolock",
-        layers: &[&["base"], &["zk"], &["session"], &["engine"], &["lock"], &["admin"], &["api"]],
+        layers: &[
+            &["base"],
+            &["zk"],
+            &["session"],
+            &["engine"],
+            &["lock"],
+            &["admin"],
+            &["observe"],
+            &["api"],
+        ],
     },
     Layers {
         crate_name: "zoolock-cli",
@@ -30,8 +40,34 @@ const LAYERED: [Layers; 2] = [
     },
 ];
 
-/// The imports of a crate: for each module at the top, the other modules that it imports, with one file of each import.
+/// Modules at the top of a crate whose files may import each other in a circle, each with the reason.
+const CIRCLES_LEFT: [(&str, &str, &str); 4] = [
+    ("zoolock", "api", "a client makes its builder and its locks, and they return clients and guards"),
+    ("zoolock", "lock", "a shared hold acquires its lock, and an acquisition may take part in a shared hold"),
+    ("zoolock-cli", "top", "keys answer a confirmation"),
+    ("zoolock-cli", "ui", "a page links to an action, and the action returns to the page"),
+];
+
+/// Maximum number of lines of a file.
+const MAX_LINES: usize = 600;
+
+/// Maximum number of re-exports through which `resolve` follows a name.
+const MAX_STEPS: usize = 8;
+
+/// The imports of a crate: for each top-level module, the other top-level modules that it imports. With each of these,
+/// there is a file that imports it.
 type Imports = BTreeMap<String, BTreeMap<String, PathBuf>>;
+
+/// The path of a module or an item, in parts. The path of a crate's root is empty.
+type ModulePath = Vec<String>;
+
+/// The imports of a module.
+struct Module {
+    /// The paths in the code of the module, except those that it only exports.
+    paths: Vec<ModulePath>,
+    /// The names that the module imports or exports, each with its path.
+    names: BTreeMap<String, ModulePath>,
+}
 
 #[test]
 fn imports_point_downward() {
@@ -54,36 +90,61 @@ fn imports_point_downward() {
 
 #[test]
 fn modules_form_no_circle() {
-    let crates = std::fs::read_dir(repository().join("crates")).expect("the crates can be listed");
-    let names = crates.map(|entry| entry.expect("an entry can be read").file_name());
-    for name in names {
-        let name = name.to_str().expect("crates have simple names");
-        let mut imports = imports(&sources(name));
-        // Removes modules that import no other module, until none is left or all others are in circles or above them.
-        loop {
-            let free: Vec<String> = imports
-                .iter()
-                .filter(|(_, imported)| imported.keys().all(|other| !imports.contains_key(other)))
-                .map(|(module, _)| module.clone())
-                .collect();
-            if free.is_empty() {
-                break;
-            }
-            imports.retain(|module, _| !free.contains(module));
-        }
-        assert!(imports.is_empty(), "{name}: these modules import each other in a circle: {imports:#?}");
+    for name in crate_names() {
+        let circles = keep_circles(imports(&sources(&name)));
+        assert!(circles.is_empty(), "{name}: these modules import each other in a circle: {circles:#?}");
     }
 }
 
-/// The first test must see the imports, and the second one a circle.
+#[test]
+fn files_form_no_circle() {
+    for name in crate_names() {
+        let circles = keep_circles(file_imports(&name));
+        assert!(circles.is_empty(), "{name}: these files import each other in a circle: {circles:#?}");
+    }
+}
+
+#[test]
+fn files_are_short() {
+    let mut long = Vec::new();
+    for folder in ["crates", "fuzz/examples", "fuzz/fuzz_targets", "fuzz/src"] {
+        let folder = repository().join(folder);
+        for file in rust_files(&folder) {
+            let lines = std::fs::read_to_string(&file).expect("a source can be read").lines().count();
+            let name = file.strip_prefix(&folder).expect("the file is in the folder").to_owned();
+            if lines > MAX_LINES {
+                long.push((name, lines));
+            }
+        }
+    }
+    assert!(long.is_empty(), "files of more than {MAX_LINES} lines: {long:#?}");
+}
+
+/// Tests the functions of this file: they must find the imports of a module, and circles.
 #[test]
 fn imports_are_found() {
-    let found = imports_in(
+    let found = imports_in(&code_of(
         "use crate::zk::session::{Op, ZkSession};\n// crate::api::Zoolock\nlet x = crate::base::clock::now();\n",
-    );
+    ));
     assert_eq!(found, ["base", "zk"].map(str::to_owned).into());
     let zoolock = imports(&sources("zoolock"));
     assert!(zoolock["api"].contains_key("lock") && zoolock["zk"].contains_key("base"), "{zoolock:#?}");
+    let paths = paths_in("use super::{a::{B, c}, d as e, f::*};\nlet x = crate::g::h::<T>(i.j());");
+    let paths: Vec<String> = paths.iter().map(|path| path.join("::")).collect();
+    assert_eq!(paths, ["super::a::B", "super::a::c", "super::d", "super::f::*", "crate::g::h::*"]);
+    let files = file_imports("zoolock");
+    let run: Vec<&str> = files["session/run"].keys().map(String::as_str).collect();
+    let expected = ["session/task", "zk/session", "zk/session/inbox"];
+    assert!(expected.iter().all(|file| run.contains(file)), "{run:?}");
+    let names = |pairs: &[(&str, &str)]| {
+        let mut all: BTreeMap<String, BTreeMap<String, ()>> = BTreeMap::new();
+        for (from, to) in pairs {
+            all.entry((*from).to_owned()).or_default().insert((*to).to_owned(), ());
+        }
+        keep_circles(all).into_keys().collect::<Vec<_>>()
+    };
+    assert_eq!(names(&[("a", "b"), ("b", "c")]), [""; 0]);
+    assert_eq!(names(&[("a", "b"), ("b", "a"), ("c", "d")]), ["a", "b"]);
 }
 
 fn repository() -> PathBuf {
@@ -94,27 +155,51 @@ fn sources(crate_name: &str) -> PathBuf {
     repository().join("crates").join(crate_name).join("src")
 }
 
+fn crate_names() -> Vec<String> {
+    let crates = std::fs::read_dir(repository().join("crates")).expect("the crates can be listed");
+    let names = crates.map(|entry| entry.expect("an entry can be read").file_name());
+    names.map(|name| name.into_string().expect("crates have simple names")).collect()
+}
+
+/// Returns the modules that are in a circle, and those that import such modules, directly or not.
+///
+/// Removes modules that import no remaining module, until every remaining module imports another one.
+fn keep_circles<T>(
+    mut imports: BTreeMap<String, BTreeMap<String, T>>,
+) -> BTreeMap<String, BTreeMap<String, T>> {
+    loop {
+        let free: Vec<String> = imports
+            .iter()
+            .filter(|(_, imported)| imported.keys().all(|other| !imports.contains_key(other)))
+            .map(|(module, _)| module.clone())
+            .collect();
+        if free.is_empty() {
+            return imports;
+        }
+        imports.retain(|module, _| !free.contains(module));
+    }
+}
+
 fn imports(sources: &Path) -> Imports {
     let mut all = Imports::new();
     for entry in std::fs::read_dir(sources).expect("the sources can be listed") {
         let path = entry.expect("an entry can be read").path();
         let module =
             path.file_stem().and_then(|stem| stem.to_str()).expect("modules have simple names").to_owned();
-        // The root of a crate imports what it likes. A program's source is below `bin`.
+        // The root of a crate may import every module. Below `bin` are programs, which are crates of their own.
         if ["lib", "main", "bin"].contains(&module.as_str()) {
             continue;
         }
         for file in rust_files(&path) {
             let text = std::fs::read_to_string(&file).expect("a source can be read");
-            let code = text.split("#[cfg(test)]\nmod tests {").next().unwrap_or_default();
-            let imported = imports_in(code).into_iter().filter(|other| *other != module);
+            let imported = imports_in(&code_of(&text)).into_iter().filter(|other| *other != module);
             let known = all.entry(module.clone()).or_default();
             known.extend(imported.map(|other| (other, file.clone())));
         }
     }
     let modules: BTreeSet<String> = all.keys().cloned().collect();
     for imported in all.values_mut() {
-        // The root of the library exports types of its highest layer.
+        // A type that is imported from the root of the library is defined in `api`, the highest layer.
         let type_of_root = imported.iter().find(|(other, _)| other.starts_with(char::is_uppercase));
         if let Some(file) = type_of_root.map(|(_, file)| file.clone()) {
             imported.insert("api".to_owned(), file);
@@ -136,14 +221,166 @@ fn rust_files(path: &Path) -> Vec<PathBuf> {
     if is_rust { vec![path.to_owned()] } else { Vec::new() }
 }
 
-/// Returns the names behind `crate::` in the code.
+/// Returns the names that follow `crate::` in the code.
 fn imports_in(code: &str) -> BTreeSet<String> {
     let mut found = BTreeSet::new();
-    for line in code.lines().map(|line| line.split("//").next().unwrap_or_default()) {
-        for rest in line.split("crate::").skip(1) {
-            let end = rest.find(|c: char| !c.is_alphanumeric() && c != '_').unwrap_or(rest.len());
-            found.insert(rest[..end].to_owned());
-        }
+    for rest in code.split("crate::").skip(1) {
+        let end = rest.find(|c: char| !is_of_name(c)).unwrap_or(rest.len());
+        found.insert(rest[..end].to_owned());
     }
     found
+}
+
+/// Returns the code of a file without its tests and comments.
+fn code_of(text: &str) -> String {
+    let code = text.split("#[cfg(test)]\nmod tests {").next().unwrap_or_default();
+    code.lines().map(|line| line.split("//").next().unwrap_or_default()).collect::<Vec<_>>().join("\n")
+}
+
+/// Returns the imports of a crate by file: for each module, such as `zk/session`, the other modules whose items it names,
+/// with one such path for each.
+///
+/// A module may name items of its parent modules. These imports are left out, because they count as no circle.
+fn file_imports(crate_name: &str) -> BTreeMap<String, BTreeMap<String, String>> {
+    let modules = modules(&sources(crate_name));
+    let left = CIRCLES_LEFT.iter().filter(|(name, ..)| *name == crate_name).map(|(_, top, _)| *top);
+    let left: BTreeSet<&str> = left.collect();
+    let mut all = BTreeMap::new();
+    for (module, Module { paths, .. }) in &modules {
+        let may_circle = module.first().filter(|top| left.contains(top.as_str()));
+        let mut imported = BTreeMap::new();
+        for path in paths {
+            let Some(other) = resolve(&modules, module, path, MAX_STEPS) else { continue };
+            let is_left = may_circle.is_some() && may_circle == other.first();
+            if !module.starts_with(&other) && !is_left {
+                imported.insert(other.join("/"), path.join("::"));
+            }
+        }
+        all.insert(module.join("/"), imported);
+    }
+    all
+}
+
+/// Returns the modules of a crate, one for each file.
+fn modules(sources: &Path) -> BTreeMap<ModulePath, Module> {
+    let mut modules = BTreeMap::new();
+    for file in rust_files(sources) {
+        let relative = file.strip_prefix(sources).expect("the file is below the sources").with_extension("");
+        let mut path: ModulePath = relative.iter().map(|part| part.to_string_lossy().into_owned()).collect();
+        // Below `bin` are programs, which are crates of their own.
+        if path[0] == "bin" {
+            continue;
+        }
+        if ["mod", "lib", "main"].contains(&path[path.len() - 1].as_str()) {
+            path.pop();
+        }
+        let code = code_of(&std::fs::read_to_string(&file).expect("a source can be read"));
+        let (mut exported, mut names) = (BTreeSet::new(), BTreeMap::new());
+        for (at, keyword) in code.match_indices("use ") {
+            let before = code[..at].rsplit('\n').next().unwrap_or_default().trim();
+            let is_export = before == "pub" || before.starts_with("pub(") && before.ends_with(')');
+            if !before.is_empty() && !is_export {
+                continue;
+            }
+            let mut used = Vec::new();
+            read_path(&code[at + keyword.len()..], &[], &mut used);
+            if is_export {
+                exported.extend(used.iter().cloned());
+            }
+            names.extend(used.into_iter().filter_map(|path| Some((path.last()?.clone(), path))));
+        }
+        names.remove("*");
+        let mut paths = paths_in(&code);
+        paths.retain(|path| !exported.contains(path));
+        modules.insert(path, Module { paths, names });
+    }
+    modules
+}
+
+/// Returns the module that defines the item at `path`, as seen from `module`.
+///
+/// For an item of another crate, this is `module` itself. If a module imports a name of the path, the search continues in
+/// the module that defines it, at most `steps` times.
+fn resolve(
+    modules: &BTreeMap<ModulePath, Module>,
+    module: &[String],
+    path: &[String],
+    steps: usize,
+) -> Option<ModulePath> {
+    let (mut at, mut rest) = (module.to_vec(), path);
+    while let [first, others @ ..] = rest {
+        match first.as_str() {
+            "crate" => at.clear(),
+            "self" => {}
+            "super" => drop(at.pop()?),
+            _ => break,
+        }
+        rest = others;
+    }
+    while let [name, others @ ..] = rest {
+        let mut child = at.clone();
+        child.push(name.clone());
+        if !modules.contains_key(&child) {
+            let source = modules.get(&at).and_then(|known| known.names.get(name)).filter(|_| steps > 0);
+            return match source {
+                Some(source) => resolve(modules, &at, source, steps - 1),
+                None => Some(at),
+            };
+        }
+        (at, rest) = (child, others);
+    }
+    Some(at)
+}
+
+/// Returns the paths in the code that have several parts. For example, `a::{b, c::d}` gives `a::b` and `a::c::d`.
+fn paths_in(code: &str) -> Vec<ModulePath> {
+    let (mut paths, mut rest) = (Vec::new(), code);
+    while let Some(start) = rest.find(is_of_name) {
+        rest = read_path(&rest[start..], &[], &mut paths);
+    }
+    paths.retain(|path| path.len() > 1);
+    paths
+}
+
+/// Reads a path, or several in braces, at the start of the code. Adds each to `paths`, with `prefix` before it. Returns
+/// the rest of the code.
+fn read_path<'a>(mut code: &'a str, prefix: &[String], paths: &mut Vec<ModulePath>) -> &'a str {
+    let mut path = prefix.to_vec();
+    loop {
+        let end = code.find(|c: char| !is_of_name(c)).unwrap_or(code.len());
+        path.push(code[..end].to_owned());
+        code = &code[end..];
+        let Some(next) = code.strip_prefix("::") else { break };
+        code = next;
+        if let Some(list) = code.strip_prefix('{') {
+            return read_list(list, &path, paths);
+        }
+        if !code.starts_with(is_of_name) {
+            path.push("*".to_owned());
+            break;
+        }
+    }
+    paths.push(path);
+    code
+}
+
+/// Reads the paths of a list in braces, without the names that follow `as`. Returns the code behind the list.
+fn read_list<'a>(mut list: &'a str, prefix: &[String], paths: &mut Vec<ModulePath>) -> &'a str {
+    loop {
+        list = list.trim_start_matches(|c: char| !is_of_name(c) && c != '}');
+        if let Some(rest) = list.strip_prefix('}') {
+            return rest;
+        }
+        if list.is_empty() {
+            return list;
+        }
+        list = match list.strip_prefix("as ") {
+            Some(name) => name.trim_start_matches(is_of_name),
+            None => read_path(list, prefix, paths),
+        };
+    }
+}
+
+fn is_of_name(c: char) -> bool {
+    c.is_alphanumeric() || c == '_'
 }

@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 use zookeeper_client::{Acls, CreateMode};
 use zoolock::{Connection, Error, FencingToken, Guard, LockEvent, LossReason, Mutex, Previous};
 use zoolock_tests::locks::{
-    brisk_settings, connect, connect_through, directory, granted, lock_and_release, lock_in_background,
-    until_queued,
+    connect, connect_through, directory, granted, lock_and_release, lock_in_background,
+    short_session_settings, until_queued,
 };
 use zoolock_tests::{Direction, Proxy, Recorder, on_both_arms, opcode, tree};
 
@@ -54,23 +54,16 @@ fn crowd(mutex: &Mutex, count: usize, recorder: &Arc<Recorder<FencingToken>>) ->
 on_both_arms!(tasks_of_a_process_share_a_queue_position, |place| async move {
     let proxy = Proxy::start(&place.addr()).await.expect("proxy starts");
     let (zl, other) = (connect_through(&place, &proxy).await, connect(&place).await);
-    // The lock is kept for a while, so that a late task finds it.
+    // The process keeps the lock for a while, so that a late task needs no second znode.
     let mutex = zl.mutex("shared").batching(1000, LONG).linger(Duration::from_secs(1));
     let held = other.mutex("shared").lock().await.expect("lock acquired");
     let recorder = Arc::new(Recorder::new());
     let before = proxy.counts();
-    let mut tasks = crowd(&mutex, 200, &recorder);
+    let tasks = crowd(&mutex, 200, &recorder);
     until_queued(&other, "shared", 2).await;
     held.release().await.expect("release succeeds");
-    while let Some(task) = tasks.join_next().await {
-        task.expect("task does not panic");
-    }
-    // Tokens increase, and no two tasks hold the lock at once.
-    recorder
-        .history()
-        .one_holder()
-        .and_then(|()| recorder.history().tokens_rise())
-        .expect("history is consistent");
+    tasks.join_all().await;
+    recorder.checked_history();
     let sent = proxy.counts().since(&before);
     assert_eq!(sent.requests(opcode::CREATE2), 1, "{sent:?}");
     assert_eq!(sent.requests(opcode::MULTI), 0, "{sent:?}");
@@ -88,7 +81,7 @@ on_both_arms!(reacquiring_a_kept_lock_sends_no_request, |place| async move {
     let first = mutex.lock().await.expect("lock acquired");
     let token = first.token();
     drop(first);
-    // The check for foreign contenders follows the grant.
+    // The check for foreign contenders follows the grant. Its requests must not be counted below.
     proxy
         .until("the check for foreign contenders", |stats| stats.total.replies(opcode::GET_CHILDREN2) > 0)
         .await;
@@ -98,7 +91,7 @@ on_both_arms!(reacquiring_a_kept_lock_sends_no_request, |place| async move {
         let guard = match pass % 3 {
             0 => mutex.lock().await.expect("lock acquired"),
             1 => zl.mutex("/locks/kept").linger(LONG).lock().await.expect("lock acquired"),
-            _ => mutex.try_lock().await.expect("attempt succeeds").expect("ours"),
+            _ => mutex.try_lock().await.expect("attempt succeeds").expect("lock acquired"),
         };
         assert_eq!((guard.token().czxid(), guard.token().pass()), (token.czxid(), pass));
         assert_eq!(guard.previous(), Previous::Clean);
@@ -109,13 +102,13 @@ on_both_arms!(reacquiring_a_kept_lock_sends_no_request, |place| async move {
     }
     let sent = proxy.counts().since(&before);
     assert_eq!((sent.requests(opcode::CREATE2), sent.requests(opcode::MULTI)), (0, 0), "{sent:?}");
-    // Another client is granted the lock at once.
+    // The process gives up the kept lock at once for another client.
     let theirs = tokio::time::timeout(LONG / 2, other.mutex("kept").lock()).await;
     let theirs = theirs.expect("the lock is given to another client in time").expect("lock acquired");
     assert!(theirs.token() > token);
     assert!(mutex.try_lock().await.expect("attempt succeeds").is_none());
     theirs.release().await.expect("release succeeds");
-    // The lock is kept again and is released with the last handle.
+    // The process keeps the lock again, and releases it with the last handle.
     drop(mutex.try_lock().await.expect("attempt succeeds").expect("lock acquired"));
     tree::assert_contenders(&place.addr(), &directory(&place, "kept"), 1).await;
     drop(mutex);
@@ -167,7 +160,7 @@ on_both_arms!(other_clients_wait_a_bounded_number_of_passes, |place| async move 
         let before = turns.load(Ordering::Relaxed);
         let theirs = granted(waiting).await;
         let passes = turns.swap(0, Ordering::Relaxed) - before;
-        // One task held the lock. On a busy machine the event may be a few grants late.
+        // One more task held the lock already. On a busy machine the process may learn of the waiter 20 grants late.
         assert!(passes <= PASSES + 1 + 20, "{passes} passes");
         theirs.release().await.expect("release succeeds");
     }
@@ -208,7 +201,7 @@ on_both_arms!(cancelled_task_leaves_nothing, |place| async move {
     let error = mutex.lock_timeout(Duration::from_millis(100)).await.expect_err("lock is held");
     assert!(matches!(error, Error::Timeout { .. }), "{error}");
     assert!(mutex.try_lock().await.expect("attempt succeeds").is_none());
-    // The first of two waiters is dropped; the other keeps its position.
+    // The first of two waiting tasks is aborted. The other one keeps the queue position that both share.
     let gone = tokio::spawn({
         let mutex = mutex.clone();
         async move { mutex.lock().await.map(drop) }
@@ -218,7 +211,7 @@ on_both_arms!(cancelled_task_leaves_nothing, |place| async move {
     gone.abort();
     theirs.release().await.expect("release succeeds");
     granted(stays).await.release().await.expect("release succeeds");
-    // Granted and dropped before it was polled: the lock passes to the next task.
+    // A waiter that is granted the lock and dropped before its next poll releases the lock.
     let mine = mutex.lock().await.expect("lock acquired");
     let mut unseen = Box::pin(mutex.lock());
     assert!(unseen.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
@@ -246,8 +239,8 @@ on_both_arms!(panic_ends_the_hold_and_is_reported, |place| async move {
 on_both_arms!(expired_session_hands_lock_to_local_waiter, |place| async move {
     let proxy = Proxy::start(&place.addr()).await.expect("proxy starts");
     let (zl, other) = (
-        brisk_settings().connect(&place.through(&proxy.addr())).await.expect("session starts"),
-        brisk_settings().connect(&place.connect_string()).await.expect("session starts"),
+        short_session_settings().connect(&place.through(&proxy.addr())).await.expect("session starts"),
+        short_session_settings().connect(&place.connect_string()).await.expect("session starts"),
     );
     let mutex = zl.mutex("gone").batching(10, LONG).linger(LONG);
     let guard = mutex.lock().await.expect("lock acquired");
@@ -280,8 +273,8 @@ on_both_arms!(expired_session_hands_lock_to_local_waiter, |place| async move {
 on_both_arms!(doubtful_znode_stays_until_its_holder_releases, |place| async move {
     let proxy = Proxy::start(&place.addr()).await.expect("proxy starts");
     let (zl, other) = (
-        brisk_settings().connect(&place.through(&proxy.addr())).await.expect("session starts"),
-        brisk_settings().connect(&place.connect_string()).await.expect("session starts"),
+        short_session_settings().connect(&place.through(&proxy.addr())).await.expect("session starts"),
+        short_session_settings().connect(&place.connect_string()).await.expect("session starts"),
     );
     let mutex = zl.mutex("doubt").batching(10, LONG);
     let guard = mutex.lock().await.expect("lock acquired");
@@ -328,7 +321,7 @@ on_both_arms!(closing_the_client_fails_its_waiters, |place| async move {
     let mutex = zl.mutex("closed").batching(10, LONG);
     let guard = mutex.lock().await.expect("lock acquired");
     let waiting = soon_locked(&mutex);
-    // The holder releases as soon as it learns of the close.
+    // The holder drops its guard as soon as it learns of the close.
     let holder = tokio::spawn(async move { guard.lost().await });
     zl.close().await;
     let told = tokio::time::timeout(LONG, holder)
@@ -359,7 +352,7 @@ on_both_arms!(unread_grant_hides_no_crash, |place| async move {
         })
         .join()
         .expect_err("the task panics");
-        // The acquisition is granted and never polled again.
+        // The acquisition is granted the lock, but its future is not polled again.
         eventually("the unread grant is the only contender", async || {
             let seen = other.mutex("unseen").snapshot().await.expect("read succeeds");
             seen.holder.is_some() && seen.waiters.is_empty()
@@ -400,7 +393,7 @@ on_both_arms!(each_local_holder_receives_its_events, |place| async move {
     assert_eq!(hears_too.next().await, Some(LockEvent::Revoked(ticket)));
     guard.release().await.expect("release succeeds");
     assert_eq!(hears_too.next().await, Some(LockEvent::Released(ticket)));
-    // No other holder received that event.
+    // The first handle received no event of the second handle.
     drop(first);
     assert_eq!(hears.next().await, None);
 });
@@ -432,9 +425,9 @@ on_both_arms!(local_holder_is_warned_of_foreign_contenders, |place| async move {
     let [deaf, mutex] = [(); 2].map(|()| zl.mutex("beside").batching(u32::MAX, LONG));
     let first = deaf.lock().await.expect("lock acquired");
     let before = proxy.counts();
-    // Longer than the interval between two checks.
+    // This is longer than the interval between two checks for foreign contenders.
     tokio::time::sleep(Duration::from_millis(2500)).await;
-    // At most the read of its own znode.
+    // No one listens to the events of this handle, so the process does not check. At most it reads its own znode.
     let read = proxy.counts().since(&before).requests(opcode::GET_DATA);
     assert!(read <= 1, "{read} reads whose results are not used");
     let mut hears = mutex.events();
@@ -447,9 +440,9 @@ on_both_arms!(local_holder_is_warned_of_foreign_contenders, |place| async move {
     let heard = async {
         loop {
             match hears.next().await {
-                Some(LockEvent::Neighbour(ticket, what)) => return (ticket, what),
+                Some(LockEvent::ForeignContender(ticket, what)) => return (ticket, what),
                 Some(_) => {}
-                None => panic!("the handle is there"),
+                None => panic!("the events end although the handle exists"),
             }
         }
     };

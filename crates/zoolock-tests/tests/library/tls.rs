@@ -38,7 +38,7 @@ async fn open(place: &Place, tls: Tls) -> Zoolock {
 async fn refused(builder: Builder, address: &str) -> Error {
     let connect = builder.connect_timeout(Duration::from_secs(1)).connect(address);
     match timeout(Duration::from_secs(30), connect).await.expect("fails in time") {
-        Ok(_) => panic!("{address} lets us in"),
+        Ok(_) => panic!("{address} accepts the client"),
         Err(error) => error,
     }
 }
@@ -61,10 +61,10 @@ on_both_arms!(private(secure(Authority::new())) locks_belong_to_the_certificate_
     for path in ["/locks".to_owned(), guard.node_path()] {
         let path = format!("{}{path}", place.chroot());
         let acls = requests.acl(&path).await.expect("ACL read succeeds");
-        let who: Vec<_> = acls.iter().map(|acl| (&*acl.who.scheme, &*acl.who.id)).collect();
+        let who: Vec<_> = acls.iter().map(|acl| (&*acl.identity.scheme, &*acl.identity.id)).collect();
         assert_eq!(who, [("x509", "CN=jobs")], "{path}");
     }
-    // The client reconnects.
+    // The clients reconnect with the same certificate.
     place.server().restart().await.expect("server restarts");
     let waiting = tokio::spawn(async move {
         let guard = second.mutex("nightly").lock().await.expect("lock granted");
@@ -110,7 +110,7 @@ on_both_arms!(private(secure(Authority::new())) errors_explain_rejected_certific
         assert!(matches!(error, Error::Denied { .. }), "{error:?}");
         assert!(error.to_string().contains(&words) && error.to_string().contains(&secure), "{error}");
     }
-    // The client rejects the server, or its address does not match.
+    // The client rejects the server's certificate, or only one side uses TLS.
     let elsewhere = secure.replace("127.0.0.1", "localhost");
     for (builder, address, words) in [
         (settings().tls(trusting(&strangers)), &secure, strangers.ca().display().to_string()),
@@ -132,7 +132,7 @@ on_both_arms!(private(secure(Authority::named("revoking"))) revocation_lists_are
         let tls = Tls::with_ca(format!("{ca}{list}"));
         settings().tls(tls.identity_files(&jobs.certificate, &jobs.key))
     };
-    // The revocation list has expired, the certificates have not.
+    // The client accepts a revocation list that has expired.
     let zl = with(authority.revoked(&["another"])).connect(&secure).await.expect("session starts");
     zl.close().await;
     for (list, words) in [
@@ -154,7 +154,7 @@ on_both_arms!(private(secure(Authority::of_an_expired_server())) expired_server_
 
 on_both_arms!(
     private(secure(Authority::of_a_server_that_is_an_authority()))
-    a_server_that_shows_the_certificate_of_an_authority_is_told_what_it_needs,
+    ca_certificate_of_a_server_is_refused_with_a_remedy,
     |place| async move {
         let authority = place.authority();
         let tls = shown(authority, &authority.client("jobs"));
@@ -184,7 +184,7 @@ on_both_arms!(private(secure(Authority::new())) renewed_certificate_is_used_on_n
         if belongs_to_two {
             break;
         }
-        // That connection may predate the reading of the files.
+        // The client may have connected before it read the new files. The next restart makes it connect again.
     }
     assert!(belongs_to_two);
     zl.close().await;
@@ -263,7 +263,7 @@ on_both_arms!(private(secure(Authority::new())) command_supports_tls, |place| as
         command.env("ZOOLOCK_CERT", &signed.certificate).env("ZOOLOCK_KEY", &signed.key);
         command
     };
-    // Nested commands: the inner one inherits the options of the outer through the environment.
+    // The inner command inherits the options of the outer command through the environment.
     let nested = format!("{path} run inner -- {path} show outer --json");
     let run = command(&["run", "outer", "--", "sh", "-c", &nested]).output().await.expect("command runs");
     let said = String::from_utf8_lossy(&run.stderr);
@@ -273,7 +273,7 @@ on_both_arms!(private(secure(Authority::new())) command_supports_tls, |place| as
         let done = command(args).output().await.expect("command runs");
         assert_eq!(done.status.code(), Some(0), "{args:?}: {done:?}");
     }
-    // Flags work like the environment variables. A client without a certificate is refused.
+    // Flags work like the environment variables. This command has no client certificate, so it is refused.
     let ca = authority.ca().display().to_string();
     let mut plain = zoolock.command(["ls", "--connect-timeout", "1s", "--connect", &address(&place), "--cacert", &ca]);
     let done = plain.output().await.expect("command runs");
@@ -295,7 +295,7 @@ on_both_arms!(private(secure(Authority::new())) command_supports_tls, |place| as
 
 on_both_arms!(
     private(secure(Authority::of_a_server_for_everybody()))
-    a_service_that_asks_for_no_certificate_is_told_from_one_that_refuses,
+    error_explains_server_without_client_certificates,
     |place| async move {
         let authority = place.authority();
         let anonymous = settings().tls(trusting(authority)).connect(&address(&place)).await;

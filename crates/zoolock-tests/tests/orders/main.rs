@@ -1,6 +1,6 @@
-//! Runs code that the threads of a process share in many orders of the threads.
+//! Runs code that several threads share under many thread schedules.
 //!
-//! The files under test are included in this crate. So their mutexes let the test choose which thread runs next.
+//! The files under test are compiled into this crate with shuttle's mutexes, at which shuttle chooses the next thread.
 
 mod shared_hold;
 mod toy;
@@ -11,7 +11,7 @@ mod sync {
     pub(crate) use tokio::sync::Notify;
 }
 
-// Toys in place of what the included files use.
+// The modules of the library that the files under test use, with simple replacements for their items.
 
 mod base {
     pub(crate) mod clock {

@@ -1,6 +1,6 @@
 //! The tasks that share one queue position (`lock/shared_hold/*.rs` of the library).
 //!
-//! A waiter without an answer is a deadlock here.
+//! A waiter that never gets an answer shows as a deadlock.
 
 #[path = "../../../zoolock/src/lock/shared_hold/background.rs"]
 mod background;
@@ -16,7 +16,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use shuttle::sync::Mutex;
-use zoolock_core::tenure::Limits;
+use zoolock_core::tenure::TenureLimits;
 
 pub(crate) use self::share::{Share, TurnLeft};
 use self::shared::{RequestOutcome, SharedHold};
@@ -24,8 +24,8 @@ use crate::base::error::Error;
 use crate::toy::{Acquisition, Context, Held, Lock, Names, Options, Server, WaitLimit, lock};
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-struct Settings {
-    limits: Limits,
+struct SharingSettings {
+    limits: TenureLimits,
 }
 
 /// An event during the work of the tasks.
@@ -42,7 +42,7 @@ enum Event {
 /// The number of runs in which the event hit a holder.
 static HITS: AtomicU32 = AtomicU32::new(0);
 
-/// The acquisition under which a task works.
+/// The acquisition of the task that works under the lock, or `None` if no task does.
 type Worker = Arc<Mutex<Option<Arc<Acquisition>>>>;
 
 /// One task: it acquires the lock, works, and releases it, several times.
@@ -64,7 +64,7 @@ impl Task {
         Ok(held.map(Held::mark_seen))
     }
 
-    /// Works under the lock. No other task has it, unless it was lost.
+    /// Works under the lock. Checks that no other task works under it, unless one of the two has lost it.
     async fn work(&self, held: &Held) {
         if let Some(other) = lock(&self.worker).replace(held.acquisition().clone()) {
             assert!(other.is_lost() || held.acquisition().is_lost(), "two tasks hold the lock");
@@ -79,7 +79,7 @@ impl Task {
     async fn run(&self, rounds: u32) {
         for round in 0..rounds {
             match round % 3 {
-                // The future is dropped before or after the grant.
+                // This round drops the future, before or after the grant.
                 1 => {
                     let mut acquiring = std::pin::pin!(self.acquire(WaitLimit::ForEver));
                     let yields = async {
@@ -110,12 +110,12 @@ impl Task {
 
 /// Runs two tasks of one process beside a task of another process.
 fn run(max_passes: u32, event: Event) {
-    let limits = Limits { max_passes, max_hold: Duration::from_secs(1), linger: Duration::ZERO };
+    let limits = TenureLimits { max_passes, max_hold: Duration::from_secs(1), linger: Duration::ZERO };
     let (server, worker) = (Server::new(), Worker::default());
     let clients = [Context::new(&server), Context::new(&server)];
     let processes = clients.each_ref().map(|client| {
         let lock = Lock::new(client.clone(), Names {});
-        Arc::new(SharedHold::new(&lock, Settings { limits }))
+        Arc::new(SharedHold::new(&lock, SharingSettings { limits }))
     });
     let threads: Vec<_> = [(0, 3), (0, 3), (1, 2)]
         .map(|(process, rounds)| {
@@ -131,10 +131,10 @@ fn run(max_passes: u32, event: Event) {
     };
     HITS.fetch_add(u32::from(hits), Ordering::Relaxed);
     for thread in threads {
-        thread.join().expect("the task ends");
+        thread.join().expect("the task does not panic");
     }
     drop(processes);
-    // Aborted tasks end soon.
+    // Aborted tasks leave the queue a little later.
     while !server.is_free() {
         shuttle::thread::yield_now();
     }
@@ -147,7 +147,7 @@ fn tasks_share_a_lock_in_any_order() {
             let hits = HITS.load(Ordering::Relaxed);
             shuttle::check_random(move || run(max_passes, event), 1_000);
             shuttle::check_pct(move || run(max_passes, event), 1_000, 3);
-            assert!(HITS.load(Ordering::Relaxed) > hits + 100, "{event:?} hits a holder now and then");
+            assert!(HITS.load(Ordering::Relaxed) > hits + 100, "{event:?} rarely hit a holder");
         }
     }
 }

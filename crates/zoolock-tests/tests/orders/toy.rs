@@ -1,4 +1,4 @@
-//! A queue in memory in place of the server, and toys in place of the types around a shared hold.
+//! Replacements for the types that a shared hold uses: a queue in memory for the server, and simple versions of the rest.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, PoisonError};
@@ -6,9 +6,9 @@ use std::sync::{Arc, PoisonError};
 use shuttle::sync::{Mutex, MutexGuard};
 use tokio::sync::watch;
 use zoolock::LossReason;
-use zoolock_core::contender::{Loss, SessionEnd};
-use zoolock_core::record::Left;
-use zoolock_core::tenure::Limits;
+use zoolock_core::acquisition::{Loss, SessionEnd};
+use zoolock_core::record::HolderState;
+use zoolock_core::tenure::TenureLimits;
 use zoolock_core::{Instant, Kind};
 
 use crate::shared_hold::{Share, TurnLeft};
@@ -17,7 +17,7 @@ pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The time stands still.
+/// Returns a constant time.
 pub(crate) fn now() -> Instant {
     Instant(0)
 }
@@ -25,7 +25,7 @@ pub(crate) fn now() -> Instant {
 /// The queue of one lock.
 pub(crate) struct Server {
     queue: Mutex<Queue>,
-    /// Changes with the queue.
+    /// Changes whenever the queue changes.
     changed: watch::Sender<()>,
 }
 
@@ -33,7 +33,7 @@ pub(crate) struct Server {
 struct Queue {
     nodes: VecDeque<u64>,
     next: u64,
-    /// The acquisitions that hold the lock or held it.
+    /// The acquisitions that hold the lock or held it, by znode.
     granted: HashMap<u64, Arc<Acquisition>>,
 }
 
@@ -65,7 +65,7 @@ impl Server {
         queue.nodes.front().and_then(|node| queue.granted.get(node)).cloned()
     }
 
-    /// Deletes the znode of the holder, as an operator does. Returns whether there is one.
+    /// Deletes the znode of the holder, as an operator does. Returns whether there is a holder.
     pub(crate) fn break_holder(&self) -> bool {
         let holder = self.holder();
         if let Some(holder) = &holder {
@@ -75,7 +75,7 @@ impl Server {
         holder.is_some()
     }
 
-    /// Asks the holder to release the lock. Returns whether there is one.
+    /// Asks the holder to release the lock. Returns whether there is a holder.
     pub(crate) fn revoke(&self) -> bool {
         let holder = self.holder();
         if let Some(holder) = &holder {
@@ -102,7 +102,7 @@ impl Context {
         Context { server: server.clone(), session }
     }
 
-    /// Closes the client. Its locks are lost. Returns whether it had any.
+    /// Closes the client, which loses its locks. Returns whether the client was ever granted a lock.
     pub(crate) fn close(&self) -> bool {
         *lock(&self.session.end) = Some(SessionEnd::Closed);
         let ours: Vec<_> = {
@@ -177,7 +177,7 @@ pub(crate) struct Session {
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Connection {
-    Over,
+    Ended,
 }
 
 impl Session {
@@ -186,7 +186,7 @@ impl Session {
     }
 
     pub(crate) fn connection(&self) -> watch::Receiver<Connection> {
-        watch::Sender::new(Connection::Over).subscribe()
+        watch::Sender::new(Connection::Ended).subscribe()
     }
 
     pub(crate) fn zk(&self) -> Option<ZkSession> {
@@ -272,7 +272,7 @@ impl Acquisition {
     }
 }
 
-/// A contender that waits. Dropping it leaves the queue.
+/// The queue position of a waiter. Dropping it removes the waiter from the queue.
 struct Place(Option<u64>, Arc<Server>);
 
 impl Drop for Place {
@@ -296,7 +296,7 @@ pub(crate) enum Error {
 }
 
 impl Error {
-    /// The outcome of a waiter without an answer.
+    /// Panics: the files under test create this error for a waiter whose answer never comes.
     pub(crate) fn unavailable(subject: &str, message: &str) -> Error {
         panic!("{subject}: {message}");
     }
@@ -309,7 +309,7 @@ impl Error {
 #[expect(dead_code, reason = "the files under test set it, and only the library reads it")]
 #[derive(Clone, Default)]
 pub(crate) struct Options {
-    pub(crate) sharing: Option<Limits>,
+    pub(crate) sharing: Option<TenureLimits>,
     pub(crate) listeners: Listeners,
     pub(crate) owner_mode: OwnerMode,
 }
@@ -333,7 +333,7 @@ impl Lock {
         "/lock".to_owned()
     }
 
-    /// Queues, and waits until no contender is ahead.
+    /// Joins the queue, and waits until no contender is ahead.
     pub(crate) async fn acquire_alone(&self, _: Kind, wait_limit: WaitLimit) -> Result<Option<Held>, Error> {
         let Context { server, session } = &self.context;
         if session.end().is_some() {
@@ -362,7 +362,7 @@ impl Lock {
     }
 }
 
-/// A guard of the process, or of a task that shares its lock.
+/// A guard of the process's queue position, or of a task that shares this position.
 pub(crate) struct Held {
     acquisition: Arc<Acquisition>,
     share: Option<Share>,
@@ -402,7 +402,7 @@ impl Held {
         self.leave(TurnLeft::Untouched);
     }
 
-    pub(crate) fn release_as(&self, _: Left) {
+    pub(crate) fn release_as(&self, _: HolderState) {
         self.leave(TurnLeft::Released);
     }
 

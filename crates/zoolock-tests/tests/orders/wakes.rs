@@ -1,6 +1,6 @@
-//! The hand-off between callers and the driver (`zoolock-client/src/driver/handoff.rs`), in many orders of the threads.
+//! The hand-off between callers and the driver (`zoolock-client/src/driver/handoff.rs`), under many thread schedules.
 //!
-//! A lost wake is a deadlock here: the alarm of this driver never rings.
+//! A lost wake shows as a deadlock, because the alarm of this driver never rings.
 
 #[path = "../../../zoolock-client/src/driver/handoff.rs"]
 mod handoff;
@@ -12,7 +12,7 @@ use handoff::{Driven, Handoff};
 /// The time of the alarm if there is no timer.
 const LATEST: u32 = 1000;
 
-/// The changes of one caller. The wake of the last one is not replaced by that of another.
+/// The changes that one caller makes. If the wake of the last change is lost, no later wake replaces it.
 type Calls = [Change; 4];
 const WORK_LAST: Calls = [Change::Nothing, Change::Work, Change::Timer, Change::Work];
 const TIMER_LAST: Calls = [Change::Nothing, Change::Work, Change::Work, Change::Timer];
@@ -43,7 +43,7 @@ impl Driven for Toy {
     }
 }
 
-/// Does all the work, and follows the timers, until `work` is done and the alarm is at `timer`. Returns the number of wakes.
+/// Acts as the driver until `work` items are done and the alarm is set to `timer`. Returns the number of wakes.
 async fn drive(handoff: &Handoff<Toy>, work: usize, timer: u32) -> usize {
     let (mut done, mut alarm, mut wakes) = (0, None, 0);
     loop {
@@ -84,7 +84,7 @@ fn run(callers: u32, calls: Calls) {
     let at = (0..).zip(calls).find(|(_, change)| *change == Change::Timer).map_or(0, |(at, _)| at);
     let first_timer = 100 - 10 * (callers - 1) - at;
     let wakes = shuttle::future::block_on(drive(&handoff, works, first_timer));
-    // Beside other callers, a call may find work that the driver has not taken yet.
+    // With several callers, a call without a change may find another caller's work, and wakes the driver.
     assert!(callers > 1 || wakes < calls.len(), "the call without a change woke the driver");
     for thread in threads {
         thread.join().expect("the caller ends");

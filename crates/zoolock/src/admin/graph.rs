@@ -1,7 +1,7 @@
 //! The wait graph over all locks, for `zoolock why` and `zoolock deadlocks`.
 //!
-//! [`zoolock_core::graph`] has the search. This module names the vertices. It also confirms results, because the
-//! locks change while they are read.
+//! [`zoolock_core::graph`] contains the search for deadlocks. This module builds the graph from snapshots. It reads
+//! suspected deadlocks again, because the locks change while they are read.
 
 use std::collections::{HashMap, HashSet};
 
@@ -12,18 +12,19 @@ use zoolock_core::names::Role;
 use crate::admin::snapshot::{self, Entry, Snapshot, View};
 use crate::base::error::Error;
 use crate::base::path::LockPath;
-use crate::engine::reader::Reader;
+use crate::engine::reader::QueueReader;
 use crate::lock::context::Context;
 
-/// The owners and the locks of some snapshots.
+/// The wait graph of the owners and the locks in some snapshots.
 ///
-/// An owner holds some locks and waits for others. It releases all of them some time after it has them all. In a
-/// queue it waits for every earlier contender that excludes it: for holders, and for earlier waiters.
+/// An owner holds some locks and waits for others. The graph assumes that an owner releases its locks some time after
+/// it has acquired all that it waits for. In a queue, an owner waits for every earlier contender that excludes it,
+/// holder or waiter.
 #[derive(Debug, Clone, Serialize)]
 #[non_exhaustive]
 pub struct WaitGraph {
-    /// The owners that wait, and those for which an owner waits.
-    pub owners: Vec<Party>,
+    /// The owners that hold or wait for a lock with waiters.
+    pub owners: Vec<WaitingOwner>,
     #[serde(skip)]
     graph: Graph,
     /// The path of each queue, and its entries in queue order.
@@ -34,33 +35,34 @@ pub struct WaitGraph {
 /// An owner, with the locks that it holds and waits for.
 #[derive(Debug, Clone, Serialize)]
 #[non_exhaustive]
-pub struct Party {
+pub struct WaitingOwner {
     /// The owner; see [`Entry::owner`]. Each contender that could not be read counts as an owner of its own.
     pub owner: Option<String>,
     /// The origin of `owner`; see [`Entry::owner_kind`].
     pub owner_kind: &'static str,
-    /// Set if it waits for ever unless a lock is taken away: it is in a deadlock, or behind one.
+    /// Set if the owner is in a deadlock, or waits for an owner in a deadlock. It then waits for ever, unless a lock is
+    /// broken.
     pub stuck: bool,
-    /// The locks that it holds.
-    pub holds: Vec<Place>,
-    /// The locks that it waits for.
-    pub waits: Vec<Place>,
+    /// The locks that the owner holds.
+    pub holds: Vec<QueueEntry>,
+    /// The locks that the owner waits for.
+    pub waits: Vec<QueueEntry>,
 }
 
 /// A position in the queue of a lock.
 #[derive(Debug, Clone, Serialize)]
 #[non_exhaustive]
-pub struct Place {
+pub struct QueueEntry {
     /// Path of the lock directory.
     pub lock: String,
-    /// Set if it holds the lock; else it waits.
+    /// Set if the contender holds the lock. Otherwise it waits.
     pub granted: bool,
     /// The contender at this position.
     #[serde(flatten)]
     pub entry: Entry,
 }
 
-/// Owners that wait for each other, for ever.
+/// A deadlock: owners that wait for each other for ever.
 #[derive(Debug, Clone, Serialize)]
 #[non_exhaustive]
 pub struct Deadlock {
@@ -68,11 +70,11 @@ pub struct Deadlock {
     pub edges: Vec<Edge>,
     /// Number of all owners that wait for each other.
     pub owners: usize,
-    /// Number of owners that wait behind them.
+    /// Number of other owners that wait for these owners, directly or through further owners.
     pub behind: usize,
-    /// The queue position to break so that this cycle ends. Prefers a contender that notices the loss, then a holder,
-    /// then the newest one.
-    pub to_break: Option<Cut>,
+    /// The contender to break so that this cycle ends. A contender whose program notices the loss is preferred, then a
+    /// holder, then the newest contender. `None` if no token in the cycle could be read.
+    pub to_break: Option<BreakTarget>,
 }
 
 /// One owner of a cycle.
@@ -83,37 +85,39 @@ pub struct Edge {
     pub owner: Option<String>,
     /// The origin of `owner`; see [`Entry::owner_kind`].
     pub owner_kind: &'static str,
-    /// The position for which the previous owner of the cycle waits: a held lock, or an earlier place in the same queue.
-    pub holds: Place,
-    /// The lock that it waits for.
-    pub waits_for: Place,
+    /// The queue position that blocks the previous owner of the cycle. This owner holds the lock there, or waits ahead
+    /// of the previous owner.
+    pub holds: QueueEntry,
+    /// The queue position at which this owner waits.
+    pub waits_for: QueueEntry,
 }
 
 /// The arguments for [`Mutex::break_lock`](crate::Mutex::break_lock).
 #[derive(Debug, Clone, Serialize)]
 #[non_exhaustive]
-pub struct Cut {
+pub struct BreakTarget {
     /// Path of the lock directory.
     pub lock: String,
     /// The token of the contender to break.
     pub token: String,
 }
 
-/// The reason why a lock is not free.
+/// The reason why a lock is held: a chain of owners, each of which waits for the next one.
 #[derive(Debug, Clone, Serialize)]
 #[non_exhaustive]
-pub struct Why {
+pub struct WaitChain {
     /// Path of the lock directory.
     pub lock: String,
-    /// The holder, the owner that the holder waits for, the owner that this owner waits for, and so on. If there are
-    /// several, an owner that is stuck or waits is preferred.
-    pub chain: Vec<Link>,
+    /// The holder, the owner that the holder waits for, the owner that this owner waits for, and so on. If an owner
+    /// waits for several owners, the chain continues with a stuck owner if there is one, then with a holder, then with
+    /// an owner that waits.
+    pub chain: Vec<ChainLink>,
     /// The end of the chain.
     /// - `free`: the lock has no holder.
     /// - `working`: the last owner waits for nothing that this client sees.
     /// - `circle`: the last owner is in the chain already, so the wait lasts for ever.
     /// - `permits`: the last owner asks for more permits than there are.
-    /// - `unsure`: it would be `circle` or `permits` if the semaphore in between recorded its size.
+    /// - `unsure`: a semaphore in the chain does not record its size, so it is not known whether the wait can end.
     /// - `unknown`: the last owner could not be read.
     pub end: &'static str,
 }
@@ -121,21 +125,22 @@ pub struct Why {
 /// One owner in a chain of waits.
 #[derive(Debug, Clone, Serialize)]
 #[non_exhaustive]
-pub struct Link {
+pub struct ChainLink {
     /// The owner; see [`Entry::owner`].
     pub owner: Option<String>,
     /// The origin of `owner`; see [`Entry::owner_kind`].
     pub owner_kind: &'static str,
-    /// The position for which the previous owner of the chain waits.
-    pub holds: Place,
-    /// Number of other contenders for which the previous owner waits there.
+    /// The queue position that blocks the previous owner of the chain. In the first link, a holder's position in the
+    /// queue of the lock itself.
+    pub holds: QueueEntry,
+    /// Number of other contenders that block the previous owner in the same queue.
     pub beside: usize,
-    /// The lock that it waits for itself, if there is one.
-    pub waits_for: Option<Place>,
+    /// The queue position at which this owner waits. `None` if it waits for no lock.
+    pub waits_for: Option<QueueEntry>,
 }
 
 impl WaitGraph {
-    /// Makes the graph of these locks. Owners may also hold and wait for other locks. These are not in the graph.
+    /// Builds the graph of these locks. Other locks that the owners hold or wait for are not in the graph.
     pub fn of(locks: &[Snapshot]) -> WaitGraph {
         let mut numbers = HashMap::new();
         let mut count = 0;
@@ -161,8 +166,8 @@ impl WaitGraph {
                     .clone()
                     .position(|other| other.id.as_ref() == Some(reader) && other.reader_id.is_none())
             };
-            // Another client library shows only its session: two contenders of one session at one lock are two
-            // threads, and no cycle.
+            // A contender of another client library shows only its session. Two contenders of one session at one lock
+            // are two threads, so each of them counts as an owner of its own.
             let mut of_session: HashMap<&str, usize> = HashMap::new();
             for owner in entries.clone().filter_map(|entry| entry.owner.as_deref()) {
                 *of_session.entry(owner).or_default() += 1;
@@ -171,7 +176,7 @@ impl WaitGraph {
                 let count = entry.owner.as_deref().and_then(|owner| of_session.get(owner));
                 entry.owner_kind == "session" && count.is_some_and(|count| *count > 1)
             };
-            let places = entries.clone().enumerate().map(|(at, entry)| graph::Place {
+            let places = entries.clone().enumerate().map(|(at, entry)| graph::QueuePosition {
                 owner: number(entry, is_thread(entry)),
                 role: role(entry),
                 weight: entry.weight,
@@ -183,23 +188,23 @@ impl WaitGraph {
             queues.push((lock.path.clone(), entries.cloned().collect()));
         }
         let mut made = WaitGraph { owners: Vec::new(), graph: Graph::of(found), queues };
-        made.owners = made.parties(count);
+        made.owners = made.waiting_owners(count);
         made
     }
 
     /// Returns the deadlocks.
     pub fn deadlocks(&self) -> Vec<Deadlock> {
-        self.graph.knots().into_iter().map(|knot| self.deadlock(&knot)).collect()
+        self.graph.deadlocks().into_iter().map(|deadlock| self.deadlock(&deadlock)).collect()
     }
 
-    /// Follows the waits from the holder of the lock at `path`. Ends at an owner that waits for nothing, or that is
-    /// in the chain already.
-    pub fn why(&self, path: &str) -> Why {
-        let mut why = Why { lock: path.to_owned(), chain: Vec::new(), end: "free" };
+    /// Follows the waits from the holder of the lock at `path`. Stops at an owner that waits for nothing, or that is in
+    /// the chain already.
+    pub fn why(&self, path: &str) -> WaitChain {
+        let mut why = WaitChain { lock: path.to_owned(), chain: Vec::new(), end: "free" };
         let Some(lock) = self.queues.iter().position(|(other, _)| other == path) else { return why };
         let stuck: HashSet<usize> = self.graph.stuck().into_iter().collect();
         let places = |queue: usize| &self.graph.queues()[queue].places;
-        // The owners of the chain, and whether each waits for a semaphore of unknown size.
+        // `seen`: the owners of the chain, and whether each of them waits for a semaphore of unknown size.
         let (mut queue, mut seen) = (lock, Vec::<(usize, bool)>::new());
         let mut blockers: Vec<usize> = (0..places(lock).len()).filter(|at| places(lock)[*at].holds).collect();
         loop {
@@ -221,7 +226,7 @@ impl WaitGraph {
             };
             let owner = places(queue)[at].owner;
             let holds = self.place(queue, at);
-            // For a stuck owner, prefer a position at which it is stuck.
+            // Prefers a position at which the owner is stuck.
             let is_stuck_here = |&(queue, at): &(usize, usize)| {
                 let mut before = self.graph.waits_for(queue, at).peekable();
                 before.peek().is_none() || before.any(|at| stuck.contains(&places(queue)[at].owner))
@@ -229,7 +234,7 @@ impl WaitGraph {
             let mut waits: Vec<(usize, usize)> = self.waits(owner).collect();
             waits.sort_by_key(|place| !is_stuck_here(place));
             let waits = waits.first().copied();
-            why.chain.push(Link {
+            why.chain.push(ChainLink {
                 owner: holds.entry.owner.clone(),
                 owner_kind: holds.entry.owner_kind,
                 holds,
@@ -256,7 +261,7 @@ impl WaitGraph {
         }
     }
 
-    fn parties(&self, count: usize) -> Vec<Party> {
+    fn waiting_owners(&self, count: usize) -> Vec<WaitingOwner> {
         let stuck: HashSet<usize> = self.graph.stuck().into_iter().collect();
         let waited_at: Vec<bool> =
             self.graph.queues().iter().map(|queue| queue.places.iter().any(|place| !place.holds)).collect();
@@ -268,7 +273,7 @@ impl WaitGraph {
             let all = places.iter().map(|&(queue, at)| self.place(queue, at));
             let (holds, waits) = all.partition(|place| place.granted);
             let (owner_kind, stuck) = (*owner_kind, stuck.contains(&owner));
-            Some(Party { owner: name.clone(), owner_kind, stuck, holds, waits })
+            Some(WaitingOwner { owner: name.clone(), owner_kind, stuck, holds, waits })
         };
         (0..count).filter_map(party).collect()
     }
@@ -278,16 +283,16 @@ impl WaitGraph {
         self.graph.places(owner).iter().copied().filter(waits)
     }
 
-    fn place(&self, queue: usize, at: usize) -> Place {
+    fn place(&self, queue: usize, at: usize) -> QueueEntry {
         let (lock, entries) = &self.queues[queue];
         let granted = self.graph.queues()[queue].places[at].holds;
-        Place { lock: lock.clone(), granted, entry: entries[at].clone() }
+        QueueEntry { lock: lock.clone(), granted, entry: entries[at].clone() }
     }
 
-    fn deadlock(&self, knot: &graph::Knot) -> Deadlock {
-        let circle = &knot.circle;
-        let edge = |(at, step): (usize, &graph::Step)| {
-            let before = &circle[(at + circle.len() - 1) % circle.len()];
+    fn deadlock(&self, deadlock: &graph::DeadlockCycle) -> Deadlock {
+        let cycle = &deadlock.cycle;
+        let edge = |(at, step): (usize, &graph::WaitStep)| {
+            let before = &cycle[(at + cycle.len() - 1) % cycle.len()];
             let waits_for = self.place(step.queue, step.place);
             Edge {
                 owner: waits_for.entry.owner.clone(),
@@ -296,34 +301,32 @@ impl WaitGraph {
                 waits_for,
             }
         };
-        let edges: Vec<Edge> = circle.iter().enumerate().map(edge).collect();
-        let notices_loss = |place: &Place| matches!(place.entry.owner_kind, "owner" | "task");
+        let edges: Vec<Edge> = cycle.iter().enumerate().map(edge).collect();
+        let notices_loss = |place: &QueueEntry| matches!(place.entry.owner_kind, "owner" | "task");
         let last = edges.iter().map(|edge| &edge.holds).filter(|place| place.entry.token.is_some());
         let last = last.max_by_key(|place| (notices_loss(place), place.granted, place.entry.since_ms));
-        let cut = |place: &Place| Some(Cut { lock: place.lock.clone(), token: place.entry.token.clone()? });
+        let cut = |place: &QueueEntry| {
+            Some(BreakTarget { lock: place.lock.clone(), token: place.entry.token.clone()? })
+        };
         let to_break = last.and_then(cut);
-        Deadlock { edges, owners: knot.owners.len(), behind: knot.behind, to_break }
+        Deadlock { edges, owners: deadlock.owners.len(), behind: deadlock.behind, to_break }
     }
 
     /// Returns the paths of the locks in whose queues the owners of the deadlocks are.
     fn suspect_locks(&self) -> HashSet<String> {
-        let knots = self.graph.knots();
-        let owners = knots.iter().flat_map(|knot| &knot.owners);
+        let deadlocks = self.graph.deadlocks();
+        let owners = deadlocks.iter().flat_map(|deadlock| &deadlock.owners);
         let queues = owners.flat_map(|&owner| self.graph.places(owner)).map(|&(queue, _)| queue);
         queues.map(|queue| self.queues[queue].0.clone()).collect()
     }
 }
 
 fn role(entry: &Entry) -> Role {
-    match entry.role {
-        "shared" => Role::Shared,
-        "upgradable" => Role::Upgradable,
-        "permit" => Role::Permit,
-        _ => Role::Exclusive,
-    }
+    Role::named(entry.role).unwrap_or(Role::Exclusive)
 }
 
-/// Returns the graph of these locks. Reads each lock that seems to be in a cycle once more.
+/// Returns the graph of these locks. First reads the locks again whose owners seem to be in a deadlock, and drops the
+/// contenders that are not in both reads.
 pub(crate) async fn reread_suspects(context: &Context, mut locks: Vec<Snapshot>) -> Result<WaitGraph, Error> {
     let graph = WaitGraph::of(&locks);
     let suspects = graph.suspect_locks();
@@ -331,7 +334,7 @@ pub(crate) async fn reread_suspects(context: &Context, mut locks: Vec<Snapshot>)
         return Ok(graph);
     }
     let zk = context.zk().await?;
-    let (reader, view) = (Reader::new(&*zk), View::of(context));
+    let (reader, view) = (QueueReader::new(&*zk), View::of(context));
     for lock in locks.iter_mut().filter(|lock| suspects.contains(&lock.path)) {
         let path = LockPath::from_server(format!("{}{}", view.chroot, lock.path));
         let now = snapshot::read(&reader, path, &view).await?;
@@ -340,8 +343,9 @@ pub(crate) async fn reread_suspects(context: &Context, mut locks: Vec<Snapshot>)
     Ok(WaitGraph::of(&locks))
 }
 
-/// Returns the lock as it is now, with only the contenders that were there before. A contender that is in the first read of
-/// its lock and in the second one was there between the two passes. So all these contenders were there at the same time.
+/// Returns the second read of a lock, with only the contenders that were in the first read, too. A contender in both
+/// reads was in the queue during the whole time between the two passes over the locks. So all remaining contenders were
+/// in their queues at the same time.
 fn present_in_both(before: &Snapshot, now: Snapshot) -> Snapshot {
     let all = before.holder.iter().chain(&before.beside).chain(&before.waiters);
     let there: HashSet<(&str, Option<&str>)> =

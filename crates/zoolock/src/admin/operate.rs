@@ -1,9 +1,9 @@
-//! Operator actions on a lock: inspect it, ask the holder to release it, take it away.
+//! Operator actions on a lock: take a snapshot, ask a contender to release, and break the lock.
 
 use zoolock_core::Sequence;
-use zoolock_core::contender::{Failure, Refusal};
+use zoolock_core::acquisition::{Refusal, RequestFailure};
 use zoolock_core::names::{Family, Role, Spelling};
-use zoolock_core::record::{Left, Marker, Record};
+use zoolock_core::record::{HolderState, Marker, Record};
 
 use crate::admin::snapshot::entry;
 use crate::admin::snapshot::{self, Entry, Snapshot, View};
@@ -12,43 +12,43 @@ use crate::base::naming;
 use crate::base::path::{AUDIT, LockPath};
 use crate::base::ticket::Ticket;
 use crate::engine::data::{self, NodeData, REVOCATIONS};
-use crate::engine::gather::{Contender, Gathered};
-use crate::engine::reader::Reader;
+use crate::engine::gather::{FoundContender, Gathered};
+use crate::engine::reader::QueueReader;
 use crate::lock::acquire::Lock;
 use crate::lock::context::Context;
 use crate::zk::directory;
-use crate::zk::session::{Op, Stat, ZkError, ZkSession};
+use crate::zk::session::{Op, ZkError, ZkSession, ZnodeStat};
 
 /// Maximum number of attempts if other clients change the same znodes.
 const MAX_ATTEMPTS: usize = 10;
 
-/// A contender that was found by its ticket.
-struct Found {
-    contender: Contender,
+/// The contender that a ticket names.
+struct FoundHolder {
+    contender: FoundContender,
     data: Vec<u8>,
-    stat: Stat,
-    /// Set if it is the head of the queue.
+    stat: ZnodeStat,
+    /// Set if the contender is the head of the queue.
     is_head: bool,
-    /// The paths of the writers' znodes of an upgraded reader.
+    /// The writer's znodes, if this contender is a reader that upgrades.
     upgrades: Vec<String>,
 }
 
 /// The way to ask a contender to release the lock.
 enum RevokeRequest {
-    /// Write this in place of the data of its znode.
+    /// Write this text to its znode.
     Write(Vec<u8>),
-    /// It has been asked already.
+    /// The contender has been asked already.
     AlreadyAsked,
     /// Its client library supports no such request.
     Unsupported,
-    /// Its client must be created as revocable.
+    /// Its Curator client was not created as revocable.
     NotRevocable,
 }
 
 impl Lock {
     pub(crate) async fn snapshot(&self) -> Result<Snapshot, Error> {
         let zk = self.context.zk().await?;
-        snapshot::read(&Reader::new(&*zk), self.directory()?, &View::of(&self.context)).await
+        snapshot::read(&QueueReader::new(&*zk), self.directory()?, &View::of(&self.context)).await
     }
 
     pub(crate) async fn revoke(&self, ticket: Ticket) -> Result<(), Error> {
@@ -74,18 +74,19 @@ impl Lock {
             let path = found.contender.path(&directory);
             match zk.write(&path, &request, Some(found.stat.version)).await {
                 Ok(stat) if stat.czxid == found.stat.czxid => return Ok(()),
-                Ok(_) | Err(ZkError { failure: Failure::NoNode, .. }) => {
+                Ok(_) | Err(ZkError { failure: RequestFailure::NoNode, .. }) => {
                     return Err(self.no_such_holder(ticket));
                 }
-                Err(ZkError { failure: Failure::BadVersion, .. }) => {}
+                Err(ZkError { failure: RequestFailure::BadVersion, .. }) => {}
                 Err(error) => return Err(self.refusal(error)),
             }
         }
         Err(self.changes_too_fast())
     }
 
-    /// Breaks a lock in two steps. A write to the znode proves that it is the znode that was found. One
-    /// transaction then relies on the version that this write made.
+    /// Breaks a lock in two steps. First, it writes the unchanged data to the znode. The czxid in the reply
+    /// proves that this is still the znode that was found. Second, one transaction deletes the znode at the
+    /// version that the write has made.
     pub(crate) async fn break_lock(&self, ticket: Ticket) -> Result<Entry, Error> {
         let directory = self.directory()?;
         let zk = self.context.zk().await?;
@@ -94,10 +95,10 @@ impl Lock {
             let path = found.contender.path(&directory);
             let seen = match zk.write(&path, &found.data, Some(found.stat.version)).await {
                 Ok(stat) if stat.czxid == found.stat.czxid => stat,
-                Ok(_) | Err(ZkError { failure: Failure::NoNode, .. }) => {
+                Ok(_) | Err(ZkError { failure: RequestFailure::NoNode, .. }) => {
                     return Err(self.no_such_holder(ticket));
                 }
-                Err(ZkError { failure: Failure::BadVersion, .. }) => continue,
+                Err(ZkError { failure: RequestFailure::BadVersion, .. }) => continue,
                 Err(error) => return Err(self.refusal(error)),
             };
             let (data, stat) = zk.read(directory.as_str()).await.map_err(|error| self.refusal(error))?;
@@ -108,10 +109,10 @@ impl Lock {
             if let Some(sequence) = found.holds_alone()
                 && record.is_writable(stat.czxid)
                 // Breaking a waiter or a reader must not overwrite the marker of a holder.
-                && before.is_none_or(|m| m.left != Left::Held || m.sequence == sequence)
+                && before.is_none_or(|m| m.state != HolderState::Held || m.sequence == sequence)
             {
                 let tracked = before.is_some_and(|marker| marker.tracked);
-                let marker = Marker { directory: stat.czxid, left: Left::Broken, sequence, tracked };
+                let marker = Marker { directory: stat.czxid, state: HolderState::Broken, sequence, tracked };
                 ops.push(Op::Write {
                     path: directory.as_str().to_owned(),
                     data: marker.encode().into_bytes(),
@@ -123,22 +124,23 @@ impl Lock {
             ops.push(Op::CreatePersistentSequential { prefix: format!("{audit}/broken-"), data: line });
             match zk.commit(ops).await {
                 Ok(_) => {
-                    let Found { contender, data, stat, .. } = found;
+                    let FoundHolder { contender, data, stat, .. } = found;
                     return Ok(entry::of(&contender, Some((data, stat)), self.context.epoch()));
                 }
-                Err(ZkError { failure: Failure::BadVersion, .. }) => {}
-                Err(ZkError { failure: Failure::NotEmpty, .. }) => {
+                Err(ZkError { failure: RequestFailure::BadVersion, .. }) => {}
+                Err(ZkError { failure: RequestFailure::NotEmpty, .. }) => {
                     return Err(Error::invalid(
                         format!("lock {}: token {ticket}", self.path()),
                         "belongs to a znode with children, perhaps another lock; rename one of the two",
                     ));
                 }
-                // The znode, or the audit directory, is missing.
-                Err(ZkError { failure: Failure::NoNode, .. }) => {
+                // The contender's znode or the audit directory is missing. Creates the directory, and tries
+                // again.
+                Err(ZkError { failure: RequestFailure::NoNode, .. }) => {
                     let made = directory::make(zk.clone(), audit, true).await;
                     made.map_err(|error| self.refusal(error))?;
                 }
-                Err(error @ ZkError { failure: Failure::Refused(Refusal::Denied), .. }) => {
+                Err(error @ ZkError { failure: RequestFailure::Refused(Refusal::Denied), .. }) => {
                     return Err(self.break_denied(&error, &audit));
                 }
                 Err(error) => return Err(self.refusal(error)),
@@ -147,25 +149,26 @@ impl Lock {
         Err(self.changes_too_fast())
     }
 
-    async fn find(&self, zk: &ZkSession, directory: &LockPath, ticket: Ticket) -> Result<Found, Error> {
+    async fn find(&self, zk: &ZkSession, directory: &LockPath, ticket: Ticket) -> Result<FoundHolder, Error> {
         if ticket.epoch() != self.context.epoch() {
             return Err(self.no_such_holder(ticket));
         }
         let missing = |error: ZkError| match error.failure {
-            Failure::NoNode => self.no_such_holder(ticket),
+            RequestFailure::NoNode => self.no_such_holder(ticket),
             _ => self.refusal(error),
         };
-        let reader = Reader::new(zk);
+        let reader = QueueReader::new(zk);
         let here = Gathered::at(&reader, directory.clone()).await.map_err(missing)?;
-        let here = here.unwrap_or_else(|| Gathered::nothing(directory.clone()));
+        let here = here.unwrap_or_else(|| Gathered::unused_lock(directory.clone()));
         let Gathered { contenders, foreign, unread, .. } = here;
-        // For the error only, so without session ids.
+        // These names are shown in an error, so they must not contain session ids.
         let mut unread: Vec<String> = unread.iter().map(|part| part.as_str().to_owned()).collect();
-        let mut found: Option<Found> = None;
+        let mut found: Option<FoundHolder> = None;
         for (at, contender) in contenders.into_iter().enumerate() {
             match reader.read(&contender.path(directory)).await {
                 Ok((data, stat)) if Ticket::new(ticket.epoch(), stat.czxid) == ticket => {
-                    found = Some(Found { contender, data, stat, is_head: at == 0, upgrades: Vec::new() });
+                    found =
+                        Some(FoundHolder { contender, data, stat, is_head: at == 0, upgrades: Vec::new() });
                 }
                 Ok((data, _)) => {
                     if let Some(found) = &mut found
@@ -176,10 +179,10 @@ impl Lock {
                         found.upgrades.push(contender.path(directory));
                     }
                 }
-                Err(ZkError { failure: Failure::Refused(Refusal::Denied), .. }) => {
+                Err(ZkError { failure: RequestFailure::Refused(Refusal::Denied), .. }) => {
                     unread.push(directory.child(&entry::without_session(&contender)));
                 }
-                Err(ZkError { failure: Failure::NoNode | Failure::Refused(_), .. }) => {}
+                Err(ZkError { failure: RequestFailure::NoNode | RequestFailure::Refused(_), .. }) => {}
                 Err(error) => return Err(self.refusal(error)),
             }
         }
@@ -190,8 +193,8 @@ impl Lock {
         })
     }
 
-    /// Returns the audit line of a broken lock, as JSON.
-    fn audit_line(&self, ticket: Ticket, found: &Found) -> Vec<u8> {
+    /// Returns the JSON text that is recorded about a break.
+    fn audit_line(&self, ticket: Ticket, found: &FoundHolder) -> Vec<u8> {
         let client = self.context.client_info();
         let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
         let line = serde_json::json!({
@@ -215,7 +218,7 @@ impl Lock {
         Error::NoSuchHolder { path: self.path(), ticket: ticket.to_string() }
     }
 
-    /// Returns the error if the token may belong to a contender that may not be read.
+    /// Returns the error for a token that may belong to a contender whose znode this client may not read.
     fn unreadable_or_missing(
         &self,
         ticket: Ticket,
@@ -234,7 +237,8 @@ impl Lock {
         }
     }
 
-    /// Returns the error if the znode may be written, but another part of the transaction is refused.
+    /// Returns the error for a break whose transaction the server denies, although this client may write the
+    /// znode.
     fn break_denied(&self, error: &ZkError, audit: &str) -> Error {
         let audit = self.context.without_chroot(audit);
         Error::Denied {
@@ -247,7 +251,7 @@ impl Lock {
         }
     }
 
-    fn not_revocable(&self, ticket: Ticket, contender: &Contender, why: &str) -> Error {
+    fn not_revocable(&self, ticket: Ticket, contender: &FoundContender, why: &str) -> Error {
         let who = naming::described(&contender.name);
         let message = format!(
             "belongs to {who}, which {why}; end that client, or take the lock away from it with `zoolock break`"
@@ -264,29 +268,30 @@ impl Lock {
     }
 }
 
-impl Found {
-    /// Returns the sequence number of a holder whose release the directory's data records.
+impl FoundHolder {
+    /// Returns the sequence number of an exclusive holder, and `None` for other contenders. Only the release
+    /// of an exclusive holder is recorded in the lock directory.
     fn holds_alone(&self) -> Option<Sequence> {
         let name = self.contender.name;
         (self.is_head && name.role == Role::Exclusive).then_some(name.sequence)
     }
 }
 
-/// Returns how the contender can be asked. Data that its client library does not read as a request is not
-/// written: to kazoo the data is the name of a client.
-fn revoke_request(found: &Found) -> RevokeRequest {
-    // zoolock's contenders have their own data in every naming scheme.
+/// Returns the way to ask the contender for a release. Nothing is written if its client library would not
+/// read the data as a request. In kazoo, for example, the data is the client's identifier.
+fn revoke_request(found: &FoundHolder) -> RevokeRequest {
+    // zoolock's contenders have zoolock's data format in every naming scheme.
     if let Some(data) = NodeData::parse(&found.data) {
         return RevokeRequest::Write(NodeData { revoked: true, ..data }.encode());
     }
     if data::flags(&found.data).revoked {
         return RevokeRequest::AlreadyAsked;
     }
-    let Contender { node, name } = &found.contender;
+    let FoundContender { node, name } = &found.contender;
     // go-zookeeper's names have a UUID without dashes, and its clients do not read revocations.
     let curator = matches!(name.spelling, Spelling::CuratorLock | Spelling::CuratorMarked)
         && node.as_bytes().get(11) == Some(&b'-');
-    // Curator's revocable clients have empty data, and only they watch their znode.
+    // Curator's revocable clients write empty data. Only these clients watch their znode for requests.
     match (curator, found.data.is_empty()) {
         (true, true) => RevokeRequest::Write(REVOCATIONS[1].to_vec()),
         (true, false) => RevokeRequest::NotRevocable,
@@ -294,7 +299,7 @@ fn revoke_request(found: &Found) -> RevokeRequest {
     }
 }
 
-/// Returns the directory that records each break.
+/// Returns the path of the directory in which each break is recorded.
 fn audit_directory(context: &Context) -> String {
     format!("{}/{AUDIT}", context.root().trim_end_matches('/'))
 }

@@ -7,31 +7,31 @@ mod holders;
 mod tests;
 mod walk;
 
-pub use glances::{Glance, Glances};
-pub(crate) use walk::walk;
+pub use glances::{Glance, LockPoller};
+pub(crate) use walk::survey;
 
 use std::collections::{HashMap, HashSet};
 use std::pin::pin;
 
 use futures_util::StreamExt;
 use serde::Serialize;
-use zoolock_core::contender::Failure;
+use zoolock_core::acquisition::RequestFailure;
 use zoolock_core::layout::Layout;
 use zoolock_core::names::Name;
-use zoolock_core::record::{Left, Marker, Record};
+use zoolock_core::record::{HolderState, Marker, Record};
 use zoolock_core::{Sequence, Zxid};
 
 use crate::base::error::Error;
 use crate::base::naming;
 use crate::base::path::LockPath;
 use crate::engine::gather::{Foreign, Gathered};
-use crate::engine::reader::{MAX_IN_FLIGHT, Reader};
+use crate::engine::reader::{MAX_IN_FLIGHT, QueueReader};
 use crate::lock::context::Context;
-use crate::zk::session::{Stat, ZkError};
+use crate::zk::session::{ZkError, ZnodeStat};
 use holders::{HoldersAndWaiters, Reading};
 
-/// One lock: its holders and its waiters.
-#[derive(Debug, Clone, Serialize)]
+/// The holders and the waiters of one lock.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct Snapshot {
     /// Path of the lock directory.
@@ -40,9 +40,9 @@ pub struct Snapshot {
     pub holder: Option<Entry>,
     /// The other holders: readers, or holders of permits.
     pub beside: Vec<Entry>,
-    /// The waiters in the order in which they get the lock; only the first of them if a limit was given.
+    /// The waiters in queue order. If the snapshot has a limit, only the first waiters.
     pub waiters: Vec<Entry>,
-    /// Number of all waiters.
+    /// Number of all waiters, including those that `waiters` leaves out.
     pub waiting: usize,
     /// The way in which the last known holder left: `clean`, `panicked`, `crashed`, `broken`, or `unknown`.
     pub previous: &'static str,
@@ -54,28 +54,27 @@ pub struct Snapshot {
     pub foreign_semaphore: Option<ForeignSemaphore>,
     /// Number of permits, if the lock is a semaphore that records its size. Curator's semaphores do not.
     pub permits: Option<u32>,
-    /// Set if the data of the directory belongs to something else. Then holders write no release marker
-    /// there.
+    /// Set if the data of the lock directory belongs to another program. Holders then write no release marker.
     pub foreign_record: bool,
-    /// The contenders that ignore each other's znodes, so that two may hold at once, and the remedy.
+    /// A description of contenders that ignore each other's znodes, so that two may hold at once, with the remedy.
     pub clash: Option<String>,
-    /// The directories that may contain more contenders but may not be read, named as znodes are. In a list
-    /// of locks this is the path of the lock itself if nothing of it may be read. Such a directory may be no
-    /// lock at all.
+    /// The directories that may contain more contenders, but that this client may not read. A path below the lock
+    /// directory is relative to it, any other path is absolute. In a list of locks, an unreadable lock has its own path
+    /// here. Such a directory may not be a lock at all.
     pub unread: Vec<String>,
 }
 
 /// A semaphore of another client library, whose znodes are only counted.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct ForeignSemaphore {
     /// The client library: `Curator` or `kazoo`.
     pub library: &'static str,
-    /// Number of leases: the znodes for one permit each. The first waiter may have created its lease already.
+    /// Number of leases. Each lease is the znode of one permit. The first waiter may already have a lease.
     pub leases: usize,
-    /// Path of the directory of the leases.
+    /// Path of the directory that contains the leases.
     pub lease_directory: String,
-    /// Path of the lock directory in which its waiters queue.
+    /// Path of the lock directory in which the waiters queue.
     pub queue_directory: String,
 }
 
@@ -88,17 +87,32 @@ impl std::fmt::Display for ForeignSemaphore {
 }
 
 impl Snapshot {
+    /// Returns the snapshot of a lock that was never used.
+    pub(crate) fn unused(path: String) -> Snapshot {
+        Snapshot { path, previous: "unknown", ..Snapshot::default() }
+    }
+
     /// Returns whether there is a holder, or a lease of a foreign semaphore.
     pub fn is_held(&self) -> bool {
         self.holder.is_some() || self.foreign_semaphore.as_ref().is_some_and(|foreign| foreign.leases > 0)
     }
+
+    /// Returns the holders, in queue order.
+    pub fn holders(&self) -> impl Iterator<Item = &Entry> + Clone {
+        self.holder.iter().chain(&self.beside)
+    }
+
+    /// Returns the holders, then [`waiters`](Snapshot::waiters).
+    pub fn queue(&self) -> impl Iterator<Item = &Entry> + Clone {
+        self.holders().chain(&self.waiters)
+    }
 }
 
-/// One contender.
-#[derive(Debug, Clone, Serialize)]
+/// A contender, as its znode describes it.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct Entry {
-    /// Name of its znode. A part that may contain a session id is left out.
+    /// Name of its znode. A part that may be a session id is shown as `…`.
     pub node: String,
     /// Naming scheme of its znode; `unknown` if only the number at the end of its name is known.
     pub family: &'static str,
@@ -106,13 +120,14 @@ pub struct Entry {
     pub role: &'static str,
     /// Number of permits that it asks for; 1 if it asks for no permit.
     pub weight: u32,
-    /// The token that it has as a holder, with which it can be revoked and broken; `null` if it could not be
-    /// read.
+    /// The token that identifies it in a request to release or to break the lock. For an exclusive holder, it is also
+    /// the fencing token. `None` if its znode could not be read.
     pub token: Option<String>,
     /// Set if it was asked to release the lock.
     pub revoked: bool,
-    /// Time at which it queued, in milliseconds of Unix time: by its own clock, or by the server's clock if
-    /// its data has no time. `null` if it is not known, or before the year 2010: that clock was not set.
+    /// Time at which it queued, in milliseconds of Unix time. The time is by its own clock, or by the server's clock if
+    /// its data contains no time. A time before the year 2010 is ignored, because that clock was not set. `None` if no
+    /// time is known.
     pub since_ms: Option<u64>,
     /// Its host: the host name, or the address that Curator writes.
     pub host: Option<String>,
@@ -120,13 +135,13 @@ pub struct Entry {
     pub pid: Option<u32>,
     /// Name of its program.
     pub program: Option<String>,
-    /// Its note.
+    /// Its note; see [`Builder::note`](crate::Builder::note).
     pub note: Option<String>,
     /// The identifier that a contender of another client library writes, for example kazoo's. It is short and
     /// has no control characters. Data that is not text is shown as hexadecimal digits.
     pub identifier: Option<String>,
-    /// Its owner: a text that is equal for all locks that an owner holds or waits for. `None` if it could not
-    /// be read. Do not trust it: every client that may queue may write any owner.
+    /// Its owner, as a text. The text is the same at every lock that the owner holds or waits for. `None` if it could
+    /// not be read. Do not trust it: every client that may queue may write any owner.
     pub owner: Option<String>,
     /// The origin of `owner`.
     /// - `owner`: the program named it, see [`Owner`](crate::Owner) and
@@ -135,23 +150,31 @@ pub struct Entry {
     ///   one task acquire, or if a guard moves to another task. If the tasks of a process
     ///   [share a queue position](crate::Mutex::batching), that position is an owner of its own. The lock then passes
     ///   from task to task without a request to the server, so deadlocks through such a lock are not seen.
-    /// - `session`: a session of another client library, whose threads cannot be told apart. The text differs
-    ///   between the processes that read it.
-    /// - `unknown`: it could not be read.
+    /// - `session`: a session of another client library, whose threads cannot be told apart. The text is a pseudonym of
+    ///   the session. Each process that reads the lock makes its own pseudonyms.
+    /// - `unknown`: the owner could not be read.
     pub owner_kind: &'static str,
-    /// Set if no session owns its znode: it goes only when its znode is deleted.
+    /// Set if no session owns its znode. The contender then stays in the queue until a client deletes the znode.
     pub persistent: bool,
     /// Identifier of the acquisition, from the data of its znodes, see
     /// [`Guard::acquisition_id`](crate::Guard::acquisition_id). `None` for other client libraries. Do not trust it: every
     /// client that may queue may write any identifier.
     #[serde(skip)]
     pub id: Option<String>,
-    /// Identifier of the acquisition of the reader that upgrades with this znode.
+    /// Identifier of the reader's acquisition, if this contender is the writer's znode of an upgrade.
     #[serde(skip)]
     pub(crate) reader_id: Option<String>,
 }
 
-/// Options of a snapshot.
+impl Entry {
+    /// Returns its sequence number: the ten digits at the end of its znode's name.
+    pub fn number(&self) -> Option<u32> {
+        let digits = self.node.get(self.node.len().checked_sub(10)?..)?;
+        if digits.bytes().all(|byte| byte.is_ascii_digit()) { digits.parse().ok() } else { None }
+    }
+}
+
+/// The options of a snapshot.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct View<'a> {
     pub(crate) chroot: &'a str,
@@ -168,32 +191,36 @@ impl View<'_> {
     }
 }
 
-/// Reads one lock. A missing directory is a free lock.
-pub(crate) async fn read(reader: &Reader<'_>, path: LockPath, view: &View<'_>) -> Result<Snapshot, Error> {
+/// Returns the snapshot of one lock. A lock without a directory is free.
+pub(crate) async fn read(
+    reader: &QueueReader<'_>,
+    path: LockPath,
+    view: &View<'_>,
+) -> Result<Snapshot, Error> {
     let here = gathered(reader, path, view).await?;
     describe(reader, here, view, None).await.map(|described| described.0)
 }
 
-async fn gathered(reader: &Reader<'_>, path: LockPath, view: &View<'_>) -> Result<Gathered, Error> {
+async fn gathered(reader: &QueueReader<'_>, path: LockPath, view: &View<'_>) -> Result<Gathered, Error> {
     match Gathered::at(reader, path.clone()).await {
-        Ok(found) => Ok(found.unwrap_or_else(|| Gathered::nothing(path))),
+        Ok(found) => Ok(found.unwrap_or_else(|| Gathered::unused_lock(path))),
         Err(error) => Err(refusal(without_chroot(&path, view.chroot), error)),
     }
 }
 
-/// The cache of earlier snapshots of the same lock.
+/// The data that earlier snapshots of the same lock have read.
 #[derive(Default)]
 struct SnapshotCache {
-    /// The data that was read, by the paths of the znodes; `None` if reading is not permitted.
-    read: HashMap<String, Option<(Vec<u8>, Stat)>>,
-    /// Paths of the observer's own znodes.
+    /// The data and Stat of each znode, by its path. `None` if this client may not read the znode.
+    read: HashMap<String, Option<(Vec<u8>, ZnodeStat)>>,
+    /// Paths of the znodes that this client's own sessions created in the lock directory.
     own: HashSet<String>,
 }
 
-/// Describes what was gathered. With a cache, also returns the position of the first znode of this client among the
-/// waiters. The cache keeps what is read even if the call fails or is dropped.
+/// Makes a snapshot of a gathered directory. If the cache knows this client's own znodes, also returns the index of the
+/// first of them among the waiters. The cache keeps the data that was read even if the call fails or is dropped.
 async fn describe(
-    reader: &Reader<'_>,
+    reader: &QueueReader<'_>,
     here: Gathered,
     view: &View<'_>,
     mut cache: Option<&mut SnapshotCache>,
@@ -212,7 +239,7 @@ async fn describe(
             }
         }
     }
-    // Repeat if a contender has left meanwhile: then another one may hold.
+    // Repeats if a contender has left meanwhile, because another contender may then hold, and must be read.
     loop {
         let needed = holders::needed(&readings, permits, view.waiters);
         if needed.is_empty() {
@@ -228,16 +255,16 @@ async fn describe(
         while let Some((at, node, read)) = reads.next().await {
             let read = match read {
                 Ok(read) => Some(read),
-                Err(error) if error.failure == Failure::NoNode => {
+                Err(error) if error.failure == RequestFailure::NoNode => {
                     gone[at] = true;
                     continue;
                 }
-                Err(error) if matches!(error.failure, Failure::Refused(_)) => None,
+                Err(error) if matches!(error.failure, RequestFailure::Refused(_)) => None,
                 Err(error) => return Err(refusal(without_chroot(&path, chroot), error)),
             };
             let reading = &mut readings[at];
             (reading.read, reading.was_tried) = (read, true);
-            // Cache each answer at once, so that a dropped call loses none.
+            // Caches each answer at once, so that a dropped call loses no answer.
             if let Some(cache) = &mut cache {
                 cache.read.insert(node, reading.read.clone());
             }
@@ -255,7 +282,7 @@ async fn describe(
         (Some(first), Some(foreign)) => Some(naming::two_layouts(first, foreign.layout)),
         _ => naming::clash(&names),
     };
-    let HoldersAndWaiters { holders, waiters } = holders::separate(readings, &names, permits);
+    let HoldersAndWaiters { holders, waiters } = holders::separate_holders(readings, &names, permits);
     let entry = |reading: Reading| entry::of(&reading.contender, reading.read, view.epoch);
     let mut holders = holders.into_iter().map(entry);
     let position = cache.filter(|cache| !cache.own.is_empty()).and_then(|cache| {
@@ -270,10 +297,10 @@ async fn describe(
         previous,
         previous_number: number.and_then(|sequence| u32::try_from(sequence.0).ok()),
         permits: match (record, &foreign) {
-            (Record::Leases(size), Some(Foreign { layout: Layout::Kazoo, .. })) => Some(size),
+            (Record::KazooSize(size), Some(Foreign { layout: Layout::Kazoo, .. })) => Some(size),
             _ => permits,
         },
-        foreign_record: matches!(record, Record::Foreign | Record::Leases(_)) && foreign.is_none(),
+        foreign_record: matches!(record, Record::Foreign | Record::KazooSize(_)) && foreign.is_none(),
         foreign_semaphore: foreign.map(|foreign| ForeignSemaphore {
             library: foreign.layout.library(),
             leases: foreign.leases,
@@ -292,10 +319,10 @@ fn deleted_nodes(cache: &SnapshotCache, readings: &[Reading], path: &LockPath) -
     cache.read.keys().filter(|node| !here.contains(*node)).cloned().collect()
 }
 
-/// Returns how the last holder that the record names has left, and its sequence number. `stale`: a contender
-/// that may have written the record since is known to have left.
+/// Returns how the holder named in `record` left, and its sequence number. `stale`: a contender has left since an
+/// earlier snapshot, and may have written its release marker after `record` was read.
 async fn previous(
-    reader: &Reader<'_>,
+    reader: &QueueReader<'_>,
     path: &LockPath,
     made: Option<Zxid>,
     record: Record,
@@ -303,33 +330,34 @@ async fn previous(
     names: &[Name],
 ) -> (&'static str, Option<Sequence>) {
     let Some(made) = made else { return ("unknown", None) };
-    let outcome_of = |marker: Marker| match marker.left {
-        Left::Released | Left::Downgraded => ("clean", Some(marker.sequence)),
-        Left::Panicked => ("panicked", Some(marker.sequence)),
-        Left::Broken => ("broken", Some(marker.sequence)),
-        // A holder that has begun has overwritten how its predecessor left.
-        Left::Held => ("unknown", None),
+    let outcome_of = |marker: Marker| match marker.state {
+        HolderState::Released | HolderState::Downgraded => ("clean", Some(marker.sequence)),
+        HolderState::Panicked => ("panicked", Some(marker.sequence)),
+        HolderState::Broken => ("broken", Some(marker.sequence)),
+        // The marker of a holder that has begun has overwritten the marker of the previous holder.
+        HolderState::Held => ("unknown", None),
     };
-    // A marker of another directory describes another holder with the same number.
+    // A marker of an earlier directory at this path is ignored, because sequence numbers repeat in a new directory.
     let before = record.marker_of(made);
     let is_gone = |marker: Marker| {
-        marker.left == Left::Held && names.iter().all(|name| name.sequence != marker.sequence)
+        marker.state == HolderState::Held && names.iter().all(|name| name.sequence != marker.sequence)
     };
     if !stale && !before.is_some_and(is_gone) {
         return before.map_or(("unknown", None), outcome_of);
     }
     // The record was read before the queue. A holder that left in between may have written the marker in the
-    // transaction that deleted its znode. Only a read after the queue can tell that from a crash.
+    // transaction that deleted its znode. A crash leaves the marker unchanged. So the record is read again after the
+    // queue.
     let Ok((data, stat)) = reader.read(path.as_str()).await else { return ("unknown", None) };
     match Record::parse(&data).marker_of(made).filter(|_| stat.czxid == made) {
         Some(now) if Some(now) == before && is_gone(now) => ("crashed", Some(now.sequence)),
-        // The writer may have queued after the queue was read.
+        // This marker may belong to a holder that queued after the queue was read.
         Some(now) => outcome_of(now),
         None => ("unknown", None),
     }
 }
 
-/// Returns the display name of a znode of the lock at `path`.
+/// Returns the name of a znode for display: relative to the lock at `path`, or else its path without the chroot.
 pub(crate) fn display_name(node: &str, path: &LockPath, chroot: &str) -> String {
     match node.strip_prefix(path.as_str()) {
         Some(below) if below.starts_with('/') => below.trim_start_matches('/').to_owned(),
@@ -345,10 +373,10 @@ fn without_chroot<'a>(path: &'a LockPath, chroot: &str) -> &'a str {
     path.as_str().strip_prefix(chroot).unwrap_or(path.as_str())
 }
 
-/// Returns the error of a snapshot that the server refused.
+/// Returns the error for a failed request about the lock at `path`.
 pub(crate) fn refusal(path: &str, error: ZkError) -> Error {
     match error.failure {
-        Failure::Refused(_) => Error::Denied {
+        RequestFailure::Refused(_) => Error::Denied {
             subject: format!("lock {path}"),
             message: format!("{}; use credentials with that permission", error.message),
         },

@@ -15,18 +15,18 @@ use crate::base::path::{ConnectString, DEFAULT_ROOT, check_root};
 use crate::base::process::Process;
 use crate::base::tasks::Tasks;
 use crate::engine::data::ClientInfo;
-use crate::lock::context::{Context, EmbeddedServer, Inner, SessionThread};
+use crate::lock::context::{Context, ContextState, EmbeddedServer, SessionThread};
 use crate::lock::shared_hold::SharedHolds;
 use crate::session::pool::{Sessions, check_grace, shortest_timeout};
 use crate::zk::connect::explain;
 #[cfg(feature = "sasl")]
 use crate::zk::sasl::Mechanism;
-use crate::zk::session::{Access, Opening, open_requests};
+use crate::zk::session::{Opening, ZnodeAccess, open_requests};
 #[cfg(feature = "sasl")]
-use crate::zk::transport::Sasl;
+use crate::zk::transport::SaslIdentity;
 use crate::zk::transport::Transport;
 
-/// Upper limit of the tick time and of the session timeout.
+/// Upper limit of the session timeout, of the answer timeout and of the tick time.
 pub(crate) const LONGEST: Duration = Duration::from_secs(3600);
 
 /// Settings of a [`Zoolock`], with defaults for an ensemble of several hosts.
@@ -82,37 +82,37 @@ impl Builder {
         }
     }
 
-    /// Sets the session timeout to request; 30 s unless set. The server keeps the locks of a client that
-    /// crashed or is disconnected for this time. The server may grant another value, and all deadlines follow
-    /// the granted one. A lease lasts for half of it to three quarters.
+    /// Sets the session timeout to request; 30 s unless set. The server keeps the locks of a client that crashed or is
+    /// disconnected for this time. The server may grant another timeout, and all deadlines follow the granted one. A
+    /// lease lasts between half and three quarters of the granted timeout.
     pub fn session_timeout(mut self, timeout: Duration) -> Self {
         self.session_timeout = timeout;
         self
     }
 
-    /// Sets how long to try to open a session; 15 s unless set.
+    /// Sets the time limit for opening a session; 15 s unless set.
     pub fn connect_timeout(mut self, timeout: Duration) -> Self {
         self.connect_timeout = timeout;
         self
     }
 
-    /// Sets the time within which a server must answer each request; 1 s unless set. It applies to calls that do not wait,
-    /// such as [`Mutex::try_lock`](crate::Mutex::try_lock), and to waits after their deadline. If the server answers nothing
-    /// for this time, the call fails with [`Error::Unavailable`].
+    /// Sets the time within which a server must answer each request; 1 s unless set. It applies to calls that do not
+    /// wait, such as [`Mutex::try_lock`](crate::Mutex::try_lock), and to calls whose deadline has passed. If the server
+    /// answers nothing for this time, the call fails with [`Error::Unavailable`].
     pub fn answer_timeout(mut self, timeout: Duration) -> Self {
         self.answer_timeout = timeout;
         self
     }
 
-    /// Sets how long before [`Guard::valid_until`](crate::Guard::valid_until) the caller stops its work. This
-    /// value is only checked. It is refused if the grace would begin before a third of the session timeout
-    /// has passed without a confirmation.
+    /// Declares how long before [`Guard::valid_until`](crate::Guard::valid_until) the caller stops its work; zero
+    /// unless set. The library only checks this value: connecting fails if the grace would begin before a third of the
+    /// session timeout has passed without a confirmation.
     pub fn grace(mut self, grace: Duration) -> Self {
         self.grace = grace;
         self
     }
 
-    /// Sets the directory of relative lock names; `/locks` unless set.
+    /// Sets the directory of locks with relative names; `/locks` unless set.
     pub fn root(mut self, root: &str) -> Self {
         self.root = root.to_owned();
         self
@@ -120,11 +120,11 @@ impl Builder {
 
     /// Adds credentials, such as the scheme `digest` with `user:password`. May be called several times.
     ///
-    /// New znodes then belong to the holder of these credentials: no other client may read, change or delete
-    /// them, nor queue in a lock directory that this client created. That includes the root and its `.audit`,
-    /// without which no lock can be broken. So all clients of a root need the same credentials, unless
-    /// [`Builder::world_writable`] is set. Without credentials, every client that reaches the server may do
-    /// everything with the locks of this client.
+    /// New znodes then belong to these credentials. Clients without them may not read, change or delete the znodes, nor
+    /// queue in a lock directory that this client created. This includes the root and its directory `.audit`, without
+    /// which no client can break a lock. So all clients of a root need the same credentials, unless
+    /// [`Builder::world_writable`] is set. Without credentials, every client that reaches the server may do everything
+    /// with the locks of this client.
     ///
     /// The credentials do not appear in `Debug` output or in logs. They are wiped from memory when the last
     /// client that has them is dropped.
@@ -133,29 +133,29 @@ impl Builder {
         self
     }
 
-    /// Authenticates by SASL with DIGEST-MD5. It shows the password neither to the server nor on the network,
-    /// but the algorithm is old and does not replace TLS.
+    /// Authenticates by SASL with DIGEST-MD5. The password is not sent to the server, but the algorithm is old and does
+    /// not replace TLS.
     ///
-    /// New znodes then belong to the user, under the scheme `sasl`. The rules of [`Builder::auth`] on access
-    /// apply. Apache ZooKeeper accepts DIGEST-MD5 if `SASLAuthenticationProvider` is configured. It must not
-    /// have `sessionRequireClientSASLAuth`, which ends sessions that reconnect. The embedded server does not
-    /// support DIGEST-MD5.
+    /// New znodes then belong to the user, under the scheme `sasl`. The rules of [`Builder::auth`] on access apply.
+    /// Apache ZooKeeper accepts DIGEST-MD5 if `SASLAuthenticationProvider` is configured. The server must not set
+    /// `sessionRequireClientSASLAuth`, which ends sessions that reconnect. The embedded server does not support
+    /// DIGEST-MD5.
     #[cfg(feature = "sasl")]
     pub fn sasl_digest_md5(mut self, user: &str, password: impl Into<String>) -> Self {
         self.sasl = Some((user.to_owned(), Zeroizing::new(password.into())));
         self
     }
 
-    /// Authenticates by SASL with a mechanism of another crate: Kerberos is in
+    /// Authenticates by SASL with a mechanism from another crate, such as Kerberos from
     /// [zoolock-gssapi](https://docs.rs/zoolock-gssapi).
     ///
     /// New znodes then belong to the identity that the mechanism proves, under the scheme `sasl`. The rules
     /// of [`Builder::auth`] on access apply.
     ///
     /// # Errors
-    /// When connecting: [`Error::Denied`] at once if there are no credentials; [`Error::Unavailable`] if they
-    /// could not be fetched within the connect timeout; [`Error::Invalid`] together with
-    /// [`Builder::sasl_digest_md5`].
+    /// Connecting fails with [`Error::Denied`] at once if there are no credentials; with [`Error::Unavailable`] if they
+    /// could not be fetched within the connect timeout; with [`Error::Invalid`] if [`Builder::sasl_digest_md5`] is set,
+    /// too.
     #[cfg(feature = "sasl")]
     pub fn sasl_mechanism(mut self, mechanism: impl Mechanism) -> Self {
         self.mechanism = Some(Arc::new(mechanism));
@@ -164,12 +164,12 @@ impl Builder {
 
     /// Uses TLS for the connections to all hosts.
     ///
-    /// With a client certificate, new znodes belong to the name in it, and the rules of [`Builder::auth`] on
-    /// access apply. A server that does not ask for client certificates knows no such name. It refuses the
-    /// creates with [`Error::Denied`], unless there are other credentials, too.
+    /// With a client certificate, new znodes belong to the name in it, and the rules of [`Builder::auth`] on access
+    /// apply. A server that does not ask for client certificates does not know this name. It refuses to create the
+    /// znodes ([`Error::Denied`]), unless the client has other credentials, too.
     ///
-    /// With both credentials and a certificate, either of them is enough to do everything with the znodes.
-    /// Hosts that share locks and have one certificate each need [`Builder::auth`] in common, or
+    /// With both credentials and a certificate, either of them is enough to do everything with the znodes. If each host
+    /// has a certificate of its own, hosts that share locks need the same credentials ([`Builder::auth`]) or
     /// [`Builder::world_writable`].
     #[cfg(feature = "tls")]
     pub fn tls(mut self, tls: crate::zk::tls::Tls) -> Self {
@@ -192,15 +192,16 @@ impl Builder {
         self
     }
 
-    /// Sets the first part of every token; 0 unless set. Raise it when the ensemble is wiped, restored from a
-    /// backup, or replaces another one: its transaction ids, and so the tokens, start again there. Stop the servers for longer
-    /// than twice the longest session timeout before the restored ones start.
+    /// Sets the first part of every fencing token; 0 unless set. Raise it when the ensemble is wiped, restored from a
+    /// backup, or replaced by another one: transaction ids then start again at lower values, and so would the tokens.
+    /// Before the restored servers start, keep all servers stopped for longer than twice the longest session timeout,
+    /// so that all clients have given up their sessions.
     pub fn token_epoch(mut self, epoch: u32) -> Self {
         self.epoch = epoch;
         self
     }
 
-    /// Sets the naming scheme of this client's contenders in all locks, unless a handle sets another one;
+    /// Sets the naming scheme of this client's contenders in all locks, unless a handle sets another scheme;
     /// [`Naming::Native`] unless set.
     pub fn naming(mut self, naming: Naming) -> Self {
         self.naming = naming;
@@ -226,34 +227,35 @@ impl Builder {
         self
     }
 
-    /// Sets the owner of all locks of this client, so that observers see which owner waits for which. Several
-    /// processes may have one owner: `zoolock run` passes its own to the command as `ZOOLOCK_OWNER`. The text
-    /// is printable ASCII of at most 64 bytes. It is no credential, and excludes no other client. Without it
-    /// the owner is the tokio task that acquires, or the thread outside of a task; see
-    /// [`Entry::owner`](crate::Entry::owner). [`Owner`](crate::Owner)s are owners of their own.
+    /// Sets the owner of all locks of this client, so that observers see which owner waits for which. Several processes
+    /// may have one owner: `zoolock run` passes its owner to the command as `ZOOLOCK_OWNER`. The text is printable
+    /// ASCII of at most 64 bytes. The owner is no credential, and excludes no other client. Unless set, the owner is
+    /// the tokio task that acquires, or the thread outside of a task; see [`Entry::owner`](crate::Entry::owner). A lock
+    /// that is acquired with an [`Owner`](crate::Owner) has that owner instead.
     ///
     /// # Errors
-    /// [`Error::Invalid`] for any other text.
+    /// [`Error::Invalid`] for a text that is empty, too long, or not printable ASCII.
     pub fn owner_id(mut self, owner: &str) -> Result<Self, Error> {
         owner_id::check(owner)?;
         self.owner_id = Some(owner.into());
         Ok(self)
     }
 
-    /// Sets the ensemble's `tickTime`. Unless set, the client assumes half of the shortest session timeout that a server
-    /// grants, which is right unless `minSessionTimeout` is configured. It learns that timeout with a session of its own, once
-    /// it has held or awaited locks for a third of the session timeout. Set the tick if `minSessionTimeout` is below two ticks:
-    /// otherwise the client may rely on a lock for too long.
+    /// Sets the ensemble's `tickTime`. Unless set, the client assumes half of the shortest session timeout that a
+    /// server grants, which is right unless `minSessionTimeout` is configured. The client learns this shortest timeout
+    /// with an additional session, once it has held or awaited locks for a third of the session timeout. Set the tick
+    /// if `minSessionTimeout` is below two ticks: otherwise the client may rely on a lock for too long.
     ///
-    /// A known tick makes leases longer: 22.5 s of a session timeout of 30 s for a tick of 2 s, and 15 s for an unknown one.
+    /// A known tick makes leases longer. With a session timeout of 30 s, a lease lasts 22.5 s if the tick is known to
+    /// be 2 s, and 15 s if the tick is unknown.
     pub fn tick_time(mut self, tick: Duration) -> Self {
         self.tick = Some(tick);
         self
     }
 
-    /// Adds a label `lock` with the path to all [metrics](crate::metrics) of locks. Off unless set. Each lock
-    /// then has its own series for as long as the recorder keeps them. Use it only in programs with few locks
-    /// whose names do not come from outside.
+    /// Adds a label `lock` with the path to all [metrics](crate::metrics) of locks. Off unless set. The recorder may
+    /// then keep one series per lock for ever. So use it only in programs with few locks whose names do not come from
+    /// outside.
     pub fn metrics_by_lock(mut self) -> Self {
         self.labels_metrics_by_lock = true;
         self
@@ -273,9 +275,9 @@ impl Builder {
         self.open(address, None).await
     }
 
-    /// Opens a session for single requests, without locks. The settings of locks are ignored, and so is the chroot.
+    /// Opens a session for single requests, without locks. The lock settings and the chroot are ignored.
     ///
-    /// For the command. Not a stable interface.
+    /// For the `zoolock` command. Not a stable interface.
     ///
     /// # Errors
     /// As [`Builder::connect`].
@@ -287,7 +289,7 @@ impl Builder {
             hosts: connect.hosts().to_vec(),
             timeout: self.session_timeout,
             auth: self.auth,
-            access: Access::Anyone,
+            access: ZnodeAccess::Anyone,
             transport,
             tasks: Tasks::Runtime(tokio::runtime::Handle::current()),
         };
@@ -343,7 +345,8 @@ impl Builder {
         let transport = self.transport(&connect)?;
         crate::base::metrics::describe();
         let thread = thread()?;
-        // The library adds the chroot to each path: a session client that added it could not create the chroot.
+        // The library itself adds the chroot to each path. If the ZooKeeper client added it, the library could not
+        // create the chroot.
         let root = match (connect.chroot(), self.root.as_str()) {
             ("", root) => root.to_owned(),
             (chroot, "/") => chroot.to_owned(),
@@ -359,7 +362,7 @@ impl Builder {
         };
         let chroot = connect.chroot().to_owned();
         let sessions = Sessions::new(connect, opening, self.tick, self.grace, self.connect_timeout);
-        let inner = Inner {
+        let inner = ContextState {
             sessions: Arc::new(sessions),
             thread,
             chroot,
@@ -381,15 +384,15 @@ impl Builder {
     }
 
     #[cfg(feature = "sasl")]
-    fn sasl(&self, connect: &ConnectString) -> Result<Option<Sasl>, Error> {
+    fn sasl(&self, connect: &ConnectString) -> Result<Option<SaslIdentity>, Error> {
         match (&self.sasl, &self.mechanism) {
             (None, None) => Ok(None),
             (Some((user, password)), None) => {
                 let mechanism = zoolock_client::sasl::DigestMd5::new(user, password.clone());
-                Ok(Some(Sasl::DigestMd5(Arc::new(mechanism))))
+                Ok(Some(SaslIdentity::DigestMd5(Arc::new(mechanism))))
             }
             (None, Some(mechanism)) => {
-                Ok(Some(Sasl::Mechanism(crate::zk::sasl::start(&**mechanism, connect)?)))
+                Ok(Some(SaslIdentity::Mechanism(crate::zk::sasl::start(&**mechanism, connect)?)))
             }
             (Some(_), Some(_)) => {
                 Err(Error::invalid("SASL", "uses DIGEST-MD5 or another mechanism; leave one of them out"))
@@ -436,10 +439,14 @@ impl Builder {
         !self.auth.is_empty()
     }
 
-    fn access(&self) -> Result<Access, Error> {
+    fn access(&self) -> Result<ZnodeAccess, Error> {
         let Some((scheme, id)) = self.readers.first() else {
             let everybody = self.world_writable || !self.has_credentials();
-            return Ok(if everybody { Access::Anyone } else { Access::Creator { readers: Vec::new() } });
+            return Ok(if everybody {
+                ZnodeAccess::Anyone
+            } else {
+                ZnodeAccess::Creator { readers: Vec::new() }
+            });
         };
         let shown = format!("reader {scheme}:{id}");
         if self.world_writable {
@@ -451,7 +458,7 @@ impl Builder {
         if !self.has_credentials() {
             return Err(Error::invalid(
                 shown,
-                "has no effect without credentials of this client; add `auth` or a client certificate",
+                "has no effect without credentials of this client; add credentials or a client certificate",
             ));
         }
         if let Some((scheme, id)) =
@@ -462,7 +469,7 @@ impl Builder {
                 "is not a valid identity; give a scheme and an id, such as `x509` and `CN=ops`",
             ));
         }
-        Ok(Access::Creator { readers: self.readers.clone() })
+        Ok(ZnodeAccess::Creator { readers: self.readers.clone() })
     }
 }
 

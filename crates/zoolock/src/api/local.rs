@@ -13,12 +13,13 @@ use crate::base::error::{Error, LossReason};
 use crate::base::path::{DEFAULT_ROOT, LockPath};
 use crate::base::sync::lock;
 
-/// A [`Locker`] in memory: no server, no thread, and as fair as the real one. Clones share their locks.
+/// An in-memory [`Locker`], for tests of code that works under a lock. It needs neither a server nor a runtime. It
+/// grants each lock in the order of the requests, as [`Zoolock`](crate::Zoolock) does. Clones share their locks.
 ///
-/// It checks keys as [`Zoolock`](crate::Zoolock) does, and `nightly` is `/locks/nightly`. It needs no runtime. It uses the
-/// clock of the machine, even if the clock of a runtime is paused.
+/// It checks keys as [`Zoolock`](crate::Zoolock) does, with the root `/locks`: the key `nightly` is the lock
+/// `/locks/nightly`. Timeouts use the clock of the machine, even if the clock of a runtime is paused.
 ///
-/// A lock is never lost by itself. [`LocalLocker::expire`] takes it away, to test the reaction of your code.
+/// A lock is lost only if the test calls [`LocalLocker::expire`].
 ///
 /// # Examples
 /// ```
@@ -31,7 +32,7 @@ use crate::base::sync::lock;
 /// let outcome = locker.with_lock("nightly", Duration::from_secs(1), |guard| {
 ///     assert!(locker.expire("nightly"));
 ///     async move {
-///         // What your program does now is what you want to test.
+///         // Your program has lost its lock here: test its reaction.
 ///         assert_eq!(guard.lost().await, LossReason::SessionExpired);
 ///         assert!(!guard.is_valid());
 ///     }
@@ -46,13 +47,13 @@ pub struct LocalLocker {
 
 #[derive(Default)]
 struct Queues {
-    /// The number of contenders that have ever queued.
+    /// Number of contenders that have ever queued, for all locks.
     joined: u64,
-    /// The contenders of each lock, the holder first. A lock without contenders has no entry.
-    by_path: HashMap<LockPath, VecDeque<Contender>>,
+    /// The contenders of each lock in queue order: the first one is the holder. A lock without contenders has no entry.
+    by_path: HashMap<LockPath, VecDeque<LocalContender>>,
 }
 
-struct Contender {
+struct LocalContender {
     number: u64,
     state: watch::Sender<ContenderState>,
 }
@@ -83,7 +84,7 @@ impl LocalLocker {
         true
     }
 
-    /// Returns the number of contenders: the holder and the waiters.
+    /// Returns the number of contenders of the lock `key`: its holder and its waiters.
     pub fn queued(&self, key: &str) -> usize {
         let Ok(path) = parse(key) else { return 0 };
         lock(&self.queues).by_path.get(&path).map_or(0, VecDeque::len)
@@ -96,7 +97,7 @@ impl LocalLocker {
         let queue = queues.by_path.entry(path.clone()).or_default();
         let first = if queue.is_empty() { ContenderState::Holding } else { ContenderState::Waiting };
         let (sender, state) = watch::channel(first);
-        queue.push_back(Contender { number, state: sender });
+        queue.push_back(LocalContender { number, state: sender });
         LocalGuard { locker: self.clone(), path, number, state, alive: Arc::default() }
     }
 }
@@ -122,7 +123,7 @@ impl Locker for LocalLocker {
             }
         }
         if let ContenderState::Lost(reason) = guard.state() {
-            // The lock was taken away before this future was polled.
+            // `expire` took the lock away before this future was polled.
             return Err(Error::Lost { path: path.to_string(), reason });
         }
         let (state, alive) = (guard.state.clone(), Arc::downgrade(&guard.alive));
@@ -132,7 +133,7 @@ impl Locker for LocalLocker {
         }
         let value = work.await;
         match *state.borrow() {
-            // A guard that the work returned with its value belongs to the caller.
+            // If the work returned the guard with its value, the guard belongs to the caller.
             ContenderState::Lost(reason) if alive.strong_count() == 0 => {
                 Err(Error::Lost { path: path.to_string(), reason })
             }
@@ -143,7 +144,7 @@ impl Locker for LocalLocker {
 
 impl std::fmt::Debug for LocalLocker {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        // The locks that have a holder.
+        // Every lock in the map has a holder.
         let locks = lock(&self.queues).by_path.len();
         f.debug_struct("LocalLocker").field("locks", &locks).finish_non_exhaustive()
     }
@@ -162,7 +163,8 @@ pub struct LocalGuard {
 
 impl LocalGuard {
     async fn granted(&mut self) {
-        // The sender lives as long as the contender is in the queue. The receiver keeps the last value.
+        // An error means that the contender has left the queue and dropped its sender. The receiver keeps the last
+        // state.
         let _ = self.state.wait_for(|state| *state != ContenderState::Waiting).await;
     }
 
@@ -185,7 +187,7 @@ impl Hold for LocalGuard {
         let known = state.wait_for(|state| matches!(state, ContenderState::Lost(_))).await;
         match known.as_deref() {
             Ok(ContenderState::Lost(reason)) => *reason,
-            _ => unreachable!("a guard is queued until it is lost"),
+            _ => unreachable!("a guard leaves the queue only when it is dropped or lost"),
         }
     }
 }
@@ -206,7 +208,8 @@ impl std::fmt::Debug for LocalGuard {
 }
 
 impl Queues {
-    /// Removes a contender from the queue, if it is there. Then the first remaining contender holds the lock.
+    /// Removes contender `number` from the queue, if it is there, and sets its state to `last`. Then grants the lock to
+    /// the first remaining contender.
     fn leave(&mut self, path: &LockPath, number: u64, last: ContenderState) {
         let Some(queue) = self.by_path.get_mut(path) else { return };
         let Ok(at) = queue.binary_search_by_key(&number, |contender| contender.number) else { return };

@@ -5,15 +5,14 @@ use std::time::Duration;
 use zoolock_core::FencingToken;
 
 use crate::api::guard::Guard;
-use crate::api::multi::MultiGuard;
+use crate::api::mode::Fenced;
 use crate::api::owner::ReentrantGuard;
-use crate::api::rwlock::WriteGuard;
 use crate::api::zoolock::Zoolock;
 use crate::base::error::{Error, LossReason};
 
-/// Runs work under a lock.
+/// A source of locks that runs work under a lock.
 ///
-/// Write your code for any `L: Locker`, give it a [`Zoolock`] in production and a [`LocalLocker`](crate::LocalLocker)
+/// Write your code for any `L: Locker`. Give it a [`Zoolock`] in production and a [`LocalLocker`](crate::LocalLocker)
 /// in its tests.
 ///
 /// # Examples
@@ -21,7 +20,7 @@ use crate::base::error::{Error, LossReason};
 /// use std::time::Duration;
 /// use zoolock::{Error, Hold, LocalLocker, Locker};
 ///
-/// /// Stops when the lock is lost, and says whether it got to the end.
+/// /// Stops when the lock is lost. Returns whether the copy was completed.
 /// async fn back_up<L: Locker>(locker: &L) -> Result<bool, Error> {
 ///     locker
 ///         .with_lock("nightly", Duration::from_secs(10), |guard| async move {
@@ -40,18 +39,19 @@ use crate::base::error::{Error, LossReason};
 /// # Ok(()) }
 /// ```
 pub trait Locker: Send + Sync {
-    /// The guard that the work gets.
+    /// The guard that is passed to the work.
     type Guard: Hold;
 
-    /// Runs `work` under the lock `key`. Releases the lock when the work drops the guard, at its end at the latest.
+    /// Acquires the lock `key` and passes the guard to `work`. The lock is released when the guard is dropped, normally
+    /// at the end of `work`. If `work` returns the guard, the caller keeps the lock.
     ///
     /// # Errors
-    /// [`Error::Timeout`] if the lock was not acquired within `timeout`. [`Error::Invalid`] for a bad key, and for work that
-    /// drops its guard before it begins. [`Error::Lost`] if the lock was lost before it was released: the work may then have
-    /// overlapped with the next holder's. A locker may have other errors, too.
+    /// [`Error::Timeout`] if the lock was not acquired within `timeout`. [`Error::Invalid`] for a bad key, and for work
+    /// that drops its guard before it begins. [`Error::Lost`] if the lock was lost before it was released: the work may
+    /// then have overlapped with the work of the next holder. An implementation may return other errors, too.
     ///
     /// # Cancel safety
-    /// Dropping the future drops the work, releases the lock, and leaves nothing in the queue.
+    /// Dropping the future drops the work, and releases the lock or gives up the queue position.
     fn with_lock<T, F, Fut>(
         &self,
         key: &str,
@@ -64,15 +64,17 @@ pub trait Locker: Send + Sync {
         Fut: Future<Output = T> + Send;
 }
 
-/// The common methods of guards.
+/// A guard that holds a lock exclusively: the methods that all such guards have.
 pub trait Hold: Send + Sync + 'static {
-    /// Returns a number that rises with every grant, for the resource to check.
+    /// Returns the fencing token, which rises with every grant. The protected resource refuses requests with an older
+    /// token.
     fn token(&self) -> FencingToken;
 
-    /// Returns whether the guard surely holds the lock now. After it has returned false once, it always does.
+    /// Returns whether the holder may rely on the lock now. Once it has returned false, it always returns false.
     fn is_valid(&self) -> bool;
 
-    /// Waits until the lock is lost. Once it is lost, resolves at once, and always with the same reason.
+    /// Waits until the lock is lost, and returns the reason. After the loss, resolves at once, and always to the same
+    /// reason.
     ///
     /// # Cancel safety
     /// Can be dropped and called again at any time.
@@ -92,29 +94,36 @@ impl Locker for Zoolock {
     }
 }
 
-/// Implements [`Hold`] for a guard that has the same methods.
-macro_rules! hold {
-    ($($guard:ty),+) => {$(
-        impl Hold for $guard {
-            fn token(&self) -> FencingToken {
-                <$guard>::token(self)
-            }
+impl<M: Fenced> Hold for Guard<M> {
+    fn token(&self) -> FencingToken {
+        self.held.token()
+    }
 
-            fn is_valid(&self) -> bool {
-                <$guard>::is_valid(self)
-            }
+    fn is_valid(&self) -> bool {
+        self.held.is_valid()
+    }
 
-            async fn lost(&self) -> LossReason {
-                <$guard>::lost(self).await
-            }
-        }
-    )+};
+    async fn lost(&self) -> LossReason {
+        self.held.lost().await
+    }
 }
 
-hold!(Guard, ReentrantGuard, WriteGuard, MultiGuard);
+impl Hold for ReentrantGuard {
+    fn token(&self) -> FencingToken {
+        self.guard().token()
+    }
 
-/// Returns the error for work that drops its guard too early. The closure `|_guard| async { … }` drops it when it returns, and
-/// the future would run without the lock.
+    fn is_valid(&self) -> bool {
+        self.guard().is_valid()
+    }
+
+    async fn lost(&self) -> LossReason {
+        self.guard().lost().await
+    }
+}
+
+/// Returns the error for work that drops its guard too early. The closure `|_guard| async { … }` drops the guard when
+/// the closure returns, and its future would run without the lock.
 pub(crate) fn guard_dropped_early(path: &str) -> Error {
     Error::invalid(
         format!("lock {path}"),

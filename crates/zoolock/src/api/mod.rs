@@ -1,13 +1,14 @@
 //! The public types.
 
-pub(crate) mod acquire_methods;
 pub mod blocking;
 pub(crate) mod builder;
 #[cfg(feature = "embedded")]
 pub(crate) mod embedded;
 pub(crate) mod guard;
+pub(crate) mod handle;
 pub(crate) mod local;
 pub(crate) mod locker;
+pub mod mode;
 pub(crate) mod multi;
 pub(crate) mod mutex;
 pub(crate) mod owner;

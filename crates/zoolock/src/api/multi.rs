@@ -1,89 +1,64 @@
 //! Several locks at once.
 
-use zoolock_core::Kind;
-
-use crate::api::acquire_methods::acquire;
-use crate::api::guard::{exclusive_guard, guard, guard_previous};
+use crate::api::guard::Guard;
+use crate::api::handle::Handle;
+use crate::api::mode::{Multi, MultiRead};
 use crate::api::zoolock::Zoolock;
-use crate::base::options::{crash_settings, settings};
-use crate::lock::acquire::Lock;
 
-/// Several locks that are taken together, in one transaction. Callers may name them in any order and never wait for
-/// each other in a cycle. One transaction gives a position in all queues at once, so a waiter waits only for
-/// contenders that came earlier in every queue.
+/// Several locks that are acquired together, in one transaction. Callers may name them in any order and never wait for
+/// each other in a cycle: the transaction queues for all locks at once, so a contender that is ahead in one queue is
+/// ahead in every common queue.
 ///
-/// This holds for multi-locks and single locks beside each other, as long as no caller takes a second lock while it
-/// holds a first.
+/// This also holds between multi-locks and single locks, as long as no caller acquires a lock while it holds another
+/// one.
 ///
 /// ```no_run
 /// # async fn example(zl: zoolock::Zoolock) -> Result<(), zoolock::Error> {
 /// let guard = zl.multi(["accounts/7", "accounts/42"]).lock().await?;
 /// # drop(guard); Ok(()) }
 /// ```
-#[derive(Clone)]
-pub struct MultiLock {
-    pub(crate) lock: Lock,
-}
+pub type MultiLock = Handle<Multi>;
 
-acquire!(MultiLock, MultiGuard, Kind::Mutex, "every lock", lock, try_lock, lock_timeout, lock_deadline);
-acquire!(
-    MultiLock,
-    MultiReadGuard,
-    Kind::Read,
-    "every lock for reading",
-    read,
-    try_read,
-    read_timeout,
-    read_deadline
-);
-settings!(MultiLock);
-crash_settings!(MultiLock);
+/// A guard that holds every lock of a [`MultiLock`]. If one lock is lost, all count as lost.
+pub type MultiGuard = Guard<Multi>;
 
-guard! {
-    /// A guard that holds every lock. If one is lost, all count as lost.
-    MultiGuard
-}
-exclusive_guard!(MultiGuard);
-guard_previous!(MultiGuard);
+/// A guard that holds every lock of a [`MultiLock`] for reading. If one lock is lost, all count as lost.
+pub type MultiReadGuard = Guard<MultiRead>;
 
-guard! {
-    /// A guard that holds every lock for reading. If one is lost, all count as lost.
-    MultiReadGuard
-}
-guard_previous!(MultiReadGuard);
+/// The modes of multi-locks.
+pub(super) mod modes {
+    use crate::api::mode::sealed::Mode;
+    use crate::api::mode::{Fenced, HasPrevious, HasReaders};
 
-impl MultiGuard {
-    /// Returns the paths of the lock directories, each once.
-    pub fn paths(&self) -> Vec<&str> {
-        self.held.paths()
+    /// Several locks together, each with one holder at a time.
+    pub enum Multi {}
+
+    impl Mode for Multi {}
+    impl HasPrevious for Multi {}
+    impl Fenced for Multi {}
+    impl HasReaders for Multi {
+        type Reader = MultiRead;
     }
-}
 
-impl MultiReadGuard {
-    /// Returns the paths of the lock directories, each once.
-    pub fn paths(&self) -> Vec<&str> {
-        self.held.paths()
-    }
+    /// Several locks together, each for reading.
+    pub enum MultiRead {}
+
+    impl Mode for MultiRead {}
+    impl HasPrevious for MultiRead {}
 }
 
 impl MultiLock {
-    /// Returns the names that it was made with.
+    /// Returns the names that were passed to [`Zoolock::multi`].
     pub fn names(&self) -> &[String] {
         &self.lock.names
     }
 }
 
-impl std::fmt::Debug for MultiLock {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("MultiLock").field("names", &self.names()).finish_non_exhaustive()
-    }
-}
-
 impl Zoolock {
-    /// Returns a lock of several mutexes, by their names. A repeated name counts once. Nothing is sent; the first
-    /// call that would use a bad name reports it.
+    /// Returns a multi-lock of the locks with these names. A repeated name counts once. Sends nothing. If a name is
+    /// bad, the first request, such as `lock()`, fails.
     pub fn multi<N: AsRef<str>>(&self, names: impl IntoIterator<Item = N>) -> MultiLock {
         let names = names.into_iter().map(|name| name.as_ref().to_owned()).collect();
-        MultiLock { lock: Lock::new(self.context().clone(), names) }
+        Handle::new(self.context(), names)
     }
 }

@@ -1,22 +1,23 @@
 //! The read/write lock.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use zoolock_core::Kind;
 
-use crate::api::acquire_methods::{acquire, operate};
-use crate::api::guard::{exclusive_guard, guard, guard_path, guard_previous};
+use crate::api::guard::Guard;
+use crate::api::handle::Handle;
+use crate::api::mode::{CanUpgrade, Read, ReadWrite, Upgradable, Write};
 use crate::api::zoolock::Zoolock;
-use crate::base::clock;
+use crate::base::clock::{self, deadline_after};
 use crate::base::error::{Error, LossReason};
-use crate::base::options::{Options, crash_settings, settings};
+use crate::base::options::Options;
 use crate::lock::acquire::{Lock, WaitLimit};
 use crate::lock::held::Held;
 
 /// A lock with many readers or one writer, across processes and hosts. It is fair in both directions: a
 /// reader waits for earlier writers, and a writer for earlier readers.
 ///
-/// It shares its queue with the [`Mutex`](crate::Mutex) of the same name, which counts as a writer.
+/// It shares its queue with the [`Mutex`](crate::Mutex) of the same name. The contenders of the mutex count as writers.
 ///
 /// ```no_run
 /// # async fn example(zl: zoolock::Zoolock) -> Result<(), zoolock::Error> {
@@ -27,69 +28,113 @@ use crate::lock::held::Held;
 /// let read = write.downgrade().await?;      // no writer gets in between
 /// # drop(read); Ok(()) }
 /// ```
-#[derive(Clone)]
-pub struct RwLock {
-    pub(crate) lock: Lock,
+pub type RwLock = Handle<ReadWrite>;
+
+/// A guard that holds the lock for reading, perhaps with other readers. It has no fencing token, since concurrent
+/// readers have no order.
+pub type ReadGuard = Guard<Read>;
+
+/// A guard that holds the lock for writing, alone.
+pub type WriteGuard = Guard<Write>;
+
+/// A guard that holds the lock for reading, perhaps with plain readers, but with no other upgradable reader.
+pub type UpgradableReadGuard = Guard<Upgradable>;
+
+/// The modes of read/write locks.
+pub(super) mod modes {
+    use crate::api::mode::sealed::Mode;
+    use crate::api::mode::{CanUpgrade, Fenced, HasPrevious, HasReaders, OneLock};
+
+    /// Many readers or one writer.
+    pub enum ReadWrite {}
+
+    impl Mode for ReadWrite {}
+    impl OneLock for ReadWrite {}
+    impl HasPrevious for ReadWrite {}
+    impl HasReaders for ReadWrite {
+        type Reader = Read;
+    }
+
+    /// Reading, perhaps with other readers.
+    pub enum Read {}
+
+    impl Mode for Read {}
+    impl OneLock for Read {}
+    impl HasPrevious for Read {}
+    impl CanUpgrade for Read {}
+
+    /// Writing, alone.
+    pub enum Write {}
+
+    impl Mode for Write {}
+    impl OneLock for Write {}
+    impl HasPrevious for Write {}
+    impl Fenced for Write {}
+
+    /// Reading, perhaps with plain readers, but with no other upgradable reader.
+    pub enum Upgradable {}
+
+    impl Mode for Upgradable {}
+    impl OneLock for Upgradable {}
+    impl HasPrevious for Upgradable {}
+    impl CanUpgrade for Upgradable {}
 }
 
+/// The methods of writers and of upgradable readers.
 impl RwLock {
-    pub(crate) fn new(lock: Lock) -> RwLock {
-        RwLock { lock }
+    /// Acquires the lock for writing. Waits without a time limit. Errors and cancel safety: see [`Handle::lock`].
+    pub async fn write(&self) -> Result<WriteGuard, Error> {
+        self.lock.acquire(Kind::Write, WaitLimit::ForEver).await.map(Guard::granted)
+    }
+
+    /// Acquires the lock for writing if it is free. Returns `None` if it is busy. Errors and cancel safety: see
+    /// [`Handle::try_lock`].
+    pub async fn try_write(&self) -> Result<Option<WriteGuard>, Error> {
+        Ok(self.lock.acquire(Kind::Write, WaitLimit::Try).await?.map(Guard::new))
+    }
+
+    /// Acquires the lock for writing. Waits for `timeout` at most. Errors and cancel safety: see
+    /// [`Handle::lock_timeout`].
+    pub async fn write_timeout(&self, timeout: Duration) -> Result<WriteGuard, Error> {
+        self.lock.lock_until(Kind::Write, deadline_after(timeout)).await.map(Guard::new)
+    }
+
+    /// Acquires the lock for writing. Waits until `deadline` at most. Errors and cancel safety: see
+    /// [`Handle::lock_timeout`].
+    pub async fn write_deadline(&self, deadline: Instant) -> Result<WriteGuard, Error> {
+        self.lock.lock_until(Kind::Write, deadline).await.map(Guard::new)
+    }
+
+    /// Acquires the lock for upgradable reading. Waits without a time limit. Errors and cancel safety: see
+    /// [`Handle::lock`].
+    pub async fn upgradable_read(&self) -> Result<UpgradableReadGuard, Error> {
+        self.lock.acquire(Kind::Upgradable, WaitLimit::ForEver).await.map(Guard::granted)
+    }
+
+    /// Acquires the lock for upgradable reading if it is free. Returns `None` if it is busy. Errors and cancel
+    /// safety: see [`Handle::try_lock`].
+    pub async fn try_upgradable_read(&self) -> Result<Option<UpgradableReadGuard>, Error> {
+        Ok(self.lock.acquire(Kind::Upgradable, WaitLimit::Try).await?.map(Guard::new))
+    }
+
+    /// Acquires the lock for upgradable reading. Waits for `timeout` at most. Errors and cancel safety: see
+    /// [`Handle::lock_timeout`].
+    pub async fn upgradable_read_timeout(&self, timeout: Duration) -> Result<UpgradableReadGuard, Error> {
+        self.lock.lock_until(Kind::Upgradable, deadline_after(timeout)).await.map(Guard::new)
+    }
+
+    /// Acquires the lock for upgradable reading. Waits until `deadline` at most. Errors and cancel safety: see
+    /// [`Handle::lock_timeout`].
+    pub async fn upgradable_read_deadline(&self, deadline: Instant) -> Result<UpgradableReadGuard, Error> {
+        self.lock.lock_until(Kind::Upgradable, deadline).await.map(Guard::new)
     }
 }
 
-acquire!(RwLock, ReadGuard, Kind::Read, "the lock for reading", read, try_read, read_timeout, read_deadline);
-acquire!(
-    RwLock,
-    WriteGuard,
-    Kind::Write,
-    "the lock for writing",
-    write,
-    try_write,
-    write_timeout,
-    write_deadline
-);
-acquire!(
-    RwLock,
-    UpgradableReadGuard,
-    Kind::Upgradable,
-    "the lock for upgradable reading",
-    upgradable_read,
-    try_upgradable_read,
-    upgradable_read_timeout,
-    upgradable_read_deadline
-);
-operate!(RwLock);
-settings!(RwLock);
-crash_settings!(RwLock);
-
-guard! {
-    /// A guard that holds the lock for reading, perhaps with other readers. It has no fencing token, since readers have no order.
-    ReadGuard
-}
-guard_path!(ReadGuard);
-guard_previous!(ReadGuard);
-
-guard! {
-    /// A guard that holds the lock for writing, alone.
-    WriteGuard
-}
-guard_path!(WriteGuard);
-guard_previous!(WriteGuard);
-exclusive_guard!(WriteGuard);
-
-guard! {
-    /// A guard that holds the lock for reading, perhaps with plain readers, but with no other upgradable reader.
-    UpgradableReadGuard
-}
-guard_path!(UpgradableReadGuard);
-guard_previous!(UpgradableReadGuard);
-
-/// A failed upgrade. The guard is still a reader.
+/// The error of a failed upgrade, with the guard of the reader.
 #[derive(Debug, thiserror::Error)]
 #[error("not upgraded: {error}")]
 pub struct NotUpgraded<G: std::fmt::Debug> {
-    /// The guard of the reader.
+    /// The guard of the reader. It still holds the lock, unless `error` is [`Error::Lost`].
     pub guard: G,
     /// The reason.
     #[source]
@@ -97,16 +142,16 @@ pub struct NotUpgraded<G: std::fmt::Debug> {
 }
 
 impl<G: std::fmt::Debug> From<NotUpgraded<G>> for Error {
-    /// Releases the reader.
+    /// Returns the error, and drops the guard, which releases the lock.
     fn from(lost: NotUpgraded<G>) -> Error {
         lost.error
     }
 }
 
 impl WriteGuard {
-    /// Becomes a reader with the same queue position: no writer can get the lock in between, and waiting
-    /// readers may read at once. A writer that was an upgradable reader before still keeps other upgradable
-    /// readers out.
+    /// Turns the writer into a reader with the same queue position. No writer can get the lock in between. Readers that
+    /// wait directly behind this writer get the lock at once. A writer that was an upgradable reader before still
+    /// excludes other upgradable readers.
     ///
     /// # Errors
     /// [`Error::Lost`] if the lock is lost.
@@ -115,114 +160,93 @@ impl WriteGuard {
     /// Dropping the future releases the lock.
     pub async fn downgrade(mut self) -> Result<ReadGuard, Error> {
         self.held.downgrade().await?;
-        Ok(ReadGuard::new(self.held))
+        Ok(Guard::new(self.held))
     }
 }
 
-/// Implements the upgrade methods of a reader.
-macro_rules! upgrade {
-    ($guard:ident, $who:literal) => {
-        impl $guard {
-            #[doc = $who]
-            ///
-            /// New readers wait until it has written, as they wait for every queued writer. The writer has
-            /// the token of the reader: there was no writer in between.
-            ///
-            /// # Errors
-            /// With the guard, which is still a reader except after [`Error::Lost`]: [`Error::Conflict`] if another reader
-            /// goes first, or if readers are queued behind a writer that waits for this reader; else as [`RwLock::write`].
-            ///
-            /// # Cancel safety
-            /// Dropping the future releases the lock, including the reader's.
-            pub async fn upgrade(self) -> Result<WriteGuard, NotUpgraded<$guard>> {
-                upgrade(self.held, WaitLimit::ForEver).await.map_err(NotUpgraded::<$guard>::of)
-            }
+impl<M: CanUpgrade> Guard<M> {
+    /// Turns the reader into a writer after the other readers have released the lock.
+    ///
+    /// An upgradable reader has precedence over plain readers that upgrade. A plain reader waits only for plain readers
+    /// that queued later. It fails at once if there is an older reader or an upgradable reader: that reader may
+    /// upgrade, too, and both would wait for ever. Use [`RwLock::upgradable_read`] to avoid this failure.
+    ///
+    /// New readers wait until the writer has released the lock, as they wait for every queued writer. The writer's
+    /// fencing token comes from the queue position of the reader, since no other writer can get the lock in between.
+    ///
+    /// # Errors
+    /// The returned [`NotUpgraded`] has the guard, which is still a reader except after [`Error::Lost`]. Its error is
+    /// [`Error::Conflict`] if another reader has precedence, or if readers are queued behind a writer that waits for
+    /// this reader; else as [`RwLock::write`].
+    ///
+    /// # Cancel safety
+    /// Dropping the future also releases the lock of the reader.
+    pub async fn upgrade(self) -> Result<WriteGuard, NotUpgraded<Guard<M>>> {
+        self.upgrade_within(WaitLimit::ForEver).await
+    }
 
-            /// Becomes a writer if there is no other reader.
-            ///
-            /// # Errors
-            /// With the guard, which is still a reader: [`Error::Timeout`] if there is another reader; else
-            /// as [`Self::upgrade`].
-            ///
-            /// # Cancel safety
-            /// As [`Self::upgrade`].
-            pub async fn try_upgrade(self) -> Result<WriteGuard, NotUpgraded<$guard>> {
-                upgrade(self.held, WaitLimit::Try).await.map_err(NotUpgraded::<$guard>::of)
-            }
+    /// Turns the reader into a writer if there is no other reader. Does not wait for other readers.
+    ///
+    /// # Errors
+    /// The guard comes back as after [`Self::upgrade`]. The error is [`Error::Timeout`] if there is another reader;
+    /// else as [`Self::upgrade`].
+    ///
+    /// # Cancel safety
+    /// As [`Self::upgrade`].
+    pub async fn try_upgrade(self) -> Result<WriteGuard, NotUpgraded<Guard<M>>> {
+        self.upgrade_within(WaitLimit::Try).await
+    }
 
-            /// Becomes a writer if the other readers leave within `timeout`.
-            ///
-            /// # Errors
-            /// With the guard, which is still a reader: [`Error::Timeout`]; else as [`Self::upgrade`].
-            ///
-            /// # Cancel safety
-            /// As [`Self::upgrade`].
-            pub async fn upgrade_timeout(self, timeout: Duration) -> Result<WriteGuard, NotUpgraded<$guard>> {
-                upgrade(self.held, WaitLimit::timeout(timeout)).await.map_err(NotUpgraded::<$guard>::of)
-            }
+    /// Turns the reader into a writer if the other readers release the lock within `timeout`.
+    ///
+    /// # Errors
+    /// The guard comes back as after [`Self::upgrade`]. The error is [`Error::Timeout`] if another reader still holds
+    /// the lock at the end of the wait; else as [`Self::upgrade`].
+    ///
+    /// # Cancel safety
+    /// As [`Self::upgrade`].
+    pub async fn upgrade_timeout(self, timeout: Duration) -> Result<WriteGuard, NotUpgraded<Guard<M>>> {
+        self.upgrade_within(WaitLimit::timeout(timeout)).await
+    }
+
+    async fn upgrade_within(mut self, wait_limit: WaitLimit) -> Result<WriteGuard, NotUpgraded<Guard<M>>> {
+        match add_writer(&mut self.held, wait_limit).await {
+            Ok(()) => Ok(Guard::new(self.held)),
+            Err(error) => Err(NotUpgraded { guard: self, error }),
         }
-
-        impl NotUpgraded<$guard> {
-            fn of((held, error): (Held, Error)) -> NotUpgraded<$guard> {
-                NotUpgraded { guard: $guard::new(held), error }
-            }
-        }
-    };
+    }
 }
 
-upgrade!(
-    ReadGuard,
-    "Becomes a writer when all newer readers have released the lock. Fails at once if there is an older reader or
-    an upgradable one: that reader may upgrade, too, and both would wait for ever. Use
-    [`RwLock::upgradable_read`] to avoid this failure."
-);
-upgrade!(
-    UpgradableReadGuard,
-    "Becomes a writer when the other readers have released the lock. It goes before plain readers that upgrade."
-);
-
-async fn upgrade(mut held: Held, wait_limit: WaitLimit) -> Result<WriteGuard, (Held, Error)> {
-    if let Err(error) = held.context().process().check() {
-        return Err((held, error));
-    }
+/// Acquires the lock for writing on the session of a reader, and adds this write acquisition to the reader's guard.
+async fn add_writer(held: &mut Held, wait_limit: WaitLimit) -> Result<(), Error> {
+    held.context().process().check()?;
     let Some(from) = held.node() else {
-        let reason = held.loss().unwrap_or(LossReason::Broken);
-        let path = held.path().to_owned();
-        return Err((held, Error::Lost { path, reason }));
+        return Err(lost(held, held.loss().unwrap_or(LossReason::Broken)));
     };
+    let kind = Kind::Upgrade { from };
     let began = clock::monotonic();
     let mut lock = Lock::new(held.context().clone(), vec![held.path().to_owned()]);
-    // The listeners see one holder.
+    // The listeners have got the events of the reader's acquisition. Of the writer's they get only loss and revocation.
     lock.options =
         Options { listeners: held.options().listeners.only_loss_and_revocation(), ..held.options().clone() };
     let outcome = tokio::select! {
         biased;
-        reason = held.lost() => Err(Error::Lost { path: held.path().to_owned(), reason }),
-        outcome = lock.acquire_for_upgrade(held.acquisition(), Kind::Upgrade { from }, wait_limit) => outcome,
+        reason = held.lost() => Err(lost(held, reason)),
+        outcome = lock.acquire_for_upgrade(held.acquisition(), kind, wait_limit) => outcome,
     };
-    match outcome {
-        Ok(Some(writer)) => {
-            held.upgrade_with(writer);
-            match held.loss() {
-                None => Ok(WriteGuard::new(held)),
-                Some(reason) => {
-                    let path = held.path().to_owned();
-                    Err((held, Error::Lost { path, reason }))
-                }
-            }
-        }
-        Ok(None) => {
-            let error = lock.timed_out(Kind::Upgrade { from }, began);
-            Err((held, error))
-        }
-        Err(error) => Err((held, error)),
-    }
+    let writer = outcome?.ok_or_else(|| lock.timed_out(kind, began))?;
+    held.upgrade_with(writer);
+    held.loss().map_or(Ok(()), |reason| Err(lost(held, reason)))
+}
+
+fn lost(held: &Held, reason: LossReason) -> Error {
+    Error::Lost { path: held.path().to_owned(), reason }
 }
 
 impl Zoolock {
-    /// Returns a read/write lock by name. The name is relative to the root, or absolute if it starts with
-    /// `/`. Nothing is sent; the first call that would use a bad name reports it.
+    /// Returns a read/write lock by name. The name is relative to the [root](crate::Builder::root), or absolute if it
+    /// starts with `/`. Sends nothing. If the name is bad, the first request, such as `read()`, fails.
     pub fn rwlock(&self, name: impl AsRef<str>) -> RwLock {
-        RwLock::new(Lock::new(self.context().clone(), vec![name.as_ref().to_owned()]))
+        Handle::new(self.context(), vec![name.as_ref().to_owned()])
     }
 }

@@ -4,27 +4,28 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use zoolock_core::Kind;
-use zoolock_core::contender::Failure;
+use zoolock_core::acquisition::RequestFailure;
 use zoolock_core::record::{Record, Size};
 
-use crate::api::acquire_methods::operate;
-use crate::api::guard::{guard, guard_path};
+use crate::api::guard::Guard;
+use crate::api::handle::Handle;
+use crate::api::mode::Permits;
 use crate::api::zoolock::Zoolock;
+use crate::base::clock::deadline_after;
 use crate::base::error::Error;
-use crate::base::options::settings;
 use crate::lock::acquire::{Lock, WaitLimit};
 
-/// A fixed number of permits, across processes and hosts.
+/// A semaphore: a limited number of permits, shared across processes and hosts.
 ///
-/// Fair: first come, first served. Several permits are taken all or none, so two contenders that want two of
-/// two permits cannot block each other.
+/// Fair: first come, first served. An acquisition of several permits gets all of them or none, so two contenders that
+/// want two of two permits cannot block each other.
 ///
-/// It is not compatible with kazoo's Semaphore and Curator's InterProcessSemaphoreV2: at a path with one of
-/// those, every call fails with [`Error::Invalid`]. Before its first acquisition a handle looks for them,
-/// which costs one round trip.
+/// It is not compatible with kazoo's Semaphore and Curator's InterProcessSemaphoreV2: at a path with one of those,
+/// acquisitions and resizes fail with [`Error::Invalid`]. Before its first acquisition, a handle looks for such a
+/// semaphore at its path, which costs one round trip.
 ///
-/// All users agree on the size. The lock directory keeps the size while it is used; the server removes the
-/// directory some time after its last user. A handle with another size is refused until the semaphore is
+/// All clients must use the same size. The lock directory stores the size. The server removes the directory some time
+/// after its last user has left. A handle with another size is refused until the semaphore is
 /// [resized](Semaphore::resize).
 ///
 /// ```no_run
@@ -34,24 +35,26 @@ use crate::lock::acquire::{Lock, WaitLimit};
 /// let three = workers.acquire_many(3).await?;
 /// # drop((one, three)); Ok(()) }
 /// ```
-#[derive(Clone)]
-pub struct Semaphore {
-    pub(crate) lock: Lock,
-    permits: u32,
-}
+pub type Semaphore = Handle<Permits>;
 
-operate!(Semaphore);
-settings!(Semaphore);
+/// A guard that holds some permits of a semaphore. It has no fencing token, since concurrent holders have no
+/// order; see [`ticket`](PermitGuard::ticket).
+pub type PermitGuard = Guard<Permits>;
 
-guard! {
-    /// A guard that holds some permits of a semaphore. It has no fencing token, since concurrent holders have no
-    /// order; see [`ticket`](PermitGuard::ticket).
-    PermitGuard
+/// The mode of semaphores.
+pub(super) mod modes {
+    use crate::api::mode::OneLock;
+    use crate::api::mode::sealed::Mode;
+
+    /// Some permits of a semaphore.
+    pub enum Permits {}
+
+    impl Mode for Permits {}
+    impl OneLock for Permits {}
 }
-guard_path!(PermitGuard);
 
 impl PermitGuard {
-    /// Returns the number of permits that it holds.
+    /// Returns the number of permits that this guard holds.
     pub fn permits(&self) -> u32 {
         self.held.permits()
     }
@@ -63,68 +66,57 @@ impl Semaphore {
         self.permits
     }
 
-    /// Waits for one permit.
+    /// Acquires one permit. Waits without a time limit.
     ///
     /// # Cancel safety
-    /// Dropping the future leaves the queue. Its znode is deleted in the background, also after a lost
-    /// connection, until it is deleted or the session has ended.
+    /// Dropping the future leaves the queue. The znode is deleted in the background. After a lost connection the
+    /// deletion is repeated, until it succeeds or the session has ended.
     ///
     /// # Errors
-    /// [`Error::Invalid`] for a bad name, a lock of another kind or library, or another size; else as
-    /// [`Mutex::lock`](crate::Mutex::lock).
+    /// [`Error::Invalid`] for a bad name, and if the lock is of another kind, belongs to another client library, or has
+    /// another size; else as [`Mutex::lock`](crate::Mutex::lock).
     pub async fn acquire(&self) -> Result<PermitGuard, Error> {
         self.acquire_many(1).await
     }
 
-    /// Waits for several permits, all or none.
+    /// Acquires several permits, all or none. Waits without a time limit.
     ///
     /// # Cancel safety
     /// As [`Semaphore::acquire`].
     ///
     /// # Errors
-    /// [`Error::Invalid`] for no permits, or more than the size; else as [`Semaphore::acquire`].
+    /// [`Error::Invalid`] for 0 permits, and for more permits than the size; else as [`Semaphore::acquire`].
     pub async fn acquire_many(&self, permits: u32) -> Result<PermitGuard, Error> {
-        self.lock.lock(self.kind(permits)?).await.map(PermitGuard::new)
+        self.lock.acquire(self.kind(permits)?, WaitLimit::ForEver).await.map(Guard::granted)
     }
 
-    /// Takes several permits if they are free and no contender waits; returns `None` otherwise.
-    ///
-    /// # Cancel safety
-    /// As [`Semaphore::acquire`].
-    ///
-    /// # Errors
-    /// As [`Semaphore::acquire_many`].
+    /// Acquires several permits if they are free and no contender waits. Returns `None` otherwise. Errors and cancel
+    /// safety: see [`Semaphore::acquire_many`].
     pub async fn try_acquire(&self, permits: u32) -> Result<Option<PermitGuard>, Error> {
-        let held = self.lock.acquire(self.kind(permits)?, WaitLimit::Try).await?;
-        Ok(held.map(PermitGuard::new))
+        Ok(self.lock.acquire(self.kind(permits)?, WaitLimit::Try).await?.map(Guard::new))
     }
 
-    /// Waits for several permits, at most for `timeout`.
+    /// Acquires several permits, all or none. Waits for `timeout` at most.
     ///
     /// # Cancel safety
     /// As [`Semaphore::acquire`].
     ///
     /// # Errors
-    /// [`Error::Timeout`] if the lock is busy at the end of the wait; else as [`Semaphore::acquire_many`].
+    /// [`Error::Timeout`] if the permits are not free at the end of the wait; else as [`Semaphore::acquire_many`].
     pub async fn acquire_timeout(&self, permits: u32, timeout: Duration) -> Result<PermitGuard, Error> {
-        self.acquire_deadline(permits, crate::base::clock::deadline_after(timeout)).await
+        self.acquire_deadline(permits, deadline_after(timeout)).await
     }
 
-    /// Waits for several permits, at most until `deadline`.
-    ///
-    /// # Cancel safety
-    /// As [`Semaphore::acquire`].
-    ///
-    /// # Errors
-    /// [`Error::Timeout`] if the lock is busy at the end of the wait; else as [`Semaphore::acquire_many`].
+    /// Acquires several permits, all or none. Waits until `deadline` at most. Errors and cancel safety: see
+    /// [`Semaphore::acquire_timeout`].
     pub async fn acquire_deadline(&self, permits: u32, deadline: Instant) -> Result<PermitGuard, Error> {
-        self.lock.lock_until(self.kind(permits)?, deadline).await.map(PermitGuard::new)
+        self.lock.lock_until(self.kind(permits)?, deadline).await.map(Guard::new)
     }
 
     /// Changes the number of permits for all clients.
     ///
-    /// Holders keep their permits. Waiters are served by the new size. New contenders with a handle of
-    /// another size are refused. This handle has the new size from now on.
+    /// Holders keep their permits. The new size applies to waiters at once. New contenders with a handle of another
+    /// size are refused. This handle uses the new size from now on.
     ///
     /// # Errors
     /// [`Error::Invalid`] for 0 permits, if there is no semaphore, or if it belongs to another client
@@ -157,7 +149,7 @@ impl Lock {
         loop {
             let (data, stat) = match zk.read(path).await {
                 Ok(read) => read,
-                Err(error) if error.failure == Failure::NoNode => return Err(self.no_semaphore()),
+                Err(error) if error.failure == RequestFailure::NoNode => return Err(self.no_semaphore()),
                 Err(error) => return Err(self.refusal(error)),
             };
             match Record::parse(&data) {
@@ -172,8 +164,8 @@ impl Lock {
             let size = Size { directory: stat.czxid, permits }.encode();
             match zk.commit(resizing(path, size, stat.version)).await {
                 Ok(_) => return Ok(()),
-                // Another client resizes at the same time.
-                Err(error) if error.failure == Failure::BadVersion => {}
+                // Another client has changed the data since the read.
+                Err(error) if error.failure == RequestFailure::BadVersion => {}
                 Err(error) => return Err(self.refusal(error)),
             }
         }
@@ -185,8 +177,8 @@ impl Lock {
     }
 }
 
-/// Returns the transaction that writes a new size. The first waiter watches the children, not the data: a
-/// child that is created and deleted wakes it.
+/// Returns the transaction that writes a new size. The first waiter watches the children, not the data. So the
+/// transaction also creates and deletes a child, which wakes this waiter.
 fn resizing(path: &str, size: String, version: i32) -> Vec<crate::zk::session::Op> {
     use crate::zk::session::Op;
     let wake_node = format!("{path}/resized-{}", crate::base::uuid::random_uuid().simple());
@@ -198,12 +190,13 @@ fn resizing(path: &str, size: String, version: i32) -> Vec<crate::zk::session::O
 }
 
 impl Zoolock {
-    /// Returns a semaphore by name, with this number of permits. The name is relative to the root, or
-    /// absolute if it starts with `/`. Nothing is sent; the first call that would use a bad name or size
-    /// reports it.
+    /// Returns a semaphore by name, with this number of permits. The name is relative to the
+    /// [root](crate::Builder::root), or absolute if it starts with `/`. Sends nothing. If the name or the size is bad,
+    /// the first request, such as `acquire()`, fails.
     pub fn semaphore(&self, name: impl AsRef<str>, permits: u32) -> Semaphore {
-        let mut lock = Lock::new(self.context().clone(), vec![name.as_ref().to_owned()]);
-        lock.layout_checked = Some(Arc::default());
-        Semaphore { lock, permits }
+        let mut semaphore = Semaphore::new(self.context(), vec![name.as_ref().to_owned()]);
+        semaphore.lock.layout_checked = Some(Arc::default());
+        semaphore.permits = permits;
+        semaphore
     }
 }

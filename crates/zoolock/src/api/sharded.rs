@@ -1,8 +1,8 @@
-//! Locks spread over several ensembles.
+//! Locks spread over several ensembles, called shards.
 //!
-//! Each lock belongs to one of them. All clients compute it from the lock's name by rendezvous hashing (Thaler and
-//! Ravishankar, 1998): the shard with the highest weight for a name has the lock. So a new shard takes its share from
-//! all other shards, and no other lock moves.
+//! Each lock belongs to one shard. All clients compute the shard from the lock's path by rendezvous hashing (Thaler and
+//! Ravishankar, 1998): the lock is on the shard with the highest weight for this path. So a new shard takes locks from
+//! all old shards, and no lock moves from one old shard to another.
 
 use std::hash::Hasher;
 use std::sync::Arc;
@@ -21,16 +21,17 @@ use crate::api::semaphore::Semaphore;
 use crate::api::zoolock::Zoolock;
 use crate::base::error::Error;
 
-/// Several ensembles that share the locks among them, each lock on one. Cheap to clone.
+/// A client of several ensembles, called shards. Each lock is on one shard. Cheap to clone.
 ///
-/// The write rate of one ensemble has a limit, and more servers do not raise it. Independent locks need no common
-/// order. All clients must name the same shards, by the same names, in any order. A client that computes another
-/// shard for a lock does not exclude the others.
+/// The write rate of one ensemble is limited, and more servers do not raise it. Several ensembles together have a
+/// higher write rate, because independent locks need no common order. All clients must name the same shards, by the
+/// same names, in any order. A client with another list may look for a lock on another shard, and then does not exclude
+/// the other clients.
 ///
 /// # Adding a shard
-/// Of `n + 1` shards, the new one takes one lock in `n + 1`. No lock moves between the others ([`Sharded::shard_of`]
-/// tells for each). A holder of such a lock on its old shard does not exclude a contender on the new shard. The
-/// fencing tokens of two ensembles do not compare. So proceed in this order:
+/// Of `n + 1` shards, the new one takes one lock in `n + 1`. No lock moves from one old shard to another.
+/// [`Sharded::home`] tells which locks move. The holder of such a lock on the old shard does not exclude a contender on
+/// the new shard, and the fencing tokens of two ensembles cannot be compared. So proceed in this order:
 ///
 /// 1. Stop all programs that take locks.
 /// 2. Wait until their locks are free (a session timeout at most).
@@ -56,8 +57,8 @@ struct Shard {
 }
 
 impl Zoolock {
-    /// Connects to several ensembles with the default settings, given as pairs of name and address. The names decide
-    /// which shard has a lock, so servers may change their addresses.
+    /// Connects to several ensembles with the default settings, given as pairs of name and address. A shard's name, not
+    /// its address, decides which locks it has, so servers may change their addresses.
     ///
     /// # Errors
     /// As [`Builder::connect`](crate::Builder::connect) of the first ensemble that fails, and as [`Sharded::new`].
@@ -75,11 +76,11 @@ impl Zoolock {
 }
 
 impl Sharded {
-    /// Makes a sharded client of clients with their own settings.
+    /// Makes a sharded client from one client for each shard. Each client has its own settings.
     ///
     /// # Errors
-    /// [`Error::Invalid`] if there is no shard, if two have the same name, or if their roots differ: a name would
-    /// mean different paths on different shards.
+    /// [`Error::Invalid`] if there is no shard, if two shards have the same name, or if their roots differ: a lock name
+    /// would mean different paths on different shards.
     pub fn new<N: Into<String>>(shards: impl IntoIterator<Item = (N, Zoolock)>) -> Result<Sharded, Error> {
         let shards: Arc<[Shard]> =
             shards.into_iter().map(|(name, zoolock)| Shard { name: name.into(), zoolock }).collect();
@@ -110,7 +111,8 @@ impl Sharded {
         Ok(Sharded { shards })
     }
 
-    /// Returns the client of the shard that has this lock. For a bad name, returns any client: its calls report the error.
+    /// Returns the client of the shard that has this lock. For a bad name, returns any of the clients: its calls fail
+    /// for that name.
     pub fn of(&self, name: impl AsRef<str>) -> &Zoolock {
         &self.shard(name.as_ref()).zoolock
     }
@@ -124,8 +126,8 @@ impl Sharded {
         Ok(&self.shard(name.as_ref()).name)
     }
 
-    /// Returns the shard that has the lock at a path, written as in `zoolock ls`; `None` if there are no shards. It
-    /// uses the names alone, so the moves can be computed before a shard is added.
+    /// Returns the name of the shard that has the lock at `path`; `None` if there are no shards. The path is written as
+    /// in `zoolock ls`. This connects to no server, so it can compute which locks a new shard would take.
     ///
     /// # Examples
     /// ```
@@ -156,8 +158,8 @@ impl Sharded {
         self.of(name.as_ref()).semaphore(name, permits)
     }
 
-    /// Calls [`Zoolock::multi`] on the shard that has all these locks. No transaction spans two ensembles. Without a
-    /// transaction, two callers could wait for each other for ever.
+    /// Calls [`Zoolock::multi`] on the shard that has all these locks. They must be on one shard, because no
+    /// transaction spans two ensembles. Without a transaction, two callers could wait for each other for ever.
     ///
     /// # Errors
     /// [`Error::Invalid`] if the locks are on several shards, or a name is bad.
@@ -240,8 +242,8 @@ impl std::fmt::Debug for Sharded {
     }
 }
 
-/// Returns the weight of a shard for a lock: SipHash-2-4 with a key of zeros over `shard NUL path`. It must never
-/// change, since clients of all versions must agree.
+/// Returns the weight of a shard for a lock: the SipHash-2-4, with a key of zeros, of the shard's name, a zero byte and
+/// the path. The function must never change, since clients of all versions must agree on the shard of a lock.
 fn weight(shard: &str, path: &str) -> u64 {
     let mut hasher = SipHasher24::new();
     hasher.write(shard.as_bytes());
@@ -257,12 +259,12 @@ mod tests {
     use super::{Sharded, weight};
 
     fn home<'a>(shards: &[&'a str], path: &str) -> &'a str {
-        Sharded::home(shards.iter().copied(), path).expect("there are some")
+        Sharded::home(shards.iter().copied(), path).expect("at least one shard")
     }
 
     #[test]
     fn weights_never_change() {
-        // Computed by another implementation.
+        // The expected values come from another implementation of SipHash-2-4.
         assert_eq!(weight("red", "/locks/nightly"), 3_443_438_918_419_679_669);
         assert_eq!(weight("blue", "/locks/nightly"), 12_489_297_842_871_463_884);
     }
@@ -281,7 +283,7 @@ mod tests {
                 *from.entry(old).or_insert(0) += 1;
             }
         }
-        assert!((19_000..21_000).contains(&moved), "{moved} of 100,000 moved");
+        assert!((19_000..21_000).contains(&moved), "{moved} of 100,000 locks moved");
         assert_eq!(from.len(), 4);
         assert!(from.values().all(|of_one| (4_500..5_500).contains(of_one)), "{from:?}");
     }

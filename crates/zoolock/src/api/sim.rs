@@ -1,17 +1,22 @@
-//! Replaces the operating system in a simulation. For the simulation of this workspace alone.
+//! Connects clients to a simulation instead of the operating system. Only for the simulation in this
+//! workspace.
 
 use std::sync::Arc;
 
 use crate::api::builder::Builder;
 use crate::api::zoolock::Zoolock;
 use crate::base::error::Error;
-pub use crate::base::host::{Host, Inside, Job, Later, enter};
+pub use crate::base::host::{HostScope, Later, SimulatedMachine, SimulatedTask, enter};
 use crate::lock::context::SessionThread;
 
-/// Connects from this host.
+/// Connects a client that runs on the simulated machine `host`.
 ///
 /// # Errors
 /// As [`Builder::connect`].
-pub async fn connect(builder: Builder, address: &str, host: Arc<dyn Host>) -> Result<Zoolock, Error> {
+pub async fn connect(
+    builder: Builder,
+    address: &str,
+    host: Arc<dyn SimulatedMachine>,
+) -> Result<Zoolock, Error> {
     builder.open_on(address, None, || Ok(SessionThread::simulated(host))).await
 }

@@ -2,27 +2,26 @@
 
 use std::time::Duration;
 
-use crate::admin::graph::{self, Deadlock, Why};
-use crate::admin::snapshot::{self, Snapshot, View};
+use crate::admin::graph::{self, Deadlock, WaitChain};
+use crate::admin::snapshot::{self, Snapshot};
 use crate::api::builder::Builder;
 use crate::api::guard::Guard;
+use crate::api::handle::Handle;
 use crate::api::locker::guard_dropped_early;
 use crate::api::mutex::Mutex;
 use crate::base::error::Error;
-use crate::base::path::LockPath;
-use crate::engine::reader::Reader;
-use crate::lock::acquire::Lock;
 use crate::lock::context::Context;
+use crate::observe::All;
 
 /// A client of one ensemble. Cheap to clone; all clones share their sessions.
 ///
-/// When the last clone, guard and pending `lock()` are dropped, the clean-up finishes in the background and
-/// the sessions are closed. A program that is about to exit calls [`Zoolock::close`] and awaits it. Otherwise
-/// its locks stay until the session timeout has passed.
+/// After the last clone, guard and pending `lock()` are dropped, a background task finishes the releases in progress
+/// and closes the sessions. A program that is about to exit calls [`Zoolock::close`] and awaits it. Otherwise the
+/// server keeps the locks of the program until the session timeout has passed.
 ///
-/// A process that was forked off cannot use the client of its parent: calls fail at once with [`Error::Invalid`], and guards
-/// are lost there ([`LossReason::Forked`](crate::LossReason::Forked)). The parent keeps its locks, also when the child drops
-/// the guards.
+/// A forked child process cannot use the client of its parent: calls fail at once with [`Error::Invalid`], and the
+/// child's copies of the guards are lost ([`LossReason::Forked`](crate::LossReason::Forked)). The parent keeps its
+/// locks, even if the child drops its copies.
 #[derive(Clone)]
 pub struct Zoolock {
     context: Context,
@@ -50,23 +49,23 @@ impl Zoolock {
         &self.context
     }
 
-    /// Returns a mutex by name. The name is relative to the root, or absolute if it starts with `/`. Nothing
-    /// is sent; the first call that would use a bad name reports it.
+    /// Returns a mutex by name. The name is relative to the [root](Builder::root), or absolute if it starts with `/`.
+    /// Sends nothing. If the name is bad, the first request, such as `lock()`, fails.
     pub fn mutex(&self, name: impl AsRef<str>) -> Mutex {
-        Mutex::new(Lock::new(self.context.clone(), vec![name.as_ref().to_owned()]))
+        Handle::new(&self.context, vec![name.as_ref().to_owned()])
     }
 
-    /// Runs `work` under the lock `name`. Releases the lock when the work drops the guard, at its end at the
-    /// latest.
+    /// Acquires the lock `name` and passes the guard to `work`. The lock is released when the guard is dropped,
+    /// normally at the end of `work`. If `work` returns the guard, the caller keeps the lock.
     ///
     /// # Errors
     /// As [`Mutex::lock_timeout`].
     ///
-    /// [`Error::Invalid`] if the closure drops the guard instead of moving it into its future: that would run
+    /// [`Error::Invalid`] if the closure drops the guard instead of moving it into its future: the future would run
     /// without the lock.
     ///
-    /// [`Error::Lost`] if the lock was lost before it was released. The work may then have overlapped with
-    /// the next holder's.
+    /// [`Error::Lost`] if the lock was lost before it was released. The work may then have overlapped with the work of
+    /// the next holder.
     ///
     /// # Cancel safety
     /// Dropping the future drops the work and releases the lock in the background.
@@ -84,21 +83,20 @@ impl Zoolock {
         Fut: Future<Output = T>,
     {
         let guard = self.mutex(name).lock_timeout(timeout).await?;
-        let pending_release = guard.pending_release();
+        let pending_release = guard.held.pending_release();
         let work = work(guard);
         if pending_release.has_begun() {
             return Err(guard_dropped_early(pending_release.path()));
         }
         let value = work.await;
-        // A guard that the work returned with its value belongs to the caller.
+        // If the work returned the guard with its value, the guard belongs to the caller.
         if pending_release.has_begun() {
             pending_release.wait().await?;
         }
         Ok(value)
     }
 
-    /// Returns every lock directory under the root, or under `prefix`, with its queue, in the order of their
-    /// paths.
+    /// Returns a snapshot of every lock directory under the root, or under `prefix`, sorted by path.
     ///
     /// # Errors
     /// [`Error::Invalid`] for a bad prefix, [`Error::Unavailable`], [`Error::Denied`].
@@ -106,29 +104,27 @@ impl Zoolock {
         self.survey(prefix, usize::MAX).await
     }
 
-    /// Returns the same as [`Zoolock::locks`], but with only the holders and the next `waiters` waiters of each lock.
-    /// The other waiters are counted, not read ([`Snapshot::waiting`]). This costs two requests per directory
-    /// and one per contender that is read, at most 64 of them at a time.
+    /// Returns the same as [`Zoolock::locks`], but reads only the holders and the next `waiters` waiters of each lock.
+    /// The other waiters are counted, not read ([`Snapshot::waiting`]). This costs two requests per directory and one
+    /// per contender that is read. At most 64 requests are in flight at a time.
     ///
     /// # Errors
     /// As [`Zoolock::locks`].
     pub async fn survey(&self, prefix: Option<&str>, waiters: usize) -> Result<Vec<Snapshot>, Error> {
-        let start = match prefix {
-            None | Some("") => LockPath::from_server(self.context.root().to_owned()),
-            Some("/") if self.context.chroot().is_empty() => LockPath::from_server("/".to_owned()),
-            Some("/") => LockPath::from_server(self.context.chroot().to_owned()),
-            Some(prefix) => self.context.path(prefix.trim_end_matches('/'))?,
-        };
-        let zk = self.context.zk().await?;
-        snapshot::walk(&Reader::new(&*zk), start, &View { waiters, ..View::of(&self.context) }).await
+        snapshot::survey(&self.context, prefix, waiters).await
+    }
+
+    /// Returns a live view of the same locks as [`Zoolock::survey`].
+    pub fn observe(&self, prefix: Option<&str>, waiters: usize) -> All {
+        All::new(self.context.clone(), prefix, waiters)
     }
 
     /// Returns the deadlocks among the owners of the locks under the root, or under `prefix`: owners that wait for
     /// each other in a cycle.
     ///
-    /// Locks are read one after the other, and change meanwhile. A cycle that appeared only because of this is not
-    /// returned. A returned cycle existed at one moment. It still exists, unless a contender has given up or was
-    /// broken. Owners are only as certain as [`Entry::owner_kind`](crate::Entry::owner_kind) says.
+    /// The locks are read one after the other, and may change meanwhile. A cycle that appears only because of this is
+    /// not returned. A returned cycle existed at one moment. It still exists, unless one of its contenders has left its
+    /// queue. [`Entry::owner_kind`](crate::Entry::owner_kind) tells how certain the owner of a contender is.
     ///
     /// # Errors
     /// As [`Zoolock::locks`].
@@ -141,7 +137,7 @@ impl Zoolock {
     ///
     /// # Errors
     /// As [`Zoolock::locks`]; [`Error::Invalid`] for a bad name.
-    pub async fn why(&self, name: &str) -> Result<Why, Error> {
+    pub async fn why(&self, name: &str) -> Result<WaitChain, Error> {
         let path = self.context.path(name)?;
         let path = self.context.without_chroot(path.as_str()).to_owned();
         let mut locks = self.locks(None).await?;
@@ -151,16 +147,16 @@ impl Zoolock {
         Ok(graph::reread_suspects(&self.context, locks).await?.why(&path))
     }
 
-    /// Returns the session timeout that the server granted, which may be shorter or longer than the requested
-    /// one. The locks of a crashed client are freed after it. `None` while there is no session.
+    /// Returns the session timeout that the server granted. It may be shorter or longer than the requested one. The
+    /// server frees the locks of a crashed client after this time. Returns `None` while there is no session.
     pub fn session_timeout(&self) -> Option<Duration> {
         self.context.process().check().ok()?;
         self.context.sessions().iter().map(|session| session.timeout()).min()
     }
 
-    /// Closes this client and its clones, for good: later calls fail with [`Error::Invalid`]. Waits for the server's answer,
-    /// for a limited time. Guards that are still held lose their lock ([`LossReason::Closed`](crate::LossReason::Closed)).
-    /// Before that, releases in progress get time to finish.
+    /// Closes this client and all its clones: later calls fail with [`Error::Invalid`]. Releases in progress get time
+    /// to finish first. Then closes the sessions and waits for the server's answer. The time for both steps is limited.
+    /// Guards that still exist lose their lock ([`LossReason::Closed`](crate::LossReason::Closed)).
     pub async fn close(&self) {
         self.context.close().await;
     }

@@ -1,8 +1,8 @@
-//! The clock that continues while the machine is suspended.
+//! A clock that continues while the machine is suspended, and timers on it.
 //!
-//! `std::time::Instant` and tokio's timers use CLOCK_MONOTONIC, which stops while a laptop or a virtual machine is suspended.
-//! A lock whose session expired in the meantime would still look valid. CLOCK_BOOTTIME continues, and a timer on it fires at
-//! once after resume.
+//! `std::time::Instant` and tokio's timers use CLOCK_MONOTONIC, which stops while a laptop or a virtual machine is
+//! suspended. A lock whose session expired in the meantime would still look valid. CLOCK_BOOTTIME continues, and a
+//! timer on it fires directly after the resume.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -11,23 +11,21 @@ use std::time::Duration;
 
 use async_io::Async;
 use rustix::time::{
-    ClockId, Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec, clock_gettime,
-    timerfd_create, timerfd_settime,
+    Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec, timerfd_create, timerfd_settime,
 };
-use zoolock_client::name_limit;
+use zoolock_client::{boot_time, name_limit};
 use zoolock_core::Instant;
 
-/// Reads the clock.
+/// Reads the clock that continues while the machine is suspended.
 pub(crate) fn now() -> Instant {
     #[cfg(feature = "simulation")]
     if let Some(now) = crate::base::host::on_host(|host| host.now()) {
-        return Instant(now.0);
+        return now;
     }
-    let t = clock_gettime(ClockId::Boottime);
-    Instant((t.tv_sec as u64).saturating_mul(1_000_000_000).saturating_add(t.tv_nsec as u64))
+    boot_time()
 }
 
-/// Reads the clock of the callers' deadlines, which is also that of the timers.
+/// Reads the clock of callers' deadlines and of tokio's timers.
 pub(crate) fn monotonic() -> std::time::Instant {
     #[cfg(feature = "simulation")]
     if crate::base::host::on_host(|_| ()).is_some() {
@@ -44,30 +42,30 @@ impl Deadline {
     /// A deadline that has passed.
     pub(crate) const PASSED: Deadline = Deadline(Instant(0));
 
-    /// Returns the remaining time, zero if it has passed. Reads the clock.
+    /// Returns the time until the deadline, zero if the deadline has passed. Reads the clock.
     pub fn remaining(&self) -> Duration {
         now().until(self.0)
     }
 
-    /// Returns whether it has passed. Reads the clock.
+    /// Returns whether the deadline has passed. Reads the clock.
     pub fn has_passed(&self) -> bool {
         now() >= self.0
     }
 }
 
-/// A timer on that clock.
+/// A timer on the clock that continues while the machine is suspended.
 pub(crate) enum Alarm {
     Timer(Async<OwnedFd>),
     /// Reads the clock repeatedly. For a forked process, which does not have the thread that waits for timers.
     Polled,
     #[cfg(feature = "simulation")]
-    Simulated(std::sync::Arc<dyn crate::base::host::Host>),
+    Simulated(std::sync::Arc<dyn crate::base::host::SimulatedMachine>),
 }
 
-/// The process that made the first timer.
+/// The id of the process that created the first timer.
 static FIRST_PROCESS: OnceLock<u32> = OnceLock::new();
 
-/// The time between two reads of the clock.
+/// The time between two reads of the clock by [`Alarm::Polled`].
 const POLL: Duration = Duration::from_millis(50);
 
 impl Alarm {
@@ -87,7 +85,7 @@ impl Alarm {
     pub(crate) async fn wait_until(&self, at: Instant) -> io::Result<()> {
         while now() < at {
             match self {
-                Alarm::Timer(fd) => ring(fd, at).await?,
+                Alarm::Timer(fd) => wait_for_timer(fd, at).await?,
                 Alarm::Polled => tokio::time::sleep(now().until(at).min(POLL)).await,
                 #[cfg(feature = "simulation")]
                 Alarm::Simulated(host) => host.alarm(at).await,
@@ -97,10 +95,11 @@ impl Alarm {
     }
 }
 
-/// Starts the thread that wakes the timers of this process, unless it runs. Without this call, the first timer starts it.
+/// Starts the thread that wakes the timers of this process, unless the thread runs already. Without this call, the
+/// first timer starts it.
 ///
 /// # Errors
-/// The system refuses a file, or the thread. In the second case the cause is printed as a panic.
+/// If the system refuses a file or the thread. For a refused thread, async-io also prints a panic message.
 #[doc(hidden)]
 pub fn start_timers() -> io::Result<()> {
     #[cfg(feature = "simulation")]
@@ -110,25 +109,25 @@ pub fn start_timers() -> io::Result<()> {
     // If async-io gets no files for its poller, it panics, and its thread never runs again.
     let files: io::Result<Vec<_>> = (0..4).map(|_| std::fs::File::open("/dev/null")).collect();
     drop(files.map_err(name_limit)?);
-    // async-io has no other way to report a refused thread.
+    // async-io panics if the system refuses its thread.
     let started = std::panic::catch_unwind(|| Alarm::new().map(drop));
     started.unwrap_or_else(|_| Err(rustix::io::Errno::AGAIN.into())).map_err(name_limit)
 }
 
-async fn ring(fd: &Async<OwnedFd>, at: Instant) -> io::Result<()> {
-    // A zero would disarm the timer.
+async fn wait_for_timer(fd: &Async<OwnedFd>, at: Instant) -> io::Result<()> {
+    // A time of zero would disarm the timer.
     let at = Timespec { tv_sec: (at.0 / 1_000_000_000) as i64, tv_nsec: (at.0 % 1_000_000_000).max(1) as _ };
     let once = Itimerspec { it_interval: Timespec { tv_sec: 0, tv_nsec: 0 }, it_value: at };
     timerfd_settime(fd.get_ref(), TimerfdTimerFlags::ABSTIME, &once)?;
     fd.readable().await?;
-    // Clears the readiness. The clock shows whether it rang.
+    // The read clears the readiness. The caller reads the clock to see whether the time has come.
     let _ = rustix::io::read(fd.get_ref(), &mut [0u8; 8]);
     Ok(())
 }
 
-/// Returns the time at which a wait ends. A very long wait ends in a hundred years.
+/// Returns the end of a wait that begins now. A wait is limited to a hundred years.
 pub(crate) fn deadline_after(timeout: Duration) -> std::time::Instant {
-    // Far enough to mean "never", near enough for every clock.
+    // Far enough to mean "never", and near enough for every clock.
     const FOR_EVER: Duration = Duration::from_secs(100 * 365 * 86_400);
     monotonic() + timeout.min(FOR_EVER)
 }
@@ -145,6 +144,6 @@ mod tests {
             alarm.wait_until(at).await.expect("wait");
             assert!(now() >= at);
         }
-        alarm.wait_until(Instant(1)).await.expect("the past rings at once");
+        alarm.wait_until(Instant(1)).await.expect("a time in the past ends the wait at once");
     }
 }

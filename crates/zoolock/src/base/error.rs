@@ -3,17 +3,17 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use zoolock_core::contender::{Loss, SessionEnd};
+use zoolock_core::acquisition::{Loss, SessionEnd};
 
 /// An error of the lock library. Messages name the lock or the address, and the next step.
 #[derive(Debug, Clone, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// The lock is busy: the server still answers at the end of the wait, and has not granted the lock. An outage is
-    /// [`Error::Unavailable`].
+    /// The lock is busy: at the end of the wait the server still answers, but has not granted the lock. An outage is
+    /// [`Error::Unavailable`] instead.
     #[error("lock {path}: not acquired within {waited:?}; {}", next_step(*held_here))]
     Timeout {
-        /// The lock.
+        /// The path of the lock.
         path: String,
         /// The time of the wait.
         waited: Duration,
@@ -21,10 +21,10 @@ pub enum Error {
         /// which then waits for itself, or to another task.
         held_here: bool,
     },
-    /// The lock is lost. Work under the lock may have overlapped with the next holder's.
+    /// The lock is lost. Work under the lock may have overlapped with the work of the next holder.
     #[error("lock {path}: lost, {reason}")]
     Lost {
-        /// The lock.
+        /// The path of the lock.
         path: String,
         /// The reason.
         reason: LossReason,
@@ -32,7 +32,7 @@ pub enum Error {
     /// Another client deleted the znode of the acquisition in the queue. The lock was not acquired.
     #[error("lock {path}: another client deleted this client's znode in the queue; try again")]
     Removed {
-        /// The lock.
+        /// The path of the lock.
         path: String,
     },
     /// No server can be reached, or none answers. A later attempt may succeed.
@@ -51,7 +51,7 @@ pub enum Error {
     Denied {
         /// The lock or the address.
         subject: String,
-        /// The refusal, and what to do.
+        /// The reason for the refusal, and what to do.
         message: String,
     },
     /// An argument is invalid, or does not fit the lock or the client.
@@ -65,23 +65,24 @@ pub enum Error {
     /// The lock cannot be acquired in this way, and waiting would not help: for example, another contender has precedence.
     #[error("lock {path}: {message}")]
     Conflict {
-        /// The lock.
+        /// The path of the lock.
         path: String,
         /// The obstacle, and what to do.
         message: String,
     },
-    /// The queue has clients of other libraries that ignore this client's znodes, or each other's. Two could hold at once.
+    /// The queue has clients of other libraries that ignore this client's znodes, or each other's. Two clients could
+    /// then hold the lock at once.
     #[error("lock {path}: {message}")]
-    Neighbour {
-        /// The lock.
+    ForeignContender {
+        /// The path of the lock.
         path: String,
-        /// The other client, and what to do.
+        /// The contenders that ignore each other, and what to do.
         message: String,
     },
     /// No holder or waiter of the lock has this ticket.
     #[error("lock {path}: no holder or waiter has the token {ticket}; list them with `zoolock show`")]
     NoSuchHolder {
-        /// The lock.
+        /// The path of the lock.
         path: String,
         /// The ticket.
         ticket: String,
@@ -108,7 +109,7 @@ pub enum LossReason {
     Unreachable,
     /// This program closed the session.
     Closed,
-    /// This process is a fork of the process that holds the lock. The other process may still hold it.
+    /// This process is a fork of the process that holds the lock. The parent process may still hold the lock.
     Forked,
 }
 
@@ -135,7 +136,7 @@ impl From<Loss> for LossReason {
     }
 }
 
-/// Returns the advice for a lock that is busy.
+/// Returns the last part of the message of [`Error::Timeout`].
 fn next_step(held_here: bool) -> &'static str {
     match held_here {
         true => {

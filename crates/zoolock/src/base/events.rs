@@ -35,7 +35,7 @@ pub enum LockEvent {
     /// A contender of another client library is in the queue. It ignores the holder's znode, or another contender
     /// ignores its znode: there may be two holders now. The text names the contenders and the remedy. Holders
     /// check for this after one second, if there was a listener when they acquired the lock.
-    Neighbour(Ticket, String),
+    ForeignContender(Ticket, String),
     /// The lock is lost.
     Lost(Ticket, LossReason),
     /// The lock was released, and the server has confirmed it.
@@ -47,7 +47,7 @@ pub enum LockEvent {
     Missed(u64),
 }
 
-/// A stream of [`LockEvent`]s. It ends when the lock handle and its clones are dropped.
+/// A stream of [`LockEvent`]s. It ends when the lock handle, its clones and their guards are dropped.
 pub struct LockEvents {
     stream: Pin<Box<dyn Stream<Item = LockEvent> + Send>>,
 }
@@ -79,13 +79,13 @@ impl std::fmt::Debug for LockEvents {
 /// The listeners of a lock handle.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Listeners {
-    /// Created for the first listener. Most handles have none, and the channel is larger than the rest of the
+    /// Created for the first listener. Most handles have no listener, and the channel is larger than the rest of the
     /// handle.
     sender: Arc<OnceLock<broadcast::Sender<LockEvent>>>,
     filter: EventFilter,
 }
 
-/// The listeners of the task that currently holds a lock that the tasks of a process share.
+/// The listeners of the task that currently has the lock, if the tasks of a process share it.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct ListenerSlot(Arc<Mutex<Listeners>>);
 
@@ -103,20 +103,20 @@ impl ListenerSlot {
 enum EventFilter {
     #[default]
     All,
-    /// Loss and revocation only, for an additional acquisition of a holder.
+    /// Loss and revocation only, for an additional acquisition of the same guard.
     LossAndRevocation,
-    /// The listeners of the task that currently has the lock, for all events but the grant and giving up. The
-    /// shared hold reports those two.
+    /// All events but the grant and the end without a lock, to the listeners of the task that currently has the lock.
+    /// The shared hold reports these two events.
     Slot(ListenerSlot),
 }
 
 impl Listeners {
-    /// Returns the same listeners, which then get only loss and revocation.
+    /// Returns the same listeners with a filter: they get only loss and revocation.
     pub(crate) fn only_loss_and_revocation(&self) -> Listeners {
         Listeners { filter: EventFilter::LossAndRevocation, ..self.clone() }
     }
 
-    /// Returns the listeners that are set in `slot` at the time of each event.
+    /// Returns listeners that pass each event to the listeners that are in `slot` at that time.
     pub(crate) fn in_slot(slot: ListenerSlot) -> Listeners {
         Listeners { filter: EventFilter::Slot(slot), ..Listeners::default() }
     }

@@ -1,62 +1,62 @@
-//! Replaces the operating system in a simulation. For the simulation of this workspace alone.
+//! A simulated replacement of the operating system. Only for the simulation in this workspace.
 //!
-//! A [`Host`] is one simulated machine. Everything that runs inside [`enter`] gets its clock, its alarm, its random numbers
-//! and its tasks from it. Its sessions are those of `zoolock-client`, on the host's network ([`Platform`]). Timers are
-//! tokio's, and a simulation pauses tokio's clock. There is no other difference.
+//! Everything that runs inside [`enter`] gets its clock, its alarm, its random numbers and its tasks from a
+//! [`SimulatedMachine`]. Its sessions are those of `zoolock-client`, on the machine's network ([`Platform`]). Timers
+//! are tokio's, and a simulation pauses tokio's clock. All other code runs as without a simulation.
 
 use std::cell::RefCell;
-use std::pin::Pin;
 use std::sync::Arc;
 
+use futures_util::future::BoxFuture;
 use zoolock_client::Platform;
 use zoolock_core::Instant;
 
-/// A boxed future.
-pub type Later<T> = Pin<Box<dyn Future<Output = T> + Send + 'static>>;
+/// A boxed future that can move to another thread.
+pub type Later<T> = BoxFuture<'static, T>;
 
-/// A simulated machine.
-pub trait Host: Platform {
-    /// Waits until a time of [`Platform::now`]. It may end too early.
+/// A simulated machine, with a clock, a network and tasks.
+pub trait SimulatedMachine: Platform {
+    /// Waits until `at`, on the clock of [`Platform::now`]. It may end too early.
     fn alarm(&self, at: Instant) -> Later<()>;
     /// Starts a task, which runs inside [`enter`].
-    fn start(&self, task: Later<()>) -> Arc<dyn Job>;
+    fn start(&self, task: Later<()>) -> Arc<dyn SimulatedTask>;
     /// Returns the number of tasks that have not ended.
     fn jobs(&self) -> usize;
 }
 
-/// A task of a [`Host`].
-pub trait Job: Send + Sync + 'static {
-    /// Ends the task at its next wait, but not before this returns.
+/// A task of a [`SimulatedMachine`].
+pub trait SimulatedTask: Send + Sync + 'static {
+    /// Ends the task when it next waits, but never before this call returns.
     fn abort(&self);
     /// Returns whether the task has ended.
     fn is_finished(&self) -> bool;
 }
 
 thread_local! {
-    static HOST: RefCell<Option<Arc<dyn Host>>> = const { RefCell::new(None) };
+    static HOST: RefCell<Option<Arc<dyn SimulatedMachine>>> = const { RefCell::new(None) };
 }
 
-/// Makes this thread run on a host until the returned value is dropped.
+/// Makes this thread run on the simulated machine `host`, until the returned value is dropped.
 #[must_use = "it ends when it is dropped"]
-pub fn enter(host: &Arc<dyn Host>) -> Inside {
-    Inside(HOST.replace(Some(host.clone())))
+pub fn enter(host: &Arc<dyn SimulatedMachine>) -> HostScope {
+    HostScope(HOST.replace(Some(host.clone())))
 }
 
-/// The scope of [`enter`].
-pub struct Inside(Option<Arc<dyn Host>>);
+/// The scope of [`enter`]. Dropping it restores the machine on which the thread ran before.
+pub struct HostScope(Option<Arc<dyn SimulatedMachine>>);
 
-impl Drop for Inside {
+impl Drop for HostScope {
     fn drop(&mut self) {
         let before = self.0.take();
         HOST.set(before);
     }
 }
 
-pub(crate) fn host() -> Option<Arc<dyn Host>> {
+pub(crate) fn host() -> Option<Arc<dyn SimulatedMachine>> {
     HOST.with_borrow(Clone::clone)
 }
 
-/// Calls `what` with the host that this thread runs on. `None` outside of a simulation.
-pub(crate) fn on_host<T>(what: impl FnOnce(&Arc<dyn Host>) -> T) -> Option<T> {
+/// Calls `what` with the simulated machine on which this thread runs. Returns `None` outside of a simulation.
+pub(crate) fn on_host<T>(what: impl FnOnce(&Arc<dyn SimulatedMachine>) -> T) -> Option<T> {
     HOST.with_borrow(|host| host.as_ref().map(what))
 }

@@ -1,25 +1,25 @@
 //! Metrics of the library, through the facade of the crate [`metrics`](https://docs.rs/metrics): a program
 //! that installs a recorder gets them under these names. `docs/METRICS.md` lists them with their labels.
 //!
-//! Install the recorder before [`connect`](crate::Zoolock::connect). Earlier events are not counted later,
-//! and a gauge that missed increments falls below zero. Without a recorder, each metric costs a check for one:
-//! a few nanoseconds. A round trip takes milliseconds.
+//! Install the recorder before [`connect`](crate::Zoolock::connect). A later recorder does not count earlier events,
+//! and a gauge that missed increments falls below zero. Without a recorder, each metric costs a few nanoseconds. A
+//! round trip takes milliseconds.
 //!
-//! There is no label with the name of a lock, because the number of names, and so of series, has no limit. A program with
-//! few locks can enable it ([`Builder::metrics_by_lock`](crate::Builder::metrics_by_lock)). The metrics of
-//! `zoolock ui` name the locks with many waiters. Spans (`lock`, `release`) and events of the crate
-//! `tracing`, at the level debug, have the path.
+//! There is no label with the name of a lock, because the number of names, and so of series, has no limit. A program
+//! with few locks can add this label ([`Builder::metrics_by_lock`](crate::Builder::metrics_by_lock)). The metrics of
+//! `zoolock ui` name the locks with many waiters. The spans (`lock`, `release`) and events of the crate `tracing`, at
+//! the level debug, have the path of the lock.
 //!
 //! Tasks that share a queue position ([`Mutex::batching`](crate::Mutex::batching),
-//! [`Mutex::linger`](crate::Mutex::linger)) count as one acquisition: passing the lock among them costs the
-//! server nothing.
+//! [`Mutex::linger`](crate::Mutex::linger)) count as one acquisition, because passing the lock from task to task sends
+//! nothing to the server.
 
 use std::borrow::Cow;
 use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
 use metrics::{Counter, Gauge, Histogram, Key, Label, Level, Metadata, SharedString, Unit, with_recorder};
-use zoolock_core::contender::{Failure, Loss, Reason, SessionEnd};
+use zoolock_core::acquisition::{Loss, Reason, RequestFailure, SessionEnd};
 use zoolock_core::{Instant, Kind};
 
 use crate::base::clock;
@@ -55,8 +55,14 @@ pub const RECONNECTS: &str = "zoolock_reconnects_total";
 /// Counter: renewals of a lease that were answered. Label `outcome`.
 pub const RENEWALS: &str = "zoolock_renewals_total";
 
-/// The values of the label `kind`.
-const KINDS: [&str; 7] = ["mutex", "multi", "reader", "writer", "upgradable", "upgrade", "permits"];
+/// The values of the label `kind`: the names of all kinds of locks, and that of several mutexes.
+static KINDS: LazyLock<Vec<&'static str>> = LazyLock::new(|| {
+    let mut kinds = Kind::EACH.map(Kind::name).to_vec();
+    kinds.insert(1, SEVERAL_MUTEXES);
+    kinds
+});
+/// The value of `kind` of an acquisition of several mutexes.
+const SEVERAL_MUTEXES: &str = "multi";
 /// The values of `outcome` of an acquisition, in the order of [`AcquireOutcome`].
 const OUTCOMES: [&str; 7] = ["acquired", "busy", "timeout", "cancelled", "lost", "refused", "unavailable"];
 /// The values of `reason` of a loss.
@@ -66,7 +72,7 @@ const END_REASONS: [&str; 3] = ["expired", "closed", "denied"];
 /// The values of `outcome` of a renewal.
 const RENEWED: [&str; 2] = ["confirmed", "failed"];
 
-/// Describes each metric to the recorder. Connecting calls it; call it again if you install a recorder later.
+/// Describes each metric to the recorder. Connecting calls this. Call it again if you install a recorder later.
 pub fn describe() {
     with_recorder(|recorder| {
         let histograms = [
@@ -140,13 +146,13 @@ impl Series {
 /// The label that is added to all series with `kind`, if metrics are labelled by lock.
 const LOCK: &str = "lock";
 
-/// Returns one series for each value of a label.
+/// Returns the keys of one metric: one for each value of a label.
 fn by(name: &'static str, label: &'static str, values: &[&'static str]) -> Vec<Key> {
     let key = |value: &&'static str| Key::from_parts(name, vec![Label::from_static_parts(label, value)]);
     values.iter().map(key).collect()
 }
 
-/// Returns one series for each pair of values, grouped by the first label.
+/// Returns the keys of one metric: one for each pair of label values, grouped by the first label.
 fn by_both(
     name: &'static str,
     (first, of_first): (&'static str, &[&'static str]),
@@ -195,16 +201,16 @@ pub(crate) fn reconnected() {
     RECONNECTED.counter(0, &None).increment(1);
 }
 
-/// Counts the answer to a renewal.
+/// Counts an answered renewal. `confirmed`: set if the renewal has succeeded.
 pub(crate) fn renewed(confirmed: bool) {
     RENEWAL.counter(usize::from(!confirmed), &None).increment(1);
 }
 
-/// Counts an answer to a delete after which the znode still exists, or may exist.
-pub(crate) fn cleanup_failed(failure: Failure) {
+/// Counts a delete that failed, so that the znode still exists, or may exist.
+pub(crate) fn cleanup_failed(failure: RequestFailure) {
     // The other failures mean that the znode is deleted, or that only the record beside it has another
     // version.
-    if matches!(failure, Failure::Unknown | Failure::Throttled | Failure::Refused(_)) {
+    if matches!(failure, RequestFailure::Unknown | RequestFailure::Throttled | RequestFailure::Refused(_)) {
         RETRIED.counter(0, &None).increment(1);
     }
 }
@@ -226,7 +232,7 @@ impl From<Reason> for AcquireOutcome {
         match reason {
             Reason::Busy => AcquireOutcome::Busy,
             Reason::TimedOut => AcquireOutcome::TimedOut,
-            Reason::Broken | Reason::SessionOver(_) | Reason::Refused(Failure::Unknown) => {
+            Reason::Broken | Reason::SessionOver(_) | Reason::Refused(RequestFailure::Unknown) => {
                 AcquireOutcome::Lost
             }
             Reason::OtherKind
@@ -261,18 +267,18 @@ pub(crate) struct AcquireMetrics {
     /// Time of the last watch event.
     woken: Option<Instant>,
     is_counted: bool,
-    stage: Stage,
+    stage: AcquireStage,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Stage {
+enum AcquireStage {
     Waiting,
     Holding(Instant),
     Ended,
 }
 
 impl AcquireMetrics {
-    /// Starts with the call, before there is a session. `kind`: one of [`KINDS`].
+    /// Begins to measure when the caller asks for the lock, before there is a session. `kind`: one of [`KINDS`].
     pub(crate) fn begin(kind: &str, of: LockLabel) -> AcquireMetrics {
         let kind = number(kind);
         WAIT.gauge(kind, &of).increment(1.0);
@@ -282,20 +288,20 @@ impl AcquireMetrics {
             began: clock::now(),
             woken: None,
             is_counted: false,
-            stage: Stage::Waiting,
+            stage: AcquireStage::Waiting,
         }
     }
 
-    /// Records the number of other contenders. Only the first read counts.
+    /// Records the number of other contenders in the queue. Only the first call counts.
     pub(crate) fn record_queue(&mut self, others: u32) {
-        if self.stage == Stage::Waiting && !std::mem::replace(&mut self.is_counted, true) {
+        if self.stage == AcquireStage::Waiting && !std::mem::replace(&mut self.is_counted, true) {
             AHEAD.histogram(self.kind, &self.of).record(others);
         }
     }
 
     /// Records a watch event.
     pub(crate) fn woken(&mut self) {
-        if self.stage == Stage::Waiting {
+        if self.stage == AcquireStage::Waiting {
             self.woken = Some(clock::now());
         }
     }
@@ -307,7 +313,7 @@ impl AcquireMetrics {
             HANDOVER.histogram(self.kind, &self.of).record(woken.until(now));
         }
         HELD.gauge(self.kind, &self.of).increment(1.0);
-        self.stage = Stage::Holding(now);
+        self.stage = AcquireStage::Holding(now);
     }
 
     /// Records a failure. `was_busy`: set if the server has shown that the lock is busy.
@@ -333,13 +339,13 @@ impl AcquireMetrics {
         REVOKED.counter(self.kind, &self.of).increment(1);
     }
 
-    /// Changes the kind of a held lock.
+    /// Changes the kind of a held lock after a downgrade.
     pub(crate) fn change_kind(&mut self, kind: &str) {
-        let Stage::Holding(_) = self.stage else { return };
+        let AcquireStage::Holding(_) = self.stage else { return };
         self.end_holding();
         self.kind = number(kind);
         HELD.gauge(self.kind, &self.of).increment(1.0);
-        self.stage = Stage::Holding(clock::now());
+        self.stage = AcquireStage::Holding(clock::now());
     }
 
     pub(crate) fn lost(&mut self, loss: Loss) {
@@ -359,18 +365,18 @@ impl AcquireMetrics {
     }
 
     fn end_waiting(&mut self, outcome: AcquireOutcome, now: Instant) {
-        if self.stage != Stage::Waiting {
+        if self.stage != AcquireStage::Waiting {
             return;
         }
-        self.stage = Stage::Ended;
+        self.stage = AcquireStage::Ended;
         WAIT.gauge(self.kind, &self.of).decrement(1.0);
         let series = self.kind * OUTCOMES.len() + outcome as usize;
         ACQUIRE.histogram(series, &self.of).record(self.began.until(now));
     }
 
     fn end_holding(&mut self) {
-        let Stage::Holding(since) = self.stage else { return };
-        self.stage = Stage::Ended;
+        let AcquireStage::Holding(since) = self.stage else { return };
+        self.stage = AcquireStage::Ended;
         HELD.gauge(self.kind, &self.of).decrement(1.0);
         let held: Duration = since.until(clock::now());
         HOLD.histogram(self.kind, &self.of).record(held);
@@ -379,11 +385,13 @@ impl AcquireMetrics {
 
 /// Returns the index of a kind in [`KINDS`].
 fn number(kind: &str) -> usize {
-    KINDS.iter().position(|known| *known == kind).unwrap_or(0)
+    let known = KINDS.iter().position(|known| *known == kind);
+    debug_assert!(known.is_some(), "the kind {kind} is missing in `Kind::EACH`");
+    known.unwrap_or(0)
 }
 
 impl Drop for AcquireMetrics {
-    /// Corrects the gauges after any outcome.
+    /// Ends the wait or the hold in the gauges, if no other method has done so.
     fn drop(&mut self) {
         self.cancelled();
         self.end_holding();
@@ -391,42 +399,25 @@ impl Drop for AcquireMetrics {
 }
 
 pub(crate) fn kind_name(kind: Kind, lock_count: usize) -> &'static str {
-    match kind {
-        Kind::Mutex if lock_count > 1 => "multi",
-        Kind::Mutex => "mutex",
-        Kind::Read => "reader",
-        Kind::Write => "writer",
-        Kind::Upgradable => "upgradable",
-        Kind::Upgrade { .. } => "upgrade",
-        Kind::Permits { .. } => "permits",
-    }
+    if kind == Kind::Mutex && lock_count > 1 { SEVERAL_MUTEXES } else { kind.name() }
 }
 
 #[cfg(test)]
 mod tests {
-    use zoolock_core::contender::Refusal;
+    use zoolock_core::acquisition::Refusal;
 
     use super::*;
 
     #[test]
     fn each_lock_kind_has_its_own_series() {
-        let kinds = [
-            (Kind::Mutex, 1),
-            (Kind::Mutex, 2),
-            (Kind::Read, 1),
-            (Kind::Write, 1),
-            (Kind::Upgradable, 1),
-            (Kind::Permits { take: 1, size: 1 }, 1),
-        ];
+        let kinds = Kind::EACH.into_iter().map(|kind| (kind, 1)).chain([(Kind::Mutex, 2)]);
         let mut seen: Vec<usize> = kinds
-            .into_iter()
             .map(|(kind, lock_count)| kind_name(kind, lock_count))
             .map(|name| KINDS.iter().position(|known| *known == name).unwrap_or_else(|| panic!("no {name}")))
             .collect();
         seen.sort_unstable();
         seen.dedup();
-        assert_eq!(seen.len(), kinds.len());
-        assert!(KINDS.contains(&"upgrade"));
+        assert_eq!(seen.len(), KINDS.len());
     }
 
     #[test]
@@ -437,7 +428,7 @@ mod tests {
         let pair = |key: &str, value: &str| (key.to_owned(), value.to_owned());
         let timeout = OUTCOMES.len() + AcquireOutcome::TimedOut as usize;
         assert_eq!(labels(&ACQUIRE, timeout), [pair("kind", "multi"), pair("outcome", "timeout")]);
-        let refused = (KINDS.len() - 1) * OUTCOMES.len() + AcquireOutcome::from(Reason::OtherKind) as usize;
+        let refused = number("permits") * OUTCOMES.len() + AcquireOutcome::from(Reason::OtherKind) as usize;
         assert_eq!(labels(&ACQUIRE, refused), [pair("kind", "permits"), pair("outcome", "refused")]);
         assert_eq!(ACQUIRE.0.len(), KINDS.len() * OUTCOMES.len());
         assert_eq!(labels(&RENEWAL, 1), [pair("outcome", "failed")]);
@@ -445,7 +436,7 @@ mod tests {
 
     #[test]
     fn reason_maps_to_outcome() {
-        let denied = Reason::Refused(Failure::Refused(Refusal::Denied));
+        let denied = Reason::Refused(RequestFailure::Refused(Refusal::Denied));
         assert_eq!(AcquireOutcome::from(denied), AcquireOutcome::Refused);
         assert_eq!(AcquireOutcome::from(Reason::SessionOver(SessionEnd::Expired)), AcquireOutcome::Lost);
         assert_eq!(AcquireOutcome::from(&Error::unavailable("session", "none")), AcquireOutcome::Unavailable);
@@ -469,7 +460,7 @@ mod tests {
                 begun.elapsed() / turns
             })
             .min();
-        let best = best.expect("there were some");
+        let best = best.expect("at least one measurement");
         println!("the metrics of one acquisition without a recorder take {best:?}");
         // The limit is for a development build on a busy machine. An optimised build takes a tenth of the time.
         assert!(best < Duration::from_micros(5), "{best:?}");

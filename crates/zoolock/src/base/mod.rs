@@ -11,7 +11,6 @@ pub(crate) mod naming;
 pub(crate) mod options;
 pub(crate) mod owner_id;
 pub(crate) mod path;
-pub(crate) mod previous;
 pub(crate) mod process;
 pub(crate) mod runtime_thread;
 pub(crate) mod sync;

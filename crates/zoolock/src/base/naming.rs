@@ -1,124 +1,61 @@
-//! The naming schemes of znodes, and the messages for contenders that ignore each other's znodes.
+//! Naming schemes for each kind of lock, and the messages for contenders that ignore each other's znodes.
 
-use std::fmt;
-use std::str::FromStr;
-
+use zoolock_core::acquisition::Kind;
 use zoolock_core::census::{Clash, census};
-use zoolock_core::contender::Kind;
 use zoolock_core::layout::Layout;
-use zoolock_core::names::{self, Family, Name, Names, Prefix, Role, Spelling};
+pub(crate) use zoolock_core::names::Naming;
+use zoolock_core::names::{Family, Name, Names, Prefix, Role, Spelling};
 use zoolock_core::{ContenderId, SessionId};
 
 use crate::base::error::Error;
 
-/// The naming scheme of this client's znodes, which determines the client libraries that can share a lock with it.
-/// The combinations are in `docs/INTEROP.md`.
-///
-/// zoolock reads the names of all schemes, and counts any other name that ends in a sequence number as an exclusive
-/// contender. The other libraries must read zoolock's names. If another contender in the queue would ignore this
-/// client's znode, the acquisition fails with [`Error::Neighbour`].
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
-#[non_exhaustive]
-pub enum Naming {
-    /// `lock-S`, `__READ__S`, `__WRIT__S`, `permit-W-S`: zoolock's own names. Mutexes are shared with
-    /// Curator, go-zookeeper, `zookeeper-client` and Java's WriteLock. They are also shared with kazoo
-    /// clients that look for `lock-` (see `kazoo_pattern`). Read/write locks are shared with Curator. The
-    /// cost does not grow with the number of waiters.
-    #[default]
-    Native,
-    /// `_c_<uuid>-lock-S`, `_c_<uuid>-__READ__S`, `_c_<uuid>-__WRIT__S`: Curator's names.
-    Curator,
-    /// `<hex32>__lock__S`, `<hex32>__rlock__S`: kazoo's Lock, ReadLock and WriteLock.
-    Kazoo,
-    /// `x-<session>-S`: the recipe WriteLock of ZooKeeper, in Java and C. Every client that may list the lock reads
-    /// the session id there. On Apache ZooKeeper this id is enough to take the session over.
-    WriteLock,
+/// Returns the naming of a lock of this kind. Fails if the naming scheme has no such kind.
+pub(crate) fn names_of(naming: Naming, kind: Kind, kazoo_pattern: bool) -> Result<Names, Error> {
+    if has_kind(naming, kind) { Ok(Names { naming, kazoo_pattern }) } else { Err(missing_kind(naming, kind)) }
 }
 
-impl Naming {
-    const ALL: [Naming; 4] = [Naming::Native, Naming::Curator, Naming::Kazoo, Naming::WriteLock];
-
-    /// Returns its name on the command line.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Naming::Native => "native",
-            Naming::Curator => "curator",
-            Naming::Kazoo => "kazoo",
-            Naming::WriteLock => "write-lock",
-        }
-    }
-
-    /// Returns the names of a lock of this kind, if this naming has such a kind.
-    pub(crate) fn of(self, kind: Kind, kazoo_pattern: bool) -> Result<Names, Error> {
-        let naming = match self {
-            Naming::Native => names::Naming::Native,
-            Naming::Curator => names::Naming::Curator,
-            Naming::Kazoo => names::Naming::Kazoo,
-            Naming::WriteLock => names::Naming::WriteLock,
-        };
-        match Prefix::of(naming, kind, ContenderId(0), SessionId(0)) {
-            Some(_) => Ok(Names { naming, kazoo_pattern }),
-            None => Err(self.has_no(kind)),
-        }
-    }
-
-    fn has_no(self, kind: Kind) -> Error {
-        let (what, has) = match kind {
-            Kind::Mutex => ("mutex", "native, curator, kazoo and write-lock have one"),
-            Kind::Write | Kind::Read | Kind::Upgrade { .. } => {
-                ("read/write lock", "native, curator and kazoo have one")
-            }
-            Kind::Upgradable => ("upgradable reader", "only native has one"),
-            Kind::Permits { .. } => (
-                "semaphore",
-                "only native has one: zoolock cannot acquire permits of Curator's or kazoo's semaphores; use native with \
-                 another name, or the other library",
-            ),
-        };
-        Error::invalid(format!("naming {self}"), format!("has no {what}; {has}"))
-    }
+fn has_kind(naming: Naming, kind: Kind) -> bool {
+    Prefix::of(naming, kind, ContenderId(0), SessionId::NONE).is_some()
 }
 
-impl fmt::Display for Naming {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.as_str())
-    }
+/// The end of the error for a semaphore.
+const NO_FOREIGN_PERMITS: &str = "\
+: zoolock cannot acquire permits of Curator's or kazoo's semaphores; use native with another name, or the other library";
+
+/// Returns the error for a naming without this kind of lock.
+fn missing_kind(naming: Naming, kind: Kind) -> Error {
+    let others = Naming::ALL.into_iter().filter(|naming| has_kind(*naming, kind)).map(Naming::as_str);
+    let others = match others.collect::<Vec<_>>().as_slice() {
+        [others @ .., last] if !others.is_empty() => format!("{} and {last} have one", others.join(", ")),
+        others => format!("only {} has one", others.concat()),
+    };
+    let remedy = if matches!(kind, Kind::Permits { .. }) { NO_FOREIGN_PERMITS } else { "" };
+    Error::invalid(format!("naming {naming}"), format!("has no {}; {others}{remedy}", kind.title()))
 }
 
-impl FromStr for Naming {
-    type Err = Error;
-
-    fn from_str(text: &str) -> Result<Naming, Error> {
-        let found = Naming::ALL.into_iter().find(|naming| naming.as_str() == text);
-        found.ok_or_else(|| {
-            let all = Naming::ALL.map(Naming::as_str).join(", ");
-            Error::invalid(format!("naming {text:?}"), format!("is none of {all}"))
-        })
-    }
-}
-
-/// Returns the message for a refused acquisition: the contenders and the remedy.
+/// Returns the message for an acquisition that is refused because of other contenders. It names the
+/// contenders and the remedy.
 pub(crate) fn refusal(clash: &Clash) -> String {
-    let Clash { blind, unseen, ours, remedy } = clash;
+    let Clash { viewer, ignored, ours, remedy } = clash;
     if !ours {
         return format!(
             "{} and {} in this queue ignore each other's znodes, so both may hold the lock at once; {}",
-            described(blind),
-            described(unseen),
-            remedy_for_others(blind, unseen)
+            described(viewer),
+            described(ignored),
+            remedy_for_others(viewer, ignored)
         );
     }
     let what = match remedy {
-        Some(spelling) => remedy_for_us(*spelling, blind.family(), unseen.role),
+        Some(spelling) => remedy_for_us(*spelling, viewer.family(), ignored.role),
         None => "no naming scheme of zoolock is visible to all contenders: use another lock".to_owned(),
     };
-    format!("{} in this queue would ignore this client's znode; {what}", described(blind))
+    format!("{} in this queue would ignore this client's znode; {what}", described(viewer))
 }
 
-/// Returns a message if two contenders of a queue ignore each other's znodes: the contenders and the remedy.
-/// `None` if there are no such contenders. For observers outside of the queue.
+/// Returns a message if two contenders of a queue ignore each other's znodes. It names the contenders and the
+/// remedy. Returns `None` if there are no such contenders. For observers outside of the queue.
 ///
-/// The names do not tell whether kazoo's clients look for `lock-`.
+/// The names of kazoo's znodes do not tell whether kazoo's clients look for `lock-`.
 pub(crate) fn clash(queue: &[Name]) -> Option<String> {
     let clash_of = |others: &[Name], me, kazoo_pattern| {
         census(others.iter().copied(), me, Names { kazoo_pattern, ..Names::default() })
@@ -127,17 +64,20 @@ pub(crate) fn clash(queue: &[Name]) -> Option<String> {
         Some(certain) => (certain, ""),
         None => (clash_of(queue, None, false)?, ", unless its clients pass extra_lock_patterns=[\"lock-\"]"),
     };
-    let Clash { blind, unseen, .. } = clash;
+    let Clash { viewer, ignored, .. } = clash;
     let others: Vec<Name> = queue.iter().filter(|name| name.family() != Family::Native).copied().collect();
-    let ours = (unseen.family() == Family::Native).then(|| clash_of(&others, Some(unseen), false)).flatten();
+    let ours =
+        (ignored.family() == Family::Native).then(|| clash_of(&others, Some(ignored), false)).flatten();
     let what = match ours {
         Some(Clash { ours: true, remedy: Some(spelling), .. }) => {
-            format!("for zoolock's clients: {}", remedy_for_us(spelling, blind.family(), unseen.role))
+            format!("for zoolock's clients: {}", remedy_for_us(spelling, viewer.family(), ignored.role))
         }
         _ => "give one of them another lock, or move its users to zoolock".to_owned(),
     };
-    let (blind, unseen) = (described(&blind), described(&unseen));
-    Some(format!("{blind} ignores the znode of {unseen}{unless}, so both may hold the lock at once; {what}"))
+    let (viewer, ignored) = (described(&viewer), described(&ignored));
+    Some(format!(
+        "{viewer} ignores the znode of {ignored}{unless}, so both may hold the lock at once; {what}"
+    ))
 }
 
 /// Returns the message for a lock and a semaphore of another client library with the same name.
@@ -149,24 +89,23 @@ pub(crate) fn two_layouts(lock: &Name, semaphore: Layout) -> String {
     )
 }
 
-/// Returns the remedy for two contenders of which none belongs to this client.
-fn remedy_for_others(blind: &Name, unseen: &Name) -> &'static str {
-    let has_lock = matches!(unseen.spelling, Spelling::Lock | Spelling::CuratorLock | Spelling::UnknownLock);
-    if blind.family() == Family::Kazoo && has_lock {
+/// Returns the remedy for two contenders that both belong to other clients.
+fn remedy_for_others(viewer: &Name, ignored: &Name) -> &'static str {
+    let has_lock = matches!(ignored.spelling, Spelling::Lock | Spelling::CuratorLock | Spelling::UnknownLock);
+    if viewer.family() == Family::Kazoo && has_lock {
         return "if all contenders with kazoo's names pass extra_lock_patterns=[\"lock-\"] or are zoolock clients, set \
                 kazoo_pattern (--kazoo-pattern); else no naming scheme helps: give one of them another lock";
     }
     "no naming scheme of zoolock changes that: give one of them another lock, or move its users to zoolock"
 }
 
-/// Returns a description of a contender.
+/// Returns a description of a contender for messages.
 pub(crate) fn described(name: &Name) -> String {
     let what = match (name.spelling, name.role) {
         (Spelling::Lock, _) => "a mutex of zoolock (or .NET)",
-        (Spelling::Marked, Role::Shared) => "a reader of zoolock",
-        (Spelling::Marked, _) => "a writer of zoolock",
-        (Spelling::Upgradable, _) => "an upgradable reader of zoolock",
-        (Spelling::Permit, _) => "a semaphore's user of zoolock",
+        (Spelling::Marked | Spelling::Own, role) => {
+            return format!("{} of zoolock (number {})", role.noun(), name.sequence);
+        }
         (Spelling::CuratorLock, _) => "a mutex of Curator",
         (Spelling::CuratorMarked, Role::Shared) => "a reader of Curator",
         (Spelling::CuratorMarked, _) => "a writer of Curator",
@@ -208,20 +147,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_are_read_as_they_are_written() {
-        for naming in Naming::ALL {
-            assert_eq!(naming.to_string().parse::<Naming>().expect("one of ours"), naming);
-        }
-        let wrong = "kazo".parse::<Naming>().expect_err("no such naming").to_string();
-        assert_eq!(wrong, "naming \"kazo\": is none of native, curator, kazoo, write-lock");
-    }
-
-    #[test]
     fn clash_message_names_contenders_and_remedy() {
         const HEX: &str = "3f2504e04f8911d39a0c0305e82c3301";
         let (kazoo, curator) = (format!("{HEX}__lock__0000000003"), format!("_c_{HEX}-lock-0000000004"));
         let message = |names: &[&str]| {
-            clash(&names.iter().map(|name| Name::parse(name).expect("a contender")).collect::<Vec<_>>())
+            clash(&names.iter().map(|name| Name::parse(name).expect("contender's name")).collect::<Vec<_>>())
         };
         assert_eq!(
             message(&[&kazoo, "lock-0000000005"]).as_deref(),
@@ -248,7 +178,7 @@ mod tests {
             )
         );
         let writer = format!("_c_{HEX}-__WRIT__0000000004");
-        let mixed = message(&[&writer, "lock-0000000005"]).expect("it would not wait");
+        let mixed = message(&[&writer, "lock-0000000005"]).expect("contenders ignore each other");
         assert!(mixed.ends_with("clients: take it as the writer of a read/write lock (--write)"), "{mixed}");
         for friends in
             [&[curator.as_str(), "lock-0000000005"][..], &[&kazoo], &["x-1-0000000001", &curator], &[]]
@@ -263,7 +193,7 @@ mod tests {
 
     #[test]
     fn missing_kind_error_names_other_schemes() {
-        let wrong = |naming: Naming, kind| naming.of(kind, false).expect_err("not there").to_string();
+        let wrong = |naming, kind| names_of(naming, kind, false).expect_err("no such kind").to_string();
         assert_eq!(
             wrong(Naming::WriteLock, Kind::Read),
             "naming write-lock: has no read/write lock; native, curator and kazoo have one"
@@ -272,7 +202,7 @@ mod tests {
             wrong(Naming::Curator, Kind::Upgradable),
             "naming curator: has no upgradable reader; only native has one"
         );
-        assert!(Naming::Kazoo.of(Kind::Read, false).is_ok());
+        assert!(names_of(Naming::Kazoo, Kind::Read, false).is_ok());
         for naming in [Naming::Curator, Naming::Kazoo, Naming::WriteLock] {
             let wrong = wrong(naming, Kind::Permits { take: 1, size: 2 });
             assert_eq!(

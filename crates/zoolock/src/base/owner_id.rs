@@ -1,7 +1,7 @@
-//! The owners of acquisitions, which show which owner waits for which.
+//! Owners of acquisitions. They show observers which owner waits for which.
 //!
-//! An owner is one job, which may hold several locks and wait for others. The caller may name the owner. Otherwise it is the
-//! tokio task that acquires, or the thread outside of a task.
+//! An owner is one job, which may hold several locks and wait for others. The caller may name the owner. Otherwise the
+//! owner is the tokio task that acquires, or the thread outside of a task.
 
 use std::io::Write as _;
 use std::sync::Arc;
@@ -13,12 +13,12 @@ use crate::base::uuid::random_uuid;
 /// The kind of owner that a handle's acquisitions have.
 #[derive(Debug, Clone, Default)]
 pub(crate) enum OwnerMode {
-    /// The owner of the client if the caller named one, or else the task or thread that acquires.
+    /// The named owner of the client. If it has none, the task or the thread that acquires.
     #[default]
     Caller,
-    /// A named owner.
+    /// The owner with this name.
     Owner(Arc<str>),
-    /// A queue position that all tasks of the process share. It holds or waits for this lock only.
+    /// A queue position that the tasks of this process share. This owner holds or waits for one lock only.
     SharedPosition(u64),
 }
 
@@ -44,7 +44,7 @@ impl OwnerIds {
         OwnerIds { client: random_name(), owner, shared_positions: AtomicU64::new(0) }
     }
 
-    /// Returns a new queue position that tasks share.
+    /// Returns the owner for a new queue position that tasks share.
     pub(crate) fn new_shared_position(&self) -> OwnerMode {
         OwnerMode::SharedPosition(self.shared_positions.fetch_add(1, Ordering::Relaxed))
     }
@@ -66,19 +66,21 @@ impl OwnerIds {
             (_, Some(task)) => write!(rest, "{client}-{task}"),
             (_, None) => write!(rest, "{client}-t{}", thread()),
         };
-        written.expect("two numbers have room in it");
+        written.expect("the name fits into the buffer");
         let length = LONGEST - rest.len();
-        let text = std::str::from_utf8(&text[..length]).expect("digits and dashes");
+        let text = std::str::from_utf8(&text[..length]).expect("the name is ASCII");
         OwnerId { owner: None, task: Some(text.into()) }
     }
 }
 
-/// Returns a random name of 48 bits. Two of ten thousand clients have the same name in one of five million fleets.
+/// Returns a random name of 48 bits. The probability that two of ten thousand clients get the same name is one in five
+/// million.
 pub(crate) fn random_name() -> String {
     format!("{:012x}", random_uuid().as_u128() >> 80)
 }
 
-/// Returns a number of this thread that no other thread of the process gets. The system reuses its own numbers.
+/// Returns a number of this thread that no other thread of the process ever gets. The system's own thread ids are
+/// reused.
 fn thread() -> u64 {
     static NEXT: AtomicU64 = AtomicU64::new(0);
     thread_local! {
@@ -88,10 +90,11 @@ fn thread() -> u64 {
     NUMBER.try_with(|number| *number).unwrap_or(u64::MAX)
 }
 
-/// The maximum length of an owner's name in bytes. Every client that lists the lock reads it.
+/// The maximum length of an owner's name in bytes. It is small, because every client that lists the lock reads the
+/// name.
 const LONGEST: usize = 64;
 
-/// Checks the name of an owner, of this client or of another one.
+/// Checks an owner's name, for this client or for another one.
 pub(crate) fn check(owner: &str) -> Result<(), Error> {
     let wrong = |message: String| Err(Error::invalid(format!("owner {owner:?}"), message));
     if owner.is_empty() {
@@ -111,7 +114,7 @@ mod tests {
     use super::*;
 
     fn task(owner_ids: &OwnerIds) -> String {
-        owner_ids.owner_id(&OwnerMode::Caller).task.expect("no named owner").into()
+        owner_ids.owner_id(&OwnerMode::Caller).task.expect("owner is a task or a thread").into()
     }
 
     #[test]
@@ -119,7 +122,7 @@ mod tests {
         let owner_ids = OwnerIds::new(None);
         let here = task(&owner_ids);
         assert_eq!(here, task(&owner_ids));
-        assert_ne!(here, task(&OwnerIds::new(None)), "of another client");
+        assert_ne!(here, task(&OwnerIds::new(None)), "two clients have different owners");
         let there = std::thread::scope(|scope| scope.spawn(|| task(&owner_ids)).join().expect("no panic"));
         assert_ne!(here, there);
     }
@@ -143,7 +146,7 @@ mod tests {
         let of = |mode: &OwnerMode| {
             let OwnerId { owner, task } = owner_ids.owner_id(mode);
             assert_eq!(task, None);
-            owner.expect("named")
+            owner.expect("owner has a name")
         };
         assert_eq!(&*of(&OwnerMode::Caller), "job-7");
         assert_eq!(&*of(&owner_ids.new_shared_position()), "job-7");

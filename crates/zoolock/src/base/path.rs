@@ -1,30 +1,31 @@
-//! Names of locks, and connect strings. They are checked before anything is sent.
+//! Names of locks, and connect strings. Both are checked before a request is sent.
 
 use zoolock_client::Host;
 use zoolock_core::names::{Family, Name, looks_like_contender};
 
 use crate::base::error::Error;
 
-/// The root of relative lock names.
+/// The default directory of locks with relative names.
 pub const DEFAULT_ROOT: &str = "/locks";
 
-/// The directory of the audit log: operator actions on locks, with a znode for each.
+/// The directory of the audit log, which has one znode for each operator action on a lock.
 pub(crate) const AUDIT: &str = ".audit";
 
-/// The longest path of a lock, in bytes. It is far below the limit of servers, and keeps watches and listings small.
+/// The longest path of a lock, in bytes. It is far below the servers' limit, and keeps watches and listings small.
 const MAX_PATH: usize = 1024;
 
-/// The absolute path of a lock directory, which ZooKeeper accepts.
+/// The absolute path of a lock directory.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct LockPath(String);
 
 impl LockPath {
-    /// Makes a path of a name. A name is relative to `root` unless it starts with `/`.
+    /// Returns the path of the lock with this name. The name is relative to `root`, or absolute if it starts with `/`.
     ///
     /// # Errors
     /// [`Error::Invalid`] for an empty name, `//`, a slash at the end, `.` or `..` between slashes, control
-    /// characters, parts that look like contenders (`lock-0000000000`, `order-0000000042`), and paths over 1024
-    /// bytes.
+    /// characters, parts that are znode names of contenders (`lock-0000000000`), reserved names (`.audit`,
+    /// `/zookeeper`), and paths over 1024 bytes. Other parts that end in ten digits (`order-0000000042`) are accepted
+    /// here, but a lock with such a name is refused when it is acquired.
     ///
     /// ```
     /// use zoolock::LockPath;
@@ -61,9 +62,9 @@ impl LockPath {
         Ok(LockPath(path))
     }
 
-    /// Refuses to acquire a lock of this name if its directory would be a contender of the lock above it.
+    /// Refuses a lock whose directory would look like a contender of the lock above it.
     pub(crate) fn check_new(name: &str, root: &str) -> Result<(), Error> {
-        // `/` is no lock, so a name directly below it is in no queue.
+        // `/` is no lock. So a name directly below it is in no queue.
         let is_below_root = name.starts_with('/') || root == "/";
         let mut below_a_lock = name.trim_start_matches('/').split('/').skip(usize::from(is_below_root));
         match below_a_lock.find(|name| looks_like_contender(name)) {
@@ -102,7 +103,7 @@ impl std::fmt::Display for LockPath {
     }
 }
 
-/// Checks the root of relative names.
+/// Checks the directory of locks with relative names.
 pub(crate) fn check_root(root: &str) -> Result<(), Error> {
     let shown = || format!("root {root:?}");
     let Some(relative) = root.strip_prefix('/') else {
@@ -146,7 +147,7 @@ fn check_components(relative: &str) -> Result<(), String> {
     Ok(())
 }
 
-/// Returns whether ZooKeeper's own path check refuses the character.
+/// Returns whether ZooKeeper refuses a path with this character.
 fn is_forbidden(c: char) -> bool {
     matches!(c, '\u{0}'..='\u{1f}' | '\u{7f}'..='\u{9f}' | '\u{e000}'..='\u{f8ff}' | '\u{fff0}'..)
 }
@@ -205,21 +206,23 @@ impl ConnectString {
         &self.hosts
     }
 
-    /// Returns the chroot, the directory that is the root for all paths. It is empty if there is none.
+    /// Returns the chroot, the directory to which all paths are relative. It is empty if there is no chroot.
     pub fn chroot(&self) -> &str {
         &self.chroot
     }
 
-    /// Returns the hosts alone, for messages.
+    /// Returns the hosts without the chroot, for messages.
     pub(crate) fn endpoints(&self) -> String {
         self.hosts.iter().map(Host::to_string).collect::<Vec<_>>().join(",")
     }
 }
 
-/// Splits a connect string into its hosts and the chroot. The chroot is behind the last host, or the same behind each host.
+/// Splits a connect string into its hosts and the chroot. The chroot follows the last host, or the same chroot follows
+/// each host.
 ///
-/// ZooKeeper's own client takes everything from the first slash on for the chroot. Then a chroot behind each host would be one
-/// strange directory, and two programs with differently written connect strings would hold the same lock.
+/// ZooKeeper's own client takes everything after the first slash as the chroot. For a chroot behind each host, this
+/// would be a directory that the user did not mean. Then two programs that write the same hosts and chroot differently
+/// could hold the same lock at once.
 fn split_chroot(text: &str) -> Result<(Vec<&str>, &str), String> {
     let parts: Vec<(&str, &str)> =
         text.split(',').map(|part| part.find('/').map_or((part, ""), |at| part.split_at(at))).collect();
@@ -249,7 +252,7 @@ fn parse_host(text: &str) -> Result<Host, String> {
     } else {
         match text.split_once(':') {
             Some(_) if text.parse::<std::net::Ipv6Addr>().is_ok() => {
-                // The last part of "::1:2181" can be meant as a port.
+                // The last part of `::1:2181` may be meant as a port.
                 let is_port = |(address, port): &(&str, &str)| {
                     port.parse::<u16>().is_ok() && address.parse::<std::net::Ipv6Addr>().is_ok()
                 };
@@ -311,7 +314,7 @@ mod tests {
     }
 
     #[test]
-    fn names_of_contenders_are_not_acquired() {
+    fn contender_like_names_cannot_be_acquired() {
         for name in ["order-0000000042", "a/0000000042/b", "/a/order-0000000042"] {
             let error = LockPath::check_new(name, DEFAULT_ROOT).expect_err(name).to_string();
             assert!(error.contains(&format!("{name:?}")), "{error}");
@@ -322,7 +325,7 @@ mod tests {
     }
 
     #[test]
-    fn good_names_are_taken_as_they_are() {
+    fn valid_names_become_paths_unchanged() {
         for (name, path) in [
             ("nightly", "/locks/nightly"),
             ("a/b.c", "/locks/a/b.c"),
@@ -330,7 +333,7 @@ mod tests {
             ("grüße", "/locks/grüße"),
             ("order-1234567890", "/locks/order-1234567890"),
             ("order-42", "/locks/order-42"),
-            // They may be locks of another client.
+            // The path is accepted, because it may be a lock of another client library.
             ("order-0000000042", "/locks/order-0000000042"),
         ] {
             assert_eq!(LockPath::parse(name, DEFAULT_ROOT).expect(name).as_str(), path);
@@ -340,15 +343,15 @@ mod tests {
     }
 
     #[test]
-    fn connect_strings_are_read() {
-        let c = ConnectString::parse("zk1,zk2:2182,[::1]:2183/team/x").expect("good");
+    fn connect_strings_are_parsed() {
+        let c = ConnectString::parse("zk1,zk2:2182,[::1]:2183/team/x").expect("valid connect string");
         assert_eq!(c.chroot(), "/team/x");
         assert_eq!(c.endpoints(), "zk1:2181,zk2:2182,[::1]:2183");
-        assert_eq!(ConnectString::parse("h:1/").expect("good").chroot(), "");
+        assert_eq!(ConnectString::parse("h:1/").expect("valid connect string").chroot(), "");
         let each = ConnectString::parse("zk1:1/app,zk2:2/app").expect("the same chroot behind each host");
         assert_eq!((each.endpoints().as_str(), each.chroot()), ("zk1:1,zk2:2", "/app"));
-        assert_eq!(ConnectString::parse("zk1:1/a;b").expect("good").chroot(), "/a;b");
-        let socket = ConnectString::parse("unix:/run/a,b/socket").expect("good");
+        assert_eq!(ConnectString::parse("zk1:1/a;b").expect("valid connect string").chroot(), "/a;b");
+        let socket = ConnectString::parse("unix:/run/a,b/socket").expect("valid connect string");
         assert_eq!((socket.endpoints().as_str(), socket.chroot()), ("unix:/run/a,b/socket", ""));
     }
 
@@ -385,15 +388,15 @@ mod tests {
     }
 
     #[test]
-    fn advice_for_an_address_without_brackets_names_the_port() {
-        let advice = |text| ConnectString::parse(text).expect_err("no brackets").to_string();
+    fn ipv6_address_error_suggests_brackets() {
+        let advice = |text| ConnectString::parse(text).expect_err("refused connect string").to_string();
         assert!(advice("::1:2181").contains("write [::1]:2181 if 2181 is the port, else [::1:2181]"));
         assert!(advice("::1").contains("address; write [::1]"));
         assert!(advice("http://h:1").contains("write host:port,host:port/chroot without it"));
     }
 
     #[test]
-    fn wrong_separators_are_named() {
+    fn separator_errors_say_what_to_write() {
         for (text, advice) in [
             ("a:1;b:1", "commas"),
             ("a:1 b:1", "commas"),

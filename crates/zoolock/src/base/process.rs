@@ -1,9 +1,9 @@
-//! The process that a client belongs to.
+//! The process that created a client.
 
 use crate::base::error::Error;
 
-/// The process that made a client. A fork copies the client, but not the threads that drive it, and the locks stay with the
-/// process that made the client.
+/// The process that created a client. A fork copies the client, but not the threads that drive it. The locks stay with
+/// the process that created the client.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Process(u32);
 
@@ -17,7 +17,7 @@ impl Process {
         std::process::id() != self.0
     }
 
-    /// Fails in a forked process, before anything there can wait for a thread that does not exist.
+    /// Fails in a forked process, before any call can wait there for a thread that does not exist.
     pub(crate) fn check(self) -> Result<(), Error> {
         if self.is_forked() {
             return Err(Error::invalid(

@@ -6,8 +6,8 @@ use tokio::runtime::{Builder, Handle, Runtime};
 use tokio::sync::oneshot;
 use zoolock_client::{name_limit, start_thread};
 
-/// A runtime with one thread, so that a caller that blocks its executor does not delay the tasks. Dropping it ends the tasks
-/// without waiting for them.
+/// A runtime on a thread of its own, so that a caller that blocks its executor does not delay the tasks. Dropping it
+/// ends the tasks without waiting for them.
 ///
 /// It is a current-thread runtime, because tokio panics if the system refuses a thread to a multi-thread runtime.
 pub(crate) struct RuntimeThread {
@@ -20,7 +20,7 @@ impl RuntimeThread {
     /// Starts the thread.
     ///
     /// # Errors
-    /// The system refuses a thread or a file.
+    /// If the system refuses a thread or a file.
     pub(crate) fn start(name: &str) -> io::Result<Self> {
         let runtime =
             EndsAtOnce(Some(Builder::new_current_thread().enable_all().build().map_err(name_limit)?));
@@ -37,12 +37,13 @@ impl RuntimeThread {
     }
 }
 
-/// A runtime that ends without waiting. If its thread is refused, a task of another runtime may drop it.
+/// A runtime that shuts down without waiting. If the system refuses its thread, a task of another runtime drops it, and
+/// must not block.
 struct EndsAtOnce(Option<Runtime>);
 
 impl EndsAtOnce {
     fn get(&self) -> &Runtime {
-        self.0.as_ref().expect("taken only when dropped")
+        self.0.as_ref().expect("the runtime is taken only when this is dropped")
     }
 }
 

@@ -1,4 +1,4 @@
-//! The tasks of a client: on the runtime of its sessions, or in a simulation.
+//! Tasks of a client, on the runtime of its sessions or in a simulation.
 
 use std::sync::Arc;
 
@@ -7,22 +7,22 @@ use tokio::task::AbortHandle;
 use zoolock_client::{Os, Platform};
 
 #[cfg(feature = "simulation")]
-use crate::base::host::{Host, Job};
+use crate::base::host::{SimulatedMachine, SimulatedTask};
 
-/// Runs tasks until they end, are aborted, or the runtime stops.
+/// A handle that starts tasks. A task runs until it ends, is aborted, or the runtime stops.
 #[derive(Clone)]
 pub(crate) enum Tasks {
     Runtime(Handle),
     #[cfg(feature = "simulation")]
-    Simulated(Arc<dyn Host>),
+    Simulated(Arc<dyn SimulatedMachine>),
 }
 
-/// A task. It continues when this is dropped.
+/// A handle of a started task. The task continues when the handle is dropped.
 pub(crate) enum Task {
     Spawned(AbortHandle),
     Ended,
     #[cfg(feature = "simulation")]
-    Simulated(Arc<dyn Job>),
+    Simulated(Arc<dyn SimulatedTask>),
 }
 
 impl Tasks {
@@ -34,7 +34,7 @@ impl Tasks {
         }
     }
 
-    /// Returns the platform of the sessions.
+    /// Returns the platform on which the sessions run.
     pub(crate) fn platform(&self) -> Arc<dyn Platform> {
         match self {
             Tasks::Runtime(handle) => Os::on(handle),
@@ -43,7 +43,7 @@ impl Tasks {
         }
     }
 
-    /// Makes new timers belong to the runtime, until the returned guard is dropped.
+    /// Makes new tokio timers belong to the runtime, until the returned guard is dropped.
     pub(crate) fn enter(&self) -> Option<EnterGuard<'_>> {
         match self {
             Tasks::Runtime(handle) => Some(handle.enter()),

@@ -9,9 +9,9 @@ use zoolock_core::{FencingToken, Zxid};
 /// An identifier of one holder or waiter, as `zoolock show` prints it, for [`revoke`](crate::Mutex::revoke) and
 /// [`break_lock`](crate::Mutex::break_lock).
 ///
-/// A ticket is no fencing token. Readers and permit holders hold at the same time as others, so nothing orders their writes.
-/// They have a ticket and no [`FencingToken`]. The token of an exclusive holder is also its ticket, with one exception: a
-/// writer that became a reader keeps its token, but has the ticket of its new znode.
+/// A ticket is no fencing token. Readers and permit holders may hold at the same time as others, so nothing orders
+/// their writes. They have a ticket, but no [`FencingToken`]. The token of an exclusive holder is also its ticket. The
+/// exception is a writer that became a reader: it keeps its token, but has the ticket of its new znode.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Ticket(FencingToken);
 

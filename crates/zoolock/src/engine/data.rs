@@ -4,7 +4,7 @@ use std::borrow::Cow;
 
 use serde::{Deserialize, Serialize};
 use zoolock_core::ContenderId;
-use zoolock_core::contender::Says;
+use zoolock_core::acquisition::NodeFlags;
 
 use crate::base::owner_id::OwnerId;
 
@@ -22,7 +22,7 @@ pub(crate) struct NodeData {
     pub(crate) program: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) note: Option<String>,
-    /// Time at which it queued, in milliseconds of Unix time by its own clock. For display only.
+    /// Time at which the contender queued, in milliseconds of Unix time by its own clock. For display only.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) since_ms: Option<u64>,
     /// The owner, if the caller named one; see `owner_id.rs`.
@@ -31,16 +31,17 @@ pub(crate) struct NodeData {
     /// The task or thread that acquires, if there is no named owner.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) task: Option<Box<str>>,
-    /// The acquisition of the reader that wants to write.
+    /// The UUID of the reader's acquisition, if this is the writer's znode of an upgrade.
     #[serde(rename = "of", default, skip_serializing_if = "Option::is_none")]
     pub(crate) reader_id: Option<String>,
-    /// Set if it waited for permits, and has them.
+    /// Set if the contender waited for permits, and has them now.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub(crate) granted: bool,
-    /// Set if another client asks it to release.
+    /// Set if another client asks the contender to release.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub(crate) revoked: bool,
-    /// Set if it tracks crashes: it writes to the record when it begins to hold, even if no other contender does.
+    /// Set if the contender tracks crashes. It then writes a marker to the lock directory when it begins to hold, even
+    /// if the earlier holders have written none.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub(crate) tracks: bool,
 }
@@ -49,18 +50,19 @@ pub(crate) struct NodeData {
 pub(crate) const REVOCATIONS: [&[u8]; 2] = [b"unlock", b"__REVOKE__"];
 
 /// Returns the flags in the data of a contender's znode. Any client may have written that data.
-pub(crate) fn flags(data: &[u8]) -> Says {
+pub(crate) fn flags(data: &[u8]) -> NodeFlags {
     if REVOCATIONS.contains(&data) {
-        return Says { revoked: true, ..Says::default() };
+        return NodeFlags { revoked: true, ..NodeFlags::default() };
     }
-    serde_json::from_slice(data).map_or(Says::default(), |data: FlagsJson<'_>| Says {
+    serde_json::from_slice(data).map_or(NodeFlags::default(), |data: FlagsJson<'_>| NodeFlags {
         granted: data.granted,
         revoked: data.revoked,
         untracked: !data.tracks,
     })
 }
 
-/// The part of [`NodeData`] that other contenders use. They read it at every hand-over.
+/// The fields of [`NodeData`] that other contenders use. They parse these fields at every hand-over, so no text is
+/// copied.
 #[derive(Deserialize)]
 struct FlagsJson<'a> {
     /// Only data that this library has written has an id and a kind.
@@ -95,7 +97,7 @@ impl ClientInfo {
     }
 }
 
-/// The maximum length of a note in characters. Every client that lists the lock reads it.
+/// The maximum length of a note in characters. It is short because every client that lists the lock reads the note.
 const MAX_NOTE: usize = 512;
 
 impl NodeData {
@@ -128,12 +130,12 @@ impl NodeData {
         text
     }
 
-    /// Returns the owner, for another znode of the same owner.
+    /// Returns the owner, for the data of another znode of the same owner.
     pub(crate) fn owner_id(&self) -> OwnerId {
         OwnerId { owner: self.owner.clone(), task: self.task.clone() }
     }
 
-    /// Returns the same data, with the flag that it was granted.
+    /// Returns the same data, with the flags that the permits were granted and whether a release is asked for.
     pub(crate) fn granted(&self, revoked: bool) -> NodeData {
         NodeData { granted: true, revoked, ..self.clone() }
     }
@@ -143,7 +145,7 @@ impl NodeData {
         NodeData { kind: kind.to_owned(), ..self.clone() }
     }
 
-    /// Returns whether this acquisition wrote it.
+    /// Returns whether the acquisition with this id wrote the data.
     pub(crate) fn is_of(&self, id: ContenderId) -> bool {
         self.id == id.to_string()
     }

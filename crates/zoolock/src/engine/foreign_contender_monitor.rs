@@ -1,8 +1,8 @@
 //! Detects contenders of other client libraries that join a holder's queue and ignore its znode.
 //!
-//! A holder cannot stop them: they hold the lock at the same time. But it can report them to its listeners. It checks
-//! only while there are listeners, and only after it has held for a while. The longer the queue, the longer
-//! the pauses: the number of names read per second is limited.
+//! A holder cannot stop such contenders: they may hold the lock at the same time. But it can report them to its
+//! listeners. The monitor checks the queue only while there are listeners, and only after the lock was held for a
+//! while. A longer queue means longer pauses, because the number of names read per second is limited.
 
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -20,26 +20,26 @@ use crate::base::sync::lock;
 
 /// Pause between two checks, and before the first one.
 const CHECK_INTERVAL: Duration = Duration::from_secs(1);
-/// Maximum number of names read in that time.
+/// Number of names read in a check that adds one `CHECK_INTERVAL` to the pause after the check.
 const NAMES_PER_INTERVAL: u32 = 64;
 
-/// The last check of one directory.
+/// The state of one directory at its last check, and the findings that were reported.
 #[derive(Default)]
 struct LastCheck {
     changed: Option<(Zxid, i32)>,
-    reported: Vec<Finding>,
+    reported: Vec<Obstacle>,
 }
 
 /// A finding in one directory.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Finding {
+enum Obstacle {
     /// The spellings of two contenders. The first one ignores the second one.
     Clash(Spelling, Spelling),
     /// A semaphore of another client library.
     Layout(Layout),
 }
 
-/// Checks until the lock is released or lost.
+/// Checks the lock's queues repeatedly, until the lock is released or lost.
 pub(super) async fn monitor_queue(acquisition: Weak<Acquisition>, lock_count: usize) {
     let mut last_checks: Vec<LastCheck> = (0..lock_count).map(|_| LastCheck::default()).collect();
     let mut wait = CHECK_INTERVAL;
@@ -65,7 +65,7 @@ impl Acquisition {
     async fn check_directory(self: &Arc<Self>, lock_index: usize, last: &mut LastCheck) -> u32 {
         let Some(zk) = self.session.zk() else { return 0 };
         let directory = self.directories[lock_index].as_str();
-        // Most checks find no change, and then nothing is listed.
+        // Most checks find that the directory has not changed. They do not list its children.
         let Ok((data, stat)) = zk.read(directory).await else { return 0 };
         if last.changed == Some((stat.pzxid, stat.version)) {
             return 0;
@@ -78,7 +78,7 @@ impl Acquisition {
             last.reported.push(what.0);
             let what = format!("{directory}: {}", what.1);
             tracing::warn!("{what}");
-            self.report(&lock(&self.state), |ticket| LockEvent::Neighbour(ticket, what));
+            self.report(&lock(&self.state), |ticket| LockEvent::ForeignContender(ticket, what));
         }
         u32::try_from(names.len()).unwrap_or(u32::MAX)
     }
@@ -90,18 +90,19 @@ impl Acquisition {
         lock_index: usize,
         names: &[String],
         record: Record,
-    ) -> Option<(Finding, String)> {
+    ) -> Option<(Obstacle, String)> {
         let node = lock(&self.state).machine.node(lock_index)?;
         let mine = node.name();
         let own = node.prefix.parsed(node.sequence);
         if let Some(layout) = Layout::proven_by(names, record) {
-            return Some((Finding::Layout(layout), naming::two_layouts(&own, layout)));
+            return Some((Obstacle::Layout(layout), naming::two_layouts(&own, layout)));
         }
         let others = names.iter().filter(|name| **name != mine).filter_map(|name| Name::parse(name));
-        // In an unknown name, a number above this holder's may not be a sequence number but, for example, a date.
+        // A name of an unknown format counts only up to this holder's number: a higher number may be something else,
+        // for example a date.
         let others = others.filter(|name| name.counts_below(own.position()));
         let clash = census(others, Some(own), self.config.names)?;
-        let kinds = (clash.blind.spelling, clash.unseen.spelling);
-        Some((Finding::Clash(kinds.0, kinds.1), naming::refusal(&clash)))
+        let kinds = (clash.viewer.spelling, clash.ignored.spelling);
+        Some((Obstacle::Clash(kinds.0, kinds.1), naming::refusal(&clash)))
     }
 }

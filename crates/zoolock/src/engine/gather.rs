@@ -1,33 +1,33 @@
 //! Reads one directory: the contenders of a lock, and whether it is a semaphore of another client library.
 
-use zoolock_core::contender::{Failure, Refusal};
+use zoolock_core::acquisition::{Refusal, RequestFailure};
 use zoolock_core::layout::{CURATOR_GUARD, CURATOR_LEASES, KAZOO_GUARD, Layout, is_kazoo_lease};
 use zoolock_core::names::{Name, Spelling};
 use zoolock_core::record::Record;
 use zoolock_core::{SessionId, Zxid};
 
-use super::reader::Reader;
+use super::reader::QueueReader;
 use crate::base::path::LockPath;
-use crate::zk::session::{Stat, ZkError};
+use crate::zk::session::{ZkError, ZnodeStat};
 
 /// The content of one lock directory.
 pub(crate) struct Gathered {
     pub(crate) path: LockPath,
-    /// Creation of the directory; `None` if there is no directory.
+    /// The czxid of the directory; `None` if there is no directory.
     pub(crate) made: Option<Zxid>,
     pub(crate) record: Record,
     /// The semaphore of another client library at this path.
     pub(crate) foreign: Option<Foreign>,
-    pub(crate) contenders: Vec<Contender>,
-    /// Children that are neither contenders nor a part of the lock. Among them are names that end in a number
-    /// which the directory has not given.
+    pub(crate) contenders: Vec<FoundContender>,
+    /// Children that are neither contenders nor a part of the lock. A child with a name of an unknown format is among
+    /// them if the server has not yet given its number in this directory.
     pub(crate) others: Vec<String>,
-    /// Directories that may be a part of the lock and may not be read.
+    /// Directories that may be a part of the lock, but that this client may not read.
     pub(crate) unread: Vec<LockPath>,
 }
 
 /// The znode of one contender.
-pub(crate) struct Contender {
+pub(crate) struct FoundContender {
     pub(crate) node: String,
     pub(crate) name: Name,
 }
@@ -41,15 +41,15 @@ pub(crate) struct Foreign {
     pub(crate) queue_directory: LockPath,
 }
 
-impl Contender {
+impl FoundContender {
     pub(crate) fn path(&self, directory: &LockPath) -> String {
         directory.child(&self.node)
     }
 }
 
 impl Gathered {
-    /// Returns an unused lock.
-    pub(crate) fn nothing(path: LockPath) -> Gathered {
+    /// Returns the content of a lock that was never used.
+    pub(crate) fn unused_lock(path: LockPath) -> Gathered {
         Gathered {
             path,
             made: None,
@@ -61,21 +61,21 @@ impl Gathered {
         }
     }
 
-    /// Returns a directory of which nothing may be read.
+    /// Returns the content of a directory that this client may not read.
     pub(crate) fn hidden(path: LockPath) -> Gathered {
-        Gathered { unread: vec![path.clone()], ..Gathered::nothing(path) }
+        Gathered { unread: vec![path.clone()], ..Gathered::unused_lock(path) }
     }
 
     /// Reads the directory at `path`; `None` if there is none.
-    pub(crate) async fn at(reader: &Reader<'_>, path: LockPath) -> Result<Option<Gathered>, ZkError> {
+    pub(crate) async fn at(reader: &QueueReader<'_>, path: LockPath) -> Result<Option<Gathered>, ZkError> {
         let Some((data, stat, children, created)) = read_directory(reader, path.as_str()).await? else {
             return Ok(None);
         };
         let (made, record) = (Some(stat.czxid), Record::parse(&data));
-        let mut here = Gathered { made, record, ..Gathered::nothing(path) };
+        let mut here = Gathered { made, record, ..Gathered::unused_lock(path) };
         for node in children {
             match Name::parse(&node).filter(|name| name.counts_below(created)) {
-                Some(name) => here.contenders.push(Contender { node, name }),
+                Some(name) => here.contenders.push(FoundContender { node, name }),
                 None => here.others.push(node),
             }
         }
@@ -90,19 +90,19 @@ impl Gathered {
     /// Returns whether the directory is a lock, or may be one.
     pub(crate) fn is_lock(&self) -> bool {
         let ours = matches!(self.record, Record::Marker(_) | Record::Semaphore(_));
-        // A list of locks also names the directories that may not be read.
+        // A list of locks also contains the directories that this client may not read, because they may be locks.
         let perhaps = !self.unread.is_empty();
         ours || perhaps || self.foreign.is_some() || !self.contenders.is_empty()
     }
 
-    /// Returns the layout of the foreign semaphore here, also of one that has no leases and no waiters.
+    /// Returns the layout of the foreign semaphore at this path, even if it has no leases and no waiters.
     pub(crate) fn layout(&self) -> Option<Layout> {
         let found = self.foreign.as_ref().map(|foreign| foreign.layout);
         found.or_else(|| Layout::proven_by(&self.others, self.record))
     }
 
-    /// Finds a semaphore of Curator: the children `leases` and `locks`, with no other contenders in them.
-    async fn find_curator(&mut self, reader: &Reader<'_>) -> Result<(), ZkError> {
+    /// Finds a semaphore of Curator: the children `leases` and `locks`, which contain only znodes of this semaphore.
+    async fn find_curator(&mut self, reader: &QueueReader<'_>) -> Result<(), ZkError> {
         if !self.others.iter().any(|name| name == CURATOR_LEASES) {
             return Ok(());
         }
@@ -114,7 +114,7 @@ impl Gathered {
         let Some(content) = permitted(read_directory(reader, leases.as_str()).await)? else {
             self.others.retain(|name| name != CURATOR_LEASES);
             self.unread.push(leases);
-            // A `locks` that may be read is listed by itself: it may be a lock of its own.
+            // A readable child `locks` stays among the other children, because it may be a lock of its own.
             if self.others.iter().any(|name| name == CURATOR_GUARD)
                 && permitted(read_directory(reader, queue.as_str()).await)?.is_none()
             {
@@ -147,9 +147,9 @@ impl Gathered {
         Ok(())
     }
 
-    /// Finds a semaphore of kazoo: leases in the directory itself, and a queue in the directory beside it.
-    async fn find_kazoo(&mut self, reader: &Reader<'_>) -> Result<(), ZkError> {
-        let has_size = matches!(self.record, Record::Leases(_));
+    /// Finds a semaphore of kazoo: its leases are in this directory, and its queue is in a directory beside this one.
+    async fn find_kazoo(&mut self, reader: &QueueReader<'_>) -> Result<(), ZkError> {
+        let has_size = matches!(self.record, Record::KazooSize(_));
         let leases: Vec<String> = self.others.iter().filter(|name| is_kazoo_lease(name)).cloned().collect();
         if !has_size && leases.is_empty() {
             return Ok(());
@@ -159,9 +159,10 @@ impl Gathered {
         if waiting.is_none() && (!has_size || leases.is_empty()) {
             return Ok(());
         }
-        // Other programs may keep a number in a directory, and children of this form. Their children are not ephemeral.
+        // Another program may also store a number in a directory, with children whose names look like kazoo's leases.
+        // But such children are not ephemeral.
         if let Some(lease) = leases.first()
-            && reader.exists(&self.path.child(lease)).await?.is_some_and(|stat| stat.owner == SessionId(0))
+            && reader.exists(&self.path.child(lease)).await?.is_some_and(|stat| stat.owner == SessionId::NONE)
         {
             return Ok(());
         }
@@ -177,10 +178,11 @@ impl Gathered {
         Ok(())
     }
 
-    /// Lists the queue of a foreign semaphore; `None` if there is no such directory, empty if it may not be read.
+    /// Lists the queue of a foreign semaphore. Returns `None` if there is no such directory, and an empty list if this
+    /// client may not read it.
     async fn waiting(
         &mut self,
-        reader: &Reader<'_>,
+        reader: &QueueReader<'_>,
         queue: &LockPath,
     ) -> Result<Option<Vec<String>>, ZkError> {
         let waiting = permitted(children(reader, queue).await)?;
@@ -200,26 +202,27 @@ fn permitted<T>(answer: Result<T, ZkError>) -> Result<Option<T>, ZkError> {
 }
 
 pub(crate) fn is_denied(error: &ZkError) -> bool {
-    error.failure == Failure::Refused(Refusal::Denied)
+    error.failure == RequestFailure::Refused(Refusal::Denied)
 }
 
-/// The data and the children of a directory, and the number of children that it had ever had at the listing.
-type DirectoryContent = (Vec<u8>, Stat, Vec<String>, u32);
+/// The data and the Stat of a directory, its children, and the number of children that were ever created in it, as of
+/// the listing.
+type DirectoryContent = (Vec<u8>, ZnodeStat, Vec<String>, u32);
 
-async fn read_directory(reader: &Reader<'_>, path: &str) -> Result<Option<DirectoryContent>, ZkError> {
+async fn read_directory(reader: &QueueReader<'_>, path: &str) -> Result<Option<DirectoryContent>, ZkError> {
     match reader.data_and_children(path).await {
         (Ok((data, stat)), Ok((children, listed))) => {
             Ok(Some((data, stat, children, listed.created_children)))
         }
-        (Err(error), _) | (_, Err(error)) if error.failure == Failure::NoNode => Ok(None),
+        (Err(error), _) | (_, Err(error)) if error.failure == RequestFailure::NoNode => Ok(None),
         (Err(error), _) | (_, Err(error)) => Err(error),
     }
 }
 
-async fn children(reader: &Reader<'_>, path: &LockPath) -> Result<Option<Vec<String>>, ZkError> {
+async fn children(reader: &QueueReader<'_>, path: &LockPath) -> Result<Option<Vec<String>>, ZkError> {
     match reader.children(path.as_str()).await {
         Ok((children, _)) => Ok(Some(children)),
-        Err(error) if error.failure == Failure::NoNode => Ok(None),
+        Err(error) if error.failure == RequestFailure::NoNode => Ok(None),
         Err(error) => Err(error),
     }
 }

@@ -1,20 +1,19 @@
-//! Runs the state machine of one acquisition over one session: sends the machine's requests, and reports every
-//! answer to it, once and in order.
+//! Runs the state machine of one acquisition over one session: sends the machine's requests, and reports every answer
+//! to the machine, once and in order.
 //!
 //! The machine is behind a mutex. It is stepped by the caller (start, cancel, release), by the session task
 //! (answers and watch events), and by the session. Requests are sent inside the step, under that mutex, so
 //! their order on the wire is the machine's order.
 //!
-//! The release of a dropped guard is deferred: it is sent before any other request of its session, or as soon
-//! as the runtime has a thread for it. The same task often acquires again at once. Then the server commits both
-//! in one transaction.
+//! The release of a dropped guard is deferred: it is sent before any other request of its session, or as soon as the
+//! runtime has a thread for it. If the next request acquires in the same directory, the server commits the release and
+//! the new znode in one transaction.
 //!
-//! The machine relies on the order that the server gives. Replies and watch events of a session come in one queue
-//! (`zk/session/inbox.rs`), and are handled in its order. The answers of one acquisition also keep the order of its requests:
-//! a request that takes several calls delays the later ones.
+//! The machine relies on the order of the server's messages. Replies and watch events of a session are in one queue
+//! (`zk/session/inbox.rs`), and are handled in its order. The answers of one acquisition also keep the order of its
+//! requests. So a request that takes several calls delays the answers to later requests.
 //!
 //! * `foreign_contender_monitor.rs`: detects contenders that ignore a holder's znode.
-//! * `machine.rs`: one lock or several.
 //! * `replies.rs`: handles the replies and watch events of one acquisition.
 //! * `requests.rs`: translates the machine's requests into requests of the ZooKeeper session.
 //! * `watches.rs`: the watches of an acquisition.
@@ -22,7 +21,6 @@
 pub(crate) mod data;
 mod foreign_contender_monitor;
 pub(crate) mod gather;
-mod machine;
 pub(crate) mod reader;
 mod replies;
 mod requests;
@@ -33,11 +31,11 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use tokio::sync::Notify;
-use zoolock_core::contender::{
-    Departed, Grant, Loss, Mode, Node, Previous, Reason, Reply, Request, RequestId,
+use zoolock_core::acquisition::{
+    Grant, Loss, Mode, Node, Previous, Reason, ReleaseOutcome, Reply, Request, RequestId,
 };
-use zoolock_core::record::Left;
-use zoolock_core::{Action, Config, ContenderId, Event};
+use zoolock_core::record::HolderState;
+use zoolock_core::{Action, Config, ContenderId, Event, Machine};
 
 use crate::base::events::{Listeners, LockEvent};
 use crate::base::metrics::AcquireMetrics;
@@ -47,17 +45,16 @@ use crate::base::sync::lock;
 use crate::base::tasks::Task;
 use crate::base::ticket::Ticket;
 use crate::engine::data::NodeData;
-use crate::session::Session;
+use crate::session::LockSession;
 
-use machine::Machine;
-use requests::{Arrived, Expected};
-use watches::{SetWatch, Watches};
+use requests::{Arrived, ExpectedReply};
+use watches::{KnownWatches, SetWatch};
 
 /// One acquisition, from the first request to the last clean-up.
 pub(crate) struct Acquisition {
-    session: Arc<Session>,
+    session: Arc<LockSession>,
     id: ContenderId,
-    /// One per lock.
+    /// The lock directories, one per lock.
     directories: Arc<[LockPath]>,
     config: Config,
     data: NodeData,
@@ -65,58 +62,61 @@ pub(crate) struct Acquisition {
     listeners: Listeners,
     /// Epoch of the tickets.
     epoch: u32,
-    state: Mutex<State>,
+    state: Mutex<AcquisitionState>,
     changed: Notify,
     /// Notified when the last request in flight is answered.
     settled: Notify,
 }
 
-struct State {
-    machine: Machine,
-    /// The requests whose answers were not handled, in their order.
-    in_flight: VecDeque<InFlight>,
-    watches: Watches,
+struct AcquisitionState {
+    machine: Box<Machine>,
+    /// The buffer for the actions of a step, kept for the next step.
+    actions: Vec<Action>,
+    /// The requests whose answers have not been handled, in the order in which they were sent.
+    in_flight: VecDeque<SentRequest>,
+    watches: KnownWatches,
     tasks: Vec<Task>,
     progress: Progress,
     lost: Option<Loss>,
-    departed: Option<Departed>,
+    departed: Option<ReleaseOutcome>,
     revoked: bool,
     downgraded: Option<Node>,
-    /// The way in which the previous holder left, if that was read after the grant.
+    /// The way in which the previous holder left, if this was read after the grant.
     previous: Option<Previous>,
     ticket: Option<Ticket>,
-    /// Set once the listeners know that it is queued.
+    /// Set once [`LockEvent::Queued`] was reported.
     queued: bool,
-    /// Number of answers of the server.
+    /// Number of requests that the server has answered.
     answers: u64,
     /// Set if the last read of the directory on this connection has shown that the lock is not free.
     is_busy: bool,
     /// Set if the lock was busy when the acquisition failed.
     was_busy: bool,
-    /// Set while the caller does not wait for the requests that are sent.
+    /// Set while a release in the background sends its requests: no caller waits for them.
     in_background: bool,
     has_ended: bool,
-    /// The message of the last refusal.
+    /// The message of the server's last refusal.
     refusal_message: String,
     metrics: AcquireMetrics,
 }
 
-/// Maximum number of answer timeouts that an attempt may use, as long as the server answers.
+/// Maximum time that an acquisition waits after its deadline while the server answers requests, as a multiple of the
+/// answer timeout.
 const MAX_ANSWER_TIMES: u32 = 5;
 
 /// A request that was sent.
-struct InFlight {
+struct SentRequest {
     id: RequestId,
-    expected: Expected,
+    expected: ExpectedReply,
     /// Set if a success proves that the leader knows the session.
     writes: bool,
-    /// Set if it deletes a znode of this acquisition.
+    /// Set if the request deletes a znode of this acquisition.
     deletes_own_znode: bool,
-    /// The watch that it sets.
+    /// The watch that the request sets.
     watch: Option<SetWatch>,
-    /// The time at which it was written, once that is known.
+    /// The time at which the request was written to the connection; known from the answer on.
     sent: Option<zoolock_client::Instant>,
-    /// The answer, while it waits for the answers to earlier requests.
+    /// The answer, if it has arrived before the answers to earlier requests.
     arrived: Option<Arrived>,
 }
 
@@ -129,9 +129,9 @@ pub(crate) enum Progress {
 }
 
 impl Acquisition {
-    /// Sends the first flight and returns at once.
+    /// Starts an acquisition. Sends the first flight of requests, and returns at once.
     pub(crate) fn start(
-        session: Arc<Session>,
+        session: Arc<LockSession>,
         directories: Arc<[LockPath]>,
         id: ContenderId,
         config: Config,
@@ -139,7 +139,7 @@ impl Acquisition {
         reserved: usize,
         (listeners, epoch, metrics): (Listeners, u32, AcquireMetrics),
     ) -> Arc<Acquisition> {
-        let machine = Machine::new(config.clone(), directories.len());
+        let machine = Box::new(Machine::new(config.clone(), directories.len()));
         let acquisition = Arc::new(Acquisition {
             session,
             id,
@@ -149,10 +149,11 @@ impl Acquisition {
             reserved,
             listeners,
             epoch,
-            state: Mutex::new(State {
+            state: Mutex::new(AcquisitionState {
                 machine,
+                actions: Vec::with_capacity(4),
                 in_flight: VecDeque::new(),
-                watches: Watches::default(),
+                watches: KnownWatches::default(),
                 tasks: Vec::new(),
                 progress: Progress::Pending,
                 lost: None,
@@ -176,7 +177,7 @@ impl Acquisition {
         acquisition.session.register(acquisition.clone());
         acquisition.step(&mut lock(&acquisition.state), Event::Start);
         if let Some(end) = acquisition.session.end() {
-            // The session ended before it knew of this acquisition.
+            // The session may have ended before the acquisition was registered. It has then not reported its end.
             acquisition.handle_event(Event::SessionOver(end));
         }
         acquisition
@@ -186,12 +187,12 @@ impl Acquisition {
         self.id
     }
 
-    /// Returns the owner.
+    /// Returns the owner of this acquisition.
     pub(crate) fn owner_id(&self) -> OwnerId {
         self.data.owner_id()
     }
 
-    pub(crate) fn session(&self) -> &Arc<Session> {
+    pub(crate) fn session(&self) -> &Arc<LockSession> {
         &self.session
     }
 
@@ -200,7 +201,7 @@ impl Acquisition {
         &self.directories
     }
 
-    /// Returns the znode in the first directory, if there is one.
+    /// Returns the acquisition's znode in the first directory, if there is one.
     pub(crate) fn node(&self) -> Option<Node> {
         lock(&self.state).machine.node(0)
     }
@@ -210,7 +211,7 @@ impl Acquisition {
         lock(&self.state).refusal_message.clone()
     }
 
-    /// Returns whether the lock was busy, as far as the server has answered, when the acquisition failed.
+    /// Returns whether the lock was busy when the acquisition failed, as far as the server had answered.
     pub(crate) fn was_busy(&self) -> bool {
         lock(&self.state).was_busy
     }
@@ -225,10 +226,11 @@ impl Acquisition {
         self.handle_event_in(&mut lock(&self.state), event);
     }
 
-    fn handle_event_in(self: &Arc<Self>, state: &mut State, event: Event) {
+    fn handle_event_in(self: &Arc<Self>, state: &mut AcquisitionState, event: Event) {
         let ends = matches!(event, Event::Release(_) | Event::Cancel | Event::TimedOut | Event::Downgrade);
         if ends && !self.session.zk().is_some_and(|zk| zk.is_connected()) {
-            // Reports the disconnect before the session does: the machine then checks its znode before it deletes it.
+            // Reports the disconnect now, in case the session has not reported it yet. The machine then checks its
+            // znode before it deletes the znode.
             self.step(state, Event::Disconnected);
         }
         let gave_up = event == Event::Cancel && matches!(state.progress, Progress::Pending);
@@ -243,8 +245,9 @@ impl Acquisition {
         }
     }
 
-    /// Reports to the machine after `max_wait` that the deadline has passed. Before, it waits until the server has shown whether
-    /// the lock is busy, unless nothing is answered for `answer_time`. The task may be aborted.
+    /// Starts a task that makes this acquisition time out. After `max_wait`, the task still waits until the server has
+    /// shown that the lock is busy, or has answered nothing for `answer_time`. Then it reports the timeout to the
+    /// machine. The task may be aborted.
     pub(crate) fn give_up_after(self: &Arc<Self>, max_wait: Duration, answer_time: Duration) -> Task {
         let acquisition = self.clone();
         self.session.tasks().spawn(async move {
@@ -258,12 +261,12 @@ impl Acquisition {
         })
     }
 
-    /// Waits until the server has shown that the lock is busy, or the acquisition is decided. Returns false if before that
-    /// nothing is answered for `answer_time`, or [`MAX_ANSWER_TIMES`] have passed.
+    /// Waits until the server has shown that the lock is busy, or the acquisition is decided. Returns false if the
+    /// server answers nothing for `answer_time`, or after [`MAX_ANSWER_TIMES`] times `answer_time`.
     async fn wait_until_known(&self, answer_time: Duration) -> bool {
-        // An attempt that does not wait ends by itself if the lock is busy.
+        // An acquisition that does not wait in the queue fails by itself if the lock is busy.
         let waits = self.config.mode == Mode::Wait;
-        let is_known = |state: &State| {
+        let is_known = |state: &AcquisitionState| {
             (waits && (state.is_busy || state.machine.is_waiting()))
                 || !matches!(state.progress, Progress::Pending)
         };
@@ -280,7 +283,8 @@ impl Acquisition {
             }
             let state = lock(&self.state);
             match (before.0 || state.machine.is_delaying(), state.answers == before.1) {
-                // The server has answered, and the caller asked for the delay. The delay may have ended just now.
+                // No answers are expected during the configured delay before a grant. A round in which the delay ends
+                // does not count either.
                 (true, _) => {}
                 (false, true) => return false,
                 (false, false) => rounds += 1,
@@ -289,8 +293,8 @@ impl Acquisition {
         false
     }
 
-    /// Sends one more request, and returns whether the server answers it within `answer_time`. Then the answers to all earlier
-    /// requests have been handled, too.
+    /// Sends one more request. Returns whether the server answers this and all earlier requests within `answer_time`.
+    /// On success, the answers to the earlier requests have been handled.
     async fn probe_server(&self, answer_time: Duration) -> bool {
         let (Some(zk), Some(path)) = (self.session.zk(), self.directories.first()) else {
             return false;
@@ -303,7 +307,7 @@ impl Acquisition {
                 let settled = self.settled.notified();
                 tokio::pin!(settled);
                 settled.as_mut().enable();
-                let is_settled = |state: &State| {
+                let is_settled = |state: &AcquisitionState| {
                     state.in_flight.is_empty() || !matches!(state.progress, Progress::Pending)
                 };
                 if is_settled(&lock(&self.state)) {
@@ -333,7 +337,8 @@ impl Acquisition {
 
     /// Waits until the server has shown that the lock is not free, or the acquisition is decided.
     pub(crate) async fn wait_until_busy_or_decided(&self) {
-        let is_known = |state: &State| state.is_busy || !matches!(state.progress, Progress::Pending);
+        let is_known =
+            |state: &AcquisitionState| state.is_busy || !matches!(state.progress, Progress::Pending);
         self.wait(|state| is_known(state).then_some(())).await;
     }
 
@@ -355,23 +360,25 @@ impl Acquisition {
         lock(&self.state).revoked
     }
 
-    /// Waits until a holder has read its own znode, is asked to release, or has lost the lock. Starts the first read at once.
+    /// Waits until this holder has read and watches its own znode, is asked to release, or has lost the lock. Starts
+    /// the read at once.
     pub(crate) async fn wait_for_own_node_read(&self) {
-        let knows = |state: &State| state.revoked || state.lost.is_some() || state.machine.watches_own();
+        let knows =
+            |state: &AcquisitionState| state.revoked || state.lost.is_some() || state.machine.watches_own();
         if knows(&lock(&self.state)) {
             return;
         }
-        // After the grant only this read and retries sleep.
+        // After the grant, the only timers are those of this read and of retries.
         self.fire_timers_now();
         self.wait(|state| knows(state).then_some(())).await;
     }
 
-    /// Returns how the previous holder left, if that has been read since the grant.
+    /// Returns how the previous holder left, if this has been read since the grant.
     pub(crate) fn previous(&self) -> Option<Previous> {
         lock(&self.state).previous
     }
 
-    /// Turns a writer into a reader. Returns the reader's znode, or how the lock was lost before that.
+    /// Turns a writer into a reader. Returns the reader's znode, or the loss if the lock was lost first.
     pub(crate) async fn downgrade(self: &Arc<Self>) -> Result<Node, Loss> {
         self.handle_event(Event::Downgrade);
         self.wait(|state| state.downgraded.map(Ok).or(state.lost.map(Err))).await
@@ -383,7 +390,7 @@ impl Acquisition {
     }
 
     /// Waits until the release is done.
-    pub(crate) async fn departed(&self) -> Departed {
+    pub(crate) async fn wait_for_release(&self) -> ReleaseOutcome {
         self.wait(|state| state.departed).await
     }
 
@@ -396,7 +403,7 @@ impl Acquisition {
         state.in_background = false;
     }
 
-    async fn wait<T>(&self, ready: impl Fn(&State) -> Option<T>) -> T {
+    async fn wait<T>(&self, ready: impl Fn(&AcquisitionState) -> Option<T>) -> T {
         loop {
             let changed = self.changed.notified();
             tokio::pin!(changed);
@@ -410,29 +417,31 @@ impl Acquisition {
 
     // ---- the machine ----
 
-    fn step(self: &Arc<Self>, state: &mut State, event: Event) {
+    fn step(self: &Arc<Self>, state: &mut AcquisitionState, event: Event) {
         let was_busy = state.is_busy;
         let children = children_in(&event);
         let others = children.map(|children| children.saturating_sub(1));
         match children {
             Some(children) => {
                 let own = u32::from(state.machine.node(0).is_some());
-                // Without other contenders, a lock with a delay may not be free yet.
+                // With a configured delay, the lock may not be free yet, even without other contenders.
                 let is_busy_elsewhere = self.directories.len() > 1 && state.is_busy;
                 state.is_busy = children > own || self.config.delay > 0 || is_busy_elsewhere;
             }
             None if event == Event::Disconnected => state.is_busy = false,
             None => {}
         }
-        let actions = state.machine.step(event, self.session.lease_valid());
-        // Callers wait for the other actions, or for the watch on the own znode.
+        let mut actions = std::mem::take(&mut state.actions);
+        state.machine.step(event, self.session.lease_valid(), &mut actions);
+        // Callers do not wait for these two actions. They wait for every other action, and for the watch on the own
+        // znode.
         let is_news = |action: &Action| !matches!(action, Action::Send(..) | Action::Unwatch(_));
         let learns = state.is_busy && !was_busy;
         let wakes = learns || state.machine.watches_own() || actions.iter().any(is_news);
         let sends = actions.iter().filter(|action| matches!(action, Action::Send(..))).count();
-        // The first requests of an acquisition are one packet.
+        // Several requests of one step are sent as one packet, for example the first requests of an acquisition.
         let _flight = self.session.zk().filter(|_| sends > 1).map(|zk| zk.begin_flight());
-        for action in actions {
+        for action in actions.drain(..) {
             match action {
                 Action::Send(id, Request::Sleep(ms)) => self.sleep(id, ms),
                 Action::Send(id, request) => self.send(state, id, request),
@@ -446,7 +455,7 @@ impl Acquisition {
                     state.ticket = Some(Ticket::new(self.epoch, grant.node.czxid));
                     state.metrics.granted();
                     self.report(state, LockEvent::Acquired);
-                    self.monitor_queue(state);
+                    self.start_foreign_contender_monitor(state);
                 }
                 Action::Previous(previous) => state.previous = Some(previous),
                 Action::Failed(reason) => {
@@ -463,7 +472,7 @@ impl Acquisition {
                 Action::Released(how) => {
                     state.departed = Some(how);
                     state.metrics.released();
-                    if how == Departed::Clean {
+                    if how == ReleaseOutcome::Clean {
                         self.report(state, LockEvent::Released);
                     }
                 }
@@ -477,9 +486,10 @@ impl Acquisition {
                     state.metrics.change_kind("reader");
                     state.ticket = Some(Ticket::new(self.epoch, node.czxid));
                 }
-                Action::Over => self.finish(state),
+                Action::Finished => self.finish(state),
             }
         }
+        state.actions = actions;
         if let Some(others) = others.filter(|_| state.machine.node(0).is_some()) {
             state.metrics.record_queue(others);
         }
@@ -497,7 +507,7 @@ impl Acquisition {
     }
 
     /// Starts to check for contenders that ignore the holder's znode, if there may be a listener.
-    fn monitor_queue(self: &Arc<Self>, state: &mut State) {
+    fn start_foreign_contender_monitor(self: &Arc<Self>, state: &mut AcquisitionState) {
         if self.listeners.may_have_listeners() {
             let monitor =
                 foreign_contender_monitor::monitor_queue(Arc::downgrade(self), self.directories.len());
@@ -505,13 +515,13 @@ impl Acquisition {
         }
     }
 
-    fn report(&self, state: &State, event: impl FnOnce(Ticket) -> LockEvent) {
+    fn report(&self, state: &AcquisitionState, event: impl FnOnce(Ticket) -> LockEvent) {
         if let Some(ticket) = state.ticket {
             self.listeners.tell(event(ticket));
         }
     }
 
-    fn finish(&self, state: &mut State) {
+    fn finish(&self, state: &mut AcquisitionState) {
         state.has_ended = true;
         state.tasks.drain(..).for_each(|task| task.abort());
         self.drop_in_flight(state);
@@ -521,7 +531,7 @@ impl Acquisition {
         self.session.unregister(self.id, self.reserved);
     }
 
-    fn drop_in_flight(&self, state: &mut State) {
+    fn drop_in_flight(&self, state: &mut AcquisitionState) {
         state.in_flight.clear();
         self.settled.notify_waiters();
     }
@@ -533,7 +543,7 @@ impl Acquisition {
     }
 }
 
-/// Returns the number of children, from a read of the directory that was sent with the create, or soon after it.
+/// Returns the number of children of the directory, if the event is the answer to a read of the directory.
 fn children_in(event: &Event) -> Option<u32> {
     match event {
         Event::Answer(_, Ok(Reply::Directory(directory))) => Some(directory.children),
@@ -541,7 +551,8 @@ fn children_in(event: &Event) -> Option<u32> {
     }
 }
 
-/// Returns how this thread leaves a lock that it releases now.
-pub(crate) fn left_by_this_thread() -> Left {
-    if std::thread::panicking() { Left::Panicked } else { Left::Released }
+/// Returns the state that a release by this thread records: `Panicked` if the thread unwinds from a panic, or else
+/// `Released`.
+pub(crate) fn left_by_this_thread() -> HolderState {
+    if std::thread::panicking() { HolderState::Panicked } else { HolderState::Released }
 }

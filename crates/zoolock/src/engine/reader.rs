@@ -3,64 +3,64 @@
 use futures_util::future::join;
 use tokio::sync::Semaphore;
 
-use crate::zk::session::{Answer, Stat, ZkError, ZkSession};
+use crate::zk::session::{Answer, ZkError, ZkSession, ZnodeStat};
 
-/// Maximum number of reads in flight. They keep a connection busy over any local network. More would only delay the
-/// other requests of the session, such as the renewal of its lease.
+/// Maximum number of reads in flight. This number keeps a connection busy over any local network. More reads would only
+/// delay the other requests of the session, such as the renewal of its lease.
 pub(crate) const MAX_IN_FLIGHT: usize = 64;
 
-/// The reads of a session.
+/// The reads that observers send on a session.
 pub(crate) trait Reads: Sync {
-    fn read(&self, path: &str) -> Answer<(Vec<u8>, Stat)>;
-    fn children(&self, path: &str) -> Answer<(Vec<String>, Stat)>;
-    fn exists(&self, path: &str) -> Answer<Option<Stat>>;
+    fn read(&self, path: &str) -> Answer<(Vec<u8>, ZnodeStat)>;
+    fn children(&self, path: &str) -> Answer<(Vec<String>, ZnodeStat)>;
+    fn exists(&self, path: &str) -> Answer<Option<ZnodeStat>>;
 }
 
 impl Reads for ZkSession {
-    fn read(&self, path: &str) -> Answer<(Vec<u8>, Stat)> {
+    fn read(&self, path: &str) -> Answer<(Vec<u8>, ZnodeStat)> {
         ZkSession::read(self, path)
     }
 
-    fn children(&self, path: &str) -> Answer<(Vec<String>, Stat)> {
+    fn children(&self, path: &str) -> Answer<(Vec<String>, ZnodeStat)> {
         ZkSession::children(self, path)
     }
 
-    fn exists(&self, path: &str) -> Answer<Option<Stat>> {
+    fn exists(&self, path: &str) -> Answer<Option<ZnodeStat>> {
         ZkSession::exists(self, path)
     }
 }
 
-/// Reads from the server, at most [`MAX_IN_FLIGHT`] at a time for all tasks together.
-pub(crate) struct Reader<'a> {
+/// A reader with at most [`MAX_IN_FLIGHT`] reads in flight, for all tasks that share it.
+pub(crate) struct QueueReader<'a> {
     zk: &'a dyn Reads,
     permits: Semaphore,
 }
 
-impl<'a> Reader<'a> {
-    pub(crate) fn new(zk: &'a dyn Reads) -> Reader<'a> {
-        Reader { zk, permits: Semaphore::new(MAX_IN_FLIGHT) }
+impl<'a> QueueReader<'a> {
+    pub(crate) fn new(zk: &'a dyn Reads) -> QueueReader<'a> {
+        QueueReader { zk, permits: Semaphore::new(MAX_IN_FLIGHT) }
     }
 
-    pub(crate) async fn read(&self, path: &str) -> Result<(Vec<u8>, Stat), ZkError> {
+    pub(crate) async fn read(&self, path: &str) -> Result<(Vec<u8>, ZnodeStat), ZkError> {
         let _permit = self.permit().await;
         self.zk.read(path).await
     }
 
-    pub(crate) async fn children(&self, path: &str) -> Result<(Vec<String>, Stat), ZkError> {
+    pub(crate) async fn children(&self, path: &str) -> Result<(Vec<String>, ZnodeStat), ZkError> {
         let _permit = self.permit().await;
         self.zk.children(path).await
     }
 
-    pub(crate) async fn exists(&self, path: &str) -> Result<Option<Stat>, ZkError> {
+    pub(crate) async fn exists(&self, path: &str) -> Result<Option<ZnodeStat>, ZkError> {
         let _permit = self.permit().await;
         self.zk.exists(path).await
     }
 
-    /// Sends both reads at once.
+    /// Reads the data and the children of a znode. Sends both requests at once.
     pub(crate) async fn data_and_children(
         &self,
         path: &str,
-    ) -> (Result<(Vec<u8>, Stat), ZkError>, Result<(Vec<String>, Stat), ZkError>) {
+    ) -> (Result<(Vec<u8>, ZnodeStat), ZkError>, Result<(Vec<String>, ZnodeStat), ZkError>) {
         join(self.read(path), self.children(path)).await
     }
 

@@ -4,11 +4,11 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use zoolock_core::contender::{self, Node, Reply, RequestId};
+use zoolock_core::acquisition::{self, Node, Reply, RequestId};
 use zoolock_core::{ContenderId, Event};
 
-use super::requests::{Arrived, Expected, Interpreted};
-use super::{Acquisition, InFlight, Progress, State};
+use super::requests::{Arrived, ExpectedReply, InterpretedReply};
+use super::{Acquisition, AcquisitionState, Progress, SentRequest};
 use crate::base::events::LockEvent;
 use crate::base::metrics;
 use crate::base::path::LockPath;
@@ -71,7 +71,7 @@ impl Member for Acquisition {
 }
 
 impl Acquisition {
-    /// Starts a timer, and reports its end to the machine.
+    /// Starts a timer. The session task reports its end to the machine.
     pub(super) fn sleep(self: &Arc<Self>, request: RequestId, ms: u32) {
         let wait = Duration::from_millis(ms.into());
         self.session.session_task().start_timer(wait, request, Arc::<Acquisition>::downgrade(self));
@@ -82,7 +82,8 @@ impl Acquisition {
         self.session.session_task().fire_timers_now(self);
     }
 
-    /// Records the answer to a request, and handles the answers that are next in the order of the requests.
+    /// Records the answer to a request. Handles every recorded answer until a request is still unanswered: answers are
+    /// handled in the order of their requests.
     fn record(self: &Arc<Self>, request: RequestId, arrived: Arrived) {
         let mut arrived = Some(arrived);
         loop {
@@ -97,16 +98,16 @@ impl Acquisition {
                 match first.arrived.take() {
                     Some(Arrived::Reply { part, sent, outcome }) => {
                         first.sent = Some(sent);
-                        let expected = std::mem::replace(&mut first.expected, Expected::Result);
+                        let expected = std::mem::replace(&mut first.expected, ExpectedReply::Result);
                         (first.id, self.interpret(expected, part, outcome))
                     }
-                    Some(Arrived::Result(result)) => (first.id, Interpreted::Now(result)),
+                    Some(Arrived::Result(result)) => (first.id, InterpretedReply::Now(result)),
                     None => return,
                 }
             };
             match interpreted {
-                Interpreted::Now(result) => self.answered(id, result),
-                Interpreted::Later(answer) => return self.spawn_result(id, answer),
+                InterpretedReply::Now(result) => self.answered(id, result),
+                InterpretedReply::Later(answer) => return self.spawn_result(id, answer),
             }
         }
     }
@@ -119,7 +120,7 @@ impl Acquisition {
             let mut connection = session.connection();
             tokio::select! {
                 biased;
-                _ = connection.wait_for(|now| *now == Connection::Over) => {}
+                _ = connection.wait_for(|now| *now == Connection::Ended) => {}
                 result = result => {
                     session.session_task().push(Arrival::Result { contender, request, result });
                 }
@@ -138,24 +139,25 @@ impl Acquisition {
         };
         // The connected server may refuse a write by itself, so a refusal confirms nothing.
         if let Some(sent) = sent.filter(|_| result.is_ok()) {
-            self.session.confirm(zoolock_core::Instant(sent.0));
+            self.session.confirm(sent);
         }
         let state = &mut *lock(&self.state);
         let Some(sent) = state.in_flight.pop_front() else { return };
         if sent.id != id {
-            // The session has ended.
+            // The session has ended meanwhile, and the request was dropped.
             return state.in_flight.push_front(sent);
         }
         state.answers += u64::from(result.as_ref().err().is_none_or(|error| error.failure.is_answer()));
         let result = result.map_err(|error| {
-            if matches!(error.failure, contender::Failure::Refused(_)) {
+            if matches!(error.failure, acquisition::RequestFailure::Refused(_)) {
                 state.refusal_message = error.message;
             }
             error.failure
         });
         let created = match &result {
             Ok(Reply::Joined(node)) => std::slice::from_ref(node),
-            // Also after lost replies: other acquisitions that search for their znodes must know the owner of these.
+            // `Mine` has the znodes of creates whose replies were lost. They are registered, too, because another
+            // acquisition that searches for its own znodes must know the owner of these.
             Ok(Reply::AllJoined(nodes) | Reply::Mine(nodes)) => nodes,
             _ => &[],
         };
@@ -177,13 +179,13 @@ impl Acquisition {
     }
 
     /// Handles an event of a watch. Ignores it if the machine has forgotten the watch.
-    fn fired_in(self: &Arc<Self>, state: &mut State, number: WatchNumber, deleted: bool) {
-        let sets = |sent: &InFlight| sent.watch.as_ref().is_some_and(|watch| watch.number == number);
+    fn fired_in(self: &Arc<Self>, state: &mut AcquisitionState, number: WatchNumber, deleted: bool) {
+        let sets = |sent: &SentRequest| sent.watch.as_ref().is_some_and(|watch| watch.number == number);
         if let Some(watch) = state.watches.fired(number) {
             state.metrics.woken();
             self.step(state, Event::Fired { watch, deleted });
         } else if state.in_flight.iter().any(sets) {
-            // The answer that set the watch waits for the answer to an earlier request.
+            // The answer that set the watch has arrived, but waits for the answer to an earlier request.
             state.watches.fired_early(number, deleted);
         }
     }

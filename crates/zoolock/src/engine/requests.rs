@@ -1,30 +1,31 @@
-//! Translates the machine's requests into requests of the session, and their replies into answers.
+//! Translates the machine's requests into requests of the ZooKeeper session, and the server's replies into answers for
+//! the machine.
 
 use std::sync::Arc;
 
 use zoolock_core::Sequence;
-use zoolock_core::contender::{
-    Beginning, Directory, Failure, Node, Parting, Reply, Request, RequestId, Says,
+use zoolock_core::acquisition::{
+    Directory, HoldOp, Node, NodeFlags, ReleaseOp, Reply, Request, RequestFailure, RequestId, place,
 };
 use zoolock_core::names::{Naming, Prefix};
-use zoolock_core::record::{Left, Marker, Record};
+use zoolock_core::record::{HolderState, Marker, Record};
 use zoolock_wire as wire;
 
 use super::watches::SetWatch;
-use super::{Acquisition, InFlight, State, machine};
+use super::{Acquisition, AcquisitionState, SentRequest};
 use crate::base::path::LockPath;
 use crate::engine::data::{self, NodeData};
 use crate::zk::directory;
 use crate::zk::session::{
-    self, Address, Answer, Created, Joined, Joining, Op, Part, ReplyOutcome, Stat, WatchKey, WatchNumber,
-    ZkError, ZkSession, failed,
+    self, Address, Answer, Created, Joined, Joining, Op, ReplyOutcome, TransactionPart, WatchKey,
+    WatchNumber, ZkError, ZkSession, ZnodeStat, failed,
 };
 
 /// The reply that a request expects.
-pub(super) enum Expected {
-    /// The create of a contender.
+pub(super) enum ExpectedReply {
+    /// The new znode of a contender.
     Joined(Joining),
-    /// The creates of a multi-lock.
+    /// The new znodes of a multi-lock.
     AllJoined,
     Directory,
     Children,
@@ -42,14 +43,14 @@ pub(super) enum Expected {
 
 /// An answer that has arrived.
 pub(super) enum Arrived {
-    Reply { part: Part, sent: zoolock_client::Instant, outcome: ReplyOutcome },
+    Reply { part: TransactionPart, sent: zoolock_client::Instant, outcome: ReplyOutcome },
     Result(Result<Reply, ZkError>),
 }
 
-/// The meaning of a reply.
-pub(super) enum Interpreted {
+/// The answer that a reply gives to the machine.
+pub(super) enum InterpretedReply {
     Now(Result<Reply, ZkError>),
-    /// Another request is needed.
+    /// The answer needs another request to the server.
     Later(Answer<Reply>),
 }
 
@@ -61,8 +62,9 @@ fn deletes_own_znode(request: &Request) -> bool {
     )
 }
 
-/// Returns whether a success proves that the leader knows the session. A request that takes several calls
-/// counts from the first call, which extends the lease by less.
+/// Returns whether a success proves that the leader knows the session. Such a success extends the lease from the time
+/// at which the request was sent. If a request takes several calls, the time of the first call counts, which extends
+/// the lease by less.
 fn is_write(request: &Request) -> bool {
     match request {
         Request::Join
@@ -77,7 +79,8 @@ fn is_write(request: &Request) -> bool {
         | Request::WriteSize { .. }
         | Request::SayGranted { .. }
         | Request::DeleteDirectory => true,
-        // They may succeed without a successful write: the directory exists, or a read shows that the downgrade is done.
+        // The first two requests may succeed without a write: a read shows that the downgrade is done, or the directory
+        // exists. The other requests do not write.
         Request::Downgrade { .. }
         | Request::MakeDirectory
         | Request::ReadDirectory
@@ -93,18 +96,27 @@ fn is_write(request: &Request) -> bool {
 }
 
 impl Acquisition {
-    /// Sends a request now.
-    pub(super) fn send(self: &Arc<Self>, state: &mut State, id: RequestId, request: Request) {
-        // After the end of the session there are no answers. The machine gets the event of that end instead.
+    /// Sends a request of the machine, and adds it to the requests in flight.
+    pub(super) fn send(self: &Arc<Self>, state: &mut AcquisitionState, id: RequestId, request: Request) {
+        // After the end of the session there are no answers. The session reports its end to the machine instead.
         let Some(zk) = self.session.zk().filter(|_| self.session.end().is_none()) else { return };
         let (writes, deletes_own_znode) = (is_write(&request), deletes_own_znode(&request));
         let number = state.watches.new_number();
         let (expected, watch) = self.send_request(&zk, id, request, number, state.in_background);
         let (sent, arrived) = (None, None);
-        state.in_flight.push_back(InFlight { id, expected, writes, deletes_own_znode, watch, sent, arrived });
+        state.in_flight.push_back(SentRequest {
+            id,
+            expected,
+            writes,
+            deletes_own_znode,
+            watch,
+            sent,
+            arrived,
+        });
     }
 
-    /// Sends a request. Returns the reply that it expects, and the watch that it sets. `number`: the number of that watch.
+    /// Sends a request to the server. Returns the expected reply, and the watch that the request sets. `number`: the
+    /// number of that watch.
     fn send_request(
         self: &Arc<Self>,
         zk: &Arc<ZkSession>,
@@ -112,11 +124,11 @@ impl Acquisition {
         request: Request,
         number: WatchNumber,
         in_background: bool,
-    ) -> (Expected, Option<SetWatch>) {
-        let lock_index = machine::lock_index(&self.directories, id);
+    ) -> (ExpectedReply, Option<SetWatch>) {
+        let lock_index = place(id);
         let directory = &self.directories[lock_index];
         let (path, child) = (directory.as_str(), |node: &Node| directory.child(&node.name()));
-        let to = Address { contender: self.id, request: id, part: Part::All };
+        let to = Address { contender: self.id, request: id, part: TransactionPart::All };
         let send = |request, expected| {
             zk.send(&request, to, None);
             (expected, None)
@@ -126,36 +138,36 @@ impl Acquisition {
             (expected, Some(SetWatch { id, number, key }))
         };
         let commit = |ops: Vec<Op>| {
-            let expected = Expected::Transaction(ops.len());
+            let expected = ExpectedReply::Transaction(ops.len());
             send(zk.multi(ops), expected)
         };
         let release_soon = |ops: Vec<Op>| {
-            let expected = Expected::Transaction(ops.len());
+            let expected = ExpectedReply::Transaction(ops.len());
             zk.release_soon(ops, to);
             (expected, None)
         };
         match request {
             Request::Join => {
                 let prefix = directory.child(&self.config.prefix().to_string());
-                (Expected::Joined(zk.join(&prefix, &self.data.encode(), to)), None)
+                (ExpectedReply::Joined(zk.join(&prefix, &self.data.encode(), to)), None)
             }
             Request::JoinAll => {
                 let (prefix, data) = (self.config.prefix().to_string(), self.data.encode());
                 let join =
                     |directory: &LockPath| Op::Join { prefix: directory.child(&prefix), data: data.clone() };
-                send(zk.multi(self.directories.iter().map(join).collect()), Expected::AllJoined)
+                send(zk.multi(self.directories.iter().map(join).collect()), ExpectedReply::AllJoined)
             }
             Request::MakeDirectory => {
                 let lasting =
                     self.config.tracks_crashes || self.config.delay > 0 || self.needs_persistent_directory();
                 let made = directory::make(zk.clone(), path.to_owned(), lasting);
                 self.spawn_result(id, Box::pin(async move { made.await.map(|()| Reply::Done) }));
-                (Expected::Result, None)
+                (ExpectedReply::Result, None)
             }
-            Request::ReadDirectory => send(session::read_request(path), Expected::Directory),
-            Request::List => send(session::list_request(path), Expected::Children),
+            Request::ReadDirectory => send(session::read_request(path), ExpectedReply::Directory),
+            Request::List => send(session::list_request(path), ExpectedReply::Children),
             Request::WatchChildren(id) => {
-                watch(ZkSession::watch_children_request(path), id, Expected::Children)
+                watch(ZkSession::watch_children_request(path), id, ExpectedReply::Children)
             }
             Request::Barrier => commit(vec![Op::Check(path.to_owned())]),
             Request::FindMine => {
@@ -164,28 +176,30 @@ impl Acquisition {
                     id,
                     Box::pin(async move { acquisition.find_mine(zk, lock_index).await.map(Reply::Mine) }),
                 );
-                (Expected::Result, None)
+                (ExpectedReply::Result, None)
             }
             Request::Watch { name, watch: id } => {
-                watch(ZkSession::watch_request(&directory.child(&name)), id, Expected::Node)
+                watch(ZkSession::watch_request(&directory.child(&name)), id, ExpectedReply::Node)
             }
             Request::WatchOwn { node, watch: id } => {
-                watch(ZkSession::watch_request(&child(&node)), id, Expected::Node)
+                watch(ZkSession::watch_request(&child(&node)), id, ExpectedReply::Node)
             }
-            Request::Exists(own) => send(session::exists_request(&child(&own)), Expected::Own),
-            Request::Sync => send(wire::Request::Sync { path: path.to_owned() }, Expected::Done),
+            Request::Exists(own) => send(session::exists_request(&child(&own)), ExpectedReply::Own),
+            Request::Sync => send(wire::Request::Sync { path: path.to_owned() }, ExpectedReply::Done),
             Request::Delete(node) if in_background => release_soon(deletion(directory, node, None)),
-            Request::Release { node, marker, version } if in_background && marker.left != Left::Panicked => {
+            Request::Release { node, marker, version }
+                if in_background && marker.state != HolderState::Panicked =>
+            {
                 release_soon(deletion(directory, node, Some((marker, version))))
             }
-            Request::Delete(own) => send(session::delete_request(&child(&own)), Expected::Done),
+            Request::Delete(own) => send(session::delete_request(&child(&own)), ExpectedReply::Done),
             Request::Withdraw(node) => commit(self.release_ops(directory, node, None)),
             Request::Release { node, marker, version } => {
                 commit(self.release_ops(directory, node, Some((marker, version))))
             }
             Request::ReleaseAll(partings) => {
                 let releases = self.directories.iter().zip(partings);
-                let ops = releases.flat_map(|(directory, Parting { node, marker })| {
+                let ops = releases.flat_map(|(directory, ReleaseOp { node, marker })| {
                     self.release_ops(directory, node, marker)
                 });
                 commit(ops.collect())
@@ -196,41 +210,47 @@ impl Acquisition {
                 commit(ops.collect())
             }
             Request::HoldAll(beginnings) => {
-                let ops = beginnings.into_iter().flat_map(|Beginning { place, node, marker, version }| {
+                let ops = beginnings.into_iter().flat_map(|HoldOp { place, node, marker, version }| {
                     let directory = &self.directories[place];
                     [Op::Check(directory.child(&node.name())), record(directory, &marker, Some(version))]
                 });
                 commit(ops.collect())
             }
-            Request::WriteSize { size, version } => {
-                send(session::write_request(path, size.encode().as_bytes(), Some(version)), Expected::Done)
-            }
+            Request::WriteSize { size, version } => send(
+                session::write_request(path, size.encode().as_bytes(), Some(version)),
+                ExpectedReply::Done,
+            ),
             Request::SayGranted { node, version, revoked } => {
                 let data = self.data.granted(revoked).encode();
-                send(session::write_request(&child(&node), &data, Some(version)), Expected::Done)
+                send(session::write_request(&child(&node), &data, Some(version)), ExpectedReply::Done)
             }
             Request::Downgrade { node, marker } => {
                 self.spawn_result(id, self.downgrade_in_place(zk, directory, node, marker));
-                (Expected::Result, None)
+                (ExpectedReply::Result, None)
             }
-            Request::DeleteDirectory => send(session::delete_request(path), Expected::Done),
+            Request::DeleteDirectory => send(session::delete_request(path), ExpectedReply::Done),
             Request::Sleep(_) => unreachable!("sleeps are not sent to the server"),
         }
     }
 
-    /// Returns the meaning of the reply to a request.
-    pub(super) fn interpret(&self, expected: Expected, part: Part, outcome: ReplyOutcome) -> Interpreted {
-        let other = || failed(Failure::Unknown, "unexpected reply type");
+    /// Translates the reply to a request into an answer for the machine.
+    pub(super) fn interpret(
+        &self,
+        expected: ExpectedReply,
+        part: TransactionPart,
+        outcome: ReplyOutcome,
+    ) -> InterpretedReply {
+        let other = || failed(RequestFailure::Unknown, "unexpected reply type");
         let joining = match expected {
-            Expected::Joined(joining) => joining,
+            ExpectedReply::Joined(joining) => joining,
             expected => {
                 let reply = match session::reply(outcome) {
                     Ok(reply) => reply,
-                    Err(error) => return Interpreted::Now(Err(error)),
+                    Err(error) => return InterpretedReply::Now(Err(error)),
                 };
-                return Interpreted::Now(match expected {
-                    Expected::AllJoined => return self.all_joined(reply),
-                    Expected::Directory => session::data(reply).ok_or_else(other).map(|(data, stat)| {
+                return InterpretedReply::Now(match expected {
+                    ExpectedReply::AllJoined => return self.all_joined(reply),
+                    ExpectedReply::Directory => session::data(reply).ok_or_else(other).map(|(data, stat)| {
                         Reply::Directory(Directory {
                             czxid: stat.czxid,
                             pzxid: stat.pzxid,
@@ -239,52 +259,56 @@ impl Acquisition {
                             record: Record::parse(&data),
                         })
                     }),
-                    Expected::Children => session::names(reply)
+                    ExpectedReply::Children => session::names(reply)
                         .ok_or_else(other)
                         .map(|(names, stat)| Reply::Children { names, pzxid: stat.pzxid }),
-                    Expected::Node => session::data(reply)
+                    ExpectedReply::Node => session::data(reply)
                         .ok_or_else(other)
                         .map(|(data, stat)| node(stat, data::flags(&data))),
-                    Expected::Own => match reply {
-                        wire::Reply::Stat(stat) => Ok(node(stat.into(), Says::default())),
+                    ExpectedReply::Own => match reply {
+                        wire::Reply::Stat(stat) => Ok(node(stat.into(), NodeFlags::default())),
                         _ => Err(other()),
                     },
-                    Expected::Transaction(parts) => match reply {
+                    ExpectedReply::Transaction(parts) => match reply {
                         wire::Reply::Multi(results) => {
-                            // A create has joined the transaction of a release.
-                            let parts = if let Part::Before(at) = part { at + 1 } else { parts };
+                            // The create of another acquisition has joined the transaction of this release.
+                            let parts = if let TransactionPart::Before(at) = part { at + 1 } else { parts };
                             let done = session::transaction(results, parts);
                             done.map(|_| Reply::Done)
                                 .map_err(|failed_transaction| failed_transaction.error_for(part))
                         }
-                        // A transaction of one delete is sent without the frame of a transaction.
+                        // A transaction of one delete is sent as a plain delete.
                         _ => Ok(Reply::Done),
                     },
-                    Expected::Done => Ok(Reply::Done),
-                    Expected::Joined(_) | Expected::Result => Err(other()),
+                    ExpectedReply::Done => Ok(Reply::Done),
+                    ExpectedReply::Joined(_) | ExpectedReply::Result => Err(other()),
                 });
             }
         };
-        let Some(zk) = self.session.zk() else { return Interpreted::Now(Err(other())) };
+        let Some(zk) = self.session.zk() else { return InterpretedReply::Now(Err(other())) };
         let prefix = self.config.prefix();
         let joined = move |(sequence, czxid)| Reply::Joined(Node { prefix, sequence, czxid });
         match zk.joined(joining, part, outcome) {
-            Joined::Now(result) => Interpreted::Now(result.map(joined)),
-            Joined::Later(answer) => Interpreted::Later(Box::pin(async move { answer.await.map(joined) })),
+            Joined::Now(result) => InterpretedReply::Now(result.map(joined)),
+            Joined::Later(answer) => {
+                InterpretedReply::Later(Box::pin(async move { answer.await.map(joined) }))
+            }
         }
     }
 
-    /// Evaluates the creates of a multi-lock. They are one transaction, so all znodes have the same czxid. Servers before
-    /// 3.7.2 and 3.8.2 do not return it (ZOOKEEPER-4026); then one of the znodes is read.
-    fn all_joined(&self, reply: wire::Reply) -> Interpreted {
+    /// Translates the reply to the creates of a multi-lock. They are one transaction, so all znodes have the same
+    /// czxid. Servers before 3.7.2 and 3.8.2 do not return the czxid (ZOOKEEPER-4026). Then one of the znodes is read.
+    fn all_joined(&self, reply: wire::Reply) -> InterpretedReply {
         let prefix = self.config.prefix();
-        let unknown = |message: &str| failed(Failure::Unknown, message);
+        let unknown = |message: &str| failed(RequestFailure::Unknown, message);
         let wire::Reply::Multi(results) = reply else {
-            return Interpreted::Now(Err(unknown("unexpected reply type")));
+            return InterpretedReply::Now(Err(unknown("unexpected reply type")));
         };
         let created = match session::transaction(results, self.directories.len()) {
             Ok(created) => created,
-            Err(failed_transaction) => return Interpreted::Now(Err(failed_transaction.error_for(Part::All))),
+            Err(failed_transaction) => {
+                return InterpretedReply::Now(Err(failed_transaction.error_for(TransactionPart::All)));
+            }
         };
         let nodes = move |created: &[Created], czxid| {
             let node = |created: &Created| {
@@ -293,34 +317,36 @@ impl Acquisition {
                 sequence.map(|sequence| Node { prefix, sequence, czxid })
             };
             let nodes: Option<Vec<Node>> = created.iter().map(node).collect();
-            let other = || failed(Failure::Unknown, "the server created znodes with unexpected names");
+            let other = || failed(RequestFailure::Unknown, "the server created znodes with unexpected names");
             nodes.map(Reply::AllJoined).ok_or_else(other)
         };
         let (Some(first), Some(zk)) = (created.first(), self.session.zk()) else {
-            return Interpreted::Now(Err(unknown("the server created nothing")));
+            return InterpretedReply::Now(Err(unknown("the server created nothing")));
         };
         if let Some(czxid) = first.czxid {
-            return Interpreted::Now(nodes(&created, czxid));
+            return InterpretedReply::Now(nodes(&created, czxid));
         }
         let (read, session) = (zk.exists(&first.path), zk.session());
-        Interpreted::Later(Box::pin(async move {
-            // The create has succeeded in spite of this error.
-            let stat = read.await.map_err(|error| failed(Failure::Unknown, &error.message))?;
+        InterpretedReply::Later(Box::pin(async move {
+            // The create has succeeded although this read has failed. So the result is unknown, and not the error of
+            // the read.
+            let stat = read.await.map_err(|error| failed(RequestFailure::Unknown, &error.message))?;
             let stat = stat.filter(|stat| stat.owner == session);
-            let gone = || failed(Failure::Unknown, "the new znode was deleted at once");
+            let gone = || failed(RequestFailure::Unknown, "the new znode was deleted at once");
             nodes(&created, stat.ok_or_else(gone)?.czxid)
         }))
     }
 
-    /// Returns the operations of a release. The deletion of the znode alone may grant the lock to the successor. If the
-    /// successor must read how this holder left, the znode is written first.
+    /// Returns the operations of a release. For a successor that looks ahead, the deletion of the znode alone may grant
+    /// the lock. If the successor must read how this holder left, the transaction writes to the znode before it deletes
+    /// the znode.
     fn release_ops(
         &self,
         directory: &LockPath,
         node: Node,
         marker: Option<(Marker, Option<i32>)>,
     ) -> Vec<Op> {
-        let is_usual = marker.is_some_and(|(marker, _)| marker.left != Left::Panicked);
+        let is_usual = marker.is_some_and(|(marker, _)| marker.state != HolderState::Panicked);
         let mut ops = Vec::new();
         if node.prefix.is_computable() && !is_usual {
             let path = directory.child(&node.name());
@@ -330,7 +356,7 @@ impl Acquisition {
         ops
     }
 
-    /// Replaces the writer's znode by a reader's with the same sequence number, and reads it in the same
+    /// Replaces the writer's znode by a reader's znode with the same sequence number. Reads the new znode in the same
     /// flight.
     fn downgrade_in_place(
         &self,
@@ -352,10 +378,10 @@ impl Acquisition {
         Box::pin(async move {
             let (answer, read) = (answer.await, read.await);
             match (&answer, read) {
-                (Ok(_) | Err(ZkError { failure: Failure::NoNode, .. }), Ok((data, stat)))
+                (Ok(_) | Err(ZkError { failure: RequestFailure::NoNode, .. }), Ok((data, stat)))
                     if stat.owner == session
-                        // A client that overwrote the data (a revocation) has removed the UUID. But only this
-                        // acquisition had this sequence number.
+                        // A client that asked for a release may have overwritten the data, and so removed the UUID. The
+                        // sequence number still shows that the znode belongs to this acquisition.
                         && NodeData::parse(&data).is_none_or(|data| data.is_of(id)) =>
                 {
                     own.register_node(stat.czxid, id);
@@ -363,23 +389,23 @@ impl Acquisition {
                     Ok(Reply::Joined(reader))
                 }
                 // The create succeeded, and another client deleted the znode.
-                (Ok(_), Err(error)) if error.failure == Failure::NoNode => Err(error),
-                (Ok(_), Ok(_)) => Err(ZkError { failure: Failure::NoNode, message: String::new() }),
-                (Ok(_), Err(error)) => Err(ZkError { failure: Failure::Unknown, ..error }),
-                // Without the read, NoNode may mean that a first attempt succeeded.
+                (Ok(_), Err(error)) if error.failure == RequestFailure::NoNode => Err(error),
+                (Ok(_), Ok(_)) => Err(ZkError { failure: RequestFailure::NoNode, message: String::new() }),
+                (Ok(_), Err(error)) => Err(ZkError { failure: RequestFailure::Unknown, ..error }),
+                // Without the read, `NoNode` may mean that an earlier attempt has succeeded.
                 (Err(error), Err(read)) if !read.failure.is_answer() => {
-                    Err(ZkError { failure: Failure::Unknown, ..error.clone() })
+                    Err(ZkError { failure: RequestFailure::Unknown, ..error.clone() })
                 }
                 (Err(error), _) => Err(error.clone()),
             }
         })
     }
 
-    /// Returns every znode of this acquisition, after creates whose replies were lost.
+    /// Finds every znode of this acquisition, after creates whose replies were lost.
     ///
-    /// Such a znode belongs to the session, is known to no other acquisition, and has the UUID of this one. If
-    /// another client overwrote its data (a revocation), the UUID is missing. Then the znode counts only if no
-    /// other acquisition of this session may lack its znode here.
+    /// Such a znode belongs to the session, belongs to no other acquisition, and contains the UUID of this acquisition.
+    /// If a client that asked for a release has overwritten the data, the UUID is missing. Then the znode counts only
+    /// if all other acquisitions of this session know their own znodes in the directory.
     async fn find_mine(&self, zk: Arc<ZkSession>, lock_index: usize) -> Result<Vec<Node>, ZkError> {
         let directory = &self.directories[lock_index];
         let prefix = self.config.prefix();
@@ -387,7 +413,7 @@ impl Acquisition {
         let below = directory.child("");
         let names: Vec<Sequence> = match zk.ephemerals(&start).await {
             Ok(paths) => paths.iter().filter_map(|p| prefix.number(p.strip_prefix(&below)?)).collect(),
-            Err(ZkError { failure: Failure::Refused(_), .. }) => {
+            Err(ZkError { failure: RequestFailure::Refused(_), .. }) => {
                 let (names, _) = zk.children(directory.as_str()).await?;
                 names.iter().filter_map(|name| prefix.number(name)).collect()
             }
@@ -401,7 +427,7 @@ impl Acquisition {
         for (sequence, read) in reads {
             let (data, stat) = match read.await {
                 Ok(read) => read,
-                Err(ZkError { failure: Failure::NoNode, .. }) => continue,
+                Err(ZkError { failure: RequestFailure::NoNode, .. }) => continue,
                 Err(error) => return Err(error),
             };
             if stat.owner != self.session.id() {
@@ -420,9 +446,9 @@ impl Acquisition {
         Ok(mine)
     }
 
-    /// Returns whether the directory must be persistent. kazoo creates a directory once for each of its
-    /// objects, and fails if it is deleted later. With `kazoo_pattern`, kazoo's clients also queue with
-    /// native names.
+    /// Returns whether the directory must be persistent. kazoo creates a directory once for each of its objects, and
+    /// fails if it is deleted later. With `kazoo_pattern`, kazoo's clients share the queue of zoolock's native names,
+    /// too.
     fn needs_persistent_directory(&self) -> bool {
         let names = self.config.names;
         names.naming == Naming::Kazoo || names.kazoo_pattern
@@ -434,7 +460,7 @@ impl Acquisition {
     }
 }
 
-fn node(stat: Stat, says: Says) -> Reply {
+fn node(stat: ZnodeStat, says: NodeFlags) -> Reply {
     Reply::Node { czxid: stat.czxid, owner: stat.owner, version: stat.version, says }
 }
 

@@ -1,12 +1,12 @@
 //! The watches of one acquisition.
 
-use zoolock_core::contender::WatchId;
+use zoolock_core::acquisition::WatchId;
 
 use crate::zk::session::{WatchKey, WatchNumber};
 
-/// A watch that the server has, or that a request sets.
+/// A watch that is set on the server, or that a request in flight sets.
 pub(super) struct SetWatch {
-    /// The machine's id.
+    /// The machine's id of the watch.
     pub(super) id: WatchId,
     pub(super) number: WatchNumber,
     pub(super) key: WatchKey,
@@ -14,15 +14,16 @@ pub(super) struct SetWatch {
 
 /// The watches that the machine knows.
 #[derive(Default)]
-pub(super) struct Watches {
+pub(super) struct KnownWatches {
     set: Vec<SetWatch>,
-    /// The watches that fired before the answer that set them was handled, and whether their znode was deleted.
+    /// The watches that fired before the answers that set them were handled. The flag is set if the znode was
+    /// deleted.
     early: Vec<(WatchNumber, bool)>,
     last: WatchNumber,
 }
 
-impl Watches {
-    /// Returns the number of a new watch.
+impl KnownWatches {
+    /// Returns an unused number, for a new watch.
     pub(super) fn new_number(&mut self) -> WatchNumber {
         self.last.0 += 1;
         self.last
@@ -52,7 +53,7 @@ impl Watches {
         Some(self.set.swap_remove(at))
     }
 
-    /// Removes any watch.
+    /// Removes and returns any watch; `None` if there is none left.
     pub(super) fn pop(&mut self) -> Option<SetWatch> {
         self.set.pop()
     }
@@ -65,20 +66,21 @@ mod tests {
 
     const ID: WatchId = WatchId(0);
 
-    fn watch(watches: &mut Watches, path: &str) -> SetWatch {
+    fn watch(watches: &mut KnownWatches, path: &str) -> SetWatch {
         SetWatch { id: ID, number: watches.new_number(), key: (path.to_owned(), WatchKind::Data) }
     }
 
     #[test]
     fn event_of_a_forgotten_watch_is_ignored() {
-        let mut watches = Watches::default();
+        let mut watches = KnownWatches::default();
         let predecessor = watch(&mut watches, "/locks/x/lock-0000000001");
         let old = predecessor.number;
         assert_eq!(watches.add(predecessor), None);
         assert_eq!(watches.forget(ID).map(|watch| watch.number), Some(old));
         let own = watch(&mut watches, "/locks/x/lock-0000000002");
         let new = own.number;
-        // Also while the request that sets the next watch is in flight.
+        // The old event is ignored while the request that sets the next watch is in flight, and after its
+        // answer.
         assert_eq!(watches.fired(old), None);
         assert_eq!(watches.add(own), None);
         assert_eq!(watches.fired(old), None);
@@ -87,8 +89,8 @@ mod tests {
     }
 
     #[test]
-    fn early_event_is_that_of_its_own_watch() {
-        let mut watches = Watches::default();
+    fn early_event_belongs_to_its_own_watch() {
+        let mut watches = KnownWatches::default();
         let (first, second) = (watch(&mut watches, "/locks/a"), watch(&mut watches, "/locks/b"));
         watches.fired_early(second.number, true);
         assert_eq!(watches.add(first), None);

@@ -1,53 +1,56 @@
 //! Acquires a lock of any kind: from the name to the grant.
+//!
+//! [`Lock::acquire`] reserves watch capacity on a session, sends the first requests, and waits for the outcome.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use tracing::Instrument as _;
-use zoolock_core::contender::{Failure, Kind, Mode, Reason, Refusal, SessionEnd};
+use zoolock_core::acquisition::{Kind, Mode, Reason, SessionEnd};
 use zoolock_core::layout::Layout;
-use zoolock_core::names::{Names, Role};
+use zoolock_core::names::Names;
 use zoolock_core::{Config, Rules, Sequence};
 
 use crate::base::clock;
 use crate::base::error::{Error, LossReason};
-use crate::base::events::LockEvent;
 use crate::base::metrics::{AcquireMetrics, kind_name};
-use crate::base::naming::{self, Naming};
+use crate::base::naming;
+use crate::base::naming::Naming;
 use crate::base::options::Options;
 use crate::base::path::LockPath;
 use crate::base::process::Process;
 use crate::base::tasks::Task;
 use crate::engine::data::NodeData;
 use crate::engine::gather::Gathered;
-use crate::engine::reader::Reader;
+use crate::engine::reader::QueueReader;
 use crate::engine::{Acquisition, Progress};
 use crate::lock::context::Context;
 use crate::lock::held::Held;
 use crate::lock::shared_hold::{self, CachedHolds};
-use crate::session::{Session, WATCHED_BYTES, WatchReservation};
-use crate::zk::session::{NO_IDENTITY, ZkSession};
+use crate::session::{LockSession, WATCHED_BYTES, WatchReservation};
+use crate::zk::session::ZkSession;
 
-/// The common part of the public lock types: the names and the options.
+/// The common part of all lock handles: the names and the options.
 #[derive(Clone)]
 pub(crate) struct Lock {
     pub(crate) context: Context,
     /// One name, or the names of a multi-lock.
     pub(crate) names: Vec<String>,
-    /// The directories of these names, or the reason why they cannot be acquired.
+    /// The lock directories of these names, or the reason why they cannot be acquired.
     pub(crate) directories: Result<Arc<[LockPath]>, Error>,
     pub(crate) options: Options,
-    /// The shared holds of a handle whose tasks share one queue position.
+    /// The shared holds that this handle uses, if its tasks share one queue position. `None` for other handles.
     pub(crate) cached_holds: Option<CachedHolds>,
-    /// For a semaphore: set once its directory was found to be no foreign semaphore. `None` for other kinds.
+    /// For a semaphore: set once its directory is known to have no semaphore of another client library. `None` for
+    /// other kinds.
     pub(crate) layout_checked: Option<Arc<AtomicBool>>,
 }
 
-/// The time to wait for a lock.
+/// The limit on the time that a caller waits for a lock.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum WaitLimit {
-    /// Do not wait.
+    /// Makes one attempt and does not wait.
     Try,
     Until(Instant),
     ForEver,
@@ -58,7 +61,7 @@ impl WaitLimit {
         WaitLimit::Until(crate::base::clock::deadline_after(timeout))
     }
 
-    /// Returns the time to wait for a server that does not answer: until `answer_by` at least.
+    /// Returns the limit of the wait for an answer of the server: `answer_by`, or this limit if it is later.
     fn at_least(self, answer_by: Instant) -> WaitLimit {
         match self {
             WaitLimit::Try => WaitLimit::Until(answer_by),
@@ -86,7 +89,7 @@ impl Lock {
         self.names.first().map_or("", String::as_str)
     }
 
-    /// Returns the path of the first lock directory, without the chroot; the given name if it is invalid.
+    /// Returns the path of the first lock directory, without the chroot; the given name if the name is invalid.
     pub(crate) fn path(&self) -> String {
         match self.context.path(self.name()) {
             Ok(path) => self.context.without_chroot(path.as_str()).to_owned(),
@@ -98,29 +101,10 @@ impl Lock {
         self.context.path(self.name())
     }
 
-    pub(crate) fn listen(&self, mut listener: impl FnMut(LockEvent) + Send + 'static) {
-        let mut events = self.options.listeners.subscribe();
-        // Not on the thread that renews the leases: the listener may block, and may call this library.
-        let listen = move || {
-            while let Some(event) = futures_lite::future::block_on(events.next()) {
-                listener(event);
-            }
-        };
-        if let Err(error) = std::thread::Builder::new().name("zoolock-listener".to_owned()).spawn(listen) {
-            tracing::warn!(%error, "cannot start a thread for a listener; it gets no events");
-        }
-    }
-
-    /// Waits until the lock is granted.
-    pub(crate) async fn lock(&self, kind: Kind) -> Result<Held, Error> {
-        let held = self.acquire(kind, WaitLimit::ForEver).await?;
-        Ok(held.expect("a wait without a deadline ends with the lock or an error"))
-    }
-
-    /// Waits until a deadline.
+    /// Acquires the lock. Fails if the lock is busy when the deadline has passed.
     pub(crate) async fn lock_until(&self, kind: Kind, deadline: Instant) -> Result<Held, Error> {
         let began = clock::monotonic();
-        // Tasks that share a queue position wait in this process. There, a wait of zero time would not try the lock.
+        // Tasks that share a queue position wait in this process. With zero time to wait, they would not try the lock.
         let wait_limit = match self.options.sharing {
             Some(_) if deadline <= began => WaitLimit::Try,
             _ => WaitLimit::Until(deadline),
@@ -129,13 +113,13 @@ impl Lock {
         held.ok_or_else(|| self.timed_out(kind, began))
     }
 
-    /// Returns the error of a wait since `began` for a lock that is busy.
+    /// Returns the timeout error for a busy lock after a wait since `began`.
     pub(crate) fn timed_out(&self, kind: Kind, began: Instant) -> Error {
         let waited = clock::monotonic() - began;
         Error::Timeout { path: self.path(), waited, held_here: self.is_held_here(kind) }
     }
 
-    /// Returns whether guards of this client hold the lock, and an acquisition of this kind waits for them.
+    /// Returns whether guards of this client hold the lock, so that an acquisition of this kind waits for them.
     fn is_held_here(&self, kind: Kind) -> bool {
         let Ok(directories) = self.directories() else { return false };
         let sessions = self.context.sessions();
@@ -145,18 +129,16 @@ impl Lock {
         let mut names =
             nodes.filter(|node| Some(*node) != own_reader).map(|node| node.prefix.parsed(node.sequence));
         match kind {
-            Kind::Mutex | Kind::Write | Kind::Upgrade { .. } => names.next().is_some(),
-            Kind::Read => names.any(|name| name.role == Role::Exclusive),
-            Kind::Upgradable => names.any(|name| name.role != Role::Shared),
             Kind::Permits { take, size } => {
                 let taken: u64 = names.map(|name| u64::from(name.weight)).sum();
                 taken + u64::from(take) > u64::from(size)
             }
+            _ => names.any(|name| kind.role().waits_for(name.role)),
         }
     }
 
-    /// Writes to the log if the lock is busy and held by this client. It is no error: several tasks of a client may wait for
-    /// each other.
+    /// Writes to the log if the lock is busy and held by this client. This is no error, because tasks of one client may
+    /// wait for each other.
     async fn log_if_held_here(&self, acquisition: &Acquisition, kind: Kind) {
         acquisition.wait_until_busy_or_decided().await;
         if !acquisition.is_decided() && self.is_held_here(kind) {
@@ -166,7 +148,7 @@ impl Lock {
         }
     }
 
-    /// Acquires the lock. Returns `None` if the lock is busy or the deadline has passed.
+    /// Acquires the lock. Returns `None` if the lock is busy at the end of the wait.
     pub(crate) fn acquire(
         &self,
         kind: Kind,
@@ -185,10 +167,11 @@ impl Lock {
         acquired.instrument(span)
     }
 
-    /// Acquires the lock with a queue position of its own. If the session expires, queues again.
+    /// Acquires the lock with a queue position of its own. Queues again if the session expires.
     ///
-    /// Fails if the wait ends before the server has shown that the lock is busy, or if the server does not answer then.
-    /// The server has at least [`Builder::answer_timeout`](crate::Builder::answer_timeout) for a session, and for each answer.
+    /// Fails if the wait ends before the server has shown that the lock is busy, or if the server no longer answers at
+    /// the end of the wait. Even if the wait limit is shorter, opening a session and each answer may take up to
+    /// [`Builder::answer_timeout`](crate::Builder::answer_timeout).
     pub(crate) async fn acquire_alone(
         &self,
         kind: Kind,
@@ -208,7 +191,7 @@ impl Lock {
                     let may_retry = has_expired && matches!(refused, Err(Error::Unavailable { .. }));
                     let error = refused.err().unwrap_or_else(|| self.no_answer());
                     metrics.refused(&error);
-                    // The outage may end before the wait does.
+                    // The outage may end before the caller's wait ends.
                     if !may_retry {
                         return Err(error);
                     }
@@ -223,21 +206,20 @@ impl Lock {
             match self.attempt(pending, kind).await? {
                 Attempt::Held(held) => return Ok(Some(held)),
                 Attempt::Busy => return Ok(None),
-                Attempt::Unanswered => return Err(self.no_answer()),
                 Attempt::SessionExpired => has_expired = true,
             }
         }
     }
 
-    /// Returns the error of an acquisition that ended in an outage. The lock may be busy or free.
+    /// Returns the error of an acquisition that ended in an outage, without knowing whether the lock is busy.
     pub(crate) fn no_answer(&self) -> Error {
         let message =
             format!("the server did not answer while waiting for lock {}; check that it runs", self.path());
         Error::unavailable(self.context.endpoints(), message)
     }
 
-    /// Reserves watch capacity on a session; `None` if the wait ends first. Before the first acquisition of a semaphore's
-    /// handle, also checks that the directory is no foreign semaphore.
+    /// Reserves watch capacity on a session. Returns `None` if the wait ends first. Before the first acquisition of a
+    /// semaphore's handle, also checks that the directory has no semaphore of another client library.
     async fn reserve(
         &self,
         kind: Kind,
@@ -262,11 +244,11 @@ impl Lock {
         Ok(Some(reservation))
     }
 
-    /// Refuses a semaphore of another client library before this handle creates its first znode there. kazoo
-    /// counts every child of the directory as a permit.
+    /// Refuses a semaphore of another client library before this handle creates its first znode in the directory.
+    /// Otherwise the znode would take a permit away: kazoo counts every child of the directory as a permit.
     ///
-    /// If the directory cannot be read, the acquisition continues: it checks again after its create.
-    async fn check_layout(&self, session: &Session, checked: &AtomicBool) -> Result<(), Error> {
+    /// If the directory cannot be read, the acquisition continues, and checks again after it has created its znode.
+    async fn check_layout(&self, session: &LockSession, checked: &AtomicBool) -> Result<(), Error> {
         let Some(zk) = session.zk() else { return Ok(()) };
         match self.foreign_layout(&zk).await {
             Ok(Some(layout)) => return Err(self.other_layout(layout)),
@@ -276,9 +258,9 @@ impl Lock {
         Ok(())
     }
 
-    /// Returns the layout of the foreign semaphore at this path.
+    /// Returns the layout of the semaphore of another client library at this path, if there is one.
     pub(crate) async fn foreign_layout(&self, zk: &ZkSession) -> Result<Option<Layout>, Error> {
-        let here = Gathered::at(&Reader::new(zk), self.directory()?).await;
+        let here = Gathered::at(&QueueReader::new(zk), self.directory()?).await;
         let here = here.map_err(|error| self.refusal(error))?;
         Ok(here.and_then(|here| here.layout()))
     }
@@ -294,7 +276,7 @@ impl Lock {
         Some(paths.join(", ").into())
     }
 
-    /// Awaits `what`; `None` if the deadline passes first.
+    /// Awaits `what`. Returns `None` if the deadline passes first.
     pub(crate) async fn within<T>(&self, wait_limit: WaitLimit, what: impl Future<Output = T>) -> Option<T> {
         match wait_limit {
             WaitLimit::ForEver | WaitLimit::Try => Some(what.await),
@@ -328,7 +310,6 @@ impl Lock {
         let pending = self.enqueue(reservation, kind, directories, wait_limit, Some(reader), metrics)?;
         match self.attempt(pending, kind).await? {
             Attempt::Held(held) => Ok(Some(held)),
-            Attempt::Unanswered => Err(self.no_answer()),
             Attempt::Busy => Ok(None),
             Attempt::SessionExpired => Err(Error::Lost { path, reason: LossReason::SessionExpired }),
         }
@@ -347,7 +328,7 @@ impl Lock {
         let session = reservation.session().clone();
         let id = self.context.new_contender();
         let owner = match reader {
-            // The guard of the reader may have moved to another task, but the owner stays the same.
+            // The reader's guard may have moved to another task, but the owner stays the same.
             Some(reader) => reader.owner_id(),
             None => self.context.owner_ids().owner_id(&self.options.owner_mode),
         };
@@ -364,7 +345,7 @@ impl Lock {
             tracks_crashes: self.options.crash_detection,
             delay: self.delay_ms(kind),
             watch_own_after: WATCH_OWN_AFTER,
-            // A shared hold acquires seldom. So it can afford to read how the previous holder left.
+            // A shared hold acquires seldom, so it can afford to read before the grant how the previous holder left.
             looks_ahead: !self.options.tells_previous && self.options.sharing.is_none(),
             retire_from: Sequence::RETIRE_FROM,
             rules: Rules::all(),
@@ -387,7 +368,7 @@ impl Lock {
         Ok(pending)
     }
 
-    /// Waits for the outcome.
+    /// Waits for the outcome of the acquisition.
     async fn attempt(&self, mut pending: PendingAcquire, kind: Kind) -> Result<Attempt, Error> {
         if tracing::enabled!(tracing::Level::DEBUG) {
             // Boxed, because it would enlarge the caller's future.
@@ -398,7 +379,7 @@ impl Lock {
         match outcome {
             Progress::Granted(grant) => {
                 let acquisition = acquisition.clone();
-                pending.disarm();
+                pending.gives_up = false;
                 let held = Held::new(self.context.clone(), acquisition, grant, self.options.clone());
                 if held.is_valid() {
                     return Ok(Attempt::Held(held));
@@ -408,14 +389,15 @@ impl Lock {
                 Err(Error::Lost { path: self.path(), reason })
             }
             Progress::Failed(Reason::SessionOver(SessionEnd::Expired)) => Ok(Attempt::SessionExpired),
-            Progress::Failed(Reason::TimedOut) if !acquisition.was_busy() => Ok(Attempt::Unanswered),
-            Progress::Failed(reason) => self.failure(reason, kind, acquisition).map(|()| Attempt::Busy),
-            Progress::Pending => unreachable!("outcome() waits until it is decided"),
+            // The wait has ended before the server has shown whether the lock is busy.
+            Progress::Failed(Reason::TimedOut) if !acquisition.was_busy() => Err(self.no_answer()),
+            Progress::Failed(reason) => self.explain(reason, kind, acquisition).map(|()| Attempt::Busy),
+            Progress::Pending => unreachable!("outcome() waits until the acquisition is decided"),
         }
     }
 
     fn names_for(&self, kind: Kind) -> Result<Names, Error> {
-        self.options.naming.of(kind, self.options.kazoo_pattern)
+        naming::names_of(self.options.naming, kind, self.options.kazoo_pattern)
     }
 
     fn delay_ms(&self, kind: Kind) -> u32 {
@@ -435,97 +417,9 @@ impl Lock {
         }
         Ok(directories)
     }
-
-    fn failure(&self, reason: Reason, kind: Kind, acquisition: &Acquisition) -> Result<(), Error> {
-        let paths = acquisition.directories().iter().map(|path| self.context.without_chroot(path.as_str()));
-        let path = paths.collect::<Vec<_>>().join(", ");
-        self.explain(reason, kind, path, acquisition.refusal_message())
-    }
-
-    /// Returns the error for a reason, or `Ok` for a busy lock. `refusal_message`: the message of the server's last refusal.
-    fn explain(
-        &self,
-        reason: Reason,
-        kind: Kind,
-        path: String,
-        refusal_message: String,
-    ) -> Result<(), Error> {
-        let subject = || format!("lock {path}");
-        match reason {
-            Reason::TimedOut | Reason::Busy => Ok(()),
-            // The reader's guard still exists, and must not look valid.
-            Reason::Broken if matches!(kind, Kind::Upgrade { .. }) => {
-                Err(Error::Lost { path, reason: LossReason::Broken })
-            }
-            Reason::Broken => Err(Error::Removed { path }),
-            Reason::SessionOver(SessionEnd::AuthFailed) => Err(denied(&path)),
-            Reason::SessionOver(SessionEnd::Closed) => Err(Error::closed()),
-            Reason::SessionOver(SessionEnd::Expired) => {
-                Err(Error::Lost { path, reason: LossReason::SessionExpired })
-            }
-            Reason::OtherKind => Err(Error::invalid(
-                subject(),
-                match kind {
-                    Kind::Permits { .. } => {
-                        "is not a semaphore, but a lock of another kind; use another name"
-                    }
-                    _ => "is a semaphore; a lock of another kind needs a name of its own",
-                },
-            )),
-            Reason::OtherLayout(layout) => Err(self.other_layout(layout)),
-            Reason::Clash(clash) => Err(Error::Neighbour { path, message: naming::refusal(&clash) }),
-            Reason::OtherSize(permits) => Err(Error::invalid(
-                subject(),
-                format!("has {permits} permits; ask for a semaphore of that size, or resize it"),
-            )),
-            Reason::ForeignRecord => Err(Error::invalid(
-                subject(),
-                "the data of its znode belongs to something else; use another name, or empty it",
-            )),
-            Reason::Outranked => Err(Error::Conflict {
-                path,
-                message: "another reader has precedence (older, upgradable, or behind a queued writer); release the read \
-                          lock and acquire the write lock, or use an upgradable read lock"
-                    .to_owned(),
-            }),
-            Reason::Exhausted => Err(Error::Conflict {
-                path,
-                message: "the directory has almost used up its sequence numbers; release the read lock, and acquire the \
-                          write lock"
-                    .to_owned(),
-            }),
-            Reason::Refused(Failure::Refused(Refusal::Other)) => {
-                Err(Error::Protocol { subject: subject(), message: refusal_message })
-            }
-            Reason::Refused(Failure::Refused(Refusal::Denied)) if refusal_message == NO_IDENTITY => {
-                Err(Error::Denied { subject: subject(), message: refusal_message })
-            }
-            Reason::Refused(Failure::Refused(Refusal::Denied)) => Err(denied(&path)),
-            Reason::Refused(Failure::Refused(Refusal::Quota)) => Err(Error::Denied {
-                subject: subject(),
-                message: "a quota of the server is exceeded; raise it, or use another root".to_owned(),
-            }),
-            Reason::Refused(failure) => Err(Error::Protocol {
-                subject: subject(),
-                message: format!("unexpected answer from the server: {failure:?}"),
-            }),
-        }
-    }
 }
 
-impl Lock {
-    /// Returns the error for a semaphore of another client library at this path.
-    pub(crate) fn other_layout(&self, layout: Layout) -> Error {
-        let library = layout.library();
-        let message = format!(
-            "is a semaphore of {library}, from which zoolock cannot acquire permits; use another name, or acquire them \
-             with {library}"
-        );
-        Error::invalid(format!("lock {}", self.path()), message)
-    }
-}
-
-/// Returns the directories of these names without duplicates: a lock that is named twice is one lock.
+/// Returns the lock directories of these names, each once: a lock that is named twice is one lock.
 fn directories(context: &Context, names: &[String]) -> Result<Arc<[LockPath]>, Error> {
     let mut directories = Vec::with_capacity(names.len());
     for name in names {
@@ -534,7 +428,7 @@ fn directories(context: &Context, names: &[String]) -> Result<Arc<[LockPath]>, E
             directories.push(directory);
         }
     }
-    let most = zoolock_core::multi::MOST_PLACES;
+    let most = zoolock_core::acquisition::MAX_PLACES;
     if directories.is_empty() || directories.len() > most {
         let message = format!("a multi-lock has between one lock and {most}");
         return Err(Error::invalid(format!("{} locks", directories.len()), message));
@@ -547,34 +441,25 @@ enum Attempt {
     Held(Held),
     /// The lock is busy, and the wait has ended.
     Busy,
-    /// The wait has ended before the server has shown whether the lock is busy.
-    Unanswered,
-    /// The session has expired; another session may work.
+    /// The session has expired. The acquisition may succeed with another session.
     SessionExpired,
 }
 
 /// The pause between two requests for a new session, after the session of a waiter has expired.
 const REJOIN_PAUSE: Duration = Duration::from_millis(500);
 
-/// Milliseconds that a lock is held before the holder's znode is watched.
+/// Milliseconds that a lock is held before the holder watches its own znode.
 const WATCH_OWN_AFTER: u32 = 5;
 
 /// Bytes reserved for the name of a predecessor that cannot be computed.
 const LONG_NAME: usize = 64;
 
-/// Returns the size of the paths that an acquisition watches: the predecessor or the directory, and its own znode.
+/// Returns the number of bytes in the paths that an acquisition watches: its own znode, and the predecessor or the
+/// directory.
 pub(crate) fn watched_bytes(kind: Kind, naming: Naming, directories: &[LockPath]) -> usize {
     let short = kind == Kind::Mutex && naming == Naming::Native;
     let name = if short { "/lock-0000000000".len() } else { LONG_NAME };
     directories.iter().map(|directory| 2 * (directory.as_str().len() + name)).sum()
-}
-
-fn denied(path: &str) -> Error {
-    Error::Denied {
-        subject: format!("lock {path}"),
-        message: "the server denied access; use credentials that may create and read in the lock directory"
-            .to_owned(),
-    }
 }
 
 impl std::fmt::Debug for Lock {
@@ -583,19 +468,13 @@ impl std::fmt::Debug for Lock {
     }
 }
 
-/// A pending acquisition. Dropping it leaves the queue.
+/// A pending acquisition. Dropping it gives up the queue position.
 struct PendingAcquire {
     acquisition: Arc<Acquisition>,
-    /// Set until the caller has taken the outcome.
+    /// Set until the caller takes the grant. While it is set, dropping this cancels the acquisition.
     gives_up: bool,
     alarm: Option<Task>,
     process: Process,
-}
-
-impl PendingAcquire {
-    fn disarm(&mut self) {
-        self.gives_up = false;
-    }
 }
 
 impl Drop for PendingAcquire {
@@ -615,28 +494,17 @@ impl Drop for PendingAcquire {
 #[cfg(test)]
 mod tests {
     use zoolock_core::names::Prefix;
-    use zoolock_core::{ContenderId, Sequence, SessionId, names};
+    use zoolock_core::{ContenderId, Sequence, SessionId};
 
     use super::*;
 
     #[test]
     fn watched_bytes_cover_every_naming() {
         let directory = LockPath::from_server("/locks/x".to_owned());
-        for (naming, of) in [
-            (Naming::Native, names::Naming::Native),
-            (Naming::Curator, names::Naming::Curator),
-            (Naming::Kazoo, names::Naming::Kazoo),
-            (Naming::WriteLock, names::Naming::WriteLock),
-        ] {
-            let kinds = [
-                Kind::Mutex,
-                Kind::Write,
-                Kind::Read,
-                Kind::Upgradable,
-                Kind::Permits { take: u32::MAX, size: u32::MAX },
-            ];
-            for kind in kinds {
-                let prefix = Prefix::of(of, kind, ContenderId(u128::MAX), SessionId(i64::MIN));
+        for naming in [Naming::Native, Naming::Curator, Naming::Kazoo, Naming::WriteLock] {
+            let longest = Kind::Permits { take: u32::MAX, size: u32::MAX };
+            for kind in Kind::EACH.into_iter().chain([longest]) {
+                let prefix = Prefix::of(naming, kind, ContenderId(u128::MAX), SessionId(i64::MIN));
                 let Some(prefix) = prefix else { continue };
                 let path = directory.child(&prefix.name(Sequence(i32::MAX)));
                 let bytes = watched_bytes(kind, naming, std::slice::from_ref(&directory));

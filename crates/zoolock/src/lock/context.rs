@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use futures_util::future::join_all;
+use futures_util::future::{join, join_all};
 use tokio::sync::oneshot;
 use zoolock_core::ContenderId;
 
@@ -19,17 +19,17 @@ use crate::base::tasks::Tasks;
 use crate::base::uuid::random_uuid;
 use crate::engine::data::ClientInfo;
 use crate::lock::shared_hold::SharedHolds;
-use crate::session::Session;
+use crate::session::LockSession;
 use crate::session::pool::Sessions;
 use crate::zk::session::ZkSession;
 
 /// A client. All clones share their sessions.
 #[derive(Clone)]
 pub(crate) struct Context {
-    inner: Arc<Inner>,
+    inner: Arc<ContextState>,
 }
 
-pub(crate) struct Inner {
+pub(crate) struct ContextState {
     pub(crate) sessions: Arc<Sessions>,
     pub(crate) thread: SessionThread,
     pub(crate) chroot: String,
@@ -50,7 +50,7 @@ pub(crate) struct Inner {
 pub(crate) type EmbeddedServer = Arc<dyn std::any::Any + Send + Sync>;
 
 impl Context {
-    pub(crate) fn new(inner: Inner) -> Context {
+    pub(crate) fn new(inner: ContextState) -> Context {
         Context { inner: Arc::new(inner) }
     }
 
@@ -58,13 +58,13 @@ impl Context {
         self.inner.sessions.checkout(0).await.map(|_| ())
     }
 
-    /// Closes all sessions, and waits for the server's answer for a bounded time.
+    /// Closes all sessions, and waits for the server's answer for a limited time.
     pub(crate) async fn close(&self) {
         if self.process().is_forked() {
             return;
         }
         let sessions = self.inner.sessions.clone();
-        // On our own runtime: the caller's may have no clock, and the caller may drop this future.
+        // Runs on our own runtime. The caller's runtime may have no timer, and the caller may drop this future.
         let (done, closed) = oneshot::channel::<()>();
         self.inner.thread.tasks().spawn(async move {
             close(&sessions, false).await;
@@ -74,7 +74,7 @@ impl Context {
         let _ = closed.await;
     }
 
-    /// Returns an id that all clones share. Unique while one of them lives.
+    /// Returns an id that all clones share. No other client has this id while a clone exists.
     pub(crate) fn id(&self) -> usize {
         Arc::as_ptr(&self.inner).addr()
     }
@@ -107,17 +107,17 @@ impl Context {
         self.inner.answer_timeout
     }
 
-    pub(crate) async fn session(&self, bytes: usize) -> Result<Arc<Session>, Error> {
+    pub(crate) async fn session(&self, bytes: usize) -> Result<Arc<LockSession>, Error> {
         self.process().check()?;
         self.inner.sessions.checkout(bytes).await
     }
 
-    /// Returns a session if there is one already.
-    pub(crate) fn session_now(&self, bytes: usize) -> Option<Arc<Session>> {
+    /// Reserves `bytes` of watched paths on a live session, and returns the session. Returns `None` instead of waiting.
+    pub(crate) fn session_now(&self, bytes: usize) -> Option<Arc<LockSession>> {
         self.inner.sessions.checkout_now(bytes)
     }
 
-    /// Resolves at `deadline`, wherever it is polled.
+    /// Returns a future that resolves at `deadline`. It uses the timer of our own runtime, so any executor can poll it.
     pub(crate) fn alarm(&self, deadline: Instant) -> tokio::time::Sleep {
         let tasks = self.inner.thread.tasks();
         let _inside = tasks.enter();
@@ -146,8 +146,13 @@ impl Context {
     }
 
     /// Returns every session that has not ended.
-    pub(crate) fn sessions(&self) -> Vec<Arc<Session>> {
+    pub(crate) fn sessions(&self) -> Vec<Arc<LockSession>> {
         self.inner.sessions.all()
+    }
+
+    /// Returns the pool of sessions.
+    pub(crate) fn pool(&self) -> Arc<Sessions> {
+        self.inner.sessions.clone()
     }
 
     pub(crate) fn new_contender(&self) -> ContenderId {
@@ -164,7 +169,7 @@ impl Context {
 
     /// Returns the options of a new handle.
     pub(crate) fn options(&self) -> Options {
-        let Inner { naming, kazoo_pattern, .. } = *self.inner;
+        let ContextState { naming, kazoo_pattern, .. } = *self.inner;
         Options { naming, kazoo_pattern, ..Options::default() }
     }
 
@@ -176,7 +181,7 @@ impl Context {
         &self.inner.shared_holds
     }
 
-    /// Returns the tasks that drive the sessions.
+    /// Returns a handle that runs tasks where the sessions run.
     pub(crate) fn tasks(&self) -> Tasks {
         self.inner.thread.tasks()
     }
@@ -185,12 +190,12 @@ impl Context {
         self.inner.epoch
     }
 
-    /// Returns the directory of relative names, with the chroot.
+    /// Returns the directory of locks with relative names. The path includes the chroot.
     pub(crate) fn root(&self) -> &str {
         &self.inner.root
     }
 
-    /// Returns the directory of relative names, without the chroot.
+    /// Returns the directory of locks with relative names. The path does not include the chroot.
     pub(crate) fn root_without_chroot(&self) -> &str {
         match self.without_chroot(&self.inner.root) {
             "" => "/",
@@ -203,15 +208,16 @@ impl Context {
     }
 }
 
-/// Maximum time to wait for the server's answer at the end, with and without a connection.
+/// Maximum time that `close` waits in each of its two steps for a session with a connection, if a caller waits.
 const MAX_CLOSE_TIME: Duration = Duration::from_secs(5);
+/// Maximum time that `close` waits in each of its two steps for a session without a connection, if a caller waits.
 const MAX_CLOSE_TIME_OFFLINE: Duration = Duration::from_millis(500);
 
-/// Closes all sessions, after the releases in progress. Waits for seconds at most if a caller waits, else for
-/// up to the session timeout.
+/// Waits for the releases in progress, then closes all sessions. Set `in_background` if no caller waits. Then each of
+/// these two steps may take up to the session timeout; otherwise a few seconds.
 async fn close(sessions: &Sessions, in_background: bool) {
     sessions.refuse_new();
-    join_all(sessions.all().into_iter().map(|session| async move {
+    let closed = join_all(sessions.all().into_iter().map(|session| async move {
         let max_wait = match (in_background, session.is_up()) {
             (true, _) => session.timeout(),
             (false, true) => MAX_CLOSE_TIME,
@@ -219,8 +225,8 @@ async fn close(sessions: &Sessions, in_background: bool) {
         };
         let _ = tokio::time::timeout(max_wait, session.releases_done()).await;
         session.close(max_wait).await;
-    }))
-    .await;
+    }));
+    join(closed, sessions.close_watches(MAX_CLOSE_TIME_OFFLINE)).await;
 }
 
 /// The runtime of the sessions, on a thread of its own, so that a caller that blocks its executor does not
@@ -230,8 +236,8 @@ pub(crate) struct SessionThread(SessionRuntime);
 enum SessionRuntime {
     Thread(RuntimeThread),
     #[cfg(feature = "simulation")]
-    Simulated(Arc<dyn crate::base::host::Host>),
-    /// The thread has ended, or its new owner ends it.
+    Simulated(Arc<dyn crate::base::host::SimulatedMachine>),
+    /// The thread was taken out, because the context is being dropped.
     Taken,
 }
 
@@ -248,7 +254,7 @@ impl SessionThread {
 
     /// Runs the sessions in a simulation, without a thread.
     #[cfg(feature = "simulation")]
-    pub(crate) fn simulated(host: Arc<dyn crate::base::host::Host>) -> SessionThread {
+    pub(crate) fn simulated(host: Arc<dyn crate::base::host::SimulatedMachine>) -> SessionThread {
         SessionThread(SessionRuntime::Simulated(host))
     }
 
@@ -257,14 +263,14 @@ impl SessionThread {
             SessionRuntime::Thread(thread) => Tasks::Runtime(thread.handle().clone()),
             #[cfg(feature = "simulation")]
             SessionRuntime::Simulated(host) => Tasks::Simulated(host.clone()),
-            SessionRuntime::Taken => unreachable!("taken only when dropped"),
+            SessionRuntime::Taken => unreachable!("the thread is taken only when the context is dropped"),
         }
     }
 }
 
-impl Drop for Inner {
-    /// Finishes the releases in progress, closes the sessions, and ends the thread. All of that runs on that thread, since
-    /// the current one may be an executor's.
+impl Drop for ContextState {
+    /// Finishes the releases in progress, closes the sessions, and ends the thread. This work runs on the session
+    /// thread, because the current thread may belong to an executor, which must not be blocked.
     fn drop(&mut self) {
         let sessions = self.sessions.clone();
         let thread = match std::mem::replace(&mut self.thread.0, SessionRuntime::Taken) {
@@ -278,7 +284,8 @@ impl Drop for Inner {
         };
         let server = self.server.take();
         if self.process.is_forked() {
-            // The runtime's threads, and the epoll instance that the sockets are registered with, are the parent's.
+            // The runtime's threads exist only in the parent process. The epoll instance also belongs to the parent: if
+            // a socket were dropped here, the parent would lose its registration.
             std::mem::forget((thread, sessions, server));
             return;
         }

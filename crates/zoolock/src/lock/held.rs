@@ -5,18 +5,18 @@ use std::sync::Arc;
 use futures_util::future::{join_all, select_all};
 use tokio::sync::watch;
 use tracing::Instrument as _;
-use zoolock_core::contender::{Departed, Failure, Grant, Loss, Node, Refusal};
+use zoolock_core::acquisition::{Grant, Loss, Node, Previous, Refusal, ReleaseOutcome, RequestFailure};
 use zoolock_core::names::Prefix;
-use zoolock_core::record::Left;
+use zoolock_core::record::HolderState;
 use zoolock_core::{Event, FencingToken};
 
+use crate::base::check::Check;
 use crate::base::clock::Deadline;
 use crate::base::error::{Error, LossReason};
 use crate::base::options::Options;
 use crate::base::process::Process;
 use crate::base::tasks::Task;
 use crate::base::ticket::Ticket;
-use crate::base::{check::Check, previous::Previous};
 use crate::engine::{Acquisition, left_by_this_thread};
 use crate::lock::context::Context;
 use crate::lock::shared_hold::{Share, Turn, TurnEnd, TurnLeft};
@@ -29,9 +29,9 @@ pub(crate) struct Held {
     grant: Grant,
     /// The write acquisition of an upgraded reader.
     upgrade: Option<Arc<Acquisition>>,
-    /// Set if another guard releases it.
+    /// Set if another guard releases this acquisition.
     released_elsewhere: bool,
-    /// This task's turn, if several tasks share the lock in turn.
+    /// This task's turn, if the tasks of the process share the lock.
     share: Option<Share>,
     /// Options of the handle that acquired the lock.
     options: Options,
@@ -47,12 +47,12 @@ impl Held {
         Held { context, acquisition, grant, upgrade: None, released_elsewhere: false, share: None, options }
     }
 
-    /// Returns the lock for the next task that shares it. `worked`: set if one of these tasks was the last to
-    /// work under it.
+    /// Returns a guard of the shared lock for its next task. `worked`: set if a task of this process has already worked
+    /// under this hold. Then the previous holder left cleanly.
     pub(crate) fn shared(&self, share: Share, worked: bool, options: Options) -> Held {
         let grant = match worked {
             false => self.grant,
-            true => Grant { previous: zoolock_core::contender::Previous::Clean, ..self.grant },
+            true => Grant { previous: Previous::Clean, ..self.grant },
         };
         let mut held = Held::new(self.context.clone(), self.acquisition.clone(), grant, options);
         held.share = Some(share);
@@ -74,7 +74,7 @@ impl Held {
         known.unwrap_or(self.grant.node)
     }
 
-    /// Records that the acquiring task knows that it has the lock.
+    /// Records that the acquiring task has received the grant.
     pub(crate) fn mark_seen(mut self) -> Held {
         if let Some(share) = &mut self.share {
             share.record_seen();
@@ -94,8 +94,8 @@ impl Held {
         &self.acquisition
     }
 
-    /// Returns the token. It does not change when a writer becomes a reader or a reader a writer: no other
-    /// holder in between can have a higher one.
+    /// Returns the token. It stays the same when a writer downgrades or a reader upgrades, because no other writer can
+    /// get the lock in between.
     pub(crate) fn token(&self) -> FencingToken {
         let pass = self.share.as_ref().map_or(0, Share::pass);
         FencingToken::new(self.context.epoch(), self.grant.node.czxid, pass)
@@ -123,7 +123,7 @@ impl Held {
         if self.acquisition.session().lease_valid() {
             return true;
         }
-        // This call may see the end of the lease before the alarm does: a stopped process may resume anywhere.
+        // A process that was stopped may resume here: the lease has ended, but the alarm for its end has not run yet.
         for acquisition in self.all() {
             acquisition.handle_event(Event::LeaseLost);
         }
@@ -165,12 +165,11 @@ impl Held {
 
     pub(crate) fn previous(&self) -> Previous {
         match self.grant.previous {
-            zoolock_core::contender::Previous::Unknown if !self.is_forked() => {
+            Previous::Unknown if !self.is_forked() => {
                 self.acquisition.previous().unwrap_or(self.grant.previous)
             }
             known => known,
         }
-        .into()
     }
 
     pub(crate) fn path(&self) -> &str {
@@ -195,11 +194,11 @@ impl Held {
         self.context.without_chroot(&path).to_owned()
     }
 
-    /// Returns the check of the holder's znode, for an upgraded reader that of the writer.
+    /// Returns a check of the holder's znode. For an upgraded reader, this is the znode of the writer.
     pub(crate) fn check(&self) -> Check {
         let acquisition = self.upgrade.as_ref().unwrap_or(&self.acquisition);
         let node = self.node_of(acquisition);
-        // The full path: the caller's own ZooKeeper client does not know the chroot.
+        // The path includes the chroot, because the caller's own ZooKeeper client may not use this client's chroot.
         Check::of(acquisition.directories()[0].child(&node.name()))
     }
 
@@ -209,13 +208,13 @@ impl Held {
 
     pub(crate) fn connection(&self) -> watch::Receiver<Connection> {
         if self.is_forked() {
-            return watch::channel(Connection::Over).1;
+            return watch::channel(Connection::Ended).1;
         }
         self.acquisition.session().connection()
     }
 
-    /// Calls `tell` on the session thread when the lock is lost, unless the task is aborted first. In a forked process, calls it
-    /// at once on this thread.
+    /// Calls `tell` on the session thread when the lock is lost, unless the returned task is aborted first. In a forked
+    /// process, calls it at once on this thread.
     pub(crate) fn when_lost(&self, tell: impl FnOnce(LossReason) + Send + 'static) -> Task {
         if self.is_forked() {
             tell(LossReason::Forked);
@@ -226,33 +225,27 @@ impl Held {
         self.acquisition.session().tasks().spawn(task)
     }
 
-    /// Releases the lock like a holder that panics. Drop the guard after that.
+    /// Releases the lock as a holder that panics does. The caller then drops the guard.
     pub(crate) fn release_as_panicked(&self) {
         match &self.share {
             Some(_) if self.is_forked() => {}
             Some(share) => share.done(TurnLeft::Panicked, &self.options),
-            None => self.release_as(Left::Panicked),
+            None => self.release_as(HolderState::Panicked),
         }
     }
 
-    /// Releases the lock for a caller that waits. The drop after that does nothing.
-    pub(crate) fn release_at_once(&self) {
-        if self.share.is_none() && self.upgrade.is_none() {
-            self.release_as(left_by_this_thread());
-        }
-    }
-
-    /// Releases the lock with the given marker, even if this thread panics. Drop the guard after that.
-    pub(crate) fn release_as(&self, left: Left) {
+    /// Releases the lock with the release marker `state`, even while this thread panics. The caller then drops the
+    /// guard.
+    pub(crate) fn release_as(&self, state: HolderState) {
         if self.is_forked() {
             return;
         }
         for acquisition in self.all() {
-            acquisition.handle_event(Event::Release(left));
+            acquisition.handle_event(Event::Release(state));
         }
     }
 
-    /// Releases a lock under which no task has worked. Drop the guard after that.
+    /// Releases a lock under which no task has worked. The caller then drops the guard.
     pub(crate) fn release_untouched(&self) {
         if self.is_forked() {
             return;
@@ -265,11 +258,16 @@ impl Held {
         }
     }
 
-    /// Releases the lock at once. The returned future is small: it does not keep the guard.
+    /// Releases the lock at once. The returned future waits for the server's confirmation. It is small, because it does
+    /// not contain the guard.
     pub(crate) fn release(self) -> impl Future<Output = Result<(), Error>> + use<> {
         let pending_release = self.pending_release();
         let span = tracing::debug_span!("release", path = pending_release.path());
-        self.release_at_once();
+        // Sends the release now, because the caller waits for it. The release of a dropped guard may be sent later. The
+        // `drop` below then does nothing.
+        if self.share.is_none() && self.upgrade.is_none() {
+            self.release_as(left_by_this_thread());
+        }
         drop(self);
         pending_release.wait().instrument(span)
     }
@@ -292,7 +290,7 @@ impl Held {
             return Err(Error::Lost { path: self.path().to_owned(), reason: LossReason::Forked });
         }
         if let Some(upgrade) = self.upgrade.take() {
-            // The acquisition has stayed a reader.
+            // The reader still holds its own znode, so only the writer is released.
             self.release_upgrade(&upgrade);
             return match self.loss() {
                 None => Ok(()),
@@ -304,22 +302,23 @@ impl Held {
         outcome.map(|_| ()).map_err(|loss: Loss| Error::Lost { path, reason: loss.into() })
     }
 
-    /// Returns the znode of a reader that upgrades.
+    /// Returns the znode in the first directory. A reader that upgrades passes it to the write acquisition.
     pub(crate) fn node(&self) -> Option<Node> {
         self.acquisition.node()
     }
 
-    /// Adds the write acquisition `other`, which this guard then releases.
+    /// Adds the write acquisition `other` to this guard, which then releases both.
     pub(crate) fn upgrade_with(&mut self, mut other: Held) {
         other.released_elsewhere = true;
         self.upgrade = Some(other.acquisition.clone());
     }
 
-    /// Releases the writer. Its release is not clean if its reader is lost.
+    /// Releases the writer of an upgraded reader. If the reader's lock is lost, the release marker records that the
+    /// holder did not leave cleanly.
     fn release_upgrade(&self, upgrade: &Arc<Acquisition>) {
         match self.acquisition.loss() {
             None => upgrade.release(),
-            Some(_) => upgrade.handle_event(Event::Release(Left::Broken)),
+            Some(_) => upgrade.handle_event(Event::Release(HolderState::Broken)),
         }
     }
 
@@ -328,7 +327,7 @@ impl Held {
     }
 }
 
-/// Waits for the first loss.
+/// Waits until the first of these acquisitions loses its lock.
 async fn lost(all: impl Iterator<Item = &Arc<Acquisition>>) -> LossReason {
     select_all(all.map(|acquisition| Box::pin(acquisition.lost()))).await.0.into()
 }
@@ -350,17 +349,7 @@ impl Drop for Held {
     }
 }
 
-impl From<zoolock_core::contender::Previous> for Previous {
-    fn from(previous: zoolock_core::contender::Previous) -> Previous {
-        match previous {
-            zoolock_core::contender::Previous::Clean => Previous::Clean,
-            zoolock_core::contender::Previous::Crashed => Previous::Crashed,
-            zoolock_core::contender::Previous::Unknown => Previous::Unknown,
-        }
-    }
-}
-
-/// The release of a lock, to wait for. It may not have begun.
+/// A release that a caller can wait for. It may not have begun yet.
 pub(crate) struct PendingRelease {
     acquisition: Arc<Acquisition>,
     /// The write acquisition of an upgraded reader.
@@ -376,7 +365,7 @@ impl PendingRelease {
         &self.path
     }
 
-    /// Returns whether the guard was dropped, or the lock lost.
+    /// Returns whether the guard was dropped or its lock was lost.
     pub(crate) fn has_begun(&self) -> bool {
         if self.process.is_forked() {
             return true;
@@ -387,7 +376,8 @@ impl PendingRelease {
         self.acquisition.has_departed() || self.acquisition.is_leaving()
     }
 
-    /// Waits until the server has confirmed the deletion of the znode.
+    /// Waits until the server has confirmed the deletion of the znode. Returns at once if the lock passed to another
+    /// task of this process.
     pub(crate) async fn wait(self) -> Result<(), Error> {
         if self.process.is_forked() {
             return Err(Error::Lost { path: self.path, reason: LossReason::Forked });
@@ -395,23 +385,23 @@ impl PendingRelease {
         if let Some(TurnEnd::PassedOn) = self.turn.as_ref().and_then(|turn| turn.end()) {
             return Ok(());
         }
-        let mut worst = Departed::Clean;
+        let mut worst = ReleaseOutcome::Clean;
         for acquisition in self.upgrade.iter().chain([&self.acquisition]) {
-            let departed = acquisition.departed().await;
-            if worst == Departed::Clean {
+            let departed = acquisition.wait_for_release().await;
+            if worst == ReleaseOutcome::Clean {
                 worst = departed;
             }
         }
         match worst {
-            Departed::Clean => Ok(()),
-            Departed::Lost(loss) => Err(Error::Lost { path: self.path, reason: loss.into() }),
-            Departed::Refused(Failure::Refused(Refusal::Denied)) => Err(Error::Denied {
+            ReleaseOutcome::Clean => Ok(()),
+            ReleaseOutcome::Lost(loss) => Err(Error::Lost { path: self.path, reason: loss.into() }),
+            ReleaseOutcome::Refused(RequestFailure::Refused(Refusal::Denied)) => Err(Error::Denied {
                 subject: format!("lock {}", self.path),
                 message:
                     "the ACL forbids deleting the lock znode; the lock stays held until the session ends"
                         .to_owned(),
             }),
-            Departed::Refused(failure) => Err(Error::Protocol {
+            ReleaseOutcome::Refused(failure) => Err(Error::Protocol {
                 subject: format!("lock {}", self.path),
                 message: format!(
                     "the server refused the release ({failure:?}); the lock stays held until the session ends"

@@ -1,6 +1,7 @@
-//! Locks that are acquired and held: from the names to the grant, and to the release.
+//! The acquisition of a lock, from its names to the grant, and the held lock until its release.
 
 pub(crate) mod acquire;
+mod acquire_errors;
 pub(crate) mod context;
 pub(crate) mod held;
 pub(crate) mod shared_hold;

@@ -3,13 +3,13 @@
 use std::pin::Pin;
 use std::sync::Arc;
 
-use zoolock_core::contender::Node;
+use zoolock_core::acquisition::Node;
 use zoolock_core::{ContenderId, Event};
 
 use crate::base::path::LockPath;
 use crate::zk::session::Arrival;
 
-/// An acquisition, as its session sees it.
+/// The operations of an acquisition that its session uses.
 pub(crate) trait Member: Send + Sync + 'static {
     fn id(&self) -> ContenderId;
 

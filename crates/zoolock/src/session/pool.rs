@@ -1,10 +1,10 @@
 //! The sessions of one [`Zoolock`](crate::Zoolock): opened when needed, and again after expiry.
 //!
-//! A session is opened on a task of its own, not in a caller's future. Otherwise a caller whose wait is
-//! shorter than a handshake would start again each time. It would also leave half-open sessions on the
-//! server.
+//! A session is opened on a task of its own, not in a caller's future. Otherwise a caller with a timeout
+//! shorter than a handshake would start a new handshake at each attempt, and would leave half-open sessions
+//! on the server.
 
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
 use tokio::sync::watch;
@@ -13,25 +13,29 @@ use zoolock_core::lease;
 use crate::base::error::Error;
 use crate::base::path::ConnectString;
 use crate::base::sync::lock;
-use crate::session::Session;
-use crate::session::tick::Tick;
+use crate::session::LockSession;
+use crate::session::subscription::{Subscription, WatchSession};
+use crate::session::tick::ServerTick;
 use crate::zk::connect;
 use crate::zk::session::{self, Opening};
 
 pub(crate) struct Sessions {
     connect: ConnectString,
     opening: Opening,
-    tick: Arc<Tick>,
+    tick: Arc<ServerTick>,
     grace: Duration,
     connect_timeout: Duration,
-    pool: Mutex<Pool>,
+    pool: Mutex<SessionPool>,
+    /// The session of the observers' watches, while there are subscriptions. Locked while that session is
+    /// opened.
+    watches: tokio::sync::Mutex<Weak<WatchSession>>,
     /// Set by [`Zoolock::close`](crate::Zoolock::close), and when the last handle is dropped.
     is_closed: watch::Sender<bool>,
 }
 
 #[derive(Default)]
-struct Pool {
-    live: Vec<Arc<Session>>,
+struct SessionPool {
+    live: Vec<Arc<LockSession>>,
     /// The outcome of the opening in progress.
     opening: Option<watch::Receiver<Option<Result<(), Error>>>>,
 }
@@ -44,7 +48,7 @@ impl Sessions {
         grace: Duration,
         connect_timeout: Duration,
     ) -> Sessions {
-        let tick = Arc::new(Tick::new(tick, &opening));
+        let tick = Arc::new(ServerTick::new(tick, &opening));
         Sessions {
             connect,
             opening,
@@ -52,6 +56,7 @@ impl Sessions {
             grace,
             connect_timeout,
             pool: Mutex::default(),
+            watches: tokio::sync::Mutex::default(),
             is_closed: watch::Sender::new(false),
         }
     }
@@ -59,7 +64,7 @@ impl Sessions {
     /// Returns a live session, and reserves `bytes` of watched paths on it.
     ///
     /// Cancel safe: a session that is being opened stays available for the next caller.
-    pub(crate) async fn checkout(self: &Arc<Self>, bytes: usize) -> Result<Arc<Session>, Error> {
+    pub(crate) async fn checkout(self: &Arc<Self>, bytes: usize) -> Result<Arc<LockSession>, Error> {
         loop {
             let mut opening = {
                 let pool = &mut *lock(&self.pool);
@@ -88,7 +93,7 @@ impl Sessions {
     }
 
     /// Returns a live session as `checkout` does, or `None` instead of waiting.
-    pub(crate) fn checkout_now(&self, bytes: usize) -> Option<Arc<Session>> {
+    pub(crate) fn checkout_now(&self, bytes: usize) -> Option<Arc<LockSession>> {
         let pool = &mut *lock(&self.pool);
         if *self.is_closed.borrow() { None } else { pool.checkout(bytes) }
     }
@@ -99,18 +104,47 @@ impl Sessions {
     }
 
     /// Returns every session that has not ended.
-    pub(crate) fn all(&self) -> Vec<Arc<Session>> {
+    pub(crate) fn all(&self) -> Vec<Arc<LockSession>> {
         lock(&self.pool).live.iter().filter(|session| session.end().is_none()).cloned().collect()
     }
 
-    /// Refuses new sessions for good. A session that is being opened closes as soon as it is open.
+    /// Watches the lock at this path. Returns `None` if the server does not support such watches (before
+    /// ZooKeeper 3.6), or does not answer.
+    pub(crate) async fn subscribe(&self, path: &str) -> Option<Subscription> {
+        let session = self.watch_session().await?;
+        let subscription = Subscription::start(session, path.to_owned());
+        tokio::time::timeout(self.connect_timeout, subscription).await.ok()?
+    }
+
+    async fn watch_session(&self) -> Option<Arc<WatchSession>> {
+        let mut watches = self.watches.lock().await;
+        if let Some(session) = watches.upgrade().filter(|session| !session.is_over()) {
+            return Some(session);
+        }
+        let deadline = tokio::time::Instant::now() + self.connect_timeout;
+        let requests = session::open_requests(&self.opening, deadline).await.ok()?;
+        let session = Arc::new(WatchSession::new(requests));
+        *watches = Arc::downgrade(&session);
+        Some(session)
+    }
+
+    /// Closes the session of the observers' watches. Waits for the server's answer, for `max_wait` at most.
+    pub(crate) async fn close_watches(&self, max_wait: Duration) {
+        let session = self.watches.try_lock().ok().and_then(|watches| watches.upgrade());
+        if let Some(session) = session {
+            let _ = tokio::time::timeout(max_wait, session.close()).await;
+        }
+    }
+
+    /// Refuses new sessions from now on. A session that is being opened closes as soon as it is open.
     pub(crate) fn refuse_new(&self) {
         let pool = &mut *lock(&self.pool);
         self.is_closed.send_replace(true);
         pool.opening = None;
     }
 
-    /// Starts to open a session on the client's own runtime, which then runs its tasks.
+    /// Starts to open a session on the client's own runtime. The same runtime then runs the tasks of the
+    /// session.
     fn begin_opening(self: &Arc<Self>, is_spare: bool) -> watch::Receiver<Option<Result<(), Error>>> {
         let (sender, receiver) = watch::channel(None);
         let sessions = self.clone();
@@ -128,9 +162,9 @@ impl Sessions {
         receiver
     }
 
-    /// Adds a session to the pool. Fails with the session if all sessions were closed while it was being
-    /// opened.
-    fn add(&self, opened: Result<Arc<Session>, Error>) -> Result<Result<(), Error>, Arc<Session>> {
+    /// Adds an opened session to the pool, and returns the outcome for the callers that wait for it. If the
+    /// client was closed meanwhile, fails with the session, which the caller must close.
+    fn add(&self, opened: Result<Arc<LockSession>, Error>) -> Result<Result<(), Error>, Arc<LockSession>> {
         let pool = &mut *lock(&self.pool);
         let is_closed = *self.is_closed.borrow();
         match (opened, is_closed) {
@@ -143,12 +177,12 @@ impl Sessions {
         }
     }
 
-    async fn open(&self, is_spare: bool) -> Result<Arc<Session>, Error> {
+    async fn open(&self, is_spare: bool) -> Result<Arc<LockSession>, Error> {
         let deadline = tokio::time::Instant::now() + self.connect_timeout;
         match session::open(&self.opening, deadline).await {
             Ok(opened) => {
                 self.check_timeout(opened.zk.timeout())?;
-                let started = Session::start(&self.opening.tasks, opened, self.tick.clone(), is_spare);
+                let started = LockSession::start(&self.opening.tasks, opened, self.tick.clone(), is_spare);
                 started.map_err(|error| Error::Unavailable {
                     address: self.connect.endpoints(),
                     message: format!("no timer for the lease: {error}"),
@@ -182,14 +216,14 @@ impl Sessions {
     }
 }
 
-impl Pool {
-    fn checkout(&mut self, bytes: usize) -> Option<Arc<Session>> {
+impl SessionPool {
+    fn checkout(&mut self, bytes: usize) -> Option<Arc<LockSession>> {
         self.live.retain(|session| session.end().is_none());
         self.live.iter().find(|session| session.reserve(bytes)).cloned()
     }
 }
 
-/// The default tick of a ZooKeeper server.
+/// The default tick (`tickTime`) of a ZooKeeper server.
 const USUAL_TICK: Duration = Duration::from_secs(2);
 
 /// Returns the shortest session timeout that leaves room for the server's rounding.
@@ -197,9 +231,10 @@ pub(crate) fn shortest_timeout(tick: Option<Duration>) -> Duration {
     tick.unwrap_or(USUAL_TICK) * 3
 }
 
-/// Checks that a grace begins no earlier than a third of the timeout after the last answer.
+/// Checks the grace: the time before the lease deadline in which the caller stops its work. The grace must
+/// not begin before a third of the session timeout has passed without a confirmation.
 pub(crate) fn check_grace(grace: Duration, timeout: Duration, tick: Option<Duration>) -> Result<(), Error> {
-    let most = lease::spare(timeout, tick);
+    let most = lease::spare_time(timeout, tick);
     if grace > most {
         return Err(Error::invalid(
             format!("grace {grace:?}"),

@@ -1,7 +1,7 @@
-//! The tick of the servers, which determines how soon a leader hears of a session.
+//! The tick of the servers (`tickTime`), which determines how soon a leader hears of a session.
 //!
-//! A client cannot read it. So it opens a session with a timeout of one millisecond. The server grants its shortest timeout
-//! instead, which is two ticks unless `minSessionTimeout` is configured.
+//! A client cannot read the tick. So it opens a session with a timeout of one millisecond. The server grants its
+//! shortest timeout instead. That is two ticks, unless `minSessionTimeout` is configured.
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -13,19 +13,19 @@ use crate::zk::session::{Opening, open_requests};
 const MAX_ASK_TIME: Duration = Duration::from_secs(10);
 
 /// The tick of the servers of one client.
-pub(crate) struct Tick {
+pub(crate) struct ServerTick {
     configured: Option<Duration>,
     learned: OnceLock<Duration>,
     is_being_asked: AtomicBool,
     opening: Opening,
 }
 
-impl Tick {
+impl ServerTick {
     /// Creates the tick of a client. `configured`: the tick that the caller has set. `opening`: the parameters of the client's
     /// sessions, with which it asks for the tick.
-    pub(crate) fn new(configured: Option<Duration>, opening: &Opening) -> Tick {
+    pub(crate) fn new(configured: Option<Duration>, opening: &Opening) -> ServerTick {
         let opening = Opening { timeout: Duration::from_millis(1), ..opening.clone() };
-        Tick { configured, learned: OnceLock::new(), is_being_asked: AtomicBool::new(false), opening }
+        ServerTick { configured, learned: OnceLock::new(), is_being_asked: AtomicBool::new(false), opening }
     }
 
     /// Returns the tick that the caller has set.
@@ -33,14 +33,14 @@ impl Tick {
         self.configured
     }
 
-    /// Returns the tick for a session with this timeout, if it is known. A learned tick is an upper bound: `minSessionTimeout`
-    /// may be longer than two ticks. It counts as at most a third of the timeout: with that, the lease is as long as with an
-    /// unknown tick.
+    /// Returns the tick for a session with this timeout, if it is known. A learned tick is an upper bound, because
+    /// `minSessionTimeout` may be longer than two ticks. It is limited to a third of the timeout: with this tick, the
+    /// lease is as long as with an unknown tick.
     pub(crate) fn of(&self, timeout: Duration) -> Option<Duration> {
         self.configured.or_else(|| self.learned.get().map(|learned| (*learned).min(timeout / 3)))
     }
 
-    /// Asks a server for the tick in the background, unless it is known or being asked for.
+    /// Asks a server for the tick in the background, unless the tick is known or another task asks for it.
     pub(crate) fn ask(self: &std::sync::Arc<Self>) {
         if self.configured.is_some()
             || self.learned.get().is_some()
@@ -57,7 +57,7 @@ impl Tick {
                     tracing::debug!(?shortest, "the shortest session timeout that the server grants");
                     let _ = tick.learned.set(shortest / 2);
                 }
-                // Leases stay shorter until it is asked for again.
+                // Leases stay shorter until a later attempt succeeds.
                 Err(error) => {
                     tracing::debug!(?error, "the tick of the server is not known");
                     tick.is_being_asked.store(false, Ordering::Release);

@@ -3,55 +3,52 @@
 use std::os::unix::fs::MetadataExt;
 use std::time::Duration;
 
-use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::{TcpStream, UnixStream};
 use zoolock_client::{DialError, DialFailure, Host, SocketPath};
 
 use crate::base::error::Error;
 use crate::base::path::ConnectString;
-use crate::zk::session::{OpenError, Opening};
+use crate::zk::hello::{ServerGreeting, shake_hands};
+use crate::zk::session::{Opening, SessionOpenError};
 use crate::zk::transport::Transport;
 
 /// Maximum time to diagnose one host.
 const MAX_DIAGNOSIS: Duration = Duration::from_secs(2);
-/// Maximum part of that time to connect.
+/// Maximum time to connect to one host, as a part of `MAX_DIAGNOSIS`.
 const CONNECT: Duration = Duration::from_secs(1);
 
 /// The diagnosis of one host.
-struct Finding {
+struct HostDiagnosis {
     what: String,
     /// Set if the host refuses the client's identity.
     refuses: bool,
-    /// Set if a server runs there that may speak ZooKeeper's protocol.
+    /// Set if a server runs on the host that may speak ZooKeeper's protocol.
     runs: bool,
 }
 
-/// The kind of server that answers a client of ZooKeeper's protocol.
-#[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Hello {
-    ZooKeeper,
-    Other,
-}
-
-/// Returns the error of a session that was not opened within this timeout. With `gave_up`, an unreachable server ended the
-/// attempt before that time: each server was tried once.
+/// Returns the error of a session that was not opened within `timeout`. `gave_up`: set if the attempt tried each server
+/// once, and may have ended before the timeout.
 pub(crate) async fn explain(
     connect: &ConnectString,
     opening: &Opening,
     timeout: Duration,
     gave_up: bool,
-    error: OpenError,
+    error: SessionOpenError,
 ) -> Error {
     let transport = &opening.transport;
     let within = match error {
-        OpenError::Unreachable(_) if gave_up => None,
+        SessionOpenError::Unreachable(_) if gave_up => None,
         _ => Some(timeout),
     };
     match error {
-        OpenError::Denied => Error::Denied { subject: connect.endpoints(), message: transport.refusal() },
-        // A failed handshake needs a diagnosis.
-        OpenError::Unreachable(errors) if !transport.has_tls() => not_reached(connect, within, &errors),
-        _ => match transport.trouble() {
+        SessionOpenError::Denied => {
+            Error::Denied { subject: connect.endpoints(), message: transport.refusal() }
+        }
+        // Without TLS, the dial errors name the cause. A failed TLS handshake needs a diagnosis.
+        SessionOpenError::Unreachable(errors) if !transport.has_tls() => {
+            not_reached(connect, within, &errors)
+        }
+        _ => match transport.local_problem() {
             Some(trouble) => {
                 Error::unavailable(connect.endpoints(), format!("{} ({trouble})", no_session(within)))
             }
@@ -79,7 +76,7 @@ async fn diagnose(connect: &ConnectString, within: Option<Duration>, transport: 
             }
         };
         let found = tokio::time::timeout(MAX_DIAGNOSIS, diagnosis).await;
-        let found = found.unwrap_or_else(|_| Finding::running("connects, but does not answer"));
+        let found = found.unwrap_or_else(|_| HostDiagnosis::running("connects, but does not answer"));
         all_refuse &= found.refuses;
         one_runs |= found.runs;
         findings.push(format!("{host}: {}", found.what));
@@ -94,7 +91,7 @@ async fn diagnose(connect: &ConnectString, within: Option<Duration>, transport: 
     unreachable(connect, within, &findings, one_runs)
 }
 
-/// Describes the failure. Names the time only if the attempt has used it up.
+/// Describes the failure. `within`: the timeout, if the attempt has used it up.
 fn no_session(within: Option<Duration>) -> String {
     within.map_or("no session".to_owned(), |timeout| format!("no session within {timeout:?}"))
 }
@@ -108,13 +105,14 @@ fn unreachable(connect: &ConnectString, within: Option<Duration>, findings: &str
     Error::unavailable(connect.endpoints(), format!("{} ({findings}); {advice}", no_session(within)))
 }
 
-impl Finding {
-    fn new(what: impl Into<String>) -> Finding {
-        Finding { what: what.into(), refuses: false, runs: false }
+impl HostDiagnosis {
+    fn new(what: impl Into<String>) -> HostDiagnosis {
+        HostDiagnosis { what: what.into(), refuses: false, runs: false }
     }
 
-    /// Adds the owner of a socket, if that is another user: the embedded server serves its own user and root.
-    fn with_owner(mut self, socket: &std::path::Path) -> Finding {
+    /// Adds the owner of the socket to the finding, if the owner is another user. The embedded server serves only its
+    /// own user and root.
+    fn with_owner(mut self, socket: &std::path::Path) -> HostDiagnosis {
         let owner = std::fs::metadata(socket).ok().map(|metadata| metadata.uid());
         if let Some(owner) = owner.filter(|&owner| owner != rustix::process::geteuid().as_raw()) {
             self.what.push_str(&format!(
@@ -124,12 +122,12 @@ impl Finding {
         self
     }
 
-    fn running(what: impl Into<String>) -> Finding {
-        Finding { runs: true, ..Finding::new(what) }
+    fn running(what: impl Into<String>) -> HostDiagnosis {
+        HostDiagnosis { runs: true, ..HostDiagnosis::new(what) }
     }
 }
 
-async fn diagnose_socket(path: &std::path::Path) -> Finding {
+async fn diagnose_socket(path: &std::path::Path) -> HostDiagnosis {
     let connected = match SocketPath::new(path) {
         Ok(path) => UnixStream::connect(&path).await,
         Err(error) => Err(error),
@@ -143,33 +141,35 @@ async fn diagnose_socket(path: &std::path::Path) -> Finding {
                 answer => describe_answer(answer, causes),
             }
         }
-        Err(error) => Finding::new(format!("cannot connect ({error})")),
+        Err(error) => HostDiagnosis::new(format!("cannot connect ({error})")),
     }
 }
 
-/// Describes the answer of a host. `hang_up` names the probable causes if it hangs up.
-fn describe_answer(answer: std::io::Result<Hello>, hang_up: &str) -> Finding {
+/// Describes the answer of a host. `hang_up`: the probable causes if the host closes the connection without an answer.
+fn describe_answer(answer: std::io::Result<ServerGreeting>, hang_up: &str) -> HostDiagnosis {
     match answer {
-        Ok(Hello::ZooKeeper) => Finding::running("speaks ZooKeeper, but opened no session in time"),
-        Ok(Hello::Other) => Finding::new("something answers, but it does not speak ZooKeeper"),
-        Err(error) => Finding::running(format!(
+        Ok(ServerGreeting::ZooKeeper) => {
+            HostDiagnosis::running("speaks ZooKeeper, but opened no session in time")
+        }
+        Ok(ServerGreeting::Other) => HostDiagnosis::new("something answers, but it does not speak ZooKeeper"),
+        Err(error) => HostDiagnosis::running(format!(
             "accepts the connection, and closes it without an answer ({error}); {hang_up}"
         )),
     }
 }
 
 #[cfg_attr(not(feature = "tls"), allow(unused_variables))]
-async fn diagnose_host(host: &str, port: u16, transport: &Transport) -> Finding {
+async fn diagnose_host(host: &str, port: u16, transport: &Transport) -> HostDiagnosis {
     let addresses = match zoolock_client::resolve(host, port).await {
         Ok(addresses) => addresses,
-        Err(why) => return Finding::new(why),
+        Err(why) => return HostDiagnosis::new(why),
     };
     let hang_up = "is it at its limit of connections (maxClientCnxns, or --max-connections of `zoolock serve`), or without a leader?";
     let connect = async || match tokio::time::timeout(CONNECT, TcpStream::connect(&*addresses)).await {
         Ok(Ok(stream)) => Ok(stream),
         Ok(Err(error)) if zoolock_client::closes_at_once(&error) => Err(describe_answer(Err(error), hang_up)),
-        Ok(Err(error)) => Err(Finding::new(format!("cannot connect ({error})"))),
-        Err(_) => Err(Finding::new("does not answer; does a firewall drop the packets?")),
+        Ok(Err(error)) => Err(HostDiagnosis::new(format!("cannot connect ({error})"))),
+        Err(_) => Err(HostDiagnosis::new("does not answer; does a firewall drop the packets?")),
     };
     let mut stream = match connect().await {
         Ok(stream) => stream,
@@ -179,15 +179,15 @@ async fn diagnose_host(host: &str, port: u16, transport: &Transport) -> Finding 
     if let Some(certificates) = &transport.certificates {
         use crate::zk::tls::TlsFinding;
         return match crate::zk::tls::diagnose(certificates, host, stream).await {
-            TlsFinding::Other(what) => Finding::new(what),
-            TlsFinding::Refuses(what) => Finding { refuses: true, ..Finding::new(what) },
+            TlsFinding::Other(what) => HostDiagnosis::new(what),
+            TlsFinding::Refuses(what) => HostDiagnosis { refuses: true, ..HostDiagnosis::new(what) },
             TlsFinding::Plain => {
                 let plainly = match connect().await {
                     Ok(mut stream) => shake_hands(&mut stream).await.ok(),
                     Err(_) => None,
                 };
-                Finding::new(match plainly {
-                    Some(Hello::ZooKeeper) => {
+                HostDiagnosis::new(match plainly {
+                    Some(ServerGreeting::ZooKeeper) => {
                         "speaks ZooKeeper without TLS; name its port for TLS, or leave TLS out (`--cacert`)"
                     }
                     _ => {
@@ -200,30 +200,11 @@ async fn diagnose_host(host: &str, port: u16, transport: &Transport) -> Finding 
     }
     let answer = shake_hands(&mut stream).await;
     #[cfg(feature = "tls")]
-    if !matches!(answer, Ok(Hello::ZooKeeper)) && crate::zk::tls::speaks_tls(host, &addresses).await {
-        return Finding::new("speaks TLS; give the CA certificate (`--cacert`)");
+    if !matches!(answer, Ok(ServerGreeting::ZooKeeper)) && crate::zk::tls::speaks_tls(host, &addresses).await
+    {
+        return HostDiagnosis::new("speaks TLS; give the CA certificate (`--cacert`)");
     }
     describe_answer(answer, hang_up)
-}
-
-/// Asks to resume a session that cannot exist: a ZooKeeper server refuses it and creates nothing.
-pub(crate) async fn shake_hands(
-    stream: &mut (impl AsyncRead + AsyncWrite + Unpin),
-) -> std::io::Result<Hello> {
-    let mut hello = Vec::with_capacity(49);
-    hello.extend_from_slice(&45i32.to_be_bytes());
-    hello.extend_from_slice(&0i32.to_be_bytes()); // protocol version
-    hello.extend_from_slice(&0i64.to_be_bytes()); // last zxid seen
-    hello.extend_from_slice(&6000i32.to_be_bytes()); // timeout
-    hello.extend_from_slice(&1i64.to_be_bytes()); // session
-    hello.extend_from_slice(&16i32.to_be_bytes());
-    hello.extend_from_slice(&[0; 16]); // password
-    hello.push(0); // read only
-    stream.write_all(&hello).await?;
-    stream.flush().await?;
-    let length = stream.read_i32().await?;
-    // protocol version, timeout, session, password, and from 3.4 on read-only
-    Ok(if matches!(length, 36 | 37) { Hello::ZooKeeper } else { Hello::Other })
 }
 
 #[cfg(test)]

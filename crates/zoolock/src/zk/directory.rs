@@ -2,18 +2,17 @@
 
 use std::sync::Arc;
 
-use zoolock_core::contender::{Failure, Refusal};
+use zoolock_core::acquisition::{Refusal, RequestFailure};
 
 use crate::zk::session::{ZkError, ZkSession};
 
-/// Maximum number of creates, besides two for each part of the path. After that, a directory that is always removed again is
-/// an error.
+/// Maximum number of creates, besides two for each part of the path. If the directory is removed again after each
+/// create, this limit ends the attempt.
 const MAX_CREATES: usize = 100;
 
-/// Creates `path` and its missing parents as containers, so that the server removes them after they have been
-/// empty for a while. Creates persistent znodes if the server does not support containers (before 3.5.3). The
-/// last znode is also persistent if it is `lasting`, because a removed directory loses the record of how its
-/// last holder left.
+/// Creates `path` and its missing parents as containers, so that the server removes them after they have been empty for
+/// a while. Creates persistent znodes if the server does not support containers (before 3.5.3). With `lasting`, the
+/// znode at `path` is persistent in any case, because a removed directory loses the record of how its last holder left.
 pub(crate) async fn make(zk: Arc<ZkSession>, path: String, lasting: bool) -> Result<(), ZkError> {
     let parts = path.matches('/').count();
     let mut missing = vec![path];
@@ -25,14 +24,16 @@ pub(crate) async fn make(zk: Arc<ZkSession>, path: String, lasting: bool) -> Res
             zk.create_container(top).await
         };
         let outcome = match container {
-            Err(ZkError { failure: Failure::Refused(Refusal::Other), .. }) => zk.create_persistent(top).await,
+            Err(ZkError { failure: RequestFailure::Refused(Refusal::Other), .. }) => {
+                zk.create_persistent(top).await
+            }
             outcome => outcome,
         };
         match outcome {
-            Ok(()) | Err(ZkError { failure: Failure::NodeExists, .. }) => {
+            Ok(()) | Err(ZkError { failure: RequestFailure::NodeExists, .. }) => {
                 missing.pop();
             }
-            Err(error) if error.failure == Failure::NoNode => match top.rfind('/') {
+            Err(error) if error.failure == RequestFailure::NoNode => match top.rfind('/') {
                 Some(at) if at > 0 => {
                     let parent = top[..at].to_owned();
                     missing.push(parent);
@@ -46,7 +47,7 @@ pub(crate) async fn make(zk: Arc<ZkSession>, path: String, lasting: bool) -> Res
         return Ok(());
     }
     Err(ZkError {
-        failure: Failure::Refused(Refusal::Other),
+        failure: RequestFailure::Refused(Refusal::Other),
         message: "the directory is deleted again after each create".to_owned(),
     })
 }

@@ -1,7 +1,8 @@
-//! ZooKeeper, as locks need it: the operations of a session, transport, credentials and TLS.
+//! The access of locks to ZooKeeper: the operations of a session, transport, credentials and TLS.
 
 pub(crate) mod connect;
 pub(crate) mod directory;
+pub(crate) mod hello;
 #[cfg(feature = "sasl")]
 pub mod sasl;
 pub(crate) mod session;

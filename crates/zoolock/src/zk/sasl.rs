@@ -3,21 +3,19 @@
 //! DIGEST-MD5 is built in: [`Builder::sasl_digest_md5`](crate::Builder::sasl_digest_md5). Kerberos needs a C library, so it
 //! is in a crate of its own, [zoolock-gssapi](https://docs.rs/zoolock-gssapi).
 
-use std::pin::Pin;
 use std::sync::Arc;
 
 use crate::base::error::Error;
 use crate::base::path::ConnectString;
 
-/// A boxed future that borrows the authenticator.
 #[doc(hidden)]
-pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
+pub use futures_util::future::BoxFuture;
 
 /// A SASL mechanism of another crate, such as `Kerberos` of
 /// [zoolock-gssapi](https://docs.rs/zoolock-gssapi).
 ///
-/// [`Builder::sasl_mechanism`](crate::Builder::sasl_mechanism) takes it. The methods are hidden because they depend on the
-/// crate `zoolock-client`: they may change in any release.
+/// Pass a mechanism to [`Builder::sasl_mechanism`](crate::Builder::sasl_mechanism). The methods are hidden because they
+/// depend on the crate `zoolock-client`, and may change in any release.
 pub trait Mechanism: Send + Sync + 'static {
     /// Checks the settings and starts an authenticator for a client of these hosts.
     ///
@@ -37,12 +35,13 @@ impl<M: Mechanism + ?Sized> Mechanism for Arc<M> {
 #[doc(hidden)]
 pub trait Authenticator: Send + Sync + 'static {
     /// Returns the mechanism that authenticates each connection.
-    fn mechanism(self: Arc<Self>) -> Arc<dyn zoolock_client::sasl::Mechanism>;
+    fn mechanism(self: Arc<Self>) -> Arc<dyn zoolock_client::sasl::SaslClient>;
 
     /// Fetches the credentials for a new session, so that an error can name the problem.
-    fn fetch(&self) -> BoxFuture<'_, Result<(), Missing>>;
+    fn fetch(&self) -> BoxFuture<'_, Result<(), MissingCredentials>>;
 
-    /// Returns the reason why there are no credentials, if the last fetch found one or has not ended.
+    /// Returns the reason why there are no credentials: the last fetch has failed, or has not ended. `None` if there
+    /// are credentials.
     fn problem(&self) -> Option<String>;
 
     /// Returns likely reasons why the server refuses credentials that exist.
@@ -52,7 +51,7 @@ pub trait Authenticator: Send + Sync + 'static {
 /// The reason why an [`Authenticator`] has no credentials.
 #[doc(hidden)]
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Missing {
+pub struct MissingCredentials {
     /// The problem and the remedy.
     pub message: String,
     /// Set if another attempt would fail, too.

@@ -2,8 +2,6 @@
 
 use zoolock_client::{Host, Servers};
 
-use crate::zk::session::OpenError;
-
 /// Pause between two attempts to fetch credentials.
 #[cfg(feature = "sasl")]
 const BETWEEN_FETCHES: std::time::Duration = std::time::Duration::from_millis(100);
@@ -14,15 +12,15 @@ pub(crate) struct Transport {
     #[cfg(feature = "tls")]
     pub(crate) certificates: Option<crate::zk::tls::Certificates>,
     #[cfg(feature = "sasl")]
-    pub(crate) sasl: Option<Sasl>,
+    pub(crate) sasl: Option<SaslIdentity>,
 }
 
-/// The SASL identity.
+/// The SASL mechanism of a client, with its credentials.
 #[cfg(feature = "sasl")]
 #[derive(Clone)]
-pub(crate) enum Sasl {
+pub(crate) enum SaslIdentity {
     DigestMd5(std::sync::Arc<zoolock_client::sasl::DigestMd5>),
-    /// A mechanism of another crate.
+    /// A mechanism that another crate implements.
     Mechanism(std::sync::Arc<dyn crate::zk::sasl::Authenticator>),
 }
 
@@ -60,32 +58,33 @@ impl Transport {
             #[cfg(feature = "sasl")]
             sasl: match &self.sasl {
                 None => None,
-                Some(Sasl::DigestMd5(mechanism)) => Some(mechanism.clone()),
-                Some(Sasl::Mechanism(authenticator)) => Some(authenticator.clone().mechanism()),
+                Some(SaslIdentity::DigestMd5(mechanism)) => Some(mechanism.clone()),
+                Some(SaslIdentity::Mechanism(authenticator)) => Some(authenticator.clone().mechanism()),
             },
             #[cfg(not(feature = "sasl"))]
             sasl: None,
         }
     }
 
-    /// Fetches the credentials for a new session. [`Transport::trouble`] describes a failure.
-    pub(crate) async fn prepare(&self) -> Result<(), OpenError> {
+    /// Fetches the credentials for a new session. Returns `false` if no attempt can succeed.
+    /// [`Transport::local_problem`] describes a failure.
+    pub(crate) async fn fetch_credentials(&self) -> bool {
         #[cfg(feature = "sasl")]
-        if let Some(Sasl::Mechanism(authenticator)) = &self.sasl {
+        if let Some(SaslIdentity::Mechanism(authenticator)) = &self.sasl {
             while let Err(missing) = authenticator.fetch().await {
                 if missing.is_final {
-                    return Err(OpenError::Denied);
+                    return false;
                 }
                 tokio::time::sleep(BETWEEN_FETCHES).await;
             }
         }
-        Ok(())
+        true
     }
 
     /// Returns the local problem that prevents authentication, if there is one.
-    pub(crate) fn trouble(&self) -> Option<String> {
+    pub(crate) fn local_problem(&self) -> Option<String> {
         #[cfg(feature = "sasl")]
-        if let Some(Sasl::Mechanism(authenticator)) = &self.sasl {
+        if let Some(SaslIdentity::Mechanism(authenticator)) = &self.sasl {
             return authenticator.problem();
         }
         None
@@ -93,17 +92,17 @@ impl Transport {
 
     /// Returns the message for a server that refused the authentication.
     pub(crate) fn refusal(&self) -> String {
-        if let Some(trouble) = self.trouble() {
+        if let Some(trouble) = self.local_problem() {
             return trouble;
         }
         #[cfg(feature = "sasl")]
         match &self.sasl {
-            Some(Sasl::DigestMd5(_)) => {
+            Some(SaslIdentity::DigestMd5(_)) => {
                 return "SASL authentication failed; check user and password, and that the server supports DIGEST-MD5 \
                         (`zoolock serve` does not)"
                     .to_owned();
             }
-            Some(Sasl::Mechanism(authenticator)) => return authenticator.refusal(),
+            Some(SaslIdentity::Mechanism(authenticator)) => return authenticator.refusal(),
             None => {}
         }
         "the server does not accept the credentials; check the auth scheme and secret".to_owned()

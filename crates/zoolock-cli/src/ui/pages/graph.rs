@@ -1,16 +1,16 @@
-//! The wait-for graph and its deadlocks.
+//! The page of the wait-for graph and its deadlocks.
 
 use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::Response;
 use maud::{Markup, html};
-use zoolock::{Deadlock, Place};
+use zoolock::{Deadlock, QueueEntry};
 
 use super::Page;
 use super::locks::{READ_TIMEOUT, as_of, reading};
 use super::parts::{ago, cell, column_headers, count, counted, lock_href, number_cell};
 use super::sessions::partial_notice;
-use super::web::{self, Web};
+use super::web::{self, DrawnGraph};
 use crate::base::reporter::printable;
 use crate::render::status::describe;
 use crate::ui::Site;
@@ -36,10 +36,10 @@ pub(in crate::ui) async fn graph(State(site): State<Site>, headers: HeaderMap) -
     Page { title: "Wait-for graph", here: "/graph", viewer: &viewer, news, main }.answer(StatusCode::OK)
 }
 
-/// Returns the content for the current state.
+/// Renders the graph and its deadlocks, if the last read was deep.
 fn shown(viewer: &Viewer, overview: &Overview) -> Markup {
     let Some(waits) = &overview.waits else { return reading(overview) };
-    let web = Web::of(&waits.graph.owners, waits.deadlocks.iter().map(|seen| &seen.deadlock));
+    let web = DrawnGraph::of(&waits.graph.owners, waits.deadlocks.iter().map(|seen| &seen.deadlock));
     let operator = matches!(viewer, Viewer::Operator(_) | Viewer::LoggedOut);
     let waiting = waits.graph.owners.iter().filter(|party| !party.waits.is_empty()).count();
     html! {
@@ -59,7 +59,7 @@ fn shown(viewer: &Viewer, overview: &Overview) -> Markup {
         @if web.edges.is_empty() {
             p.empty { "No owner waits for another." }
         } @else {
-            (web.omissions())
+            (web.omission_warnings())
             (web::picture(&web))
             (table(&web, operator))
         }
@@ -73,7 +73,7 @@ fn shown(viewer: &Viewer, overview: &Overview) -> Markup {
 fn deadlock(number: usize, seen: &SeenDeadlock, operator: bool) -> Markup {
     let SeenDeadlock { deadlock, seen_twice } = seen;
     let Deadlock { edges, owners, behind, to_break, .. } = deadlock;
-    let is_advised = |place: &Place| {
+    let is_advised = |place: &QueueEntry| {
         to_break.as_ref().is_some_and(|advice| {
             advice.lock == place.lock && Some(&advice.token) == place.entry.token.as_ref()
         })
@@ -103,7 +103,7 @@ fn deadlock(number: usize, seen: &SeenDeadlock, operator: bool) -> Markup {
 }
 
 /// Returns the button that breaks the lock of an owner.
-fn break_button(place: &Place, advised: bool) -> Markup {
+fn break_button(place: &QueueEntry, advised: bool) -> Markup {
     html! {
         @if let Some(token) = &place.entry.token {
             " "
@@ -119,7 +119,7 @@ fn lock(path: &str) -> Markup {
 }
 
 /// Returns the table of edges.
-fn table(web: &Web<'_>, operator: bool) -> Markup {
+fn table(web: &DrawnGraph<'_>, operator: bool) -> Markup {
     let mut columns = vec!["Waiter", "Since", "Lock", "Waits for", "Cycle"];
     if operator {
         columns.push("Action");

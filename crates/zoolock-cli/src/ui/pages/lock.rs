@@ -18,26 +18,26 @@ use super::{Page, message, pictures};
 use crate::base::reporter::printable;
 use crate::render::status::describe;
 use crate::ui::Site;
-use crate::ui::admin_actions::{Outcome, confirm_href};
+use crate::ui::admin_actions::{ActionOutcome, confirm_href};
 use crate::ui::clock::{now_ms, span};
-use crate::ui::history::Hold;
+use crate::ui::history::PastHold;
 use crate::ui::lock_poller::LockRead;
 use crate::ui::login::Viewer;
 use crate::verbs::operate::AdminAction;
 
 /// Maximum time to wait for a first read of the lock.
 const READ_TIMEOUT: Duration = Duration::from_millis(900);
-/// Maximum number of waiters listed. The total is shown.
+/// Maximum number of waiters in the table. Its caption shows the total number.
 const MAX_WAITERS: usize = 100;
-/// Maximum number of entries listed of the history.
+/// Maximum number of holds in the table of the history.
 const MAX_HOLDS: usize = 50;
 
-/// Query of the URL.
+/// Query of `/lock`.
 #[derive(Debug, Deserialize)]
 pub(in crate::ui) struct LockParams {
     name: String,
     /// Result of the action that led to this page.
-    done: Option<Outcome>,
+    done: Option<ActionOutcome>,
 }
 
 /// Serves `/lock`, the page of one lock.
@@ -78,7 +78,7 @@ fn shown(
     viewer: &Viewer,
     path: &str,
     seen: &LockRead,
-    holds: &[Hold],
+    holds: &[PastHold],
     rate_per_second: Option<f64>,
 ) -> Markup {
     html! {
@@ -93,7 +93,7 @@ fn shown(
             None => {}
             Some(lock) => {
                 p.summary #summary role="status" aria-live="polite" { (summary(lock)) }
-                (dangers(lock))
+                (warnings(lock))
                 (queue(viewer, path, lock))
                 (facts(lock, seen, rate_per_second))
             }
@@ -102,7 +102,7 @@ fn shown(
     }
 }
 
-/// Returns a summary that screen readers announce when it changes. It contains no times, which change constantly.
+/// Returns the summary. Screen readers announce its changes, so it contains no times, which change constantly.
 fn summary(lock: &Snapshot) -> String {
     let waiting = lock.waiting;
     let waits = if waiting == 1 { "waits" } else { "wait" };
@@ -120,7 +120,7 @@ fn summary(lock: &Snapshot) -> String {
     }
 }
 
-fn dangers(lock: &Snapshot) -> Markup {
+fn warnings(lock: &Snapshot) -> Markup {
     html! {
         @if let Some(clash) = &lock.clash {
             p.alert.bad { strong { "Several contenders may hold this lock at once. " } (printable(clash)) }
@@ -135,7 +135,7 @@ fn dangers(lock: &Snapshot) -> Markup {
 }
 
 fn queue(viewer: &Viewer, path: &str, lock: &Snapshot) -> Markup {
-    let holders: Vec<&Entry> = lock.holder.iter().chain(&lock.beside).collect();
+    let holders: Vec<&Entry> = lock.holders().collect();
     let waiters = &lock.waiters[..lock.waiters.len().min(MAX_WAITERS)];
     let operator = matches!(viewer, Viewer::Operator(_) | Viewer::LoggedOut);
     let mut columns = vec!["Position", "Contender", "Host · process", "Mode", "Since", "Token", "Znode"];
@@ -213,8 +213,7 @@ fn line(path: &str, entry: &Entry, position: Option<usize>, operator: bool) -> M
 }
 
 fn facts(lock: &Snapshot, seen: &LockRead, rate_per_second: Option<f64>) -> Markup {
-    let holders = || lock.holder.iter().chain(&lock.beside);
-    let held: u64 = holders().map(|holder| u64::from(holder.weight)).sum();
+    let held: u64 = lock.holders().map(|holder| u64::from(holder.weight)).sum();
     html! {
         dl.facts {
             div { dt { "Previous release" } dd { (ending(lock.previous)) } }
@@ -229,7 +228,7 @@ fn facts(lock: &Snapshot, seen: &LockRead, rate_per_second: Option<f64>) -> Mark
     }
 }
 
-fn history(holds: &[Hold]) -> Markup {
+fn history(holds: &[PastHold]) -> Markup {
     let now = now_ms();
     html! {
         section aria-labelledby="history" {
@@ -253,7 +252,7 @@ fn history(holds: &[Hold]) -> Markup {
     }
 }
 
-fn held(hold: &Hold, now: u64) -> Markup {
+fn held(hold: &PastHold, now: u64) -> Markup {
     let time = span(hold.until_ms.unwrap_or(now).saturating_sub(hold.from_ms));
     html! {
         tr role="row" data-key={ "t" (printable(&hold.node)) (hold.from_ms) } {
@@ -272,7 +271,7 @@ fn held(hold: &Hold, now: u64) -> Markup {
 }
 
 /// Returns the URL of the lock's page that shows the result of an action.
-pub(in crate::ui) fn href_after(path: &str, outcome: Outcome) -> String {
+pub(in crate::ui) fn href_after(path: &str, outcome: ActionOutcome) -> String {
     format!("{}&done={}", lock_href(path), outcome.word())
 }
 
@@ -303,7 +302,7 @@ mod tests {
     }
 
     #[test]
-    fn ten_thousand_waiters_are_counted_and_a_hundred_shown() {
+    fn page_lists_hundred_waiters_and_counts_all() {
         let waiters = (1..=10_000).map(|at| entry(&format!("lock-{at:010}"), &format!("0.{at}.0"))).collect();
         let seen = seen(lock("/locks/x", Some(entry("lock-0000000000", "0.0.0")), waiters));
         let text = shown(&Viewer::ReadOnly, "/locks/x", &seen, &[], None).into_string();
@@ -316,7 +315,7 @@ mod tests {
         let mut hostile = entry("lock-<script>alert(1)</script>", "0.1.0");
         hostile.note = Some("\"><svg onload=alert(1)>\u{202e}\x1b[2J".to_owned());
         hostile.host = Some("</text><script>".to_owned());
-        let mut history = crate::ui::history::History::default();
+        let mut history = crate::ui::history::HoldHistory::default();
         let lock = lock("/locks/x", Some(hostile.clone()), vec![hostile]);
         history.record(&lock, 1, 1);
         let holds = history.holds("/locks/x");

@@ -16,7 +16,7 @@ use super::parts::{
 };
 use crate::base::reporter::printable;
 use crate::ui::Site;
-use crate::ui::overview::{LockList, Overview, Row};
+use crate::ui::overview::{LockList, LockListRow, Overview};
 
 /// Maximum time to wait for the first read.
 pub(super) const READ_TIMEOUT: Duration = Duration::from_millis(900);
@@ -24,7 +24,7 @@ pub(super) const READ_TIMEOUT: Duration = Duration::from_millis(900);
 /// Sort key of the list.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub(super) enum Sort {
+pub(super) enum LockListSort {
     #[default]
     Name,
     Waiting,
@@ -33,13 +33,13 @@ pub(super) enum Sort {
     Since,
 }
 
-/// Query of the URL.
+/// Query of `/`.
 #[derive(Debug, Default, Deserialize)]
 pub(in crate::ui) struct LocksParams {
     #[serde(default)]
     q: String,
     #[serde(default)]
-    sort: Sort,
+    sort: LockListSort,
     page: Option<usize>,
 }
 
@@ -75,7 +75,7 @@ fn list(overview: &Overview, params: &LocksParams, root: &str) -> Markup {
             label for="q" { "Filter" }
             input #q type="search" name="q" value=(params.q) placeholder="name, host, program or note"
                 autocomplete="off" spellcheck="false";
-            @if params.sort != Sort::Name { input type="hidden" name="sort" value=(params.sort.word()); }
+            @if params.sort != LockListSort::Name { input type="hidden" name="sort" value=(params.sort.word()); }
             button type="submit" { "Filter" }
             @if !params.q.is_empty() { a href=(href("", params.sort, 1)) { "All" } }
         }
@@ -104,7 +104,7 @@ fn list(overview: &Overview, params: &LocksParams, root: &str) -> Markup {
     }
 }
 
-/// Renders the state before the first read has succeeded.
+/// Renders a page for which no read has succeeded yet.
 pub(super) fn reading(overview: &Overview) -> Markup {
     html! {
         @match &overview.trouble {
@@ -117,7 +117,7 @@ pub(super) fn reading(overview: &Overview) -> Markup {
     }
 }
 
-/// Renders the time and cost of the last read, and the failure since then, if any.
+/// Renders the time and duration of the last successful read, and the failure since then, if any.
 pub(super) fn as_of(overview: &Overview) -> Markup {
     html! {
         p.quiet.asof {
@@ -137,7 +137,7 @@ pub(super) fn cost(cost: Duration) -> String {
     }
 }
 
-impl Sort {
+impl LockListSort {
     fn word(self) -> &'static str {
         match self {
             Self::Name => "name",
@@ -148,26 +148,27 @@ impl Sort {
         }
     }
 
-    fn compare(self, a: &Row<'_>, b: &Row<'_>) -> Ordering {
+    fn compare(self, a: &LockListRow<'_>, b: &LockListRow<'_>) -> Ordering {
         let none_last = |at: Option<u64>| at.unwrap_or(u64::MAX);
         match self {
-            // The list is sorted by name already.
+            // The list is already sorted by name.
             Self::Name => Ordering::Equal,
             Self::Waiting => Reverse(a.lock.waiting).cmp(&Reverse(b.lock.waiting)),
             Self::Longest => none_last(a.waits_since_ms).cmp(&none_last(b.waits_since_ms)),
             Self::Rate => b.rate.unwrap_or(-1.0).total_cmp(&a.rate.unwrap_or(-1.0)),
             Self::Since => {
-                let since =
-                    |row: &Row| none_last(row.lock.holder.as_ref().and_then(|holder| holder.since_ms));
+                let since = |row: &LockListRow| {
+                    none_last(row.lock.holder.as_ref().and_then(|holder| holder.since_ms))
+                };
                 since(a).cmp(&since(b))
             }
         }
     }
 }
 
-fn found<'a>(lock_list: &'a LockList, params: &LocksParams) -> Vec<Row<'a>> {
+fn found<'a>(lock_list: &'a LockList, params: &LocksParams) -> Vec<LockListRow<'a>> {
     let wanted = params.q.trim().to_lowercase();
-    let mut found: Vec<Row<'_>> =
+    let mut found: Vec<LockListRow<'_>> =
         lock_list.rows().filter(|row| wanted.is_empty() || matches(row.lock, &wanted)).collect();
     found.sort_by(|a, b| params.sort.compare(a, b));
     found
@@ -178,15 +179,15 @@ fn matches(lock: &Snapshot, wanted: &str) -> bool {
     let has_text = |entry: &Entry| {
         [&entry.host, &entry.program, &entry.note, &entry.identifier].into_iter().flatten().any(has)
     };
-    has(&lock.path) || lock.holder.iter().chain(&lock.beside).any(has_text)
+    has(&lock.path) || lock.holders().any(has_text)
 }
 
-fn href(q: &str, sort: Sort, page: usize) -> String {
+fn href(q: &str, sort: LockListSort, page: usize) -> String {
     let mut parts = Vec::new();
     if !q.is_empty() {
         parts.push(format!("q={}", quoted(q)));
     }
-    if sort != Sort::Name {
+    if sort != LockListSort::Name {
         parts.push(format!("sort={}", sort.word()));
     }
     if page > 1 {
@@ -196,7 +197,7 @@ fn href(q: &str, sort: Sort, page: usize) -> String {
 }
 
 fn header(params: &LocksParams) -> Markup {
-    let head = |word: &str, sort: Option<Sort>, direction: &str| {
+    let head = |word: &str, sort: Option<LockListSort>, direction: &str| {
         let sorted = sort == Some(params.sort);
         html! {
             th scope="col" role="columnheader" aria-sort=[sorted.then_some(direction)] {
@@ -210,20 +211,20 @@ fn header(params: &LocksParams) -> Markup {
     html! {
         thead role="rowgroup" {
             tr role="row" {
-                (head("Lock", Some(Sort::Name), "ascending"))
+                (head("Lock", Some(LockListSort::Name), "ascending"))
                 (head("Holder", None, ""))
                 (head("Host · process", None, ""))
-                (head("Since", Some(Sort::Since), "ascending"))
-                (head("Waiting", Some(Sort::Waiting), "descending"))
-                (head("Longest", Some(Sort::Longest), "descending"))
-                (head("Acquisitions/s", Some(Sort::Rate), "descending"))
+                (head("Since", Some(LockListSort::Since), "ascending"))
+                (head("Waiting", Some(LockListSort::Waiting), "descending"))
+                (head("Longest", Some(LockListSort::Longest), "descending"))
+                (head("Acquisitions/s", Some(LockListSort::Rate), "descending"))
                 (head("Previous release", None, ""))
             }
         }
     }
 }
 
-fn line(row: &Row<'_>, root: &str) -> Markup {
+fn line(row: &LockListRow<'_>, root: &str) -> Markup {
     let lock = row.lock;
     let name = lock.path.strip_prefix(root).and_then(|rest| rest.strip_prefix('/')).unwrap_or(&lock.path);
     let holder = lock.holder.as_ref();
@@ -289,12 +290,12 @@ mod tests {
             let params = LocksParams { sort, q: q.to_owned(), page: None };
             list(&overview, &params, "/locks").into_string()
         };
-        assert_eq!(names(&shown(Sort::Waiting, "")), ["/locks/b", "/locks/a", "/locks/c"]);
-        assert_eq!(names(&shown(Sort::Rate, "")), ["/locks/c", "/locks/a", "/locks/b"]);
-        assert_eq!(names(&shown(Sort::Longest, "")), ["/locks/a", "/locks/b", "/locks/c"]);
-        assert_eq!(names(&shown(Sort::Name, "S/B")), ["/locks/b"]);
-        assert_eq!(names(&shown(Sort::Name, "HOST")).len(), 3);
-        assert!(shown(Sort::Name, "<zzz>").contains("&lt;zzz&gt;"));
+        assert_eq!(names(&shown(LockListSort::Waiting, "")), ["/locks/b", "/locks/a", "/locks/c"]);
+        assert_eq!(names(&shown(LockListSort::Rate, "")), ["/locks/c", "/locks/a", "/locks/b"]);
+        assert_eq!(names(&shown(LockListSort::Longest, "")), ["/locks/a", "/locks/b", "/locks/c"]);
+        assert_eq!(names(&shown(LockListSort::Name, "S/B")), ["/locks/b"]);
+        assert_eq!(names(&shown(LockListSort::Name, "HOST")).len(), 3);
+        assert!(shown(LockListSort::Name, "<zzz>").contains("&lt;zzz&gt;"));
     }
 
     #[test]
@@ -309,7 +310,7 @@ mod tests {
     #[test]
     fn foreign_text_is_escaped() {
         let mut hostile = row("/locks/<script>alert(1)</script>\"'\u{202e}", 0, None);
-        let holder = hostile.0.holder.as_mut().expect("it is held");
+        let holder = hostile.0.holder.as_mut().expect("the lock is held");
         holder.note = Some("<img src=x onerror=alert(2)>\x1b]0;\u{202e}".to_owned());
         holder.host = Some("</td><b>".to_owned());
         let text = list(&overview(vec![hostile]), &LocksParams::default(), "/locks").into_string();
@@ -323,7 +324,8 @@ mod tests {
         let shown = |count: usize| {
             let row = |at: usize| row(&format!("/locks/{at:06}"), at % 3, Some(0.1));
             let overview = overview((0..count).map(row).collect());
-            let params = LocksParams { sort: Sort::Waiting, q: String::new(), page: Some(count / 200) };
+            let params =
+                LocksParams { sort: LockListSort::Waiting, q: String::new(), page: Some(count / 200) };
             least_cpu_time(5, || {
                 let text = list(&overview, &params, "/locks").into_string();
                 assert_eq!(names(&text).len(), 100);

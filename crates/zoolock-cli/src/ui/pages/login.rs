@@ -1,4 +1,4 @@
-//! Login and logout.
+//! The login page, and the requests that log in and out.
 
 use axum::Extension;
 use axum::extract::{Form, Query, State};
@@ -9,7 +9,7 @@ use serde::Deserialize;
 
 use super::{Page, message};
 use crate::ui::Site;
-use crate::ui::http::Peer;
+use crate::ui::http::PeerAddress;
 use crate::ui::login::{LoginError, Viewer, has_csrf_token};
 use crate::ui::shield::is_same_origin;
 
@@ -49,7 +49,7 @@ pub(in crate::ui) async fn form(
 /// Handles `POST /login`: checks the token of the form.
 pub(in crate::ui) async fn log_in(
     State(site): State<Site>,
-    Extension(peer): Extension<Peer>,
+    Extension(peer): Extension<PeerAddress>,
     headers: HeaderMap,
     Form(form): Form<LoginForm>,
 ) -> Response {
@@ -116,13 +116,14 @@ fn page(viewer: &Viewer, next: &str, error: Option<&str>, status: StatusCode) ->
     Page { title: "Log in", here: "", viewer, news: None, main }.answer(status)
 }
 
-/// Returns the response if logins are disabled.
+/// Returns the response to a login while logins are disabled.
 fn disabled(viewer: &Viewer) -> Response {
     let words = "Login is disabled: zoolock ui was started without --token-file.";
     message(viewer, StatusCode::FORBIDDEN, "Read-only", words, ("/", "All locks"))
 }
 
-/// Returns the path to go to if it is on this site, or `/`. Browsers read `//` and `/\` as the start of another site.
+/// Returns the requested path if it is on this site, and `/` otherwise. Browsers read `//` and `/\` as the start of
+/// another site.
 fn local_path(requested: Option<&str>) -> &str {
     let is_local = |next: &&str| {
         next.starts_with('/')

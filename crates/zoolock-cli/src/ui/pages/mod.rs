@@ -20,7 +20,7 @@ use crate::base::reporter::printable;
 /// Content of a page, without the common frame.
 pub(super) struct Page<'a> {
     pub(super) title: &'a str,
-    /// Menu entry to mark as current, by its address.
+    /// Address of the menu entry to mark as current.
     pub(super) here: &'a str,
     pub(super) viewer: &'a Viewer,
     /// URL of the event stream for updates, and the number of the last update on the page.
@@ -147,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_inline() {
+    fn page_has_no_inline_style_or_handler() {
         // The content security policy would block inline styles and handlers.
         let text = Page { title: "x", here: "/", viewer: &Viewer::LoggedOut, news: None, main: html! {} }
             .markup()

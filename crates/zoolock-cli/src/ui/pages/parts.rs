@@ -37,7 +37,7 @@ pub(super) fn at(ms: u64) -> Markup {
     html! { time datetime=[iso(ms)] title=[iso(ms)] { (time_of_day(ms)) } }
 }
 
-/// Formats a rate per second with its significant digits.
+/// Formats a rate per second, with one decimal below 10.
 pub(super) fn rate(rate: Option<f64>) -> String {
     match rate {
         None => "–".to_owned(),
@@ -48,7 +48,7 @@ pub(super) fn rate(rate: Option<f64>) -> String {
     }
 }
 
-/// Formats a number with narrow spaces between groups of three digits, which readers of all languages understand.
+/// Formats a number with narrow spaces between groups of three digits, which people of all languages understand.
 pub(super) fn count(number: usize) -> String {
     let digits = number.to_string();
     let mut text = String::new();
@@ -102,7 +102,8 @@ pub(super) fn ending(how: &str) -> Markup {
     }
 }
 
-/// Renders a table cell. On a phone the table becomes a list; the roles keep its meaning for screen readers.
+/// Renders a table cell. On a narrow screen, the style sheet turns the table into a list. The roles keep it a table for
+/// screen readers.
 pub(super) fn cell(label: &str, content: impl Render) -> Markup {
     html! { td role="cell" data-label=(label) { div { (content) } } }
 }
@@ -121,7 +122,7 @@ pub(super) fn column_headers(names: &[&str]) -> Markup {
     }
 }
 
-/// The shown part of a long list.
+/// One page of a long list.
 pub(super) struct PageSlice {
     pub(super) first: usize,
     pub(super) end: usize,
@@ -133,7 +134,7 @@ pub(super) struct PageSlice {
 const PAGE_LENGTH: usize = 100;
 
 impl PageSlice {
-    /// Returns the page with this number, from 1 on, or the last page if the number is too large.
+    /// Returns the page with this number. Pages count from 1. If the number is too large, returns the last page.
     pub(super) fn of(total: usize, page: Option<usize>) -> Self {
         let pages = total.div_ceil(PAGE_LENGTH).max(1);
         let page = page.unwrap_or(1).clamp(1, pages);
@@ -169,12 +170,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_address_is_made_of_harmless_characters() {
+    fn quoted_text_is_percent_encoded() {
         assert_eq!(quoted("/locks/a b&c=\"<ä>"), "/locks/a%20b%26c%3D%22%3C%C3%A4%3E");
     }
 
     #[test]
-    fn figures_have_the_digits_that_mean_something() {
+    fn rates_and_counts_are_formatted() {
         let rates = [None, Some(0.0), Some(0.017), Some(1.25), Some(123.4)];
         assert_eq!(rates.map(rate), ["–", "0", "< 0.1", "1.2", "123"]);
         assert_eq!(
@@ -184,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn a_page_that_is_not_there_is_the_last_one() {
+    fn page_beyond_the_end_is_the_last_page() {
         let slice = PageSlice::of(250, Some(9));
         assert_eq!((slice.first, slice.end), (200, 250));
         let none = PageSlice::of(0, Some(0));

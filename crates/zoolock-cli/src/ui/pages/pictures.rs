@@ -6,28 +6,28 @@ use zoolock::{Entry, Snapshot};
 use super::parts::{count, title};
 use crate::base::reporter::printable;
 use crate::ui::clock::{span, time_of_day};
-use crate::ui::history::Hold;
+use crate::ui::history::PastHold;
 
-/// Maximum number of boxes in the picture of a queue.
+/// Maximum number of holders and of waiters in the picture of a queue.
 const HOLDERS: usize = 4;
 const WAITERS: usize = 12;
-/// Size of the boxes, length of the arrows, and maximum length of names.
+/// Size of the boxes, distance between them, and maximum length of names in letters.
 const WIDTH: usize = 168;
 const HEIGHT: usize = 62;
 const GAP: usize = 34;
 const LETTERS: usize = 17;
 
-/// Maximum number of lines of a timeline, and their height. Each line shows one of the last holders.
+/// Maximum number of lanes of a timeline, and their height. Each lane shows the holds of one of the last holders.
 const LANES: usize = 8;
 const LANE: u64 = 30;
-/// Width of the names and of the bars.
+/// Width of the names, width of the bars, and maximum length of names in letters.
 const NAMES: u64 = 220;
 const BARS: u64 = 620;
 const NAME_LETTERS: usize = 28;
 
 /// Draws the head of a queue, from left to right.
 pub(super) fn queue(lock: &Snapshot) -> Markup {
-    let holders: Vec<&Entry> = lock.holder.iter().chain(&lock.beside).collect();
+    let holders: Vec<&Entry> = lock.holders().collect();
     let (shown, hidden) = (holders.len().min(HOLDERS), holders.len().saturating_sub(HOLDERS));
     let waiters = &lock.waiters[..lock.waiters.len().min(WAITERS)];
     let more = lock.waiting.saturating_sub(waiters.len());
@@ -74,7 +74,7 @@ fn draw_contender(x: usize, y: usize, entry: &Entry, class: &str, word: &str) ->
             title { (title(entry)) }
             rect class={ "box " (class) } x=(x) y=(y) width=(WIDTH) height=(HEIGHT) rx="8" {}
             text class={ "tag " (class) } x=(x + WIDTH - 10) y=(y + 19) text-anchor="end" { (word) }
-            // The nested `svg` cuts wide letters at the edge of the box.
+            // The nested `svg` cuts text at the edge of the box, because wide letters may exceed the box.
             svg x=(x + 12) y=(y) width=(WIDTH - 16) height=(HEIGHT) {
                 text.name x="0" y="37" { (cut(&title(entry), LETTERS)) }
                 text.host x="0" y="53" { (cut(&host, LETTERS + 4)) }
@@ -91,8 +91,8 @@ fn arrow(x: usize, y: usize) -> Markup {
     }
 }
 
-/// Draws the holds of a lock over time, with one line for each of the last holders.
-pub(super) fn timeline(holds: &[Hold], now: u64) -> Markup {
+/// Draws the holds of a lock over time, with one lane for each of the last holders.
+pub(super) fn timeline(holds: &[PastHold], now: u64) -> Markup {
     let mut lanes: Vec<&str> = Vec::new();
     for hold in holds {
         if !lanes.contains(&hold.who.as_str()) {
@@ -101,8 +101,8 @@ pub(super) fn timeline(holds: &[Hold], now: u64) -> Markup {
     }
     let others = lanes.len().saturating_sub(LANES);
     lanes.truncate(LANES);
-    let lane = |hold: &Hold| lanes.iter().position(|who| *who == hold.who);
-    let shown: Vec<(usize, &Hold)> = holds.iter().filter_map(|hold| Some((lane(hold)?, hold))).collect();
+    let lane = |hold: &PastHold| lanes.iter().position(|who| *who == hold.who);
+    let shown: Vec<(usize, &PastHold)> = holds.iter().filter_map(|hold| Some((lane(hold)?, hold))).collect();
     let begin =
         shown.iter().map(|(_, hold)| hold.from_ms).min().unwrap_or(now).min(now.saturating_sub(10_000));
     let x = |ms: u64| NAMES + ms.clamp(begin, now).saturating_sub(begin) * BARS / (now - begin).max(1);
@@ -132,7 +132,7 @@ pub(super) fn timeline(holds: &[Hold], now: u64) -> Markup {
                             title { (hold.who) ", " (description(hold, now)) }
                             rect class=(class(hold, bad)) x=(from) y=(at as u64 * LANE + 8) rx="3" height="14"
                                 width=((to.saturating_sub(from)).max(3)) {}
-                            // A cross, so that colour is not the only sign.
+                            // A cross marks a bad end, so that color is not the only sign.
                             @if bad { text.cross x=(to + 4) y=(at as u64 * LANE + 20) { "✕" } }
                         }
                     }
@@ -146,13 +146,13 @@ pub(super) fn timeline(holds: &[Hold], now: u64) -> Markup {
     }
 }
 
-fn description(hold: &Hold, now: u64) -> String {
+fn description(hold: &PastHold, now: u64) -> String {
     let time = span(hold.until_ms.unwrap_or(now).saturating_sub(hold.from_ms));
     let end = if hold.until_ms.is_some() { hold.ending } else { "holds" };
     format!("{} for {time}, {end}", time_of_day(hold.from_ms))
 }
 
-fn class(hold: &Hold, bad: bool) -> &'static str {
+fn class(hold: &PastHold, bad: bool) -> &'static str {
     match hold.until_ms {
         None => "bar holds",
         Some(_) if bad => "bar bad",
@@ -160,7 +160,7 @@ fn class(hold: &Hold, bad: bool) -> &'static str {
     }
 }
 
-/// Returns four to eight times at round steps of the clock.
+/// Returns the times to label on the axis: at most eight, at round steps of the clock.
 fn ticks(begin: u64, now: u64) -> impl Iterator<Item = u64> {
     const STEPS: [u64; 13] = [1, 2, 5, 15, 30, 60, 120, 300, 900, 1_800, 3_600, 7_200, 14_400];
     let length = now - begin;
@@ -170,7 +170,7 @@ fn ticks(begin: u64, now: u64) -> impl Iterator<Item = u64> {
     (0..8).map(move |at| first + at * step).take_while(move |ms| *ms <= now)
 }
 
-/// Cuts `text` at its end.
+/// Cuts `text` at its end, if it has more than `letters` characters. `…` marks the cut.
 pub(super) fn cut(text: &str, letters: usize) -> String {
     if text.chars().nth(letters).is_none() {
         return text.to_owned();
@@ -184,7 +184,7 @@ mod tests {
     use crate::base::test_snapshots::{entry, lock};
 
     #[test]
-    fn a_long_queue_has_a_small_picture() {
+    fn picture_shows_only_first_waiters() {
         let waiters = (1..=5_000).map(|at| entry(&format!("lock-{at:010}"), &format!("0.{at}.0"))).collect();
         let text = queue(&lock("/locks/x", Some(entry("lock-0000000000", "0.0.0")), waiters)).into_string();
         assert_eq!(text.matches("<rect").count(), 1 + WAITERS);
@@ -192,14 +192,14 @@ mod tests {
     }
 
     #[test]
-    fn a_free_lock_has_a_picture_too() {
+    fn free_lock_has_a_picture() {
         let text = queue(&lock("/locks/x", None, vec![])).into_string();
         assert!(text.contains(">free<"), "{text}");
     }
 
     #[test]
     fn timeline_accepts_any_times() {
-        let hold = |from_ms, until_ms| Hold {
+        let hold = |from_ms, until_ms| PastHold {
             node: "lock-0000000001".to_owned(),
             token: None,
             who: "ada".to_owned(),
@@ -224,7 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn a_long_name_is_cut_between_letters() {
+    fn long_name_is_cut_between_letters() {
         assert_eq!((cut("prüfung", 7), cut("prüfung", 4)), ("prüfung".to_owned(), "prü…".to_owned()));
     }
 }

@@ -1,4 +1,4 @@
-//! Sessions and other owners, with the locks that they hold and wait for.
+//! The page of sessions and other owners, with the locks that they hold and wait for.
 
 use axum::extract::{Query, State};
 use axum::http::{HeaderMap, StatusCode};
@@ -15,15 +15,15 @@ use super::parts::{
 use crate::base::reporter::printable;
 use crate::ui::Site;
 use crate::ui::overview::{DEEP_WAITERS, Overview};
-use crate::ui::owners::{Owner, owners};
+use crate::ui::owners::{OwnerRow, owners};
 
 /// Maximum number of locks that are named for each owner.
 const MAX_NAMED: usize = 5;
 
-/// Query of the page.
+/// Query of `/sessions`.
 #[derive(Debug, Default, Deserialize)]
 pub(in crate::ui) struct SessionsParams {
-    /// Filter.
+    /// Text to filter by.
     #[serde(default)]
     q: String,
     page: Option<usize>,
@@ -51,7 +51,7 @@ fn list(overview: &Overview, params: &SessionsParams) -> Markup {
     let all = owners(&list.locks);
     let total = all.len();
     let wanted = params.q.trim().to_lowercase();
-    let mut found: Vec<Owner<'_>> = all.into_iter().filter(|owner| matches(owner, &wanted)).collect();
+    let mut found: Vec<OwnerRow<'_>> = all.into_iter().filter(|owner| matches(owner, &wanted)).collect();
     // Owners that both hold and wait come first, because they can be part of a deadlock.
     found.sort_by_key(|owner| (owner.holds.is_empty() || owner.waits.is_empty(), owner.waits.is_empty()));
     let slice = PageSlice::of(found.len(), params.page);
@@ -94,7 +94,7 @@ pub(super) fn partial_notice(overview: &Overview) -> Markup {
 }
 
 /// Returns whether an owner or one of its locks matches the filter.
-fn matches(owner: &Owner<'_>, wanted: &str) -> bool {
+fn matches(owner: &OwnerRow<'_>, wanted: &str) -> bool {
     let Entry { host, program, note, identifier, .. } = owner.entry;
     let has = |text: &str| text.to_lowercase().contains(wanted);
     [&owner.entry.owner, host, program, note, identifier].into_iter().flatten().any(|text| has(text))
@@ -102,7 +102,7 @@ fn matches(owner: &Owner<'_>, wanted: &str) -> bool {
 }
 
 /// Returns the table row of an owner.
-fn line(owner: &Owner<'_>) -> Markup {
+fn line(owner: &OwnerRow<'_>) -> Markup {
     let oldest = owner.holds.iter().chain(&owner.waits).filter_map(|(_, entry)| entry.since_ms).min();
     let key = owner
         .holds

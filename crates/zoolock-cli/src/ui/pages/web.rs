@@ -1,9 +1,9 @@
-//! The picture of the wait-for graph. A waiting owner is drawn to the right of the owners that it waits for.
+//! The picture of the wait-for graph. A waiting owner is drawn to the right of the owners for which it waits.
 
 use std::collections::{HashMap, HashSet};
 
 use maud::{Markup, html};
-use zoolock::{Deadlock, Party, Place};
+use zoolock::{Deadlock, QueueEntry, WaitingOwner};
 
 use super::parts::{count, title};
 use super::pictures::cut;
@@ -13,46 +13,46 @@ use crate::base::reporter::printable;
 const MAX_DRAWN: usize = 40;
 /// Maximum number of holders of one lock shown per waiter, in the picture and the table.
 const MAX_HOLDERS_PER_WAITER: usize = 8;
-/// Maximum number of edges on the page, without cycles, which are always shown.
+/// Maximum number of edges on the page. The edges of cycles are always shown, even if they exceed it.
 const MAX_EDGES: usize = 5_000;
 /// Size of the boxes, and the distance between them.
 const WIDTH: usize = 180;
 const HEIGHT: usize = 48;
 const ACROSS: usize = WIDTH + 150;
 const DOWN: usize = HEIGHT + 34;
-/// Space below the boxes for edges that lead back.
+/// Space below the boxes for edges that lead back to the right.
 const BELOW: usize = 56;
-/// Maximum number of layers. Owners further back in a chain are drawn in the last one.
+/// Maximum number of layers. Owners beyond it in a chain of waiters are drawn in the last layer.
 const LAYERS: usize = 12;
 const LETTERS: usize = 18;
 
 /// An edge of the graph: one owner waits for another.
-pub(super) struct Edge<'a> {
+pub(super) struct DrawnEdge<'a> {
     from: usize,
     to: usize,
     /// Queue entry of the waiting owner.
-    pub(super) waiter: &'a Place,
-    /// Queue entry of the holder that it waits for.
-    pub(super) holder: &'a Place,
+    pub(super) waiter: &'a QueueEntry,
+    /// Queue entry of the owner that it waits for.
+    pub(super) holder: &'a QueueEntry,
     pub(super) in_cycle: bool,
-    /// Set on the last edge of a cycle, which leads back to its first owner.
+    /// Set on the last edge of a cycle, which leads to the cycle's first owner.
     closing: bool,
 }
 
 /// The owners that wait or are waited for, and the edges between them.
-pub(super) struct Web<'a> {
-    owners: &'a [Party],
-    pub(super) edges: Vec<Edge<'a>>,
+pub(super) struct DrawnGraph<'a> {
+    owners: &'a [WaitingOwner],
+    pub(super) edges: Vec<DrawnEdge<'a>>,
     /// Set if there are more than [`MAX_EDGES`] edges.
     more_edges: bool,
     /// Set if an owner waits for a lock with more than [`MAX_HOLDERS_PER_WAITER`] holders.
     more_holders: bool,
 }
 
-impl<'a> Web<'a> {
-    pub(super) fn of(owners: &'a [Party], deadlocks: impl Iterator<Item = &'a Deadlock>) -> Self {
+impl<'a> DrawnGraph<'a> {
+    pub(super) fn of(owners: &'a [WaitingOwner], deadlocks: impl Iterator<Item = &'a Deadlock>) -> Self {
         let mut at: HashMap<(&str, &str), usize> = HashMap::new();
-        let mut holders: HashMap<&str, Vec<(usize, &Place)>> = HashMap::new();
+        let mut holders: HashMap<&str, Vec<(usize, &QueueEntry)>> = HashMap::new();
         for (number, owner) in owners.iter().enumerate() {
             for place in owner.holds.iter().chain(&owner.waits) {
                 at.insert((&place.lock, &place.entry.node), number);
@@ -61,7 +61,7 @@ impl<'a> Web<'a> {
                 holders.entry(&place.lock).or_default().push((number, place));
             }
         }
-        let of = |place: &Place| at.get(&(place.lock.as_str(), place.entry.node.as_str())).copied();
+        let of = |place: &QueueEntry| at.get(&(place.lock.as_str(), place.entry.node.as_str())).copied();
         let mut edges = Vec::new();
         let mut drawn = HashSet::new();
         for deadlock in deadlocks {
@@ -71,7 +71,7 @@ impl<'a> Web<'a> {
                 if let (Some(from), Some(to)) = (of(waiter), of(holder)) {
                     drawn.insert((from, to, waiter.lock.as_str()));
                     let closing = number + 1 == deadlock.edges.len();
-                    edges.push(Edge { from, to, waiter, holder, in_cycle: true, closing });
+                    edges.push(DrawnEdge { from, to, waiter, holder, in_cycle: true, closing });
                 }
             }
         }
@@ -86,7 +86,7 @@ impl<'a> Web<'a> {
                         break 'all;
                     }
                     if drawn.insert((from, to, &waiter.lock)) {
-                        edges.push(Edge { from, to, waiter, holder, in_cycle: false, closing: false });
+                        edges.push(DrawnEdge { from, to, waiter, holder, in_cycle: false, closing: false });
                     }
                 }
             }
@@ -99,7 +99,7 @@ impl<'a> Web<'a> {
     }
 
     /// Returns warnings about edges and holders that are not shown.
-    pub(super) fn omissions(&self) -> Markup {
+    pub(super) fn omission_warnings(&self) -> Markup {
         html! {
             @if self.more_edges {
                 p.alert {
@@ -160,8 +160,8 @@ impl<'a> Web<'a> {
         edges.flat_map(|edge| [edge.from, edge.to]).collect()
     }
 
-    /// Returns the position of each owner, and the width and height of all. Cycles are at the top, with space for the
-    /// edges that lead back. The other owners are below, near the owners that they wait for.
+    /// Returns the position of each drawn owner, and the width and height of the picture. Owners in cycles are at the top,
+    /// with space for the edges that lead back. The other owners are below, near the owners that they wait for.
     fn layout(&self) -> (HashMap<usize, (usize, usize)>, usize, usize) {
         let chosen = self.chosen();
         let (layers, owners_in_cycles) = (&self.layers(&chosen), self.owners_in_cycles());
@@ -197,15 +197,16 @@ impl<'a> Web<'a> {
     }
 }
 
-pub(super) fn picture(web: &Web<'_>) -> Markup {
+pub(super) fn picture(web: &DrawnGraph<'_>) -> Markup {
     let (places, width, down) = web.layout();
     let shown: Vec<_> = web
         .edges
         .iter()
         .filter_map(|edge| Some((edge, *places.get(&edge.from)?, *places.get(&edge.to)?)))
         .collect();
-    let back =
-        |(edge, from, to): &(&Edge<'_>, (usize, usize), (usize, usize))| from.0 <= to.0 && !edge.in_cycle;
+    let back = |(edge, from, to): &(&DrawnEdge<'_>, (usize, usize), (usize, usize))| {
+        from.0 <= to.0 && !edge.in_cycle
+    };
     let height = down + if shown.iter().any(back) { BELOW } else { 0 };
     let hidden = web.owners.len() - places.len();
     let mut boxes: Vec<_> = places.iter().collect();
@@ -229,7 +230,7 @@ pub(super) fn picture(web: &Web<'_>) -> Markup {
     }
 }
 
-fn draw_owner(party: &Party, x: usize, y: usize, in_cycle: bool) -> Markup {
+fn draw_owner(party: &WaitingOwner, x: usize, y: usize, in_cycle: bool) -> Markup {
     let class = match (in_cycle, party.waits.is_empty()) {
         (true, _) => "box cycle",
         (false, true) => "box holds",
@@ -245,7 +246,7 @@ fn draw_owner(party: &Party, x: usize, y: usize, in_cycle: bool) -> Markup {
         g {
             title { (title(&place.entry)) }
             rect class=(class) x=(x) y=(y) width=(WIDTH) height=(HEIGHT) rx="8" {}
-            // The nested `svg` cuts wide letters at the edge of the box.
+            // The nested `svg` cuts text at the edge of the box, because wide letters may exceed the box.
             svg x=(x + 12) y=(y) width=(WIDTH - 16) height=(HEIGHT) {
                 text.name x="0" y="21" {
                     @if in_cycle { "⚠ " }
@@ -257,11 +258,11 @@ fn draw_owner(party: &Party, x: usize, y: usize, in_cycle: bool) -> Markup {
     }
 }
 
-fn line(edge: &Edge<'_>, (from_x, from_y): (usize, usize), (to_x, to_y): (usize, usize)) -> Markup {
+fn line(edge: &DrawnEdge<'_>, (from_x, from_y): (usize, usize), (to_x, to_y): (usize, usize)) -> Markup {
     let class = if edge.in_cycle { "edge cycle" } else { "edge" };
     let back = from_x <= to_x;
     let (path, tip, label) = if back {
-        // An edge that leads back leaves and enters the boxes at the bottom.
+        // An edge that leads back is drawn between the bottoms of the boxes.
         let (x, y) = (from_x + WIDTH / 2, from_y + HEIGHT);
         let (to_x, to_y) = (to_x + WIDTH / 2, to_y + HEIGHT);
         let low = y.max(to_y) + BELOW;
@@ -290,7 +291,7 @@ fn line(edge: &Edge<'_>, (from_x, from_y): (usize, usize), (to_x, to_y): (usize,
     }
 }
 
-/// Cuts `text` at its beginning: locks differ at the end of their paths.
+/// Cuts `text` at its beginning, because paths of locks differ at their ends.
 fn cut_beginning(text: &str, letters: usize) -> String {
     let hidden = text.chars().count().saturating_sub(letters);
     if hidden == 0 {
@@ -307,7 +308,7 @@ mod tests {
     use super::*;
     use crate::base::test_snapshots::{entry, lock};
 
-    /// Returns the warnings for a lock with this number of holders and waiters.
+    /// Returns the omission warnings for one lock with this number of holders and waiters.
     fn left_out(holders: usize, waiters: usize) -> String {
         let contender = |number: usize| {
             let mut entry = entry(&format!("lock-{number:010}"), &format!("0.{number}"));
@@ -318,9 +319,9 @@ mod tests {
         let mut lock = lock("/locks/x", Some(contender(0)), waiting);
         lock.beside = (1..holders).map(contender).collect();
         let graph = WaitGraph::of(&[lock]);
-        let web = Web::of(&graph.owners, std::iter::empty());
-        assert_eq!(web.is_cut(), !web.omissions().into_string().is_empty());
-        web.omissions().into_string()
+        let web = DrawnGraph::of(&graph.owners, std::iter::empty());
+        assert_eq!(web.is_cut(), !web.omission_warnings().into_string().is_empty());
+        web.omission_warnings().into_string()
     }
 
     #[test]
@@ -332,7 +333,7 @@ mod tests {
     }
 
     #[test]
-    fn a_long_path_is_cut_at_its_beginning() {
+    fn long_path_is_cut_at_its_beginning() {
         assert_eq!(
             (cut_beginning("/locks/a", 8), cut_beginning("/locks/ab", 8)),
             ("/locks/a".to_owned(), "…ocks/ab".to_owned())

@@ -83,8 +83,8 @@ impl Sandbox {
         document
     }
 
-    /// Runs a shell script as root in a mount namespace of its own, with zoolock as `$0`. `None` if this user may not mount
-    /// there.
+    /// Runs a shell script as root in a mount namespace of its own, with zoolock as `$0`. Returns `None` if this user may
+    /// not mount there.
     pub(crate) fn in_mount_namespace(&self, script: &str) -> Option<Done> {
         let run = |script: &str| {
             let mut command = self.command("unshare");
@@ -269,7 +269,7 @@ impl From<Output> for Done {
     }
 }
 
-/// Starts a server in the foreground, and returns its address. Signals can suspend and continue it.
+/// Starts a server in the foreground, and returns its address. Signals can stop and continue the server.
 pub(crate) fn server(sandbox: &Sandbox) -> (Running, String) {
     server_with(sandbox, &[])
 }
@@ -293,7 +293,7 @@ pub(crate) fn serving(mut command: Command) -> (Running, String) {
     (server, address)
 }
 
-/// Waits until `condition` is true. `what` describes it in the panic message.
+/// Waits until `condition` is true. `what` describes the condition in the panic message.
 pub(crate) fn wait_until(what: &str, mut condition: impl FnMut() -> bool) {
     let deadline = Instant::now() + PATIENCE;
     while !condition() {
@@ -302,7 +302,7 @@ pub(crate) fn wait_until(what: &str, mut condition: impl FnMut() -> bool) {
     }
 }
 
-/// Reads lines and appends them to `seen` until it contains `text`.
+/// Reads lines and appends them to `seen` until `seen` contains `text`.
 pub(crate) fn read_until(stream: &mut impl BufRead, seen: &mut String, text: &str) {
     while !seen.contains(text) {
         assert!(stream.read_line(seen).expect("UTF-8") > 0, "the output ended without {text:?}: {seen}");

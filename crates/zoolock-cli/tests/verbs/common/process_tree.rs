@@ -8,13 +8,15 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use super::{Running, Sandbox, is_alive, wait_until};
 
-/// Session timeout of these tests, the shortest that zoolock accepts.
+/// Session timeout of these tests. It is the shortest that zoolock accepts.
 pub(crate) const SESSION: &str = "6s";
 /// The longest lease of such a session: eleven twelfths of its timeout.
 pub(crate) const LEASE: Duration = Duration::from_millis(5500);
 
-/// A `zoolock run` and its command. The command's process group has a member that ignores signals. Another descendant has
-/// left the group and its parents have ended. Both start processes all the time.
+/// A `zoolock run` and its command, which has two descendants that ignore signals.
+///
+/// One of them is in the command's process group. The other one has left the group, and its parents have ended. Both start
+/// processes all the time.
 pub(crate) struct ProcessTree {
     pub(crate) zoolock: Running,
     /// Process id of the command, which leads the group.
@@ -134,7 +136,7 @@ pub(crate) fn signal(pid: &str, signal: Signal) {
     let _ = kill_process(pid, signal);
 }
 
-/// Runs `round` three times, or a hundred times with ZOOLOCK_LONG=1, on several threads. Each call gets another number.
+/// Runs `round` three times, or a hundred times with ZOOLOCK_LONG=1, on several threads. Each call gets its own number.
 pub(crate) fn rounds(round: impl Fn(usize) + Sync) {
     rounds_with_cases(&[()], |(), number| round(number));
 }

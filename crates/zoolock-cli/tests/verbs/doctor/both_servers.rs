@@ -46,7 +46,7 @@ on_both_arms!(private healthy_queue_passes_and_session_ids_stay_secret, |zookeep
         assert!(!text.contains(&session), "{text}");
     }
     guard.release().await.expect("release succeeds");
-    drop(waiting.await.expect("no panic"));
+    drop(waiting.await.expect("task does not panic"));
     zl.close().await;
 });
 

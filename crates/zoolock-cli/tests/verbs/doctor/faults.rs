@@ -46,7 +46,7 @@ on_both_arms!(unknown_contenders_are_reported, |zookeeper| async move {
     create_directory(&client, "/locks/x").await;
     create_directory(&client, "/locks/x/backup-2024010101").await;
     create_contender(&client, "/locks/x/lock-").await;
-    // The sequence number of the other child is not from this directory.
+    // The directory has not assigned the number in the name of the other child, so that child is no contender.
     let diagnosis = examine(&zookeeper.connect_string());
     assert_eq!(
         (diagnosis.level("neighbours"), diagnosis.level("orphans")),
@@ -147,7 +147,7 @@ on_both_arms!(private locks_beside_an_empty_or_new_chroot_are_reported, |zookeep
     let client = tree::connect(&address).await.expect("session created");
     create_directory(&client, "/app").await;
     assert_chroot_warning(&address, "/app", &["no holder or waiter", "/apps (1 lock)"]);
-    // A lock of a client with a misspelled chroot.
+    // A client with a misspelled chroot acquires a lock.
     let misspelled = Zoolock::connect(&format!("{address}/aps")).await.expect("session created");
     let theirs = misspelled.mutex("x").lock().await.expect("lock granted");
     for (chroot, other) in [("/aps", "/apps (1 lock)"), ("/apps", "/aps (1 lock)")] {
@@ -193,7 +193,7 @@ on_both_arms!(world_writable_directories_are_reported, |zookeeper| async move {
     let owned = CreateMode::Persistent.with_acls(Acls::creator_all());
     client.create("/locks", b"", &owned).await.expect("znode created");
     client.create("/locks/x", b"", &owned).await.expect("znode created");
-    // A client without the account has no rights there.
+    // A client without the account may not change these directories.
     let diagnosis = examine_with(&zookeeper.connect_string(), &["--strict"]);
     assert_eq!((diagnosis.code, diagnosis.level("write")), (2, Some("error")), "{diagnosis:?}");
     // For a client with the account, the directories are fine.

@@ -71,7 +71,7 @@ fn server_without_four_letter_words_is_examined() {
 fn untried_check_is_reported_as_note() {
     let sandbox = Sandbox::new();
     let credentials = sandbox.write_private("credentials", "jobs:x\n");
-    // The server accepts one connection only, which the doctor needs for its own session.
+    // The server accepts one connection only. The doctor needs it for its session, and cannot test the access of others.
     let (_server, address) = server_with(&sandbox, &["--max-connections", "1"]);
     let auth = format!("digest:@{credentials}");
     let args = ["--connect-timeout", "2s", "--connect", &address, "--auth", &auth];

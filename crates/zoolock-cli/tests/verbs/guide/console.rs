@@ -45,8 +45,8 @@ impl<'a> Console<'a> {
         shell.args(["--noprofile", "--norc", "-s"]).process_group(0);
         let mut shell = shell.stdin(Stdio::piped()).stdout(append).spawn().expect("bash starts");
         let mut input = shell.stdin.take().expect("stdin is piped");
-        // The shell and its children keep the pipe of standard error open as descriptor 3. `end` reads it to its end, and so
-        // waits for all of them.
+        // The shell and its children keep the pipe of standard error open as descriptor 3. `end` reads the pipe to its end,
+        // and so waits for all these processes.
         writeln!(input, "exec 3>&2 2>&1").expect("bash reads");
         Self { machine, shell, input, output, consumed: 0, failed: None }
     }

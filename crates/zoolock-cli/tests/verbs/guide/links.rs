@@ -67,7 +67,7 @@ fn dead_link_is_detected() {
     }
 }
 
-/// crates.io shows a README without the files beside it.
+/// crates.io shows a README without the files beside it, so links to these files would be dead.
 #[test]
 fn published_readmes_have_only_external_links() {
     let mut count = 0;
@@ -95,7 +95,7 @@ fn internal_links_and_html(page: &Page) -> Vec<String> {
     links.chain(page.html()).map(|(location, text)| format!("{location}: {text}")).collect()
 }
 
-/// The tests are functions in Rust, `on_both_arms!` tests, or functions in the Python of the browser tests.
+/// A test is a function in Rust, an `on_both_arms!` test, or a function in the Python of the browser tests.
 #[test]
 fn tests_named_in_security_docs_exist() {
     let function = regex(r"\b(?:fn|def) (\w+)\(");

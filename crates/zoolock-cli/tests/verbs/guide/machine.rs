@@ -19,7 +19,7 @@ const PROGRAMS: &str = "/usr/local/bin";
 const DIRECTORIES: [(&str, &str); 3] =
     [(PROGRAMS, "programs"), ("/var/lib/zoolock", "data"), ("/home/me/.local/state/zoolock", "state")];
 
-/// The machine of a page.
+/// An environment in which the commands of one page run.
 #[derive(Default)]
 pub(crate) struct Machine {
     /// The server behind [`ENSEMBLE`]. Declared first, so that it is dropped before the sandbox.
@@ -27,7 +27,7 @@ pub(crate) struct Machine {
     pub(crate) sandbox: Sandbox,
     /// Pairs of a text in the guide and its replacement on this machine.
     replacements: Vec<(String, String)>,
-    /// Reserved until the machine is dropped.
+    /// The ports in `replacements`, reserved until the machine is dropped.
     _ports: Vec<Port>,
     /// Root directory of a separate system. Nothing is replaced there.
     root: Option<PathBuf>,
@@ -58,8 +58,8 @@ impl Machine {
         machine
     }
 
-    /// Uses the system below `root`, and starts the ensemble of the guide in it. That system has the package and a user `me`.
-    /// It resolves the host names of the ensemble to itself.
+    /// Uses the system below `root`, and starts the ensemble of the guide in it. That system has the package and a user
+    /// `me`, and resolves the host names of the ensemble to itself.
     pub(crate) fn clean_root(root: PathBuf) -> Self {
         let mut machine = Self { root: Some(root), ..Self::default() };
         let mut server = machine.command("zoolock");

@@ -35,7 +35,7 @@ fn timeout_table_matches_the_library() {
             format_seconds(lease::steady_length(timeout, None)),
             format_seconds(lease::steady_length(timeout, Some(TICK))),
             format_seconds(Duration::from_secs(5).min(timeout / 6)),
-            format_seconds(lease::spare(timeout, None)),
+            format_seconds(lease::spare_time(timeout, None)),
         ];
         assert_eq!(row[1..6], expected, "{row:?}");
     }

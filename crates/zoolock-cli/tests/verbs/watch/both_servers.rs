@@ -44,7 +44,7 @@ on_both_arms!(every_kind_of_lock_emits_its_events, |zookeeper| async move {
     guard.release().await.expect("release succeeds");
     watch.event("released");
     watch.event("granted");
-    let guard = waiting.pop().expect("one waits").await.expect("no panic");
+    let guard = waiting.pop().expect("one waits").await.expect("task does not panic");
     zl.mutex("mutex").break_lock(guard.ticket()).await.expect("break succeeds");
     watch.event("broken");
     drop(watch);

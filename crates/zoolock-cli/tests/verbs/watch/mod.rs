@@ -52,7 +52,8 @@ fn crash_is_reported_with_crash_detection() {
     let line = [&["hold", "x", "--crash-detection"], &connect[..]].concat();
     let mut holder = sandbox.converse(&line);
     watch.event("granted");
-    // The znode exists before the holder has marked that it begins. The holder prints its token after that.
+    // The holder creates its znode, then records its start, and then prints its token. Only then does a kill count as a
+    // crash.
     Lines::of(holder.take_stdout()).next();
     holder.signal(Signal::KILL);
     assert_eq!(watch.event("crashed")["at_least"], false);

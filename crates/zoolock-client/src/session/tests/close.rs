@@ -7,12 +7,12 @@ fn close_is_confirmed_by_the_server() {
     let mut harness = Harness::attached();
     harness.session.close(harness.now);
     harness.collect();
-    assert_eq!(harness.session.request(&read(), harness.now), Err(RequestError::Over));
+    assert_eq!(harness.session.request(&read(), harness.now), Err(RequestError::SessionEnded));
     let (xid, request) = harness.requests().remove(0);
     assert_eq!(request, Request::CloseSession);
     let id = harness.connection.expect("session has a connection");
     harness.reply(xid, Reply::Empty);
-    assert_eq!(harness.outputs(), [Output::Close(id), Output::State(State::Over(End::Closed))]);
+    assert_eq!(harness.outputs(), [Output::Close(id), Output::State(SessionState::Ended(End::Closed))]);
 }
 
 #[test]
@@ -63,7 +63,7 @@ fn lost_close_is_repeated_on_the_next_connection() {
     assert_eq!(request, Request::CloseSession, "nothing else is sent");
     assert!(!harness.session.is_connected());
     harness.reply(xid, Reply::Empty);
-    assert_eq!(harness.outputs().last(), Some(&Output::State(State::Over(End::Closed))));
+    assert_eq!(harness.outputs().last(), Some(&Output::State(SessionState::Ended(End::Closed))));
 }
 
 #[test]
@@ -74,7 +74,7 @@ fn close_of_expired_session_succeeds() {
     let id = harness.dial();
     harness.connect(id);
     harness.respond_connect(0, Duration::ZERO);
-    assert_eq!(harness.outputs().last(), Some(&Output::State(State::Over(End::Closed))));
+    assert_eq!(harness.outputs().last(), Some(&Output::State(SessionState::Ended(End::Closed))));
 }
 
 #[test]
@@ -86,7 +86,7 @@ fn close_gives_up_after_the_session_timeout() {
     harness.session.close(harness.now);
     let over = |harness: &Harness| harness.session.end().is_some();
     assert_eq!(harness.run(T * 2, over), Some(T));
-    assert_eq!(harness.outputs().last(), Some(&Output::State(State::Over(End::Closed))));
+    assert_eq!(harness.outputs().last(), Some(&Output::State(SessionState::Ended(End::Closed))));
 }
 
 #[test]
@@ -95,7 +95,7 @@ fn close_before_creation_ends_at_once() {
     let id = harness.dial();
     harness.session.close(harness.now);
     harness.collect();
-    assert_eq!(harness.outputs(), [Output::AbortDial(id), Output::State(State::Over(End::Closed))]);
+    assert_eq!(harness.outputs(), [Output::AbortDial(id), Output::State(SessionState::Ended(End::Closed))]);
 }
 
 #[test]
@@ -110,7 +110,7 @@ fn ended_session_does_nothing_more() {
     harness.session.received(id, &[0; 40], harness.now, 0);
     harness.session.disconnected(id, harness.now, 0);
     harness.session.close(harness.now);
-    assert_eq!(harness.session.renew(&check(), harness.now), Err(RequestError::Over));
+    assert_eq!(harness.session.renew(&check(), harness.now), Err(RequestError::SessionEnded));
     harness.wait(T * 3);
     assert!(harness.outputs().is_empty() && harness.requests().is_empty());
 }

@@ -22,7 +22,7 @@ fn nothing_is_sent_behind_the_connect_request() {
     let request = harness.connect_request();
     assert_eq!((request.session, request.timeout_ms, request.last_zxid_seen), (0, 30_000, 0));
     harness.respond_connect(ID, T);
-    let connected = State::Connected { session: ID, timeout: T, sent: harness.now };
+    let connected = SessionState::Connected { session: ID, timeout: T, sent: harness.now };
     assert_eq!(harness.output(), Output::State(connected));
     assert_eq!(harness.requests(), [(op::XID_PING, Request::Ping)]);
 }
@@ -53,16 +53,16 @@ fn reattach_shows_session_password_and_newest_zxid() {
 }
 
 #[test]
-fn other_session_in_the_answer_is_the_end() {
+fn other_session_in_the_answer_ends_the_session() {
     let mut harness = Harness::attached();
     harness.disconnect();
     let id = harness.dial();
     harness.connect(id);
     harness.connect_request();
     harness.respond_connect(ID + 1, T);
-    assert_eq!(harness.outputs(), [Output::Close(id), Output::State(State::Over(End::Replaced))]);
+    assert_eq!(harness.outputs(), [Output::Close(id), Output::State(SessionState::Ended(End::Replaced))]);
     assert!(harness.bytes.is_empty(), "a request was sent on the other session");
-    assert_eq!(harness.session.request(&read(), harness.now), Err(RequestError::Over));
+    assert_eq!(harness.session.request(&read(), harness.now), Err(RequestError::SessionEnded));
     assert_eq!(harness.session.next_timer(), None);
 }
 
@@ -73,11 +73,11 @@ fn timeout_zero_is_expiry() {
     let id = harness.dial();
     harness.connect(id);
     harness.respond_connect(0, Duration::ZERO);
-    assert_eq!(harness.outputs(), [Output::Close(id), Output::State(State::Over(End::Expired))]);
+    assert_eq!(harness.outputs(), [Output::Close(id), Output::State(SessionState::Ended(End::Expired))]);
 }
 
 #[test]
-fn read_only_server_is_no_session() {
+fn read_only_server_is_not_used() {
     let mut harness = Harness::new();
     let id = harness.dial();
     harness.connect(id);
@@ -107,7 +107,7 @@ fn hang_up_without_an_answer_is_no_expiry() {
     assert_eq!(harness.session.end(), None);
 }
 
-/// A server without the session's newest zxid hangs up, and a restored server never has it.
+/// A server that lacks the session's newest zxid hangs up. A server restored from a backup never gets that zxid.
 #[test]
 fn session_that_no_server_attaches_is_given_up() {
     let mut harness = Harness::attached();
@@ -125,9 +125,10 @@ fn session_that_no_server_attaches_is_given_up() {
     assert_eq!(last.until(harness.now), T * 7 / 4);
 }
 
-/// A process that was stopped reads what had arrived before. The servers may have gone back to an older state since.
+/// A process that was stopped reads replies that arrived long ago. Meanwhile the servers may have gone back to an older
+/// state.
 #[test]
-fn old_reply_does_not_keep_a_session() {
+fn old_reply_does_not_keep_the_session() {
     let mut harness = Harness::attached();
     harness.send(read());
     let (xid, _) = harness.requests().remove(0);
@@ -138,7 +139,7 @@ fn old_reply_does_not_keep_a_session() {
     assert_eq!(harness.session.end(), Some(End::NotAttached));
 }
 
-/// A server that attaches and hangs up is not dialed in a tight loop.
+/// A server that attaches the session and then hangs up is not dialed in a tight loop.
 #[test]
 fn short_connections_are_redialed_after_a_pause() {
     let mut harness = Harness::attached();
@@ -177,11 +178,11 @@ fn tiny_timeout_does_not_make_the_session_spin() {
     let start = harness.now;
     let ended = |harness: &Harness| harness.session.end().is_some();
     harness.run(T, ended);
-    assert!(start.until(harness.now) <= Duration::from_millis(2), "the session is over by then");
+    assert!(start.until(harness.now) <= Duration::from_millis(2), "the session ends within two timeouts");
 }
 
 #[test]
-fn lease_counts_with_the_shortest_timeout() {
+fn session_keeps_the_shortest_granted_timeout() {
     let mut harness = Harness::attached();
     harness.disconnect();
     let id = harness.dial();
@@ -190,7 +191,7 @@ fn lease_counts_with_the_shortest_timeout() {
     harness.respond_connect(ID, T / 3);
     assert_eq!(harness.session.timeout(), T / 3);
     assert_eq!(harness.granted.last(), Some(&(T / 3, harness.now)));
-    // A server that grants more again does not make the shorter one forgotten.
+    // A longer timeout that the next server grants does not replace the shorter one.
     harness.disconnect();
     let id = harness.dial();
     harness.connect(id);
@@ -225,14 +226,15 @@ fn credentials_come_before_requests() {
 }
 
 #[test]
-fn refused_credentials_are_the_end() {
+fn refused_credentials_end_the_session() {
     let (_, mut harness) = with_credentials(false);
     harness.respond_connect(ID, T);
     harness.reply_at(op::XID_AUTH, 0, Code::AuthFailed.number(), Reply::Empty);
-    assert_eq!(harness.outputs().last(), Some(&Output::State(State::Over(End::AuthFailed))));
+    assert_eq!(harness.outputs().last(), Some(&Output::State(SessionState::Ended(End::AuthFailed))));
 }
 
-/// A server that requires credentials answers the first request so, and closes the session.
+/// A server that requires credentials answers the first request with `SessionClosedRequireAuth`, and closes the
+/// session.
 #[test]
 fn requests_of_a_refused_client_are_refused() {
     let mut harness = Harness::attached();
@@ -244,7 +246,7 @@ fn requests_of_a_refused_client_are_refused() {
     for request in [first, second] {
         assert!(outputs.contains(&Output::Reply { request, sent: harness.now, result: Err(refused) }));
     }
-    assert_eq!(outputs.last(), Some(&Output::State(State::Over(End::AuthFailed))));
+    assert_eq!(outputs.last(), Some(&Output::State(SessionState::Ended(End::AuthFailed))));
     assert_eq!(harness.session.request(&read(), harness.now), Err(refused));
 }
 
@@ -270,13 +272,13 @@ fn sasl_comes_before_credentials() {
 }
 
 #[test]
-fn failed_exchange_ends_a_new_session_and_no_other() {
+fn failed_sasl_exchange_ends_only_a_new_session() {
     let (id, mut harness) = with_credentials(true);
     harness.respond_connect(ID, T);
     harness.session.sasl_step(id, SaslStep::Failed, harness.now, 0);
     assert_eq!(harness.session.end(), Some(End::AuthFailed));
 
-    // The next server may accept another token.
+    // Without a token, the session tries the next server.
     let (id, mut harness) = with_credentials(true);
     harness.respond_connect(ID, T);
     harness.session.sasl_step(id, SaslStep::NoToken, harness.now, 0);
@@ -311,7 +313,7 @@ fn debug_output_shows_no_password() {
     let mut session = Session::new(config, Instant(0));
     let Some(Output::Dial { id, .. }) = session.next_output() else { panic!("session does not dial") };
     assert!(session.connected(id, Instant(0), 0));
-    // The connect request is in the buffer.
+    // The session's buffer holds the connect request, which contains the password.
     let shown = format!("{session:?}");
     let (_, mut harness) = with_credentials(false);
     harness.respond_connect(ID, T);

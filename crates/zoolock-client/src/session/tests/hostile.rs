@@ -1,15 +1,15 @@
-//! Bytes that no server sends.
+//! Invalid bytes from a server.
 
 use proptest::prelude::*;
 
 use super::*;
 
-fn loss(harness: &mut Harness) -> Loss {
-    let losses: Vec<Loss> = harness
+fn loss(harness: &mut Harness) -> DisconnectReason {
+    let losses: Vec<DisconnectReason> = harness
         .outputs()
         .into_iter()
         .filter_map(|output| match output {
-            Output::State(State::Disconnected(loss)) => Some(loss),
+            Output::State(SessionState::Disconnected(loss)) => Some(loss),
             _ => None,
         })
         .collect();
@@ -19,13 +19,13 @@ fn loss(harness: &mut Harness) -> Loss {
 
 fn message(harness: &mut Harness) -> String {
     match loss(harness) {
-        Loss::Protocol(message) => message,
+        DisconnectReason::Protocol(message) => message,
         other => panic!("{other:?}"),
     }
 }
 
 #[test]
-fn error_names_record_and_field() {
+fn error_names_field_and_value() {
     let mut harness = Harness::attached();
     harness.send(read());
     let xid = harness.requests()[0].0;
@@ -47,7 +47,7 @@ fn long_frame_is_refused_before_it_is_read() {
 }
 
 #[test]
-fn connect_response_has_a_limit_of_its_own() {
+fn long_connect_response_is_refused() {
     let mut harness = Harness::new();
     let id = harness.dial();
     harness.connect(id);
@@ -63,18 +63,18 @@ fn reply_to_no_request_ends_the_connection() {
 }
 
 #[test]
-fn zxid_that_goes_back_is_the_end() {
+fn decreasing_zxid_ends_the_session() {
     let mut harness = Harness::attached();
     harness.send(read());
     harness.send(read());
     let xids: Vec<i32> = harness.requests().iter().map(|(xid, _)| *xid).collect();
     harness.reply_at(xids[0], 500, 0, data());
     harness.reply_at(xids[1], 499, 0, data());
-    assert_eq!(harness.outputs().last(), Some(&Output::State(State::Over(End::WentBack))));
+    assert_eq!(harness.outputs().last(), Some(&Output::State(SessionState::Ended(End::WentBack))));
 }
 
 #[test]
-fn failed_request_of_a_broken_reply_has_a_result() {
+fn request_with_an_invalid_reply_fails() {
     let mut harness = Harness::attached();
     let request = harness.send(read());
     let xid = harness.requests()[0].0;
@@ -85,14 +85,14 @@ fn failed_request_of_a_broken_reply_has_a_result() {
 }
 
 proptest! {
-    /// Any bytes end in replies, an error or silence, and each request has at most one result.
+    /// Checks that no bytes cause a panic, and that each request gets at most one result.
     #[test]
     fn any_bytes_are_harmless(
         pieces in proptest::collection::vec(proptest::collection::vec(any::<u8>(), 0..60), 0..20),
         frames in any::<bool>(),
     ) {
         let mut harness = Harness::attached();
-        let requests: Vec<RequestId> = (0..4).map(|_| harness.send(read())).collect();
+        let requests: Vec<RequestNumber> = (0..4).map(|_| harness.send(read())).collect();
         for piece in pieces {
             if harness.connection.is_none() || harness.session.end().is_some() {
                 break;
@@ -103,7 +103,7 @@ proptest! {
             }
             harness.receive(&piece);
         }
-        let results: Vec<RequestId> = harness
+        let results: Vec<RequestNumber> = harness
             .outputs()
             .into_iter()
             .filter_map(|output| match output {

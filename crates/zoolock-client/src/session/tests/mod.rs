@@ -1,4 +1,4 @@
-//! Tests of the session machine. Each file tests one group of promises.
+//! Tests of the session's state machine. Each file tests one group of promises.
 
 mod close;
 mod handshake;
@@ -10,8 +10,8 @@ use std::time::Duration;
 
 use bytes::BytesMut;
 use zoolock_wire::{
-    ConnectRequest, ConnectResponse, CreateRequest, Hidden, OpResult, Reader, Reply, ReplyHeader, Request,
-    RequestHeader, Stat, Writer, op, split_frame,
+    Code, ConnectRequest, ConnectResponse, CreateRequest, Hidden, OpResult, Reader, Reply, ReplyHeader,
+    Request, RequestHeader, Stat, Writer, op, split_frame,
 };
 
 use super::*;
@@ -22,16 +22,16 @@ const T: Duration = Duration::from_secs(30);
 /// The session id of the tests.
 const ID: i64 = 0x1234;
 
-/// A session, a clock, and a server that answers by hand.
+/// A session, a clock, and a server whose answers the test sends.
 struct Harness {
     session: Session,
     now: Instant,
     random: u64,
-    /// The outputs that no test step has taken.
+    /// The outputs that the test has not taken yet.
     outputs: Vec<Output>,
-    /// The timeouts that were granted, and when their attach was requested.
+    /// The granted timeouts, each with the time of its connect request.
     granted: Vec<(Duration, Instant)>,
-    /// The bytes that no test step has taken.
+    /// The sent bytes that the test has not taken yet.
     bytes: BytesMut,
     connection: Option<ConnectionId>,
     zxid: i64,
@@ -58,7 +58,7 @@ impl Harness {
         harness
     }
 
-    /// Returns a session that is attached, and whose first keep-alive was answered.
+    /// Returns a session that is attached, and whose first ping was answered.
     fn attached() -> Harness {
         let mut harness = Harness::new();
         harness.attach();
@@ -89,7 +89,7 @@ impl Harness {
         outputs.remove(0)
     }
 
-    /// Waits for a dial, and takes the outputs.
+    /// Waits for a dial, and returns its number. Takes all outputs.
     fn dial(&mut self) -> ConnectionId {
         self.run(T, Harness::has_dial);
         let dials: Vec<ConnectionId> = self
@@ -110,7 +110,7 @@ impl Harness {
 
     fn connect(&mut self, id: ConnectionId) {
         self.connection = Some(id);
-        assert!(self.session.connected(id, self.now, self.random), "the dial was aborted");
+        assert!(self.session.connected(id, self.now, self.random), "the session refused the connection");
         self.collect();
     }
 
@@ -145,7 +145,7 @@ impl Harness {
         self.collect();
     }
 
-    /// Dials, attaches and answers the first keep-alive.
+    /// Dials, attaches and answers the first ping.
     fn attach(&mut self) {
         let id = self.dial();
         self.connect(id);
@@ -155,7 +155,7 @@ impl Harness {
         self.outputs();
     }
 
-    /// Takes the written requests.
+    /// Takes the requests that the session has sent.
     fn requests(&mut self) -> Vec<(i32, Request)> {
         let mut requests = Vec::new();
         while let Some(frame) = split_frame(&mut self.bytes, 1 << 20).expect("frame is valid") {
@@ -172,7 +172,7 @@ impl Harness {
     }
 
     /// Renews the lease now.
-    fn renew(&mut self) -> RequestId {
+    fn renew(&mut self) -> RequestNumber {
         let id = self.session.renew(&check(), self.now).expect("session has a connection");
         self.collect();
         id
@@ -197,7 +197,7 @@ impl Harness {
         self.receive(&frame);
     }
 
-    fn send(&mut self, request: Request) -> RequestId {
+    fn send(&mut self, request: Request) -> RequestNumber {
         let id = self.session.request(&request, self.now).expect("session has a connection");
         self.collect();
         id
@@ -209,7 +209,8 @@ impl Harness {
         self.collect();
     }
 
-    /// Calls the timer whenever it is due, until a time span has passed. Returns when `until` held.
+    /// Calls the timer whenever it is due, until `until` is true or `duration` has passed. Returns the time
+    /// until `until` was true, or `None` if it never was.
     fn run(&mut self, duration: Duration, until: impl Fn(&Harness) -> bool) -> Option<Duration> {
         let (start, end) = (self.now, self.now.after(duration));
         loop {

@@ -2,7 +2,7 @@
 
 use super::*;
 
-/// Returns a session that has created an ephemeral znode, as one that holds a lock has.
+/// Returns a session that has created an ephemeral znode, as the session of a lock holder has.
 fn holder(random: u64) -> Harness {
     let mut harness = Harness::new();
     harness.random = random;
@@ -11,7 +11,7 @@ fn holder(random: u64) -> Harness {
     harness
 }
 
-/// Answers the pings, but no write, as a server does whose leader stalls.
+/// Runs the timers until `end`, or until the session dials. No request is answered.
 fn answer_pings_until(harness: &mut Harness, end: Instant) {
     while harness.now < end && !harness.has_dial() {
         let next = harness.session.next_timer().expect("a timer is set").min(end);
@@ -46,9 +46,9 @@ fn stalled_leader_is_given_more_time() {
 }
 
 #[test]
-fn pending_write_excuses_an_unanswered_ping() {
+fn pending_write_delays_the_move() {
     let mut harness = holder(0);
-    // The write is in front of the ping of the next renewal.
+    // The write is sent before the ping, so it may hold back the reply to the ping.
     harness.send(create(3));
     harness.renew();
     let written = harness.now;
@@ -64,7 +64,7 @@ fn session_without_ephemerals_moves_late() {
     assert_eq!(harness.requests().len(), 1);
     let left = harness.run(T, Harness::has_dial).expect("session dials");
     assert_eq!(left, T / 3, "a local session is known to one server only");
-    // By now the connection may be half open, and its server may work.
+    // The connected server is dialed, too: it may work although its connection is broken.
     assert!(
         matches!(harness.outputs[..], [Output::Dial { avoid_current: false, .. }]),
         "{:?}",
@@ -94,12 +94,12 @@ fn move_fails_requests_then_closes_then_connects() {
         matches!(outputs.as_slice(), [
             Output::Reply { request: failed, sent: at, result: Err(RequestError::ConnectionLoss) },
             Output::Close(closed),
-            Output::State(State::Disconnected(Loss::Silent(_))),
+            Output::State(SessionState::Disconnected(DisconnectReason::Silent(_))),
         ] if *failed == request && *at == sent && *closed == old),
         "{outputs:?}"
     );
     assert_eq!(harness.connect_request().session, ID);
-    // Bytes of the old connection mean nothing any more.
+    // Bytes of the old connection are ignored.
     harness.session.received(old, &[0, 0, 0, 1, 0], harness.now, 0);
     harness.collect();
     assert!(harness.outputs().is_empty());
@@ -115,7 +115,7 @@ fn answer_stops_the_move() {
     harness.reply(op::XID_PING, Reply::Empty);
     harness.reply(written[1].0, Reply::Multi(vec![OpResult::Check]));
     assert!(harness.outputs().contains(&Output::AbortDial(id)));
-    // If the dial succeeds in that moment, its connection is not used.
+    // If the aborted dial still succeeds, its connection is not used.
     assert!(!harness.session.connected(id, harness.now, 0));
     harness.collect();
     assert!(harness.outputs().is_empty());
@@ -150,7 +150,7 @@ fn only_one_dial_is_under_way() {
     let late = harness.run(T, |harness| !harness.outputs.is_empty()).expect("dial reaches its deadline");
     assert_eq!(harness.outputs(), [Output::AbortDial(id)]);
     assert!(late <= T / 6);
-    // Its late success changes nothing.
+    // A late success of the aborted dial changes nothing.
     assert!(!harness.session.connected(id, harness.now, 0));
     harness.collect();
     assert!(harness.outputs().is_empty());
@@ -189,7 +189,7 @@ fn newcomer_waits_longer_after_each_hang_up() {
     let mut holder = holder(0);
     holder.disconnect();
     for _ in 0..5 {
-        assert_eq!(wait_after_hang_up(&mut holder), T / 120, "the lease runs out");
+        assert_eq!(wait_after_hang_up(&mut holder), T / 120, "a holder does not wait longer");
     }
 }
 
@@ -203,7 +203,7 @@ fn all_servers_are_tried_before_a_newcomer_waits() {
     assert_eq!(wait_after_hang_up(&mut holder), Duration::ZERO);
 }
 
-/// Holders dial a server that has started within half a second.
+/// Each holder dials at least every half second, so the holders reach a started server first.
 #[test]
 fn newcomer_lets_holders_attach_first_after_an_outage() {
     let mut newcomer = Harness::new();
@@ -211,12 +211,12 @@ fn newcomer_lets_holders_attach_first_after_an_outage() {
     newcomer.session.dial_failed(id, newcomer.now, 0);
     newcomer.collect();
     let id = newcomer.dial();
-    assert!(!newcomer.session.connected(id, newcomer.now, 0), "a holder may need the place");
+    assert!(!newcomer.session.connected(id, newcomer.now, 0), "the newcomer does not wait for holders");
     newcomer.collect();
     let least = (T / 12).max(Duration::from_secs(1));
     assert!(newcomer.run(T, Harness::has_dial).expect("session dials") >= least);
     newcomer.attach();
-    // A session that exists does not wait.
+    // An existing session does not wait.
     newcomer.disconnect();
     let id = newcomer.dial();
     newcomer.session.dial_failed(id, newcomer.now, 0);
@@ -233,7 +233,7 @@ fn holder_with_three_servers() -> Harness {
     harness
 }
 
-/// Dials a server that does not answer the connect request. Returns the time after which it is given up.
+/// Dials a server that does not answer the connect request. Returns the time after which the connection is given up.
 fn wait_for_attach(harness: &mut Harness) -> Duration {
     let id = harness.dial();
     harness.connect(id);
@@ -257,9 +257,10 @@ fn silent_handshake_is_abandoned() {
     }
 }
 
-/// A server that starts may forget a connect request. A server that only restarts its connections is slow.
+/// A server that has just started may drop a connect request, so the holder soon repeats it. Without an outage, the
+/// server is only slow.
 #[test]
-fn holder_repeats_a_request_after_an_outage_soon() {
+fn holder_soon_repeats_connect_request_after_an_outage() {
     let mut harness = holder(0);
     harness.disconnect();
     assert_eq!(wait_for_attach(&mut harness), T / 4);
@@ -271,7 +272,7 @@ fn holder_repeats_a_request_after_an_outage_soon() {
         let waits: Vec<Duration> = (0..2).map(|_| wait_for_attach(&mut harness)).collect();
         assert_eq!(waits, [24, 4].map(|share| T / share));
     }
-    // A hang-up during the handshake is an outage, too.
+    // A hang-up during the handshake counts as an outage, too.
     assert_eq!(wait_after_hang_up(&mut harness), T / 120);
     assert_eq!(wait_for_attach(&mut harness), T / 24);
 }
@@ -282,7 +283,7 @@ fn slow_leader_gets_a_longer_attach_every_second_round() {
     harness.disconnect();
     let waits: Vec<Duration> = (0..8).map(|_| wait_for_attach(&mut harness)).collect();
     assert_eq!(waits, [24, 24, 24, 24, 24, 24, 8, 24].map(|share| T / share));
-    // A working connection ends that.
+    // After a working connection, the count of slow attaches starts over.
     harness.attach();
     harness.disconnect();
     assert_eq!(wait_for_attach(&mut harness), T / 24);
@@ -293,7 +294,7 @@ fn reattach_moves_although_the_server_answers() {
     let mut harness = holder(0);
     harness.session.reattach(true, false, harness.now);
     harness.collect();
-    assert!(!harness.has_dial(), "the attach is too young");
+    assert!(!harness.has_dial(), "the session was attached too recently");
     harness.now = harness.now.after(T / 8);
     harness.session.reattach(true, false, harness.now);
     harness.collect();
@@ -306,19 +307,23 @@ fn reattach_moves_although_the_server_answers() {
     assert!(harness.outputs().is_empty());
     harness.bytes.clear();
     harness.connect(id);
-    assert!(harness.outputs().contains(&Output::State(State::Disconnected(Loss::LeaseEndsSoon))));
+    assert!(
+        harness
+            .outputs()
+            .contains(&Output::State(SessionState::Disconnected(DisconnectReason::LeaseEndsSoon)))
+    );
     harness.connect_request();
     harness.respond_connect(ID, T);
     harness.answer_ping();
     assert_eq!(harness.granted.last(), Some(&(T, harness.now)), "the lease counts from the new attach");
-    // The next move is an ordinary one again.
+    // The next move has the ordinary limits again.
     harness.outputs();
     harness.renew();
     assert_eq!(harness.run(T, Harness::has_dial), Some(T / 3));
 }
 
 #[test]
-fn answer_stops_an_unfinished_reattach() {
+fn answer_stops_a_reattach_that_takes_long() {
     let mut harness = holder(0);
     harness.now = harness.now.after(T / 8);
     harness.session.reattach(true, false, harness.now);
@@ -333,7 +338,7 @@ fn answer_stops_an_unfinished_reattach() {
 
 #[test]
 fn slow_attach_delays_the_next_reattach() {
-    // No request can have been answered before twice the time of the attach. A sixth of the timeout is enough.
+    // A reattach waits for twice the time that the last attach took, but at most for a sixth of the timeout.
     for (attach, rest) in [(T / 8, T / 8), (T / 2, T / 24)] {
         let mut harness = holder(0);
         harness.disconnect();
@@ -388,11 +393,11 @@ fn reattach_waits_for_answers_under_way() {
     harness.now = harness.now.after(T / 8 + Duration::from_millis(1));
     harness.session.reattach(false, true, harness.now);
     harness.collect();
-    assert!(harness.has_dial(), "none came for an eighth");
+    assert!(harness.has_dial(), "no answer came for an eighth of the timeout");
 }
 
 #[test]
-fn session_without_ephemerals_is_not_attached_again() {
+fn session_without_ephemerals_does_not_reattach() {
     let mut harness = Harness::attached();
     harness.now = harness.now.after(T / 8);
     harness.session.reattach(true, false, harness.now);

@@ -1,6 +1,6 @@
 //! Requests, replies, events, and their order.
 
-use zoolock_wire::{EventKind, encode_event};
+use zoolock_wire::{EventKind, WatchEvent, encode_event};
 
 use super::*;
 
@@ -37,7 +37,7 @@ fn replies_and_events_keep_the_order_of_the_server() {
         encode_event(EventKind::Deleted, "/locks/a", writer);
     });
     reply(xids[1], 201, &mut bytes);
-    // The network may split them anywhere.
+    // The network may split the frames anywhere.
     for byte in bytes {
         harness.receive(&[byte]);
     }
@@ -93,11 +93,11 @@ fn lost_connection_leaves_the_outcome_unknown() {
         [
             Output::Reply { request, sent, result: Err(RequestError::ConnectionLoss) },
             Output::Close(id),
-            Output::State(State::Disconnected(Loss::Closed)),
+            Output::State(SessionState::Disconnected(DisconnectReason::Closed)),
         ]
     );
     assert!(matches!(outputs[3..], [Output::Dial { .. }]), "a lost connection is replaced at once");
-    // Nothing is sent again by itself.
+    // The session does not repeat the request.
     let id = match outputs[3] {
         Output::Dial { id, .. } => id,
         _ => unreachable!(),
@@ -122,7 +122,7 @@ fn full_window_holds_requests_back_and_renewals_pass_them() {
     config.max_in_flight = 2;
     let mut harness = Harness::with(config);
     harness.attach();
-    let requests: Vec<RequestId> = (0..4).map(|_| harness.send(read())).collect();
+    let requests: Vec<RequestNumber> = (0..4).map(|_| harness.send(read())).collect();
     let written = harness.requests();
     assert_eq!(written.len(), 2, "{written:?}");
     let renewed = harness.renew();
@@ -132,12 +132,12 @@ fn full_window_holds_requests_back_and_renewals_pass_them() {
         "{renewal:?}"
     );
     harness.reply(written[0].0, data());
-    // The renewal takes no room in the window: renewals alone could fill it on a slow network.
+    // The renewal does not count in the window: on a slow network, renewals alone could fill it.
     assert_eq!(harness.requests().len(), 1);
-    // The unwritten requests were not carried out, and the written one may have been.
+    // Unwritten requests were not carried out, and written ones may have been.
     harness.outputs();
     harness.disconnect();
-    let results: Vec<(RequestId, RequestError)> = harness
+    let results: Vec<(RequestNumber, RequestError)> = harness
         .outputs()
         .into_iter()
         .filter_map(|output| match output {
@@ -156,7 +156,7 @@ fn full_window_holds_requests_back_and_renewals_pass_them() {
     );
 }
 
-/// A slow server with many requests would count as silent, on each connection again.
+/// With many requests in flight, a slow server would count as silent on each new connection.
 #[test]
 fn window_follows_the_pace_of_the_replies() {
     let send = |harness: &mut Harness| {
@@ -175,7 +175,7 @@ fn window_follows_the_pace_of_the_replies() {
             harness.reply(xid, data());
         }
         assert_eq!(harness.requests().len(), next);
-        // A new connection begins again.
+        // A new connection begins with a window of 16 again.
         harness.outputs();
         harness.disconnect();
         harness.attach();
@@ -183,8 +183,8 @@ fn window_follows_the_pace_of_the_replies() {
     }
 }
 
-/// Fewer requests in flight do not make a slow network faster. With 4 of them, the requests of calls that had timed out held back
-/// all later calls.
+/// Fewer requests in flight do not make a slow network faster. With a window of 4, the requests of calls that had timed
+/// out delayed all later calls.
 #[test]
 fn window_stays_on_a_slow_network() {
     let round_trip = T / 10;
@@ -237,7 +237,7 @@ fn ping_goes_ahead_of_each_renewal_in_one_write() {
     harness.reply(written[1].0, Reply::Multi(vec![OpResult::Check]));
     let result = Ok(Reply::Multi(vec![OpResult::Check]));
     assert_eq!(harness.output(), Output::Reply { request, sent, result });
-    // The ping counts, too.
+    // The ping of the renewal also delays the next keep-alive ping.
     harness.wait(T / 3 - Duration::from_millis(1));
     assert!(harness.requests().is_empty());
 }
@@ -252,15 +252,16 @@ fn session_pings_every_third() {
 }
 
 #[test]
-fn expired_session_in_a_reply_is_the_end() {
+fn session_expired_reply_ends_the_session() {
     let mut harness = Harness::attached();
     let first = harness.send(read());
     harness.send(read());
     let xid = harness.requests()[0].0;
     harness.refuse(xid, Code::SessionExpired);
     let outputs = harness.outputs();
-    assert_eq!(outputs.last(), Some(&Output::State(State::Over(End::Expired))));
-    let failed = |request| Output::Reply { request, sent: harness.now, result: Err(RequestError::Over) };
+    assert_eq!(outputs.last(), Some(&Output::State(SessionState::Ended(End::Expired))));
+    let failed =
+        |request| Output::Reply { request, sent: harness.now, result: Err(RequestError::SessionEnded) };
     assert!(outputs.contains(&failed(first)), "the refused request has a result, too: {outputs:?}");
 }
 
@@ -270,6 +271,6 @@ fn moved_session_attaches_again() {
     harness.send(read());
     let xid = harness.requests()[0].0;
     harness.refuse(xid, Code::SessionMoved);
-    assert!(harness.outputs.contains(&Output::State(State::Disconnected(Loss::Moved))));
+    assert!(harness.outputs.contains(&Output::State(SessionState::Disconnected(DisconnectReason::Moved))));
     harness.dial();
 }

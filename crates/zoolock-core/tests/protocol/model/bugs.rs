@@ -1,6 +1,8 @@
-//! Bugs of other libraries, each as a switch: the machine without a rule, or a world whose clients have the bug.
+//! Bugs of other libraries and of our own drafts, each as a switch: the machine without a rule, or a world whose
+//! clients have the bug.
 //!
-//! `docs/BUGS.md` lists them all, and the bugs of `rules.rs`. The numbers of steps there are checked here.
+//! `docs/BUGS.md` lists them all, and the bugs of `rules.rs`. `expect_violation` checks the numbers of steps
+//! there.
 
 use zoolock_core::names::Naming::WriteLock;
 use zoolock_core::{Rule, Rules};
@@ -14,9 +16,9 @@ use super::{expect_no_violation, expect_violation};
 /// A bug that all clients of a world have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Bug {
-    /// A client that gives up while its create is under way leaves its znode.
+    /// A client that gives up while its create is under way does not delete its znode.
     DropsWhoIsJoining,
-    /// A client that gives up while it waits leaves its znode.
+    /// A client that gives up while it waits does not delete its znode.
     DropsWhoWaits,
     /// A waiter's delete whose reply was lost counts as done.
     CleansUpOnce,
@@ -26,30 +28,34 @@ pub(crate) enum Bug {
     SortsWholeNames,
     /// All clients of a session share one znode.
     OneNodeForASession,
+    /// A waiter that gives up leaves a release marker, as a holder does.
+    WaiterLeavesMarker,
     /// A writer that becomes a reader gets a new number at the end of the queue.
     DowngradesToTheEnd,
     /// A holder that unwinds writes that it released.
     UnwindsAsReleased,
-    /// Watches do not survive a lost connection.
+    /// The client does not set its watches again after a lost connection.
     ForgetsWatches,
     /// The sequence number is the token.
     TokenIsTheNumber,
-    /// A previous holder of which nothing is known is reported as released.
+    /// A previous holder of which nothing is known is reported as `Clean`.
     UnknownIsClean,
     /// An acquisition goes on after the end of its session in the next one, and does not report the end.
     GoesOnInTheNextSession,
-    /// If a release and the next create are refused together, both are told the error of the part that failed.
+    /// If a release and the next create are one transaction and it fails, both get the error of the part that
+    /// failed.
     OneErrorForBoth,
 }
 
 impl Bug {
-    pub(crate) const ALL: [Bug; 13] = [
+    pub(crate) const ALL: [Bug; 14] = [
         Bug::DropsWhoIsJoining,
         Bug::DropsWhoWaits,
         Bug::CleansUpOnce,
         Bug::ReleasesOnce,
         Bug::SortsWholeNames,
         Bug::OneNodeForASession,
+        Bug::WaiterLeavesMarker,
         Bug::DowngradesToTheEnd,
         Bug::UnwindsAsReleased,
         Bug::ForgetsWatches,
@@ -73,22 +79,23 @@ fn is_caught(bug: Bug, property: &'static str, scenario: Scenario) {
 // ---- a create whose reply was lost ----
 
 #[test]
-fn the_phantom_of_a_lost_reply() {
+fn lost_create_reply_leaves_phantom_znode() {
     is_needed(Rule::SearchAfterLostReply, PROGRESS, two(&["disconnect"]));
 }
 
 #[test]
-fn no_barrier_before_the_search() {
+fn search_without_barrier_misses_late_create() {
     is_needed(Rule::CreateBeforeSearch, PROGRESS, two(&["disconnect"]));
 }
 
 #[test]
-fn curator_498_and_604_the_node_of_the_session_before() {
-    // The reply to the create is lost, and the session with it. In the next one a follower still lists the znode.
+fn curator_498_and_604_znode_of_previous_session() {
+    // The reply to the create and the session are lost. In the next session a follower still lists the znode of
+    // the lost one.
     let scenario = || two(&["lapse"]).with_bug(Bug::GoesOnInTheNextSession);
     let weakened = scenario().rules(Rules::without(Rule::CreateBeforeSearch));
     expect_violation("GoesOnInTheNextSession", EXCLUSION, weakened);
-    // A second create shows the outcome of the first.
+    // A second create is a barrier, so the search after it shows the outcome of the first.
     expect_no_violation(scenario());
 }
 
@@ -99,7 +106,7 @@ fn refusal_without_the_leader_is_no_barrier() {
 
 #[test]
 fn release_and_create_share_an_error() {
-    // An operator writes over the record, so the release is refused, and the create with it.
+    // An operator overwrites the record, so the release is refused, and the create in the same transaction.
     let scenario = Scenario::of(&[Mutex, Next(0)]).with(&["scribble"]).merging();
     is_caught(Bug::OneErrorForBoth, ENDS, scenario);
 }
@@ -107,40 +114,46 @@ fn release_and_create_share_an_error() {
 // ---- clean-up ----
 
 #[test]
-fn the_cancelled_lock_of_the_client_crate() {
+fn client_crate_leaves_znode_of_cancelled_lock() {
     is_caught(Bug::DropsWhoIsJoining, NOTHING_LEFT, two(&["cancel"]));
 }
 
 #[test]
-fn curator_600_a_waiter_that_is_interrupted_leaves_its_node() {
+fn curator_600_interrupted_waiter_leaves_znode() {
     is_caught(Bug::DropsWhoWaits, NOTHING_LEFT, two(&["cancel"]));
 }
 
 #[test]
-fn kazoo_732_a_clean_up_that_fails_is_forgotten() {
+fn kazoo_732_failed_clean_up_is_forgotten() {
     is_caught(Bug::CleansUpOnce, NOTHING_LEFT, two(&["cancel", "disconnect"]));
 }
 
 #[test]
-fn curator_1193_a_release_that_fails_is_forgotten() {
+fn curator_1193_failed_release_is_forgotten() {
     is_caught(Bug::ReleasesOnce, NOTHING_LEFT, two(&["disconnect"]));
     is_caught(Bug::ReleasesOnce, PROGRESS, two(&["disconnect"]));
+}
+
+#[test]
+fn waiter_that_gives_up_leaves_marker() {
+    // Number 1 gives up and hands the lock to 2, while 0 holds it.
+    is_caught(Bug::WaiterLeavesMarker, EXCLUSION, Scenario::mutexes(3).with(&["cancel"]));
 }
 
 // ---- waiting ----
 
 #[test]
-fn write_lock_and_the_predecessor_that_vanished() {
+fn write_lock_misses_deleted_predecessor() {
     is_needed(Rule::LookWhenGone, PROGRESS, two(&[]));
 }
 
 #[test]
-fn the_predecessor_that_only_gave_up() {
+fn predecessor_that_gave_up_counts_as_released() {
     is_needed(Rule::LookAfterWait, EXCLUSION, Scenario::mutexes(3).with(&["cancel"]));
 }
 
 #[test]
-fn a_watch_that_was_lost_with_the_connection() {
+fn watch_is_lost_with_the_connection() {
     let scenario = two(&["disconnect"]).with_bug(Bug::ForgetsWatches);
     let weakened = scenario.clone().rules(Rules::without(Rule::LookAfterReconnect));
     expect_violation("ForgetsWatches", PROGRESS, weakened.clone());
@@ -149,7 +162,7 @@ fn a_watch_that_was_lost_with_the_connection() {
 }
 
 #[test]
-fn etcd_11456_granted_after_its_own_lease_had_gone() {
+fn etcd_11456_granted_after_own_lease_ended() {
     is_needed(Rule::GrantOnLease, EXCLUSION, two(&["lapse"]));
 }
 
@@ -157,38 +170,39 @@ fn etcd_11456_granted_after_its_own_lease_had_gone() {
 
 #[test]
 fn zookeeper_2931_whole_names_are_sorted() {
-    // A session with a lower id queues later, and takes itself for the head of the queue.
+    // A contender with a lower session id queues later. Its name sorts first, so it takes itself for the head of
+    // the queue.
     let scenario = two(&[]).named(&[WriteLock, WriteLock]);
     is_caught(Bug::SortsWholeNames, EXCLUSION, scenario);
 }
 
 #[test]
-fn two_handles_on_one_session() {
+fn two_handles_share_znode_of_one_session() {
     is_caught(Bug::OneNodeForASession, EXCLUSION, two(&[]));
 }
 
 #[test]
-fn curator_1138_a_writer_comes_between() {
+fn curator_1138_writer_overtakes_downgraded_reader() {
     let scenario = Scenario::of(&[WriteThenRead, Write]);
     is_caught(Bug::DowngradesToTheEnd, DOWNGRADE, scenario);
 }
 
-// ---- what is said ----
+// ---- what the next holder is told ----
 
 #[test]
-fn whoever_unwinds_is_said_to_have_released() {
+fn panicking_holder_is_recorded_as_released() {
     is_caught(Bug::UnwindsAsReleased, CLEAN, two(&["panic"]));
 }
 
 #[test]
-fn nothing_known_is_taken_for_a_release() {
-    // The holder dies, and the directory with the record of its beginning is deleted.
+fn unknown_previous_holder_is_reported_as_clean() {
+    // The holder dies, and the directory with its `held` marker is deleted.
     let scenario = two(&["crash", "reap"]).tracking();
     is_caught(Bug::UnknownIsClean, CLEAN, scenario);
 }
 
 #[test]
-fn the_number_in_the_queue_as_the_token() {
+fn sequence_number_is_used_as_fencing_token() {
     let scenario = Scenario::of(&[Mutex, Mutex]).with(&["reap"]);
     is_caught(Bug::TokenIsTheNumber, TOKENS, scenario);
 }

@@ -1,6 +1,6 @@
 //! Faults between clients and servers, and the effects of a transaction on followers and watches.
 
-use zoolock_core::contender::{Event, Failure, Reply, Request};
+use zoolock_core::acquisition::{Event, Reply, Request, RequestFailure};
 
 use super::bugs::Bug;
 use super::ghost::{Fate, Violation};
@@ -10,7 +10,8 @@ use super::tree::{Change, Op, Txn};
 use super::world::{Follower, Inbound, Sent, Stage, World};
 
 impl World {
-    /// Breaks the connection, and makes a new one. Each request may have been carried out, may still be, or never will.
+    /// Breaks the connection, and makes a new one. Each request may have been carried out, may be carried out later, or
+    /// never.
     pub(crate) fn disconnect(&mut self, i: usize, scenario: &Scenario) {
         let leader = self.leader.clone();
         let client = &mut *self.clients[i];
@@ -21,12 +22,13 @@ impl World {
         for inbound in std::mem::take(&mut client.inbox) {
             match inbound {
                 Inbound::Answer { id, set, .. } => {
-                    // A client knows of a watch from the reply on.
-                    unknown.push((id, Err(Failure::Unknown)));
+                    // The client learns of a watch from the reply. That reply is lost, so the watch is lost, too.
+                    unknown.push((id, Err(RequestFailure::Unknown)));
                     unheard.extend(set);
                     watches.retain(|watch| Some(watch.id) != set);
                 }
-                // It fired, and the event was lost: the client keeps the watch, if it knows of it.
+                // The watch has fired, and its event is lost. If the client knows of the watch, it will set the watch
+                // again.
                 Inbound::Fired { watch, .. } if unheard.contains(&watch.id) => {}
                 Inbound::Fired { watch, .. } => watches.push(watch),
                 Inbound::Reconnected => {}
@@ -39,15 +41,15 @@ impl World {
             Request::Delete(_) | Request::Withdraw(_) | Request::Release { .. } if scenario.has(once) => {
                 Ok(Reply::Done)
             }
-            _ => Err(Failure::Unknown),
+            _ => Err(RequestFailure::Unknown),
         };
         let of_now = sent.iter().filter(|sent| sent.round == client.round);
         unknown.extend(of_now.map(|sent| (sent.id, outcome(sent))));
         let releases = sent.iter().filter_map(|sent| sent.release.as_deref());
         let releases: Vec<_> = releases.map(|(mate, release)| (*mate, release.round, release.id)).collect();
         client.late.extend(sent.into_iter().filter(|sent| is_write(&sent.request)));
-        // The client registers its known watches again. A watch fires at once if something has changed since. The server may
-        // do that in any order; here it is the order of the ids.
+        // The client registers its known watches again. A watch fires at once if something has changed since. The server
+        // may fire them in any order; here it is the order of the ids.
         watches.sort_by_key(|watch| watch.id);
         let view = client.view(&leader);
         let mut fired = Vec::new();
@@ -71,13 +73,13 @@ impl World {
         client.watches = watches;
         client.inbox = fired;
         client.inbox.push(if ended { Inbound::SessionOver } else { Inbound::Reconnected });
-        // Told before anything that comes over the next connection.
+        // The machine is told of the disconnect before anything that comes over the next connection.
         if scenario.reports_disconnects {
             self.step(i, Event::Disconnected, scenario);
         }
         for (mate, round, id) in releases {
             if self.clients[mate].round == round {
-                self.step(mate, Event::Answer(id, Err(Failure::Unknown)), scenario);
+                self.step(mate, Event::Answer(id, Err(RequestFailure::Unknown)), scenario);
             }
         }
         for (id, outcome) in unknown {
@@ -85,7 +87,8 @@ impl World {
         }
     }
 
-    /// Expires the session. The acquisition goes on in the next one, at a follower that has not heard of the end.
+    /// Expires the session. The acquisition continues in the next session, at a follower that still shows the znodes of the
+    /// expired one.
     pub(crate) fn next_session(&mut self, i: usize, scenario: &Scenario) {
         let tree = self.leader.clone();
         let client = &mut *self.clients[i];
@@ -105,7 +108,7 @@ impl World {
             trace.was_clear = false;
         }
         for id in unknown {
-            self.step(i, Event::Answer(id, Err(Failure::Unknown)), scenario);
+            self.step(i, Event::Answer(id, Err(RequestFailure::Unknown)), scenario);
         }
     }
 
@@ -213,7 +216,8 @@ impl World {
             _ => None,
         });
         for (bit, (at, child)) in deleted.enumerate() {
-            // A delete that hits a later znode of its name is not one by the owner, even if that is the same client.
+            // A delete that hits a later znode of the same name does not count as the owner's, even if the same client
+            // created both.
             let own = by.is_some_and(|(i, _)| child.owner as usize == i)
                 && meant.get(bit).is_some_and(|node| node.czxid.0 == child.czxid);
             for trace in &mut self.clients[child.owner as usize].ghost.traces {

@@ -1,7 +1,7 @@
-//! Ghost state: facts that an observer of all of history knows, and what counts as a violation.
+//! Ghost state: facts about the whole history, which no client knows, and the violations that follow from them.
 
 use zoolock_core::Record;
-use zoolock_core::contender::{Departed, Failure, Grant, Loss, Node, Previous, Reason, Reply};
+use zoolock_core::acquisition::{Grant, Loss, Node, Previous, Reason, ReleaseOutcome, Reply, RequestFailure};
 use zoolock_core::names::Prefix;
 
 use super::bugs::Bug;
@@ -14,14 +14,14 @@ use super::world::World;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u16)]
 pub(crate) enum Violation {
-    /// Granted without a lease, twice, or after a failure. Or there was no moment at which all of its znodes existed and had
-    /// no conflicting znode before them.
+    /// Granted without a lease, twice, or after a failure. Or granted although there was no moment at which all of its
+    /// znodes existed without a conflicting znode before them.
     NeverFirst = 1,
     /// Granted before a waiter that was queued before it, conflicts with it, and never gave up.
     OutOfTurn = 1 << 1,
     /// The token of a grant is not above every earlier one of that directory.
     TokenFell = 1 << 2,
-    /// A delete hit the znode of another contender, and its sender had not checked that its own exists.
+    /// A delete hit the znode of another contender, and the sender had not checked that its own znode exists.
     DeletedAnothers = 1 << 3,
     /// Reported `Clean`, though the last exclusive holder did not release.
     FalseClean = 1 << 4,
@@ -29,17 +29,17 @@ pub(crate) enum Violation {
     FalseEnd = 1 << 5,
     /// Reported `Crashed`, though the last exclusive holder released, or still holds.
     FalseCrash = 1 << 6,
-    /// Did not report `Crashed`, though all holders track crashes, the record was left alone, and the last one died.
+    /// Did not report `Crashed`, though the last holder died, all holders track crashes, and no fault touched the record.
     UntoldCrash = 1 << 7,
     /// Reported a downgrade, though an exclusive contender is queued before the reader.
     WriterBetween = 1 << 8,
-    /// A release wrote over foreign data in the record, though its sender knew of it.
+    /// A release overwrote foreign data in the record, though the holder knew of that data.
     WroteOver = 1 << 9,
-    /// Reported nothing, though the predecessor released and could say so.
+    /// Reported `Unknown`, though the predecessor released and its marker says so.
     Untold = 1 << 10,
-    /// A contender that was not granted wrote over a record that it had not written.
+    /// A contender that was not granted overwrote a record that it had not written.
     WroteOverAnothers = 1 << 11,
-    /// Reported a request to release to a client that does not hold, or twice, or without one.
+    /// Reported a request to release to a client that does not hold, or reported it twice, or without such a request.
     FalseRevoke = 1 << 12,
 }
 
@@ -81,7 +81,7 @@ pub(crate) struct Reader {
     pub(crate) position: i64,
 }
 
-/// A znode that the current acquisition of a client created. The client may not know of it.
+/// A znode that the current acquisition of a client created. The client may not know of this znode.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Trace {
     /// The index of its directory.
@@ -91,18 +91,19 @@ pub(crate) struct Trace {
     pub(crate) czxid: i64,
     pub(crate) name: Name,
     pub(crate) position: i64,
-    /// Set if at some moment no conflicting znode was before it, or before any other znode of the same create.
+    /// Set if there was a moment at which no conflicting znode was before this znode, nor before any other znode of the
+    /// same create.
     pub(crate) was_clear: bool,
     pub(crate) fate: Fate,
     /// Set if the client was told that the znode exists, and has since neither sent a delete nor been told of its deletion.
     /// The end of a wait clears it, because the knowledge from before the wait is old.
     ///
-    /// A read through a follower that has not heard of the deletion proves nothing. So a sync comes before it.
+    /// A read through a follower that has not heard of the deletion proves nothing. So a sync comes before such a read.
     ///
     /// The server's delete checks only the name. Between a read and the delete that relies on it, the name may come to
     /// belong to another contender. That window stays open and is no violation. A delete that relies on *no* read is one.
     pub(crate) fresh: bool,
-    /// Set if a later read has shown no znode of its name, or another one.
+    /// Set if a later read has shown no znode of this name, or another contender's.
     gone: bool,
 }
 
@@ -113,7 +114,7 @@ impl Trace {
         Trace { at, directory, czxid, name, position, was_clear, fate, fresh, gone }
     }
 
-    /// Returns whether the client knows that it exists. A delete uses this up.
+    /// Returns whether the client knows that the znode exists, and clears that knowledge: it allows one delete only.
     pub(crate) fn take_fresh(&mut self) -> bool {
         std::mem::take(&mut self.fresh) && !self.gone
     }
@@ -149,11 +150,12 @@ pub(crate) struct Ghost {
     pub(crate) lease_lost: bool,
     /// Set if the holder asked for a downgrade.
     pub(crate) downgrading: bool,
-    /// Set if it held the lock at that time. Then its writes were complete.
+    /// Set if the holder had not lost the lock when it asked for the downgrade. Then its writes were complete.
     pub(crate) held_until_downgrade: bool,
-    /// Set if the last answer was that the writer's znode does not exist. Used up like [`Trace::fresh`].
+    /// Set if the last answer showed that the writer's znode does not exist. One delete uses this up, as with
+    /// [`Trace::fresh`].
     pub(crate) seen_missing: bool,
-    /// The reader that it upgrades.
+    /// For an upgrade: its reader.
     pub(crate) reader: Option<Reader>,
     /// The token of the first grant. An upgrade and a downgrade keep it.
     pub(crate) token: i64,
@@ -161,14 +163,14 @@ pub(crate) struct Ghost {
     pub(crate) read: bool,
     /// Set if the connection broke before the holder knew the record.
     pub(crate) interrupted: bool,
-    /// Set if an operator asked it to release.
+    /// Set if an operator asked the holder or waiter to release.
     pub(crate) asked: bool,
     /// Set if the holder was told that it should release.
     pub(crate) revoked: bool,
 }
 
 impl Ghost {
-    /// Returns the znodes that a transaction created, one for each lock.
+    /// Returns the traces of the znodes that a transaction created, one for each lock.
     pub(crate) fn traces_of(&self, czxid: i64) -> impl Iterator<Item = &Trace> {
         self.traces.iter().filter(move |trace| trace.czxid == czxid)
     }
@@ -181,18 +183,18 @@ impl Ghost {
         self.traces.iter().any(|trace| trace.fate == Fate::Taken)
     }
 
-    /// Records what an answer says about its znodes. `about`: the znode that was read. `known_to_exist`: set if the znode
-    /// existed then.
+    /// Records what an answer says about the client's znodes. `about`: the znode that was read. `known_to_exist`: set if
+    /// that znode existed when the read was sent.
     pub(crate) fn on_answer(
         &mut self,
         at: usize,
-        outcome: &Result<Reply, Failure>,
+        outcome: &Result<Reply, RequestFailure>,
         about: Option<Name>,
         known_to_exist: bool,
         wants: &[usize],
     ) {
-        // A read after a sync, by a holder that may have become a reader already.
-        self.seen_missing = *outcome == Err(Failure::NoNode) && self.downgrading;
+        // The holder reads its znode after a sync, because it may have become a reader already.
+        self.seen_missing = *outcome == Err(RequestFailure::NoNode) && self.downgrading;
         let here = |node: &Node| (at, node.czxid.0);
         let seen: Vec<(usize, i64)> = match outcome {
             Ok(Reply::Joined(node)) => vec![here(node)],
@@ -203,10 +205,10 @@ impl Ghost {
             Ok(Reply::Mine(nodes)) => nodes.iter().map(here).collect(),
             _ => Vec::new(),
         };
-        // The znode that has this name now.
+        // The czxid of the znode that has this name now; zero if there is none.
         let now = match outcome {
             Ok(Reply::Node { czxid, .. }) => Some(czxid.0),
-            Err(Failure::NoNode) => Some(0),
+            Err(RequestFailure::NoNode) => Some(0),
             _ => None,
         };
         for trace in &mut self.traces {
@@ -264,10 +266,10 @@ impl World {
             None => czxid,
         };
         for at in traces.iter().map(|trace| trace.at) {
-            // A late grant, of a znode that was deleted meanwhile, proves nothing.
+            // If the znode was deleted before the client heard of its grant, the token proves nothing.
             let exists = |czxid| self.leader.holds(at, czxid);
             if prefix.is_exclusive() && exists(czxid) && reader.is_none_or(|reader| exists(reader.czxid)) {
-                // A reader that upgrades again has the same token again.
+                // A reader that upgrades twice has the same token twice.
                 let last = self.history.tokens[at];
                 if token < last || (token == last && reader.is_none()) {
                     self.note(Violation::TokenFell);
@@ -284,7 +286,7 @@ impl World {
         ghost.token = token;
     }
 
-    /// Checks what the holder is told about the previous holder after its grant.
+    /// Checks what a holder is told about the previous holder, if that is told after the grant.
     pub(crate) fn on_previous(&mut self, i: usize, previous: Previous, scenario: &Scenario) {
         let ghost = &mut self.clients[i].ghost;
         ghost.read = true;
@@ -321,7 +323,7 @@ impl World {
                     let theirs = trace.name.prefix;
                     let permits = matches!((theirs, prefix), (Prefix::Permit(_), Prefix::Permit(_)));
                     let conflicts = match reader {
-                        // It reads already, so it goes before contenders that wait for it.
+                        // An upgrading reader already holds, so it goes before contenders that wait for it.
                         Some(reader) => {
                             trace.position < reader.position || !exclude_each_other(theirs, reader.prefix)
                         }
@@ -374,7 +376,7 @@ impl World {
         };
         let again = ghost.lost.is_some() || !ghost.granted || ghost.answered;
         ghost.lost = Some(loss);
-        // The znodes of the other locks still exist after a delete of one.
+        // After the deletion of one znode, those of the other locks still exist.
         if loss != Loss::Broken || scenario.wants[i].len() == 1 {
             ghost.traces.iter_mut().for_each(|trace| trace.fresh = false);
         }
@@ -383,15 +385,15 @@ impl World {
         }
     }
 
-    pub(crate) fn on_released(&mut self, i: usize, departed: Departed, scenario: &Scenario) {
+    pub(crate) fn on_released(&mut self, i: usize, departed: ReleaseOutcome, scenario: &Scenario) {
         let ghost = &self.clients[i].ghost;
         let gone = ghost.traces_of(ghost.held).all(|trace| trace.fate != Fate::Exists);
         let is_true = match departed {
-            Departed::Clean => gone && ghost.lost.is_none(),
-            Departed::Lost(Loss::Broken) if scenario.wants[i].len() == 1 => gone,
-            Departed::Lost(Loss::Broken) => ghost.was_broken(),
-            Departed::Lost(_) => ghost.lost.is_some() || !self.clients[i].session,
-            Departed::Refused(_) => false,
+            ReleaseOutcome::Clean => gone && ghost.lost.is_none(),
+            ReleaseOutcome::Lost(Loss::Broken) if scenario.wants[i].len() == 1 => gone,
+            ReleaseOutcome::Lost(Loss::Broken) => ghost.was_broken(),
+            ReleaseOutcome::Lost(_) => ghost.lost.is_some() || !self.clients[i].session,
+            ReleaseOutcome::Refused(_) => false,
         };
         if !is_true || !ghost.released || ghost.answered {
             self.note(Violation::FalseEnd);

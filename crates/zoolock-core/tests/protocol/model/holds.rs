@@ -1,7 +1,8 @@
-//! Exclusive holds: which contenders may hold together, which one held last, and what a holder may be told of it.
+//! Exclusive holds: which contenders may hold together, which contender held last, and what the next holder may be told
+//! about it.
 
 use zoolock_core::Record;
-use zoolock_core::contender::{Node, Previous};
+use zoolock_core::acquisition::{Node, Previous};
 use zoolock_core::names::Prefix;
 
 use super::ghost::{Fate, Reader, Trace, Violation};
@@ -10,19 +11,19 @@ use super::scenario::Scenario;
 use super::tree::{Child, Directory, Name, Tree};
 use super::world::World;
 
-/// An exclusive hold, or one whose beginning a contender has written.
+/// An exclusive hold: the lock was granted, or a `held` marker was written.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Hold {
     at: usize,
     /// The transaction that created the directory.
     directory: i64,
     /// Its position in the order of holds: the queue position and 0. For an upgrade, the reader's queue position and the
-    /// writer's czxid, since it comes right after the hold before its reader.
+    /// writer's czxid, because the upgrade comes right after the hold before its reader.
     order: (i64, i64),
     /// The znode that was granted.
     czxid: i64,
     name: Name,
-    /// Set if its release leaves the record as its successor expects it.
+    /// Set if the release leaves the marker that the successor expects.
     tells: bool,
     /// Set if the holder was told of its grant.
     granted: bool,
@@ -46,7 +47,7 @@ pub(crate) fn exclude_each_other(one: Prefix, other: Prefix) -> bool {
     one.is_exclusive() || other.is_exclusive() || both_upgradable || permit(one) != permit(other)
 }
 
-/// Returns whether no conflicting znode is queued before this child now. `reader`: the reader that it upgrades.
+/// Returns whether no conflicting znode is queued before this child now. `reader`: for an upgrade, its reader.
 pub(crate) fn is_clear(tree: &Tree, at: usize, child: &Child, reader: Option<Reader>, plan: Plan) -> bool {
     let mut before = tree.children(at).iter().filter(|other| other.position < child.position);
     match (child.name.prefix, reader) {
@@ -76,7 +77,7 @@ pub(crate) fn is_clear(tree: &Tree, at: usize, child: &Child, reader: Option<Rea
 
 /// Returns whether two contenders that exclude each other hold together, or more permits are held than there ever were.
 pub(crate) fn too_many_hold(world: &World, scenario: &Scenario) -> bool {
-    // Directory, prefix, reader that it upgrades, and czxid of each znode.
+    // For each znode: its directory, its prefix, the czxid of its reader if it is an upgrade, and its own czxid.
     let mut held: Vec<(usize, Prefix, Option<i64>, i64)> = Vec::new();
     for i in 0..world.clients.len() {
         let Some(node) = holding(world, i, scenario) else { continue };
@@ -88,7 +89,7 @@ pub(crate) fn too_many_hold(world: &World, scenario: &Scenario) -> bool {
         Prefix::Permit(take) => take,
         _ => 0,
     };
-    // Permits and several directories are in no scenario together.
+    // No scenario has both permits and several directories, so all permits are of one semaphore.
     let taken: u32 = held.iter().map(permits).sum();
     let collide = |one: &(usize, Prefix, Option<i64>, i64), other: &(usize, Prefix, Option<i64>, i64)| {
         one.0 == other.0
@@ -100,8 +101,8 @@ pub(crate) fn too_many_hold(world: &World, scenario: &Scenario) -> bool {
     taken > world.history.largest_size || held.iter().enumerate().any(collides)
 }
 
-/// Returns the first znode of a client that holds, as far as it knows, on a session that lives. For an upgrade, the reader's
-/// znode must exist, too.
+/// Returns the first znode of a client whose machine says that it holds, if the session still exists. For an upgrade, the
+/// reader's znode must exist, too.
 pub(crate) fn holding(world: &World, i: usize, scenario: &Scenario) -> Option<Node> {
     let client = &world.clients[i];
     let node = client.machine().and_then(|machine| machine.holding())?;
@@ -131,7 +132,7 @@ impl World {
         }
     }
 
-    /// Records that a contender writes the beginning of its exclusive hold.
+    /// Records that a contender writes its `held` marker.
     pub(crate) fn on_begun(&mut self, i: usize, at: usize, node: &Node) {
         self.open(i, at, node.czxid.0, false);
     }
@@ -151,8 +152,7 @@ impl World {
             }
             return;
         }
-        // A znode that was deleted before begins nothing, and neither does a contender that is not the head in all its
-        // queues.
+        // A deleted znode begins no hold. A `held` marker begins one only if the contender is the head of all its queues.
         let begins =
             |trace: &&Trace| trace.at == at && trace.fate == Fate::Exists && (granted || trace.was_clear);
         let Some(trace) = self.clients[i].ghost.traces_of(czxid).find(begins) else { return };
@@ -161,12 +161,13 @@ impl World {
         self.history.holds.push(Hold { at, directory, order, czxid, name, tells, granted, end });
     }
 
-    /// Records that a znode was deleted. `own`: by a request of its acquisition; `cleanly`: by the release of its holder.
+    /// Records that a znode was deleted. `own`: its own acquisition deleted it. `cleanly`: the holder released, and was not
+    /// unwinding.
     pub(crate) fn on_deleted(&mut self, at: usize, czxid: i64, own: bool, cleanly: bool) {
         let found = self.history.holds.iter().position(|hold| (hold.at, hold.czxid) == (at, czxid));
         let Some(found) = found else { return };
         if own && !self.history.holds[found].granted {
-            // It gave up before it was told of its grant, and has undone what it wrote.
+            // The contender gave up before it was told of its grant, and has undone its `held` marker.
             self.history.holds.remove(found);
         } else {
             self.history.holds[found].end = if cleanly { End::Clean } else { End::Gone };
@@ -193,21 +194,22 @@ impl World {
             clean &= last_granted.is_some_and(|hold| hold.end == End::Clean);
             let gone = last.filter(|hold| hold.end == End::Gone);
             crashed |= gone.is_some();
-            // An upgrade of which only the reader's znode was deleted is behind its successor then. The successor sees that
-            // it lives, and it may die between that read and the grant.
+            // If only the reader's znode of an upgrade is deleted, the writer's znode stays behind that of the successor.
+            // The successor sees that the upgrade lives, but it may die between that read and the grant.
             let meddled =
                 |hold: &Hold| scenario.budget.breaks > 0 && hold.order.1 != 0 && hold.czxid > trace.czxid;
             let tracked = gone.is_some_and(|hold| hold.granted && !meddled(hold));
             untold_crash |= tracked && scenario.keeps_its_records();
             let told = self.right_before(trace.directory, trace.name);
             let directory = self.leader.0[trace.at].as_ref();
-            // A multi-lock that lost one of its locks releases the others without a marker.
+            // A multi-lock that lost one of its locks leaves no `released` marker in the others.
             let all_clean = |hold: &Hold| holds().all(|h| h.czxid != hold.czxid || h.end == End::Clean);
             could_tell &= told.is_some_and(|hold| hold.tells && all_clean(hold))
                 && directory.is_some_and(|directory| !directory.has_misdirected_write);
         }
-        // A contender lists first and reads the record then. If its znode was deleted in between, it may read of later
-        // holders. It is told of the deletion next. A multi-lock reads all of its znodes again before its grant.
+        // A contender lists first, and then reads the record. If its znode is deleted in between, the record may be of
+        // later holders. The contender soon hears of the deletion, so this is no violation. But a multi-lock reads all of
+        // its znodes again before its grant.
         let exists = |trace: &Trace| {
             let reader = ghost.reader.map(|reader| reader.czxid);
             [Some(trace.czxid), reader].into_iter().flatten().all(|czxid| self.leader.holds(trace.at, czxid))
@@ -224,15 +226,15 @@ impl World {
         self.note(violation);
     }
 
-    /// Returns the exclusive hold with the number directly before this one, if this is a mutex.
+    /// Returns the exclusive hold with the number directly before this name, if this is the name of a mutex.
     fn right_before(&self, directory: i64, name: Name) -> Option<&Hold> {
         let before = Name { sequence: name.sequence.wrapping_sub(1), ..name };
         let is_it = |hold: &&Hold| hold.directory == directory && hold.name == before && hold.granted;
         self.history.holds.iter().find(is_it).filter(|_| name.prefix == Prefix::Lock)
     }
 
-    /// Checks the marker that a release writes over foreign data. A holder that does not know the record may only be wrong
-    /// about a predecessor that left no marker.
+    /// Checks a release whose marker overwrites foreign data. This is allowed only to a holder that does not know the
+    /// record, and only if its predecessor left no marker.
     pub(crate) fn on_marker(&mut self, i: usize, at: usize, node: &Node) {
         let Some(Directory { czxid, record: Record::Foreign, .. }) = self.leader.0[at] else { return };
         let released = self.right_before(czxid, Name::of(node)).is_some_and(|hold| hold.end == End::Clean);
@@ -242,7 +244,7 @@ impl World {
         }
     }
 
-    /// Records a release. If the holder knows the record, or assumes it correctly, its marker tells its successor.
+    /// Records a release. The marker tells the successor only if the holder knows the record, or assumes it correctly.
     pub(crate) fn on_release(&mut self, i: usize) {
         let ghost = &self.clients[i].ghost;
         let (read, interrupted, czxid) = (ghost.read, ghost.interrupted, ghost.held);

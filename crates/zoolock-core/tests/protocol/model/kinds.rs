@@ -5,7 +5,7 @@ use super::plan::Plan::{self, Mutex, Permits, Read, Upgradable, Upgrade, Write, 
 use super::scenario::{CHEAP, FAULTS, Scenario, pairs};
 use crate::long;
 
-/// Returns a scenario of each of these plans with each fault.
+/// Returns the scenarios that combine each of these plans with each fault.
 fn each(
     plans: &'static [&'static [Plan]],
     faults: &'static [&'static str],

@@ -3,8 +3,8 @@
 use stateright::{Expectation, Model, Property};
 use zoolock_core::Record;
 use zoolock_core::Zxid;
-use zoolock_core::contender::Request;
-use zoolock_core::record::{Left, Size};
+use zoolock_core::acquisition::Request;
+use zoolock_core::record::{HolderState, Size};
 
 use super::bugs::Bug;
 use super::ghost::Violation;
@@ -52,10 +52,10 @@ pub(crate) enum Step {
     LoseLease(u8),
     NextSession(u8),
     Crash(u8),
-    /// The server gives a create a negative number. Past the end of the numbers, this happens to a create that is prepared
-    /// behind another.
+    /// The server gives a create a negative number. Past the end of the numbers, this happens to a create that the server
+    /// prepares while another one is under way.
     Negative(u8),
-    /// A retired directory is read though nothing has changed.
+    /// A client reads a retired directory again, though nothing has changed.
     Poll(u8, u8),
     RemoveAll(u8),
     Break(u8, Name),
@@ -66,16 +66,17 @@ pub(crate) enum Step {
     Revoke(u8, Name),
 }
 
-/// The pause between two reads of a retired directory. Any number of reads that find no change count as one.
+/// The pause between two reads of a retired directory. The budget limits reads that find no change, since there could be
+/// any number of them.
 const POLL: u32 = 50;
 
 pub(crate) const EXCLUSION: &str = "a granted lock was free, and conflicting locks are not held together";
 pub(crate) const ORDER: &str = "locks are granted in the order of the queue";
 pub(crate) const TOKENS: &str = "tokens rise in each directory";
-pub(crate) const OWN_ONLY: &str = "no contender deletes the node of another";
+pub(crate) const OWN_ONLY: &str = "no contender deletes the znode of another";
 pub(crate) const CLEAN: &str = "clean is reported only of a holder that released";
 pub(crate) const CRASHED: &str = "crashed is reported only of a holder that did not release, and always then";
-pub(crate) const TAKEN_BACK: &str = "a contender that gives up undoes only what it wrote";
+pub(crate) const TAKEN_BACK: &str = "a contender that gives up overwrites only a record that it wrote";
 pub(crate) const RECORD: &str = "foreign data in the record stays there";
 pub(crate) const TOLD: &str = "a successor is told that its predecessor released";
 pub(crate) const DOWNGRADE: &str = "no writer comes between a writer and the reader that it becomes";
@@ -84,8 +85,8 @@ pub(crate) const ENDS: &str = "every client is told how its acquisition ended, o
 pub(crate) const ASKED: &str = "a holder is told once that it should release";
 pub(crate) const PROGRESS: &str = "no client waits forever";
 pub(crate) const PROMPT: &str = "no client waits for a lock that is free";
-pub(crate) const NOTHING_LEFT: &str = "an acquisition leaves no node behind";
-/// A search must reach these states, or it has searched nothing.
+pub(crate) const NOTHING_LEFT: &str = "an acquisition leaves no znode behind";
+/// Every search must reach these states, so that it cannot pass without searching.
 const HELD: &str = "a client holds several locks";
 const ALL_OVER: &str = "all clients are done";
 
@@ -143,7 +144,7 @@ impl Model for Locks {
     }
 }
 
-/// Returns whether a finished acquisition has a znode, while its session lives.
+/// Returns whether a finished acquisition still has a znode, while its session exists.
 fn something_left(world: &World) -> bool {
     (0..world.leader.0.len()).flat_map(|at| world.leader.children(at)).any(|child| {
         let client = &world.clients[child.owner as usize];
@@ -151,13 +152,13 @@ fn something_left(world: &World) -> bool {
     })
 }
 
-/// Returns whether the client's next request creates a contender in one directory. A transaction is never refused by the
-/// connected server alone.
+/// Returns whether the client's next request creates a contender in one directory. The connected server never refuses a
+/// transaction by itself.
 fn is_create(client: &Client) -> bool {
     client.requests.first().is_some_and(|sent| sent.request == Request::Join && sent.release.is_none())
 }
 
-/// Returns whether a retired directory would be found without a change when the timer fires.
+/// Returns whether this timer polls a retired directory that still has children.
 fn is_vain(world: &World, client: &Client, timer: &Timer) -> bool {
     timer.duration == POLL && !client.view(&world.leader).children(timer.at).is_empty()
 }
@@ -170,8 +171,8 @@ impl Locks {
         self.properties().into_iter().filter(must).find(broken).map(|property| property.name)
     }
 
-    /// Returns a step of one client that no other client sees and that no other step can disturb. It only enables later
-    /// steps earlier. No other order of it has to be searched.
+    /// Returns a step of one client that no other client sees and that no other step can disturb. Such a step only makes
+    /// later steps possible earlier, so no other order has to be searched.
     fn unseen(&self, world: &World, i: usize) -> Option<Step> {
         let (client, budget) = (&world.clients[i], &world.budget);
         let ghost = &client.ghost;
@@ -231,7 +232,7 @@ impl Locks {
         world.clients[i].session && self.0.session(i) == i && self.0.same_session(i).any(runs)
     }
 
-    /// Returns whether the caller waits to become a writer, and does not release meanwhile.
+    /// Returns whether the caller waits for an upgrade of this reader. The caller does not release meanwhile.
     fn is_upgrading(&self, world: &World, i: usize) -> bool {
         self.0.upgrade_of(i).is_some_and(|j| {
             let upgrade = &world.clients[j];
@@ -246,7 +247,7 @@ impl Locks {
         self.0.plans.iter().zip(&world.clients).all(|(plan, client)| !inner(plan) || done(client))
     }
 
-    /// Returns whether the next request of the session is one of this client.
+    /// Returns whether the next request of the session is from this client.
     fn is_next(&self, world: &World, i: usize) -> bool {
         let next = |client: &Client| client.requests.first().map(|sent| sent.order);
         let mates = self.0.same_session(i).filter_map(|mate| next(&world.clients[mate]));
@@ -267,7 +268,7 @@ impl Locks {
         let began = |(plan, client): (&Plan, &Shared<Client>)| plan.is_upgrade() && client.round > 0;
         let wanted = self.0.plans.iter().zip(&world.clients).any(began);
         let over = !world.clients.iter().any(|client| client.is_running());
-        // Others in the queue may block all of them, and then all are told.
+        // With other contenders in the queue, all upgrades may be blocked. Then all of them fail, which is no violation.
         let among_two = self.0.plans.len() <= 4 && self.0.rounds == 1 && !self.0.ends();
         let upgrades = |i: usize| self.0.plans[i].is_upgrade() || self.0.upgrade_of(i).is_some();
         let among_themselves = among_two && (0..self.0.plans.len()).all(upgrades);
@@ -308,7 +309,7 @@ impl Locks {
                     steps.push(Step::Disconnect(i));
                 }
                 if budget.lapses > 0 && self.0.has(Bug::GoesOnInTheNextSession) {
-                    let joining = client.machine().is_some_and(|machine| !machine.is_queued());
+                    let joining = client.machine().is_some_and(|machine| machine.node(0).is_none());
                     if joining && something_to_lose(at) {
                         steps.push(Step::NextSession(i));
                     }
@@ -374,7 +375,7 @@ impl Locks {
                 _ => 0,
             });
             steps.push(Step::Resize(at, size + 1));
-            // A weight that never fits again waits until its deadline.
+            // The size must not fall below a client's weight, because that client would then wait for ever.
             let smaller = Some(size - 1).filter(|&size| least.max() <= Some(size));
             steps.extend(smaller.map(|size| Step::Resize(at, size)));
         }
@@ -401,8 +402,8 @@ impl Locks {
             Step::Deliver(i) => world.deliver(i as usize, scenario),
             Step::Wake(i, timer) | Step::Poll(i, timer) => world.wake(i as usize, timer as usize, scenario),
             Step::Apply(i) => world.apply(i as usize),
-            Step::Release(i) => world.release(i as usize, Left::Released, scenario),
-            Step::Panic(i) => world.release(i as usize, Left::Panicked, scenario),
+            Step::Release(i) => world.release(i as usize, HolderState::Released, scenario),
+            Step::Panic(i) => world.release(i as usize, HolderState::Panicked, scenario),
             Step::Downgrade(i) => world.downgrade(i as usize, scenario),
             Step::RenewLease(i) => world.renew_lease(i as usize, scenario),
             Step::Expire(i) => world.expire(i as usize, scenario),
@@ -468,7 +469,8 @@ impl Locks {
         steps.is_empty() && world.clients.iter().any(|client| client.is_running())
     }
 
-    /// Returns whether nothing can happen until a holder releases, and a client waits without a conflicting znode before it.
+    /// Returns whether nothing can happen until a holder releases, but a client waits though no conflicting znode is before
+    /// its own.
     fn is_forgotten(&self, world: &World) -> bool {
         let mut steps = Vec::new();
         self.usual(world, &mut steps);

@@ -6,7 +6,7 @@
 //!
 //! The world:
 //! * `tree.rs`, `server.rs`: the servers, with any number of lock directories.
-//! * `machine.rs`: the machine under test. `world.rs`: clients and connections. `faults.rs`: faults, and followers.
+//! * `world.rs`: clients and connections. `faults.rs`: faults, and followers.
 //! * `ghost.rs`: the observer that recognises a violation. `holds.rs`: which contenders may hold.
 //! * `locks.rs`: the steps and the properties.
 //! * `scenario.rs`, `plan.rs`: the faults, and what each client acquires.
@@ -15,12 +15,12 @@
 //! * `single.rs`: mutexes. `kinds.rs`: all other kinds.
 //! * `namings.rs`: contenders with the names of other client libraries. `ahead.rs`: look-ahead.
 //! * `several.rs`: several locks at once. `merged.rs`: throttled requests, and releases that are merged with a create.
-//! * `rules.rs`, `bugs.rs`: what is found without a rule, and in a world whose clients have a bug.
+//! * `rules.rs`, `bugs.rs`: the violations without a rule, and those of clients with a bug.
 //! * `walk.rs`: random walks.
 //!
 //! The model has no permanent refusals (ACL, quota), and no clients of other libraries: a client with their names runs our
-//! machine. It has no client that falls back to a server which has not seen what the client saw, because ZooKeeper refuses
-//! such a connection.
+//! machine. No client connects to a server that is behind what the client has seen, because ZooKeeper refuses such a
+//! connection.
 
 mod ahead;
 pub(crate) mod bugs;
@@ -29,7 +29,6 @@ mod ghost;
 mod holds;
 mod kinds;
 mod locks;
-mod machine;
 mod merged;
 mod namings;
 mod plan;

@@ -23,7 +23,8 @@ fn without_faults() {
         named(&[Read, Upgrade(0), Read], &[Curator, Curator, Native]),
         named(&[Read, Upgrade(0), Write], &[Kazoo, Kazoo, Kazoo]),
         named(&[Mutex, Mutex], &[WriteLock, Curator]).without_directory().rounds(2),
-        // Families that do not see each other: the later contender is refused, or both would hold.
+        // These families do not see each other. The later contender must be refused, because otherwise both would
+        // hold.
         named(&[Mutex, Mutex, Mutex], &[Curator, Kazoo, Native]),
         named(&[Upgradable, Write], &[Native, Curator]),
     ]);

@@ -1,6 +1,6 @@
 //! The lock that each client acquires.
 
-use zoolock_core::contender::Node;
+use zoolock_core::acquisition::Node;
 use zoolock_core::names::{Names, Naming, Prefix};
 use zoolock_core::{ContenderId, Kind, SessionId};
 
@@ -11,16 +11,18 @@ use super::scenario::Scenario;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Plan {
     Mutex,
-    /// A mutex on the session of that client: begins when the client releases or gives up.
+    /// A mutex on the session of the client with this index. Begins when that client releases or gives up.
     Next(u8),
-    /// A mutex inside the lock of that client: begins when it is granted, and ends before it is released.
+    /// A mutex inside the lock of the client with this index. Begins when that lock is granted, and ends before it is
+    /// released.
     Inside(u8),
     Write,
     /// A write lock, and perhaps a downgrade.
     WriteThenRead,
     Read,
     Upgradable,
-    /// A write lock on the session of that client: begins when the client is granted a reader, or downgrades to one.
+    /// The upgrade of the client with this index, on its session. Begins when that client is granted a read lock, or
+    /// downgrades to one.
     Upgrade(u8),
     Permits {
         take: u32,
@@ -49,12 +51,12 @@ impl Plan {
         matches!(self, Plan::Upgrade(_))
     }
 
-    /// Returns whether this does not wait for another client to begin.
+    /// Returns whether this acquisition begins without another client's.
     pub(crate) fn begins_by_itself(self) -> bool {
         self.outer().is_none() && !matches!(self, Plan::Next(_))
     }
 
-    /// Returns the client whose grant must come before this begins.
+    /// Returns the client that must be granted its lock before this acquisition begins.
     pub(crate) fn outer(self) -> Option<usize> {
         match self {
             Plan::Inside(outer) | Plan::Upgrade(outer) => Some(outer.into()),
@@ -83,7 +85,7 @@ impl Scenario {
         ContenderId(i as u128)
     }
 
-    /// Returns whether two names in this directory belong to families that do not see each other.
+    /// Returns whether contenders may have names of families that do not see each other.
     pub(crate) fn may_clash(&self) -> bool {
         // Curator's own mutex and its read/write lock do not see each other.
         let is_mutex = |plan: &Plan| matches!(plan, Plan::Mutex | Plan::Next(_));
@@ -143,7 +145,7 @@ impl Scenario {
         self.tracks || (self.one_tracks && i == 0)
     }
 
-    /// Returns whether a directory comes near the end of its numbers.
+    /// Returns whether a directory may come near the end of its numbers.
     pub(crate) fn ends(&self) -> bool {
         self.retire_from != Scenario::RETIRE_FROM
     }

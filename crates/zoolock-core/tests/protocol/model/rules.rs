@@ -1,4 +1,4 @@
-//! Each rule is needed: with it a search finds nothing, and without it the model finds a violation.
+//! Each rule is needed: with the rule a search finds no violation, and without it the search finds one.
 
 use zoolock_core::{Rule, Rules};
 
@@ -33,7 +33,8 @@ fn beside_one(faults: &[&str]) -> Scenario {
 
 #[test]
 fn marker_of_this_directory() {
-    // Number 2 waits for 1, which gives up. The record of another directory says that its 1 released the lock.
+    // Number 2 waits for 1, which gives up. The record was copied from another directory, and says that number 1 there
+    // released the lock.
     is_needed(Rule::MarkerOfThisDirectory, EXCLUSION, three(&["cancel"]).in_a_copy());
 }
 
@@ -56,14 +57,8 @@ fn identity_by_czxid() {
 }
 
 #[test]
-fn marker_by_holder_only() {
-    // Number 1 gives up and hands the lock to 2, while 0 holds it.
-    is_needed(Rule::MarkerByHolderOnly, EXCLUSION, three(&["cancel"]));
-}
-
-#[test]
 fn release_without_record() {
-    // An operator writes over the record, the release is refused, and the znode stays.
+    // An operator overwrites the record. So the release is refused, and the znode stays.
     is_needed(Rule::ReleaseWithoutRecord, NOTHING_LEFT, two(&["scribble"]));
     is_needed(Rule::ReleaseWithoutRecord, PROGRESS, two(&["scribble"]));
 }
@@ -76,7 +71,8 @@ fn no_blind_delete() {
 
 #[test]
 fn retire_near_the_end() {
-    // A negative number is granted. Then the last number, which is given again, is behind it.
+    // A contender with a negative number is granted. Then a create gets the last number again, which sorts before the
+    // negative one.
     let scenario = || two(&["negative number"]).near_the_end(4, 4);
     is_needed(Rule::RetireNearTheEnd, EXCLUSION, scenario());
     is_needed(Rule::RetireNearTheEnd, ENDS, scenario());
@@ -86,7 +82,7 @@ fn retire_near_the_end() {
 
 #[test]
 fn leave_aloud() {
-    // The release is refused since an operator has written over the record, and the successor does not read it.
+    // An operator overwrites the record, so the release is refused. The successor does not read that record.
     is_needed(Rule::LeaveAloud, RECORD, two(&["scribble"]).looking_ahead());
 }
 
@@ -105,7 +101,7 @@ fn ahead_by_proof() {
 
 #[test]
 fn ahead_untracked() {
-    // A waiter behind a contender that tracks crashes begins without a record, and dies.
+    // A waiter behind a contender that tracks crashes is granted, writes no `held` marker, and dies.
     is_needed(Rule::AheadUntracked, CLEAN, three(&["crash"]).looking_ahead().with_one_that_tracks());
 }
 
@@ -131,8 +127,8 @@ fn grant_is_told() {
 
 #[test]
 fn size_of_that_moment() {
-    // The contender is listed when its permit does not fit, and its znode is deleted. Then the semaphore grows to the size
-    // that it asked for.
+    // When the contender's permit does not fit, its znode is listed and then deleted. Then the semaphore grows to the size
+    // that the contender asked for.
     let permits = [Permits { take: 2, size: 2 }, Permits { take: 1, size: 3 }];
     let scenario = Scenario::of(&permits).of_size(2).with(&["break", "resize"]);
     is_needed(Rule::SizeOfThatMoment, EXCLUSION, scenario);
@@ -152,15 +148,16 @@ fn held_with_own_node() {
 
 #[test]
 fn crashed_after_deletion() {
-    // The reader reads again after a lost reply. The record says that the writer has begun; then the writer releases,
-    // and is not listed.
+    // The reader reads again after a lost reply. The record has the writer's `held` marker. Then the writer releases, and
+    // the later listing does not show it.
     let scenario = Scenario::of(&[Mutex, Read]).with(&["disconnect"]).tracking();
     is_needed(Rule::CrashedAfterDeletion, CRASHED, scenario);
 }
 
 #[test]
 fn undo_what_is_there() {
-    // The reader's znode is deleted, and the writer between the two begins. Then the upgrade undoes its own beginning.
+    // The reader's znode is deleted, and the writer queued between reader and upgrade writes its `held` marker. Then the
+    // upgrade gives up, and restores the record from before its own marker.
     let scenario = Scenario::of(&[Read, Upgrade(0), Write]).with(&["cancel"]).tracking();
     is_needed(Rule::UndoWhatIsThere, TAKEN_BACK, scenario);
 }
@@ -169,16 +166,16 @@ fn undo_what_is_there() {
 
 #[test]
 fn verify_all() {
-    // One lock is granted, and the watch on its znode is lost with the connection. The znode is deleted during the wait for
-    // the other lock.
+    // The multi-lock is the head of one queue, and the watch on its znode there is lost with the connection. The znode is
+    // deleted during the wait for the other lock.
     is_needed(Rule::VerifyAll, EXCLUSION, beside_one(&["disconnect", "break"]));
-    // A reader is first in its second queue while it reads. Its first directory is deleted meanwhile.
+    // A reader becomes the head of its second queue between its first reads. Before that, its first directory is deleted.
     is_needed(Rule::VerifyAll, EXCLUSION, beside_one(&["remove"]).plans(&[Read, Mutex]));
 }
 
 #[test]
 fn begin_together() {
-    // The multi-lock is the head of one queue, waits in another one and dies. The third client comes when the second
+    // The multi-lock is the head of one queue, waits in another one and dies. The third client queues when the second one
     // releases.
     let scenario = Scenario::over(&[&[0, 1], &[1], &[0]]).plans(&[Mutex, Mutex, Next(1)]);
     is_needed(Rule::BeginTogether, CRASHED, scenario.with(&["crash"]).tracking());
@@ -191,14 +188,14 @@ fn read_after_wait() {
     let faults = &["remove", "cancel"];
     let one = Scenario::of(&[Mutex, Mutex, Next(0)]).with(faults).numbered(1);
     is_needed(Rule::ReadAfterWait, OWN_ONLY, one);
-    // The multi-lock is the head of one queue, whose directory is deleted, and waits in the other one.
+    // The multi-lock is the head of one queue, and waits in the other. The directory of the first queue is deleted.
     let several = Scenario::over(&[&[0, 1], &[1], &[0]]).plans(&[Mutex, Mutex, Next(1)]);
     is_needed(Rule::ReadAfterWait, OWN_ONLY, several.with(faults).watching_late());
 }
 
 #[test]
 fn release_the_rest() {
-    // One znode is deleted, or one record written over, while the release is under way.
+    // One znode is deleted, or one record overwritten, while the release is under way.
     for fault in ["break", "scribble"] {
         is_needed(Rule::ReleaseTheRest, NOTHING_LEFT, crossed(&[fault]));
         is_needed(Rule::ReleaseTheRest, PROGRESS, beside_one(&[fault]));

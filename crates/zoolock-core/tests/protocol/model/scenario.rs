@@ -3,7 +3,7 @@
 use std::fmt::Display;
 
 use zoolock_core::names::Naming;
-use zoolock_core::record::{Left, Marker, Size};
+use zoolock_core::record::{HolderState, Marker, Size};
 use zoolock_core::{Record, Rules, Sequence, Zxid};
 
 use super::bugs::Bug;
@@ -14,7 +14,7 @@ use super::plan::Plan;
 pub(crate) struct Budget {
     /// A waiter cancels, or its deadline passes.
     pub(crate) cancels: u8,
-    /// A connection is lost, with everything that is under way on it.
+    /// A connection is lost, with all requests and replies that are under way on it.
     pub(crate) disconnects: u8,
     /// The connected server refuses a request for now, and does not pass it on.
     pub(crate) throttles: u8,
@@ -26,7 +26,7 @@ pub(crate) struct Budget {
     pub(crate) lapses: u8,
     /// A process dies.
     pub(crate) crashes: u8,
-    /// A holder releases while it unwinds.
+    /// A holder releases while it unwinds from a panic.
     pub(crate) panics: u8,
     /// An operator deletes a directory and its children.
     pub(crate) removals: u8,
@@ -36,11 +36,11 @@ pub(crate) struct Budget {
     pub(crate) reaps: u8,
     /// A directory is created with the data of a directory that was deleted before.
     pub(crate) copies: u8,
-    /// An operator writes over the record.
+    /// An operator overwrites the record.
     pub(crate) scribbles: u8,
     /// A create past the end of the numbers gets a negative one.
     pub(crate) negatives: u8,
-    /// A retired directory is read though nothing has changed.
+    /// A client reads a retired directory again, though nothing has changed.
     pub(crate) polls: u8,
     /// An operator gives a semaphore another size.
     pub(crate) resizes: u8,
@@ -61,7 +61,7 @@ pub(crate) fn pairs(faults: &'static [&'static str]) -> impl Iterator<Item = [&'
 }
 
 impl Budget {
-    /// Allows a fault once more.
+    /// Allows the fault of this name once more.
     fn add(&mut self, fault: &str) {
         let budget = match fault {
             "cancel" => &mut self.cancels,
@@ -112,7 +112,7 @@ pub(crate) struct Scenario {
     pub(crate) merges: bool,
     /// Set if the last client does not look ahead, and reads how its predecessor left.
     pub(crate) one_reads: bool,
-    /// Set if machines are told of a lost connection, before they hear of its consequences.
+    /// Set if machines are told of a lost connection, before they hear of lost replies.
     pub(crate) reports_disconnects: bool,
     pub(crate) budget: Budget,
     pub(crate) rules: Rules,
@@ -161,7 +161,8 @@ impl Scenario {
         Scenario { name: format!("{clients} mutexes"), ..Scenario::of(&vec![Plan::Mutex; clients]) }
     }
 
-    /// Returns a scenario of clients that acquire mutexes in these directories. They are not told when a connection is lost.
+    /// Returns a scenario of clients that acquire mutexes in these directories. The clients are not told when a connection
+    /// is lost.
     pub(crate) fn over(wants: &[&[usize]]) -> Scenario {
         let directories = wants.iter().flat_map(|wants| wants.iter()).max().map_or(0, |most| most + 1);
         Scenario {
@@ -257,22 +258,27 @@ impl Scenario {
         self.noted(format!("at {next}"))
     }
 
-    /// Ends the numbers at `last`, retires directories from 2 on, and sets the next number of the first one to `next`.
+    /// Ends the numbers at `last`, retires directories from number 2 on, and sets the next number of the first directory to
+    /// `next`.
     pub(crate) fn near_the_end(self, next: i32, last: i32) -> Scenario {
         Scenario { retire_from: 2, last, ..self.numbered(next).noted(format!("of {last}")) }
     }
 
     /// Makes the directory a copy: its record was written for another one, and says that number 1 released the lock.
     pub(crate) fn in_a_copy(mut self) -> Scenario {
-        let marker =
-            Marker { directory: Zxid(1), left: Left::Released, sequence: Sequence(1), tracked: false };
+        let marker = Marker {
+            directory: Zxid(1),
+            state: HolderState::Released,
+            sequence: Sequence(1),
+            tracked: false,
+        };
         self.directories[0] = Some((Record::Marker(marker), 0));
         self.noted("in a copy")
     }
 
     /// Writes the size of the semaphore into the directory's record.
     pub(crate) fn of_size(mut self, permits: u32) -> Scenario {
-        // The transaction that creates the directory, see `World::new`.
+        // Transaction 2 creates the directory, see `World::new`.
         let size = Size { directory: Zxid(2), permits };
         self.directories[0] = Some((Record::Semaphore(size), 0));
         self.noted("sized")

@@ -1,10 +1,10 @@
 //! The servers: how they carry out a request.
 
-use zoolock_core::contender::{
-    Beginning, Directory as Reading, Failure, Node, Parting, Refusal, Reply, Request, Says,
+use zoolock_core::acquisition::{
+    Directory as Reading, HoldOp, Node, NodeFlags, Refusal, ReleaseOp, Reply, Request, RequestFailure,
 };
 use zoolock_core::names;
-use zoolock_core::record::{Left, Marker};
+use zoolock_core::record::{HolderState, Marker};
 use zoolock_core::{Record, SessionId, Zxid};
 
 use super::bugs::Bug;
@@ -13,7 +13,7 @@ use super::scenario::Scenario;
 use super::tree::{Child, Name, Op, Tree};
 use super::world::{Inbound, Sent, Watch, World};
 
-type Outcome = Result<Reply, Failure>;
+type Outcome = Result<Reply, RequestFailure>;
 
 /// The handling of a request by the server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,14 +31,14 @@ impl World {
     /// Handles the next request of a client.
     pub(crate) fn process(&mut self, i: usize, handling: Handling, scenario: &Scenario) {
         let sent = self.clients[i].requests.remove(0);
-        let mut of_release = Err(Failure::Throttled);
+        let mut of_release = Err(RequestFailure::Throttled);
         let outcome = if handling == Handling::Throttled {
-            Err(Failure::Throttled)
+            Err(RequestFailure::Throttled)
         } else if handling == Handling::Denied {
-            of_release = Err(Failure::Refused(Refusal::Denied));
+            of_release = Err(RequestFailure::Refused(Refusal::Denied));
             of_release.clone()
         } else if is_write(&sent.request) {
-            // A write of the session through the quorum: nothing that was sent before it can still arrive.
+            // The session's write passes the quorum, so no earlier write of the session can still arrive.
             for mate in scenario.same_session(i) {
                 if !self.clients[mate].late.is_empty() {
                     self.clients[mate].late.clear();
@@ -53,7 +53,7 @@ impl World {
                 }
                 None => self.write(i, &sent, negative, scenario),
             };
-            // The reply comes from the follower, once it has applied the transaction; also that of an error.
+            // The follower sends the reply when it has applied the transaction. This is also true of an error.
             self.catch_up(i);
             outcome
         } else {
@@ -104,8 +104,9 @@ impl World {
         if let Request::Downgrade { node, .. } = &sent.request {
             let ours = |child: &Child| child.czxid == node.czxid.0;
             if !self.leader.child(sent.at, Name::of(node)).is_none_or(ours) {
-                // It would delete another contender's znode, and create a reader of which its client does not hear. This
-                // needs a name that repeats while a request hangs in a deposed leader. That window stays open.
+                // The late downgrade would delete another contender's znode, and create a reader that its client does not
+                // know. This needs a name that repeats while a request hangs in a deposed leader. The protocol leaves this
+                // window open.
                 return;
             }
         }
@@ -119,7 +120,7 @@ impl World {
         let at = sent.at;
         let ops = match &sent.request {
             Request::Join | Request::JoinAll => return self.join(i, sent, negative, scenario),
-            Request::Barrier => self.leader.created(at).map(|_| Vec::new()).ok_or(Failure::NoNode)?,
+            Request::Barrier => self.leader.created(at).map(|_| Vec::new()).ok_or(RequestFailure::NoNode)?,
             Request::MakeDirectory if self.leader.0[at].is_some() => return Ok(Reply::Done),
             Request::MakeDirectory => vec![(at, Op::Make(Record::Empty))],
             Request::Delete(node) => {
@@ -127,11 +128,11 @@ impl World {
                 vec![(at, Op::Delete(Name::of(node)))]
             }
             Request::Withdraw(node) => {
-                self.leave(i, sent, &[(at, Parting { node: *node, marker: None })], scenario)?
+                self.leave(i, sent, &[(at, ReleaseOp { node: *node, marker: None })], scenario)?
             }
             Request::Release { node, marker, version } => {
-                let parting = Parting { node: *node, marker: Some((*marker, *version)) };
-                self.leave(i, sent, &[(at, parting)], scenario)?
+                let release = ReleaseOp { node: *node, marker: Some((*marker, *version)) };
+                self.leave(i, sent, &[(at, release)], scenario)?
             }
             Request::ReleaseAll(partings) => {
                 let places = scenario.wants[i].iter().copied();
@@ -148,13 +149,13 @@ impl World {
             }
             Request::HoldAll(beginnings) => {
                 let mut ops = Vec::new();
-                for Beginning { place, node, marker, version } in beginnings {
+                for HoldOp { place, node, marker, version } in beginnings {
                     let at = scenario.wants[i][*place];
                     self.existing(at, node)?;
                     self.check_version(at, Some(*version))?;
                     ops.push((at, Op::Write(Record::Marker(*marker))));
                 }
-                for Beginning { place, node, .. } in beginnings {
+                for HoldOp { place, node, .. } in beginnings {
                     self.on_begun(i, scenario.wants[i][*place], node);
                 }
                 ops
@@ -165,15 +166,15 @@ impl World {
             }
             Request::SayGranted { node, version, .. } => {
                 if self.existing(at, node)?.version != *version {
-                    return Err(Failure::BadVersion);
+                    return Err(RequestFailure::BadVersion);
                 }
                 vec![(at, Op::SayGranted(Name::of(node)))]
             }
             Request::Downgrade { node, marker } => return self.downgraded(i, sent, node, *marker, scenario),
             Request::DeleteDirectory => {
-                self.leader.created(at).ok_or(Failure::NoNode)?;
+                self.leader.created(at).ok_or(RequestFailure::NoNode)?;
                 if !self.leader.children(at).is_empty() {
-                    return Err(Failure::NotEmpty);
+                    return Err(RequestFailure::NotEmpty);
                 }
                 self.remove_directory(at, Some((i, sent)), scenario);
                 return Ok(Reply::Done);
@@ -184,14 +185,14 @@ impl World {
         Ok(Reply::Done)
     }
 
-    fn existing(&self, at: usize, node: &Node) -> Result<&Child, Failure> {
-        self.leader.child(at, Name::of(node)).ok_or(Failure::NoNode)
+    fn existing(&self, at: usize, node: &Node) -> Result<&Child, RequestFailure> {
+        self.leader.child(at, Name::of(node)).ok_or(RequestFailure::NoNode)
     }
 
     /// Checks the version of the record. `None` accepts any version.
-    fn check_version(&self, at: usize, version: Option<i32>) -> Result<(), Failure> {
-        let now = self.leader.0[at].as_ref().ok_or(Failure::NoNode)?.version;
-        if version.is_some_and(|version| version != now) { Err(Failure::BadVersion) } else { Ok(()) }
+    fn check_version(&self, at: usize, version: Option<i32>) -> Result<(), RequestFailure> {
+        let now = self.leader.0[at].as_ref().ok_or(RequestFailure::NoNode)?.version;
+        if version.is_some_and(|version| version != now) { Err(RequestFailure::BadVersion) } else { Ok(()) }
     }
 
     /// Creates one znode in each directory, or none at all.
@@ -208,7 +209,7 @@ impl World {
         for &at in places {
             let number = self.number(i, at, negative, scenario);
             let (sequence, counts) = number.map_err(|failure| match failure {
-                Failure::NodeExists if all => Failure::NodeExistsAt(ops.len()),
+                RequestFailure::NodeExists if all => RequestFailure::NodeExistsAt(ops.len()),
                 failure => failure,
             })?;
             let name = Name { prefix: scenario.prefix(i), sequence };
@@ -228,23 +229,25 @@ impl World {
         scenario: &Scenario,
     ) -> (Outcome, Outcome) {
         let (at, of_both) = (sent.at, scenario.has(Bug::OneErrorForBoth));
-        let parting = match release.request {
-            Request::Delete(node) => Parting { node, marker: None },
-            Request::Release { node, marker, version } => Parting { node, marker: Some((marker, version)) },
+        let op = match release.request {
+            Request::Delete(node) => ReleaseOp { node, marker: None },
+            Request::Release { node, marker, version } => ReleaseOp { node, marker: Some((marker, version)) },
             _ => unreachable!("not a release"),
         };
-        let partings = [(at, parting)];
+        let partings = [(at, op)];
         if let Err(failure) = self.may_leave(&partings) {
-            return (Err(failure), Err(if of_both { failure } else { Failure::Throttled }));
+            return (Err(failure), Err(if of_both { failure } else { RequestFailure::Throttled }));
         }
         let (sequence, counts) = match self.number(i, at, negative, scenario) {
             Ok(number) => number,
-            Err(failure) => return (Err(if of_both { failure } else { Failure::Throttled }), Err(failure)),
+            Err(failure) => {
+                return (Err(if of_both { failure } else { RequestFailure::Throttled }), Err(failure));
+            }
         };
         self.clients[i].arrived = true;
-        let mut ops = match parting.marker {
+        let mut ops = match op.marker {
             Some(_) => self.parting_ops(*mate, release, &partings, scenario),
-            None => vec![(at, Op::Delete(Name::of(&parting.node)))],
+            None => vec![(at, Op::Delete(Name::of(&op.node)))],
         };
         let name = Name { prefix: scenario.prefix(i), sequence };
         ops.push((at, Op::Create { name, owner: i as u8, round: sent.round, position: None, counts }));
@@ -253,17 +256,17 @@ impl World {
         (Ok(Reply::Done), Ok(Reply::Joined(nodes[0])))
     }
 
-    /// Returns the number of the next child, and whether the counter rises. Past the end it sticks, as that of
-    /// ZooKeeper 3.8.0 does: the last name is used again or refused, and a create that is prepared behind another one
-    /// gets a negative number.
+    /// Returns the number of the next child, and whether the counter rises. Past the end the counter stays the same, as in
+    /// ZooKeeper 3.8.0. The last name is given again or refused, and a create that is prepared while another one is under
+    /// way gets a negative number.
     fn number(
         &self,
         i: usize,
         at: usize,
         negative: bool,
         scenario: &Scenario,
-    ) -> Result<(i32, bool), Failure> {
-        let counter = self.leader.0[at].as_ref().ok_or(Failure::NoNode)?.counter;
+    ) -> Result<(i32, bool), RequestFailure> {
+        let counter = self.leader.0[at].as_ref().ok_or(RequestFailure::NoNode)?.counter;
         let prefix = scenario.prefix(i);
         let free = |&sequence: &i32| self.leader.child(at, Name { prefix, sequence }).is_none();
         if counter < scenario.last {
@@ -271,7 +274,7 @@ impl World {
         } else if negative {
             Ok(((i32::MIN..).find(free).expect("there are fewer children than numbers"), false))
         } else {
-            Some(scenario.last).filter(free).map(|last| (last, false)).ok_or(Failure::NodeExists)
+            Some(scenario.last).filter(free).map(|last| (last, false)).ok_or(RequestFailure::NodeExists)
         }
     }
 
@@ -282,8 +285,8 @@ impl World {
         nodes
     }
 
-    /// Creates the traces of the znodes that a transaction is about to create, since the transaction looks for them. Returns
-    /// the znodes.
+    /// Creates the traces of the znodes that a transaction is about to create, because the commit needs them. Returns the
+    /// znodes.
     fn trace(&mut self, i: usize, sent: &Sent, ops: &[(usize, Op)]) -> Vec<Node> {
         let czxid = self.zxid + 1;
         let mut nodes = Vec::new();
@@ -301,21 +304,21 @@ impl World {
     }
 
     /// Returns the operations that delete znodes and leave the markers, as the driver sends them. Fails if one of them
-    /// cannot be carried out. Without a marker, or after a panic, the znode is written first: then a waiter that looks ahead
-    /// reads again.
+    /// cannot be carried out. Without a marker, or after a panic, the znode is written first, so that a waiter that looks
+    /// ahead reads the record.
     fn leave(
         &mut self,
         i: usize,
         sent: &Sent,
-        partings: &[(usize, Parting)],
+        partings: &[(usize, ReleaseOp)],
         scenario: &Scenario,
-    ) -> Result<Vec<(usize, Op)>, Failure> {
+    ) -> Result<Vec<(usize, Op)>, RequestFailure> {
         self.may_leave(partings)?;
         Ok(self.parting_ops(i, sent, partings, scenario))
     }
 
-    fn may_leave(&self, partings: &[(usize, Parting)]) -> Result<(), Failure> {
-        partings.iter().try_for_each(|(at, Parting { node, marker })| {
+    fn may_leave(&self, partings: &[(usize, ReleaseOp)]) -> Result<(), RequestFailure> {
+        partings.iter().try_for_each(|(at, ReleaseOp { node, marker })| {
             self.existing(*at, node)?;
             self.check_version(*at, marker.and_then(|(_, version)| version))
         })
@@ -325,12 +328,12 @@ impl World {
         &mut self,
         i: usize,
         sent: &Sent,
-        partings: &[(usize, Parting)],
+        partings: &[(usize, ReleaseOp)],
         scenario: &Scenario,
     ) -> Vec<(usize, Op)> {
         let mut ops = Vec::new();
-        for &(at, Parting { node, marker }) in partings {
-            let as_usual = marker.is_some_and(|(marker, _)| marker.left != Left::Panicked);
+        for &(at, ReleaseOp { node, marker }) in partings {
+            let as_usual = marker.is_some_and(|(marker, _)| marker.state != HolderState::Panicked);
             ops.extend((!as_usual).then(|| (at, Op::Touch(Name::of(&node)))));
             ops.push((at, Op::Delete(Name::of(&node))));
             let Some((marker, version)) = marker else { continue };
@@ -341,8 +344,8 @@ impl World {
             });
             let own = [marker, node.beginning_in(marker.directory)];
             let another = written.is_some_and(|written| !own.contains(&written));
-            // In a directory that was created again, this is the window that stays open between read and delete. It is
-            // longer for a multi-lock, which may wait in another directory after the read.
+            // In a directory that was created again, this is no violation for a multi-lock. It may wait in another
+            // directory between read and delete, and the protocol leaves that window open.
             let made_again = self.leader.created(at) != Some(marker.directory.0);
             if !sent.granted && another && !(made_again && scenario.wants[i].len() > 1) {
                 self.note(Violation::WroteOverAnothers);
@@ -354,8 +357,8 @@ impl World {
         ops
     }
 
-    /// Downgrades as the driver does it: one transaction, and then a read of the reader's znode, which may be of an
-    /// earlier transaction.
+    /// Downgrades as the driver does: one transaction, and then a read of the reader's znode. An earlier downgrade may have
+    /// created that znode.
     fn downgraded(
         &mut self,
         i: usize,
@@ -365,18 +368,18 @@ impl World {
         scenario: &Scenario,
     ) -> Outcome {
         let at = sent.at;
-        let directory = self.leader.0[at].as_ref().ok_or(Failure::NoNode)?;
+        let directory = self.leader.0[at].as_ref().ok_or(RequestFailure::NoNode)?;
         let moved = scenario.has(Bug::DowngradesToTheEnd);
         let sequence = if moved { directory.counter } else { writer.sequence.0 };
         let name = Name { prefix: writer.prefix.as_reader().expect("prefix is a writer's"), sequence };
         let found = self.leader.child(at, name);
         let Some(child) = self.leader.child(at, Name::of(writer)) else {
             let ours = |child: &&Child| (child.owner as usize, child.round) == (i, sent.round);
-            let ours = found.filter(ours).ok_or(Failure::NoNode)?;
+            let ours = found.filter(ours).ok_or(RequestFailure::NoNode)?;
             return Ok(Reply::Joined(ours.name.node(ours.czxid)));
         };
         if found.is_some() {
-            return Err(Failure::NodeExists);
+            return Err(RequestFailure::NodeExists);
         }
         let (owner, counts) = (i as u8, directory.counter < scenario.last);
         let position = Some(child.position).filter(|_| !moved);
@@ -397,7 +400,7 @@ impl World {
         let at = sent.at;
         let client = &self.clients[i];
         let view = client.view(&self.leader);
-        let reply = |child: &Child, says: Says| Reply::Node {
+        let reply = |child: &Child, says: NodeFlags| Reply::Node {
             czxid: Zxid(child.czxid),
             owner: SessionId(scenario.session(child.owner.into()) as i64),
             version: child.version,
@@ -410,10 +413,10 @@ impl World {
         };
         let (outcome, watch) = match &sent.request {
             Request::ReadDirectory => {
-                return reading(view, at).map(Reply::Directory).ok_or(Failure::NoNode);
+                return reading(view, at).map(Reply::Directory).ok_or(RequestFailure::NoNode);
             }
             Request::List | Request::WatchChildren(_) => {
-                let pzxid = view.0[at].as_ref().ok_or(Failure::NoNode)?.pzxid;
+                let pzxid = view.0[at].as_ref().ok_or(RequestFailure::NoNode)?.pzxid;
                 let children = view.children(at);
                 let mut names: Vec<String> = children.iter().map(|child| child.name.text()).collect();
                 if scenario.has(Bug::SortsWholeNames)
@@ -434,20 +437,20 @@ impl World {
                 return Ok(Reply::Mine(mine.map(|child| child.name.node(child.czxid)).collect()));
             }
             Request::Exists(node) => {
-                let child = view.child(at, Name::of(node)).ok_or(Failure::NoNode)?;
-                return Ok(reply(child, Says::default()));
+                let child = view.child(at, Name::of(node)).ok_or(RequestFailure::NoNode)?;
+                return Ok(reply(child, NodeFlags::default()));
             }
             Request::Watch { name, watch } => {
                 assert!(names::Name::parse(name).is_some(), "machines watch contenders");
                 let child = view.children(at).iter().find(|child| child.name.text() == *name);
-                let child = child.ok_or(Failure::NoNode)?;
+                let child = child.ok_or(RequestFailure::NoNode)?;
                 let untracked = !scenario.tracks(child.owner.into());
-                let says = Says { granted: child.granted, revoked: child.revoked, untracked };
+                let says = NodeFlags { granted: child.granted, revoked: child.revoked, untracked };
                 (reply(child, says), Some(watched(child, *watch)))
             }
             Request::WatchOwn { node, watch } => {
-                let child = view.child(at, Name::of(node)).ok_or(Failure::NoNode)?;
-                (reply(child, Says::default()), Some(watched(child, *watch)))
+                let child = view.child(at, Name::of(node)).ok_or(RequestFailure::NoNode)?;
+                (reply(child, NodeFlags::default()), Some(watched(child, *watch)))
             }
             _ => unreachable!("not a read"),
         };
@@ -484,7 +487,7 @@ pub(crate) fn deletes(request: &Request) -> Vec<Node> {
         | Request::Withdraw(node)
         | Request::Release { node, .. }
         | Request::Downgrade { node, .. } => vec![*node],
-        Request::ReleaseAll(partings) => partings.iter().map(|parting| parting.node).collect(),
+        Request::ReleaseAll(partings) => partings.iter().map(|release| release.node).collect(),
         _ => Vec::new(),
     }
 }

@@ -57,7 +57,7 @@ fn two_with_two_faults() {
 
 #[test]
 fn beside_a_mutex_with_any_two_faults() {
-    // These interleave with every other step.
+    // These faults can strike between any two steps, so they cost most.
     let costly =
         |pair: &[&str; 2]| pair.iter().any(|fault| ["cancel", "disconnect", "lapse"].contains(fault));
     let searched = pairs(&WITH_REVOKE).filter(|pair| long() || !costly(pair));
@@ -86,7 +86,7 @@ fn lost_connections() {
 }
 
 #[test]
-fn last_one_only_tries() {
+fn last_client_tries_without_waiting() {
     expect_no_violation_in(WITH_REVOKE.map(|fault| crossed(&[fault]).trying()));
 }
 
@@ -140,7 +140,7 @@ fn one_after_another_deadlocks() {
     expect_no_violation(crossed(&[]));
 }
 
-/// With `ZOOLOCK_LONG=1` these are more than ten million states.
+/// With `ZOOLOCK_LONG=1` this search has more than ten million states.
 #[test]
 fn three_clients_want_two_locks() {
     let faults: &[&str] = if long() { &["break", "lag"] } else { &["lag"] };

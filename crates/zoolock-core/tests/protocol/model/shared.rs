@@ -1,9 +1,9 @@
-//! Copy on write: most steps change one client of several, and the states share the others.
+//! Copy on write. Most steps change one client of several, so states share the clients that do not change.
 
 use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 
-/// A value that is copied when it changes, and not with the state that contains it.
+/// A value that states share. A change first copies a value that other states share.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Shared<T>(Arc<T>);
 

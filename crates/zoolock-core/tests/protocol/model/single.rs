@@ -81,7 +81,7 @@ fn copied_directories() {
 }
 
 #[test]
-fn last_one_only_tries() {
+fn last_client_tries_without_waiting() {
     expect_no_violation_in(FAULTS.map(|fault| two(&[fault]).trying()));
 }
 

@@ -1,6 +1,6 @@
 //! The lock directories as the leader has them, and transactions as followers apply them.
 
-use zoolock_core::contender::Node;
+use zoolock_core::acquisition::Node;
 use zoolock_core::names::Prefix;
 use zoolock_core::{Record, Sequence, Zxid};
 
@@ -41,7 +41,7 @@ pub(crate) struct Child {
     pub(crate) revoked: bool,
     /// The client that created it.
     pub(crate) owner: u8,
-    /// The acquisition of that client that created it.
+    /// The number of that client's acquisition that created it.
     pub(crate) round: u8,
     /// Its queue position: its own czxid, or the position of the writer that it replaced.
     pub(crate) position: i64,
@@ -54,7 +54,7 @@ pub(crate) struct Directory {
     pub(crate) pzxid: i64,
     pub(crate) version: i32,
     pub(crate) record: Record,
-    /// Set if a late write arrived here that was meant for an earlier directory of this name.
+    /// Set if a late write for an earlier directory of this name has arrived here.
     pub(crate) has_misdirected_write: bool,
     /// The sequence number of the next child.
     pub(crate) counter: i32,
@@ -79,7 +79,8 @@ pub(crate) struct Txn {
 pub(crate) enum Op {
     Make(Record),
     Remove,
-    /// `counts`: the directory's counter rises, as with every create until the end of the numbers.
+    /// Creates a contender. `counts`: set if the directory's counter rises, as it does until the end of the
+    /// numbers.
     Create {
         name: Name,
         owner: u8,
@@ -88,9 +89,9 @@ pub(crate) enum Op {
         counts: bool,
     },
     Delete(Name),
-    /// Writes into a child that it was granted.
+    /// Writes the `granted` flag into a child.
     SayGranted(Name),
-    /// Writes into a child that its owner should release.
+    /// Writes a request to release into a child.
     Revoke(Name),
     /// Writes to a child; only before a delete in the same transaction.
     Touch(Name),
@@ -104,7 +105,7 @@ pub(crate) enum Op {
 pub(crate) enum Change {
     Deleted(Child),
     Written(Name),
-    /// A child was created or deleted, or with `gone` the directory was deleted.
+    /// A child was created or deleted. With `gone` the directory itself was deleted.
     Children {
         gone: bool,
     },
@@ -135,7 +136,7 @@ fn meant_for(record: &Record) -> Option<i64> {
     match record {
         Record::Marker(marker) => Some(marker.directory.0),
         Record::Semaphore(size) => Some(size.directory.0),
-        Record::Empty | Record::Leases(_) | Record::Foreign => None,
+        Record::Empty | Record::KazooSize(_) | Record::Foreign => None,
     }
 }
 

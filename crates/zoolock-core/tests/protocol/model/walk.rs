@@ -12,7 +12,7 @@ use super::scenario::{Budget, Scenario};
 use super::world::World;
 use crate::long;
 
-/// SplitMix64.
+/// A random number generator: SplitMix64.
 struct Rng(u64);
 
 impl Rng {
@@ -28,14 +28,14 @@ impl Rng {
         (self.next() % n as u64) as usize
     }
 
-    /// Returns zero, or a number of at most `most`.
+    /// Returns zero half of the time, otherwise a number up to `most`.
     fn some(&mut self, most: usize) -> u8 {
         if self.below(2) == 0 { 0 } else { self.below(most + 1) as u8 }
     }
 }
 
-/// Returns a scenario of four clients with any plans in one directory, three acquisitions each, and many faults. Each walk
-/// leaves some kinds of faults out.
+/// Returns a scenario of four or more clients in one directory, with any plans, three acquisitions each, and many faults.
+/// Each walk leaves some kinds of faults out.
 fn in_one_directory(seed: u64, rng: &mut Rng) -> Scenario {
     let budget = Budget {
         cancels: rng.some(6),
@@ -83,8 +83,8 @@ fn in_one_directory(seed: u64, rng: &mut Rng) -> Scenario {
     }
 }
 
-/// Returns the naming of each client. Half of the walks have native names only. The others have names of families that see
-/// each other, or do not.
+/// Returns the naming of each client. Half of the walks have native names only. The others have names of families that may
+/// or may not see each other.
 fn namings(plans: &[Plan], rng: &mut Rng) -> Vec<Naming> {
     let one = match rng.below(8) {
         0 => Naming::Curator,
@@ -169,7 +169,7 @@ fn in_several_directories(seed: u64, rng: &mut Rng) -> Scenario {
         polls: rng.some(100),
         ..Budget::default()
     };
-    // A directory with fewer numbers than four clients need twice would be retired again and again.
+    // Four clients need eight numbers for two rounds. With fewer, the directory would be retired again and again.
     let retire_from = if rng.below(3) == 0 { 8 } else { Scenario::RETIRE_FROM };
     let directory = |rng: &mut Rng| (rng.below(4) != 0).then(|| (Record::Empty, rng.below(6) as i32));
     Scenario {
@@ -197,7 +197,7 @@ fn about(world: &World, step: Step) -> String {
     }
 }
 
-/// Walks until nothing can happen any more. Returns the number of steps.
+/// Takes random steps until nothing can happen any more. Returns the number of steps.
 ///
 /// # Panics
 /// If a state violates a property.

@@ -1,19 +1,19 @@
 //! A state of the world: the leader, the clients' machines, and a follower and a connection for each client.
 //!
-//! The server carries out the requests of a session in the order in which they were sent. Replies and watch events
-//! arrive in the order in which they were made, and the event of a change before any reply that shows it. A client
-//! reads from its follower. The follower may lag behind the leader by whole transactions, but it shows the session's
-//! own confirmed writes.
+//! The server carries out the requests of a session in the order in which they were sent. Replies and watch events arrive
+//! in the order in which they were made. The event of a change arrives before any reply that shows the change. A client
+//! reads from its follower. The follower may lag behind the leader by whole transactions, but it shows the session's own
+//! confirmed writes.
 
-use zoolock_core::contender::{
-    Action, Config, Event, Failure, Loss, Mode, Node, Reply, Request, RequestId, SessionEnd, WatchId,
+use zoolock_core::acquisition::{
+    Action, Config, Event, Loss, Mode, Node, Reply, Request, RequestFailure, RequestId, SessionEnd, WatchId,
+    place,
 };
-use zoolock_core::record::Left;
-use zoolock_core::{Record, Sequence, SessionId};
+use zoolock_core::record::{HolderState, Marker};
+use zoolock_core::{Machine, Record, Sequence, SessionId, Zxid};
 
 use super::bugs::Bug;
 use super::ghost::{Fate, Ghost, History, Reader, Trace};
-use super::machine::Machine;
 use super::plan::Plan;
 use super::scenario::{Budget, Scenario};
 use super::server::{deletes, is_write};
@@ -30,14 +30,14 @@ pub(crate) struct World {
     pub(crate) history: Shared<History>,
 }
 
-/// A client: a session, and one acquisition after the other on it. A client that upgrades is on the session of its
+/// A client: a session, and one acquisition after the other on that session. A client that upgrades uses the session of its
 /// reader.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Client {
     pub(crate) stage: Stage,
-    /// The number of its acquisition.
+    /// The number of its current acquisition.
     pub(crate) round: u8,
-    /// Set if the session lives, on the leader.
+    /// Set while the session exists on the leader.
     pub(crate) session: bool,
     /// Set if the lease of the session is valid.
     pub(crate) lease: bool,
@@ -70,20 +70,21 @@ pub(crate) enum Stage {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Sent {
     pub(crate) round: u8,
-    /// Its position in the order of the session.
+    /// Its position in the order of the session's requests.
     pub(crate) order: u8,
     pub(crate) id: RequestId,
     /// The directory; for a request to several, the first one.
     pub(crate) at: usize,
     pub(crate) request: Request,
-    /// For each znode that it deletes, a bit: the client knew that the znode exists. See [`super::ghost::Trace::fresh`]. For
-    /// a read of our own znode: set if it existed when the read was sent, so the answer is no older than that.
+    /// For a delete: one bit for each znode, set if the client knew that the znode exists ([`super::ghost::Trace::fresh`]).
+    /// For a read of the client's own znode: set if the znode existed when the read was sent. If not, an answer that shows
+    /// the znode is out of date.
     pub(crate) known_to_exist: u8,
     /// For a delete: set if it is the release of a holder that was not unwinding.
     pub(crate) cleanly: bool,
-    /// Set if its acquisition had been granted when it was sent.
+    /// Set if the acquisition had been granted when the request was sent.
     pub(crate) granted: bool,
-    /// For a create: the client and the release that are one transaction with it.
+    /// For a create: the release that is in the same transaction, and its client.
     pub(crate) release: Option<Box<(usize, Sent)>>,
 }
 
@@ -92,10 +93,10 @@ pub(crate) enum Inbound {
     Answer {
         at: usize,
         id: RequestId,
-        outcome: Result<Reply, Failure>,
+        outcome: Result<Reply, RequestFailure>,
         /// The watch that the request set.
         set: Option<WatchId>,
-        /// The znode of ours that the request read.
+        /// The client's own znode that the request read.
         about: Option<Name>,
         /// As in [`Sent`].
         known_to_exist: bool,
@@ -122,7 +123,7 @@ pub(crate) struct Watch {
     /// The child; `None` for the list of children.
     pub(crate) name: Option<Name>,
     pub(crate) czxid: i64,
-    /// The last change that does not fire it.
+    /// The last change before the watch was set. Only a later change fires the watch.
     pub(crate) zxid: i64,
 }
 
@@ -171,7 +172,8 @@ impl World {
     pub(crate) fn new(scenario: &Scenario) -> World {
         let mut world = World {
             leader: Shared::new(Tree(vec![None; scenario.directories.len()])),
-            // Markers in copied directories were written for transaction 1.
+            // The marker in a copied directory names transaction 1 as its directory. No directory of the model has this
+            // zxid.
             zxid: 1,
             clients: scenario.plans.iter().map(|_| Shared::new(Client::new())).collect(),
             budget: scenario.budget,
@@ -244,7 +246,9 @@ impl World {
     pub(crate) fn step(&mut self, i: usize, event: Event, scenario: &Scenario) {
         let client = &mut *self.clients[i];
         let Stage::Running(machine) = &mut client.stage else { return };
-        for action in machine.step(event, client.lease) {
+        let mut actions = Vec::new();
+        machine.step(event, client.lease, &mut actions);
+        for action in actions {
             match action {
                 Action::Send(id, request) => self.send(i, id, request, scenario),
                 Action::Unwatch(id) => {
@@ -267,7 +271,7 @@ impl World {
                     self.begin_inner(i, node, scenario);
                 }
                 Action::Revoked => self.on_revoked(i),
-                Action::Over => {
+                Action::Finished => {
                     self.on_over(i);
                     return self.end(i, scenario);
                 }
@@ -277,11 +281,11 @@ impl World {
 
     fn send(&mut self, i: usize, id: RequestId, request: Request, scenario: &Scenario) {
         let wants = &scenario.wants[i];
-        let at = wants[self.clients[i].machine().map_or(0, |machine| machine.lock_index(id))];
+        let at = wants[place(id)];
         if let Request::Sleep(duration) = request {
             return self.clients[i].timers.push(Timer { id, at, duration });
         }
-        // The requests of a client that is alone on its session are in order already.
+        // Only a session with several clients needs an order: the requests of one client are in order already.
         let mates = scenario.same_session(i).filter(|_| scenario.same_session(i).count() > 1);
         let under_way = mates.flat_map(|mate| &self.clients[mate].requests);
         let order = under_way.map(|sent| sent.order + 1).max().unwrap_or(0);
@@ -290,6 +294,15 @@ impl World {
             // No answer will come. The end of the session is reported instead.
             return;
         }
+        let request = match request {
+            Request::Delete(node) if scenario.has(Bug::WaiterLeavesMarker) && !client.ghost.granted => {
+                let directory = Zxid(self.leader.created(at).unwrap_or_default());
+                let (state, sequence) = (HolderState::Released, node.sequence);
+                let marker = Marker { directory, state, sequence, tracked: false };
+                Request::Release { node, marker, version: None }
+            }
+            request => request,
+        };
         let mut known_to_exist = 0;
         for (bit, node) in deletes(&request).iter().enumerate() {
             let at = if matches!(request, Request::ReleaseAll(_)) { wants[bit] } else { at };
@@ -305,9 +318,9 @@ impl World {
         }
         let ghost = &client.ghost;
         let cleanly = match request {
-            // A holder that becomes a reader writes no more, even if it loses the lock meanwhile.
+            // A writer that becomes a reader has finished its writes, even if it loses the lock during the downgrade.
             Request::Downgrade { .. } => ghost.held_until_downgrade,
-            // A holder that lost one of several locks by a delete still holds the others.
+            // A holder of several locks still holds the others after one znode was deleted.
             _ => ghost.cleanly && matches!(ghost.lost, None | Some(Loss::Broken)),
         };
         let granted = ghost.granted;
@@ -319,13 +332,13 @@ impl World {
         self.clients[i].requests.push(sent);
     }
 
-    /// Takes the release that was sent right before a create, in the same directory on the same session.
+    /// Removes and returns the release that was sent right before a create, in the same directory on the same session.
     fn take_release(&mut self, i: usize, create: &Sent, scenario: &Scenario) -> Option<(usize, Sent)> {
         scenario.same_session(i).find_map(|mate| {
             let deferred = |sent: &mut Sent| {
                 let release = match sent.request {
                     Request::Delete(_) => true,
-                    Request::Release { marker, .. } => marker.left != Left::Panicked,
+                    Request::Release { marker, .. } => marker.state != HolderState::Panicked,
                     _ => false,
                 };
                 release && sent.at == create.at && sent.order + 1 == create.order
@@ -348,7 +361,7 @@ impl World {
         }
     }
 
-    /// Drops what the client waits for. Writes that were sent still arrive.
+    /// Drops everything that the client waits for. Writes that were sent still arrive.
     pub(crate) fn forget(&mut self, i: usize) {
         let client = &mut *self.clients[i];
         client.timers.clear();
@@ -396,14 +409,14 @@ impl World {
     }
 
     /// Releases the lock of a holder, and its upgrade before it.
-    pub(crate) fn release(&mut self, i: usize, left: Left, scenario: &Scenario) {
+    pub(crate) fn release(&mut self, i: usize, left: HolderState, scenario: &Scenario) {
         for j in scenario.upgrade_of(i).into_iter().chain([i]) {
             let ghost = &mut self.clients[j].ghost;
             if ghost.granted && !ghost.released {
                 ghost.released = true;
-                ghost.cleanly = left == Left::Released;
+                ghost.cleanly = left == HolderState::Released;
                 self.on_release(j);
-                let left = if scenario.has(Bug::UnwindsAsReleased) { Left::Released } else { left };
+                let left = if scenario.has(Bug::UnwindsAsReleased) { HolderState::Released } else { left };
                 self.step(j, Event::Release(left), scenario);
             }
         }
@@ -418,7 +431,7 @@ impl World {
     }
 
     pub(crate) fn give_up(&mut self, i: usize, timed_out: bool, scenario: &Scenario) {
-        let is_queued = self.clients[i].machine().is_none_or(|machine| machine.is_queued());
+        let is_queued = self.clients[i].machine().is_none_or(|machine| machine.node(0).is_some());
         if scenario.has(if is_queued { Bug::DropsWhoWaits } else { Bug::DropsWhoIsJoining }) {
             return self.end(i, scenario);
         }

@@ -4,7 +4,7 @@
 pub(super) fn java_date(wall_ms: i64) -> String {
     let seconds = wall_ms.div_euclid(1000);
     let (days, second) = (seconds.div_euclid(86_400), seconds.rem_euclid(86_400));
-    // A year begins on the 1st of March, so that a leap day is its last day. An era has 400 years.
+    // Here a year begins on the 1st of March, so that a leap day is its last day. An era has 400 years.
     let shifted = days + 719_468;
     let (era, day_of_era) = (shifted.div_euclid(146_097), shifted.rem_euclid(146_097));
     let year_of_era = (day_of_era - day_of_era / 1460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;

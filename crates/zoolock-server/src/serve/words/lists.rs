@@ -5,13 +5,13 @@ use std::fmt::Write as _;
 
 use zoolock_wire::op;
 
-use super::super::{Inner, Shared};
+use super::super::{GuardedCore, SharedServer};
 use super::java_date;
 use crate::core::{ConnId, ConnectionReport, DataWatchCounts};
 use crate::ids::SessionId;
 
 /// Returns a line for each connection. `sender` is the connection that sent the word.
-pub(super) fn connections(inner: &Inner, sender: ConnId, brief: bool) -> String {
+pub(super) fn connections(inner: &GuardedCore, sender: ConnId, brief: bool) -> String {
     let mut text = String::new();
     for report in inner.core.connections() {
         let Some(peer) = inner.peers.get(&report.conn) else { continue };
@@ -23,7 +23,7 @@ pub(super) fn connections(inner: &Inner, sender: ConnId, brief: bool) -> String 
         if let (false, Some((session, timeout_ms))) = (brief, session) {
             let _ = write!(
                 text,
-                ",sid={session},lop={},est={},to={timeout_ms}",
+                ",sid={session:#x},lop={},est={},to={timeout_ms}",
                 operation(counts.last_op),
                 peer.since_ms
             );
@@ -48,7 +48,7 @@ pub(super) fn connections(inner: &Inner, sender: ConnId, brief: bool) -> String 
 }
 
 /// Returns the sessions by expiry time, the ephemerals by owner, and the connections.
-pub(super) fn dump(shared: &Shared) -> String {
+pub(super) fn dump(shared: &SharedServer) -> String {
     let inner = shared.lock();
     let now = shared.now();
     let core = &inner.core;
@@ -64,13 +64,13 @@ pub(super) fn dump(shared: &Shared) -> String {
         let _ = writeln!(text, "{} expire at {}:", sessions.len(), date(deadline));
         for session in sessions {
             ends.insert(*session, deadline);
-            let _ = writeln!(text, "\t{session}");
+            let _ = writeln!(text, "\t{session:#x}");
         }
     }
     let owners: Vec<_> = core.state().tree.owners().collect();
     let _ = writeln!(text, "ephemeral nodes dump:\nSessions with Ephemerals ({}):", owners.len());
     for session in owners {
-        let _ = writeln!(text, "{session}:");
+        let _ = writeln!(text, "{session:#x}:");
         for path in core.state().tree.ephemerals(session) {
             let _ = writeln!(text, "\t{path}");
         }
@@ -82,8 +82,8 @@ pub(super) fn dump(shared: &Shared) -> String {
         let Some(peer) = inner.peers.get(&report.conn) else { continue };
         let session = report.session.map(|(session, _)| session);
         let end = session.and_then(|session| ends.get(&session).copied()).unwrap_or(now.mono_ms);
-        let session = session.unwrap_or(SessionId::SERVER);
-        sets.entry(end).or_default().push(format!("\tip: /{} sessionId: {session}\n", peer.addr));
+        let session = session.unwrap_or(SessionId::NONE);
+        sets.entry(end).or_default().push(format!("\tip: /{} sessionId: {session:#x}\n", peer.addr));
         count += 1;
     }
     let _ = writeln!(text, "Connections dump:\nConnections Sets ({})/({count}):", sets.len());
@@ -93,23 +93,23 @@ pub(super) fn dump(shared: &Shared) -> String {
     text
 }
 
-pub(super) fn watch_summary(inner: &Inner) -> String {
+pub(super) fn watch_summary(inner: &GuardedCore) -> String {
     let DataWatchCounts { connections, paths, total } = inner.core.data_watch_counts();
     format!("{connections} connections watching {paths} paths\nTotal watches:{total}\n")
 }
 
-pub(super) fn watches_by_path(inner: &Inner) -> String {
+pub(super) fn watches_by_path(inner: &GuardedCore) -> String {
     let mut text = String::new();
     for (path, sessions) in inner.core.watch_report().by_path {
         let _ = writeln!(text, "{path}");
         for session in sessions {
-            let _ = writeln!(text, "\t{session}");
+            let _ = writeln!(text, "\t{session:#x}");
         }
     }
     text + "\n"
 }
 
-pub(super) fn watches_by_session(inner: &Inner) -> String {
+pub(super) fn watches_by_session(inner: &GuardedCore) -> String {
     let report = inner.core.watch_report();
     let mut by_session: BTreeMap<SessionId, Vec<&str>> = BTreeMap::new();
     for (path, sessions) in &report.by_path {
@@ -119,7 +119,7 @@ pub(super) fn watches_by_session(inner: &Inner) -> String {
     }
     let mut text = String::new();
     for (session, paths) in by_session {
-        let _ = writeln!(text, "{session}");
+        let _ = writeln!(text, "{session:#x}");
         for path in paths {
             let _ = writeln!(text, "\t{path}");
         }

@@ -12,7 +12,7 @@ use super::plan::{Action, ROOT, pick};
 use super::server::{Message, ServerUnderTest};
 use crate::common::create_with;
 
-/// Times to live in milliseconds. The first ends soon, the second after some checks, the third not within the test.
+/// Times to live in milliseconds. The first ends soon, the second after some checks, and the third after the test.
 const TTLS: [i64; 3] = [1, 300, 3_600_000];
 
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -79,8 +79,8 @@ fn childless(nodes: &BTreeMap<String, PlannedZnode>, path: &str) -> bool {
     !nodes.keys().any(|other| other.starts_with(&below))
 }
 
-/// Builds trees on one server, and waits until the server has removed the planned znodes. At the end checks again that the
-/// others stay.
+/// Builds trees on one server, and waits until the server has removed the planned znodes. At the end, checks again that
+/// the server has kept the other znodes.
 pub(crate) async fn play(name: &'static str, addr: SocketAddr, seed: u64, rounds: usize) {
     let mut random = Rng::with_seed(seed);
     let mut server = ServerUnderTest::new(name, addr);
@@ -93,24 +93,24 @@ pub(crate) async fn play(name: &'static str, addr: SocketAddr, seed: u64, rounds
         let TreePlan { ops, to_remove, to_keep } = plan_tree(&mut random);
         let messages = call_ok(&mut server, Request::Multi(ops)).await;
         let mut deleted_paths = deleted(&messages);
-        // Znodes that the multi itself deleted have events, too.
+        // The events of znodes that the multi itself deleted are ignored.
         deleted_paths.retain(|path| to_remove.contains(path));
         let deadline = Instant::now() + PATIENCE;
         while !to_remove.is_subset(&deleted_paths) {
             assert!(
                 Instant::now() < deadline,
-                "{name}, seed {seed}, round {round}: {deleted_paths:?} went, not all of {to_remove:?}"
+                "{name}, seed {seed}, round {round}: {deleted_paths:?} deleted, but not all of {to_remove:?}"
             );
             sleep(Duration::from_millis(20)).await;
             deleted_paths.extend(deleted(&call_ok(&mut server, Request::Ping).await));
         }
-        assert_eq!(deleted_paths, to_remove, "{name}, seed {seed}, round {round}: what went");
-        assert_eq!(tree(&mut server).await, to_keep, "{name}, seed {seed}, round {round}: what stayed");
+        assert_eq!(deleted_paths, to_remove, "{name}, seed {seed}, round {round}: deleted znodes");
+        assert_eq!(tree(&mut server).await, to_keep, "{name}, seed {seed}, round {round}: kept znodes");
         kept.push((root, to_keep));
     }
     for (root, to_keep) in kept {
         server.begin(&root).await;
-        assert_eq!(tree(&mut server).await, to_keep, "{name}, seed {seed}, {root}: what stayed for long");
+        assert_eq!(tree(&mut server).await, to_keep, "{name}, seed {seed}, {root}: znodes kept to the end");
     }
 }
 

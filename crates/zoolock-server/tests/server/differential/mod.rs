@@ -88,7 +88,7 @@ async fn random_calls_are_answered_as_by_apache_zookeeper() {
         match pair.play(&steps).await {
             Ok(()) => calls += steps.len(),
             Err(mismatch) => {
-                eprintln!("{mismatch}\nmaking it smaller");
+                eprintln!("{mismatch}\nshrinking the round");
                 let (steps, mismatch) = pair.shrink(steps, mismatch).await;
                 let tail = apache.log_tail();
                 panic!("{}", report(seed, &steps, &mismatch, &tail));
@@ -96,13 +96,13 @@ async fn random_calls_are_answered_as_by_apache_zookeeper() {
         }
     }
     eprintln!("{calls} calls, {:?}", pair.tally);
-    assert_eq!(pair.tally.missing(), [""; 0], "this is too little of a test, ZOOLOCK_SEED={seed}");
+    assert_eq!(pair.tally.missing(), [""; 0], "the run lacks required replies, ZOOLOCK_SEED={seed}");
     server.shutdown().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn time_removes_what_it_removes_on_apache_zookeeper() {
-    if !apache::availability().or_skip("time_removes_what_it_removes_on_apache_zookeeper") {
+async fn znodes_expire_as_on_apache_zookeeper() {
+    if !apache::availability().or_skip("znodes_expire_as_on_apache_zookeeper") {
         return;
     }
     let seed = seed();

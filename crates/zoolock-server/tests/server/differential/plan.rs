@@ -8,7 +8,7 @@ use zoolock_wire::{Acl, CreateRequest, Hidden, Identity, Request, SetWatches, op
 /// Number of sessions at a time.
 pub(crate) const SLOTS: usize = 4;
 
-/// The root directory of a round in the plan. Its name is as long as each real name, which replaces it in frames.
+/// The placeholder for the root directory of a round. In frames, the real name replaces it, which has the same length.
 pub(crate) const ROOT: &str = "/d00000";
 
 /// An action of a session.
@@ -93,7 +93,7 @@ impl Planner {
                 }
                 return;
             }
-            // Credentials take effect when they arrive, also for requests that wait in the server's queue.
+            // Sent alone: on arrival, credentials take effect also for requests that wait in the server's queue.
             6..12 => {
                 let auth = self.auth();
                 return self.push(slot, Action::Request(auth), false);
@@ -167,7 +167,7 @@ impl Planner {
                 kind: pick(&mut self.random, &[1, 2, 3, 3, 0, 7]),
             },
             89..91 => {
-                // Apache ZooKeeper cuts too much off a path without a leading slash.
+                // Apache ZooKeeper removes too many characters from a path without a leading slash.
                 let path = Some(self.path()).filter(|path| path.starts_with('/'));
                 Request::CheckWatches {
                     path: path.unwrap_or_else(|| ROOT.to_owned()),
@@ -239,7 +239,7 @@ impl Planner {
         let ttl = match op {
             // No znode expires here. Another test covers expiry.
             op::CREATE_TTL if !odd => 3_600_000,
-            // Without a time to live, other flags would make Apache ZooKeeper exit.
+            // With flags other than 5 and 6, a negative time to live would make Apache ZooKeeper exit.
             op::CREATE_TTL if !in_multi && !matches!(flags, 5 | 6) => pick(&mut self.random, &[0, 1]),
             op::CREATE_TTL => pick(
                 &mut self.random,
@@ -257,7 +257,7 @@ impl Planner {
     fn set_acl(&mut self) -> Request {
         let mut path = self.path();
         if !path.starts_with(&format!("{ROOT}/")) {
-            // The access lists of paths that all rounds share do not change.
+            // Does not change the access list of a path that all rounds share.
             path = format!("{ROOT}/a");
         }
         Request::SetAcl { path, acl: self.acl(), version: self.version() }
@@ -284,7 +284,7 @@ impl Planner {
     }
 
     fn acl(&mut self) -> Vec<Acl> {
-        let acl = |perms, scheme: &str, id: &str| Acl { perms, who: Identity::new(scheme, id) };
+        let acl = |perms, scheme: &str, id: &str| Acl { perms, identity: Identity::new(scheme, id) };
         let one = |perms, scheme: &str, id: &str| vec![acl(perms, scheme, id)];
         let user = |user: &str| acl::digest(format!("{user}:pw").as_bytes()).id;
         let (some, open) = (self.random.u64(..32), Acl::anyone(perms::ALL));
@@ -350,7 +350,7 @@ impl Planner {
     }
 
     fn broken(&mut self) -> Action {
-        // The body begins like a path, and ends too early.
+        // The body is the start of a path, which ends too early.
         let ops = [
             op::CREATE,
             op::CREATE2,
@@ -430,7 +430,7 @@ fn blocks_pipelining(request: &Request) -> bool {
         Request::SetAcl { .. } => true,
         // The records say "ephemeral", but a container is created.
         Request::Create(create) => create.op == op::CREATE_CONTAINER && matches!(create.flags, 1 | 3),
-        // The records of a multi that could not be encoded stay.
+        // The records of this multi, which Apache ZooKeeper cannot encode, are never removed.
         Request::Multi(ops) => ops.iter().any(|op| match op {
             Request::Create(create) => matches!(create.flags, 5 | 6) && create.op != op::CREATE_TTL,
             _ => false,

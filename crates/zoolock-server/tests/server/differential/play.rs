@@ -75,8 +75,8 @@ impl Pair {
         Ok(())
     }
 
-    /// Removes steps while the servers still differ. Returns the remaining steps and their mismatch. Steps on paths that
-    /// all rounds share are removed first. Their effects stay, and would cause a mismatch in every later round.
+    /// Removes steps while the servers still differ. Returns the remaining steps and their mismatch. Steps on paths
+    /// that all rounds share are removed first, because their effects would cause a mismatch in every later round.
     pub(crate) async fn shrink(&mut self, steps: Vec<Step>, mismatch: Mismatch) -> (Vec<Step>, Mismatch) {
         let begun = Instant::now();
         let mut smallest = steps[..mismatch.played].to_vec();
@@ -118,7 +118,8 @@ impl Pair {
             Action::Renew => {
                 let (ours, theirs) = tokio::join!(self.ours.renew(slot), self.theirs.renew(slot));
                 compare(&[], &format!("{:?}", steps[0]), &ours, &theirs)?;
-                // Apache ZooKeeper deletes the ephemerals of a session in the order of a hash table.
+                // Apache ZooKeeper deletes the ephemerals of a session in the order of a hash table, so the order of
+                // events is ignored.
                 for slot in 0..SLOTS {
                     self.compare_pending_events(slot).await?;
                 }
@@ -139,7 +140,7 @@ impl Pair {
 
     async fn reattach(&mut self, slot: usize, wrong: bool) -> Result<(), Mismatch> {
         let (ours, theirs) = tokio::join!(self.ours.reattach(slot, wrong), self.theirs.reattach(slot, wrong));
-        compare(&[], &format!("session {slot} goes on with another connection"), &ours, &theirs)
+        compare(&[], &format!("session {slot} on a new connection"), &ours, &theirs)
     }
 
     async fn exchange(&mut self, slot: usize, calls: &[(i32, Action)]) -> Result<(), Mismatch> {
@@ -158,7 +159,7 @@ impl Pair {
             tokio::join!(self.ours.exchange(slot, &ping), self.theirs.exchange(slot, &ping));
         ours.sort_by_key(|message| format!("{message:?}"));
         theirs.sort_by_key(|message| format!("{message:?}"));
-        compare(&ping, &format!("what session {slot} was told of"), &ours, &theirs)
+        compare(&ping, &format!("pending events of session {slot}"), &ours, &theirs)
     }
 }
 

@@ -105,8 +105,8 @@ fn creations(t: &mut Script) {
     null.path = "/d00000/t/noacl".into();
     for acl in [
         vec![],
-        vec![Acl { perms: perms::ALL, who: Identity::new("nobody", "x") }],
-        vec![Acl { perms: perms::ALL, who: Identity::new("auth", "") }],
+        vec![Acl { perms: perms::ALL, identity: Identity::new("nobody", "x") }],
+        vec![Acl { perms: perms::ALL, identity: Identity::new("auth", "") }],
     ] {
         t.call(A, Request::Create(CreateRequest { acl, ..null.clone() }));
     }
@@ -265,8 +265,10 @@ fn access_lists(t: &mut Script) {
     let path = "/d00000/t/null";
     let mine =
         [("auth", "", perms::ALL), ("digest", "you:hash", perms::READ), ("digest", "you:hash", perms::READ)];
-    let acl: Vec<_> =
-        mine.into_iter().map(|(scheme, id, perms)| Acl { perms, who: Identity::new(scheme, id) }).collect();
+    let acl: Vec<_> = mine
+        .into_iter()
+        .map(|(scheme, id, perms)| Acl { perms, identity: Identity::new(scheme, id) })
+        .collect();
     t.calls(
         B,
         [

@@ -14,8 +14,8 @@ use zoolock_wire::{
 use super::plan::{Action, ROOT, SLOTS};
 use crate::common::{Frames, PATIENCE};
 
-/// A message of a server without the parts that may differ. Zxids count from the start of the round. Of times only their
-/// presence remains. Lists without an order are sorted.
+/// A message of a server without the parts that may differ. Zxids count from the start of the round. Times are replaced
+/// by small numbers that show which are set. Lists without an order are sorted.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum Message {
     Event(EventKind, String),
@@ -70,7 +70,7 @@ impl ServerUnderTest {
     /// Begins a round: opens new sessions, and counts zxids from here.
     pub(crate) async fn begin(&mut self, root: &str) {
         root.clone_into(&mut self.root);
-        assert_eq!(root.len(), ROOT.len(), "it replaces the other in frames");
+        assert_eq!(root.len(), ROOT.len(), "only a name of the same length can replace ROOT");
         for slot in 0..SLOTS {
             self.renew(slot).await;
         }
@@ -151,14 +151,7 @@ impl ServerUnderTest {
     }
 
     async fn connect(&mut self, slot: usize, session: i64, password: Hidden) -> Message {
-        let request = ConnectRequest {
-            protocol: 0,
-            last_zxid_seen: 0,
-            timeout_ms: 3_600_000,
-            session,
-            password,
-            read_only: Some(false),
-        };
+        let request = ConnectRequest { session, password, ..ConnectRequest::new_session(3_600_000) };
         let mut out = BytesMut::new();
         Writer::frame(&mut out, |writer| request.encode(writer));
         let socket = TcpStream::connect(self.addr).await.expect("the server listens");
@@ -214,7 +207,7 @@ impl ServerUnderTest {
                 frame[..4].copy_from_slice(&len.to_be_bytes());
                 (xid, *op)
             }
-            Action::Reattach { .. } | Action::Renew => unreachable!("these are no calls"),
+            Action::Reattach { .. } | Action::Renew => unreachable!("only requests are encoded"),
         };
         replace(&mut frame, &ROOT[1..], &self.root[1..]);
         out.extend_from_slice(&frame);
@@ -256,7 +249,7 @@ impl ServerUnderTest {
             }
             Reply::AclStat { mut acl, stat } => {
                 // Apache ZooKeeper expands `auth` in the order of a hash table.
-                acl.sort_by_key(|acl| (acl.who.clone(), acl.perms));
+                acl.sort_by_key(|acl| (acl.identity.clone(), acl.perms));
                 Reply::AclStat { acl, stat: self.stat(stat) }
             }
             Reply::Multi(results) => {
@@ -269,9 +262,9 @@ impl ServerUnderTest {
                 });
                 Reply::Multi(results.collect())
             }
-            Reply::Clients(mut clients) => {
+            Reply::Identities(mut clients) => {
                 clients.sort();
-                Reply::Clients(clients)
+                Reply::Identities(clients)
             }
             other => other,
         }

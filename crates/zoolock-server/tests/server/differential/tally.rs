@@ -42,6 +42,7 @@ const ANSWERS: [(i32, &[i32]); 23] = [
     (op::GET_ALL_CHILDREN_NUMBER, &[0, -101, -102]),
 ];
 
+/// The error codes that operations in multis must have returned in a run.
 const IN_MULTIS: [i32; 10] = [0, -2, -8, -101, -102, -103, -108, -110, -111, -114];
 
 impl Tally {

@@ -10,13 +10,13 @@ use zoolock_server::log::codec::{
     decode_acl, decode_node, decode_session, decode_txn, encode_acl, encode_node, encode_session, encode_txn,
 };
 use zoolock_server::log::replay;
-use zoolock_server::tree::{CONTAINER, NodeRecord};
-use zoolock_server::txn::{Change, Create, Password, Refusal, Txn};
-use zoolock_server::{Session, SessionId, State, Zxid};
+use zoolock_server::tree::{CONTAINER, NodeMeta, NodeRecord};
+use zoolock_server::txn::{Change, Create, Password, Txn, WriteRefusal};
+use zoolock_server::{SessionId, State, StoredSession, Zxid};
 use zoolock_wire::{Acl, Code, Identity, Reader, Writer};
 
 fn zxid() -> impl Strategy<Value = Zxid> {
-    any::<i64>().prop_map(Zxid::from_wire)
+    any::<i64>().prop_map(Zxid)
 }
 
 fn path() -> impl Strategy<Value = Arc<str>> {
@@ -29,7 +29,7 @@ fn data() -> impl Strategy<Value = Option<Bytes>> {
 
 fn list() -> impl Strategy<Value = AclList> {
     let entry = (any::<i32>(), "[a-z]{0,5}", ".{0,9}")
-        .prop_map(|(perms, scheme, id)| Acl { perms, who: Identity::new(&scheme, id) });
+        .prop_map(|(perms, scheme, id)| Acl { perms, identity: Identity::new(&scheme, id) });
     prop_oneof![Just(acl::open()), vec(entry, 0..4).prop_map(AclList::from)]
 }
 
@@ -75,7 +75,7 @@ fn change() -> impl Strategy<Value = Change> {
 }
 
 fn txn(change: impl Strategy<Value = Change>) -> impl Strategy<Value = Txn> {
-    let session = prop_oneof![0..5_i64, any::<i64>()].prop_map(SessionId::from_wire);
+    let session = prop_oneof![0..5_i64, any::<i64>()].prop_map(SessionId);
     (zxid(), session, any::<i64>(), change).prop_map(|(zxid, session, time, change)| Txn {
         zxid,
         session,
@@ -86,7 +86,7 @@ fn txn(change: impl Strategy<Value = Change>) -> impl Strategy<Value = Txn> {
 
 fn encoded(txn: &Txn) -> BytesMut {
     let mut out = BytesMut::new();
-    encode_txn(txn, &mut out).expect("it has a place in a log");
+    encode_txn(txn, &mut out).expect("the transaction can be logged");
     out
 }
 
@@ -94,13 +94,13 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(super::iterations(2000, 100_000) as u32))]
 
     #[test]
-    fn a_transaction_comes_back(txn in txn(change())) {
+    fn transaction_round_trips(txn in txn(change())) {
         let bytes = encoded(&txn);
         prop_assert_eq!(decode_txn(&bytes), Ok(txn));
     }
 
     #[test]
-    fn a_transaction_that_is_cut_or_longer_is_refused(txn in txn(change()), extra in any::<u8>()) {
+    fn transaction_of_wrong_length_is_refused(txn in txn(change()), extra in any::<u8>()) {
         let mut bytes = encoded(&txn);
         for len in 0..bytes.len() {
             prop_assert!(decode_txn(&bytes[..len]).is_err());
@@ -115,7 +115,7 @@ proptest! {
         node in (path(), data(), list(), owner(), vec(zxid(), 3), vec(any::<i64>(), 2), vec(any::<i32>(), 3)),
     ) {
         let (id, timeout_ms, password) = session;
-        let (id, session) = (SessionId::from_wire(id), Session { timeout_ms, password });
+        let (id, session) = (SessionId(id), StoredSession { timeout_ms, password });
         let mut out = BytesMut::new();
         encode_session(id, &session, &mut out);
         let mut reader = Reader::new(&out);
@@ -124,9 +124,10 @@ proptest! {
 
         let (path, data, acl, owner, zxids, times, counts) = node;
         let node = NodeRecord {
-            path: path.as_ref().to_owned(), data, acl: acl.clone(), owner,
-            czxid: zxids[0], mzxid: zxids[1], pzxid: zxids[2], ctime: times[0], mtime: times[1],
-            version: counts[0], created: counts[1], aversion: counts[2],
+            path: path.as_ref().to_owned(), data, acl: acl.clone(), meta: NodeMeta {
+                czxid: zxids[0], mzxid: zxids[1], pzxid: zxids[2], ctime: times[0], mtime: times[1],
+                version: counts[0], created: counts[1], aversion: counts[2], owner,
+            },
         };
         let mut out = BytesMut::new();
         encode_node(&node, 1, &mut out);
@@ -145,17 +146,17 @@ proptest! {
     fn replay_refuses_invalid_changes(changes in vec((0..4_i64, plausible_change()), 1..40)) {
         let mut state = State::new(0);
         for (i, (session, change)) in (1..).zip(changes) {
-            let txn = Txn { zxid: Zxid::from_wire(i), session: SessionId::from_wire(session), time: 0, change };
+            let txn = Txn { zxid: Zxid(i), session: SessionId(session), time: 0, change };
             if replay(txn, &mut state).is_ok() {
-                prop_assert_eq!(state.zxid.get(), i);
+                prop_assert_eq!(state.zxid.0, i);
             }
             let again = zoolock_server::tree::Tree::from_records(state.tree.records());
             let again = again.map_err(TestCaseError::fail)?;
             for record in state.tree.records() {
                 let children = |tree: &zoolock_server::tree::Tree| tree.get(&record.path).map(|node| node.stat());
                 prop_assert_eq!(children(&again), children(&state.tree));
-                let owned = record.owner > 0;
-                prop_assert!(!owned || state.sessions.contains_key(&SessionId::from_wire(record.owner)));
+                let owned = record.meta.owner > 0;
+                prop_assert!(!owned || state.sessions.contains_key(&SessionId(record.meta.owner)));
                 prop_assert!(!owned || children(&state.tree).is_some_and(|stat| stat.num_children == 0));
             }
         }
@@ -182,7 +183,7 @@ fn plausible_change() -> impl Strategy<Value = Change> {
         2 => vec(one(), 0..4).prop_map(Change::Multi),
         2 => Just(Change::CreateSession { timeout_ms: 1, password: Password([0; 16]) }),
         1 => Just(Change::CloseSession { ephemerals: Vec::new() }),
-        1 => Just(Change::Refused(Refusal::One(Code::NoNode))),
+        1 => Just(Change::Refused(WriteRefusal::One(Code::NoNode))),
     ]
 }
 
@@ -190,13 +191,13 @@ fn plausible_change() -> impl Strategy<Value = Change> {
 fn unreadable_changes_are_not_encoded() {
     let session = || Change::CreateSession { timeout_ms: 1, password: Password([0; 16]) };
     let bad = [
-        Change::Refused(Refusal::One(Code::NoNode)),
+        Change::Refused(WriteRefusal::One(Code::NoNode)),
         Change::Multi(vec![Change::Multi(Vec::new())]),
         Change::Multi(vec![session()]),
         Change::Multi(vec![Change::CloseSession { ephemerals: Vec::new() }]),
     ];
     for change in bad {
-        let txn = Txn { zxid: Zxid::from_wire(1), session: SessionId::SERVER, time: 0, change };
+        let txn = Txn { zxid: Zxid(1), session: SessionId::NONE, time: 0, change };
         assert!(encode_txn(&txn, &mut BytesMut::new()).is_err(), "{txn:?}");
     }
 }

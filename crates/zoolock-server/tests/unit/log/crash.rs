@@ -47,10 +47,11 @@ fn crash_and_run(mut disk: SimDisk, options: &Options, mut model: Model, seed: u
         assert_ok_or_disk_error(run(&disk, options, &mut model, random.number(), 20));
     }
     let disk = disk.after_crash(random.number());
-    Server::start(&disk, options, &mut model).unwrap_or_else(|error| panic!("a mere crash: {error}"));
+    Server::start(&disk, options, &mut model).unwrap_or_else(|error| panic!("not recovered: {error}"));
 }
 
-/// Asserts that a run succeeded or failed with a disk error: no crash or fault causes a log that is refused.
+/// Asserts that a run succeeded or failed with a disk error. After a crash or a fault, recovery must not refuse the
+/// log.
 fn assert_ok_or_disk_error(result: Result<(), LogError>) {
     assert!(matches!(result, Ok(()) | Err(LogError::Io { .. })), "{result:?}");
 }
@@ -77,7 +78,7 @@ fn acknowledged_writes_survive_power_cuts() {
 }
 
 #[test]
-fn a_failed_write_ends_the_log_and_loses_nothing_acknowledged() {
+fn acknowledged_writes_survive_failed_disk_operation() {
     for seed in 100..100 + iterations(4, 60) as u64 {
         let options = small_options([0, 1024, 3000][seed as usize % 3]);
         let all = steps(&options, seed);
@@ -89,10 +90,10 @@ fn a_failed_write_ends_the_log_and_loses_nothing_acknowledged() {
                 disk.fail_at(step, fault);
                 let mut model = Model::default();
                 assert_ok_or_disk_error(run(&disk, &options, &mut model, seed, ACTIONS));
-                // With and without a crash of the machine in between.
+                // Starts again both after a crash of the machine and without one.
                 crash_and_run(disk.clone(), &options, model.clone(), random.number(), 1);
                 let result = run(&disk, &options, &mut model, random.number(), 15);
-                assert!(result.is_ok(), "the disk is well again: {result:?}");
+                assert!(result.is_ok(), "the disk works again: {result:?}");
                 crash_and_run(disk, &options, model, random.number(), 1);
                 context.passed();
             }
@@ -108,25 +109,25 @@ fn failed_log_stays_failed() {
         let (mut model, mut random) = (Model::default(), Random(seed));
         let mut server = Server::start(&disk, &options, &mut model).expect("an empty disk");
         while model.history.len() < 3 {
-            server.decide(&mut model, &mut random).expect("no disk is used");
+            server.decide(&mut model, &mut random).expect("append does not use the disk");
         }
-        // The write fails, or the sync.
+        // With an even seed, the first disk operation of `sync` fails. With an odd seed, the second one fails.
         disk.fail_at(disk.steps() + seed % 2, Fault::Error);
-        let first = server.sync(&mut model).expect_err("it failed").to_string();
+        let first = server.sync(&mut model).expect_err("the disk fails").to_string();
         assert!(first.contains("log.0000000000000000"), "{first}");
         let steps = disk.steps();
         for again in [
             server.log.write(),
             server.log.sync(),
-            server.log.idle_seal(),
+            server.log.seal_when_idle(),
             server.log.append(&model.history[0]),
             server.sync(&mut model),
             server.seal(&mut model),
         ] {
-            assert_eq!(again.expect_err("it failed before").to_string(), first);
+            assert_eq!(again.expect_err("the log has failed").to_string(), first);
         }
-        assert_eq!(disk.steps(), steps, "the disk is left alone");
-        assert_eq!((model.acked, server.log.synced().zxid.get()), (0, 0));
+        assert_eq!(disk.steps(), steps, "a failed log does not use the disk");
+        assert_eq!((model.acked, server.log.synced().zxid.0), (0, 0));
     }
 }
 

@@ -2,7 +2,7 @@
 
 use zoolock_server::log::{Log, LogError, Recovered};
 use zoolock_server::txn::Change;
-use zoolock_server::{Asker, prepare};
+use zoolock_server::{Requester, prepare};
 use zoolock_wire::{Acl, CreateRequest, Request, op, perms};
 
 use super::iterations;
@@ -34,10 +34,10 @@ fn full_disk() -> (SimDisk, Model) {
     // The two snapshots need different segments.
     let number = |name: &str| name.rsplit('.').next().map(str::to_owned);
     let mut snapshots = names.iter().filter(|name| name.starts_with("snapshot.")).map(|name| number(name));
-    let (older, newer) = (snapshots.next().expect("two"), snapshots.next().expect("two"));
+    let (older, newer) = (snapshots.next().expect("a snapshot"), snapshots.next().expect("a snapshot"));
     let between = |name: &&String| name.starts_with("log.") && number(name) > older && number(name) <= newer;
     assert!(names.iter().find(between).is_some_and(|name| number(name) < newer), "{names:?}");
-    // A segment after the newer snapshot is not the last one.
+    // At least two segments follow the newer snapshot.
     let after = |name: &&String| name.starts_with("log.") && number(name) > newer;
     assert!(names.iter().filter(after).count() > 1, "{names:?}");
     (disk, model)
@@ -101,7 +101,7 @@ fn a_flipped_bit_anywhere_is_harmless_or_refused() {
 }
 
 #[test]
-fn a_log_that_is_cut_anywhere_gives_a_state_that_was_or_is_refused() {
+fn truncated_log_restores_earlier_state_or_is_refused() {
     let (disk, model) = full_disk();
     let prefixes: Vec<VisibleState> =
         (0..=model.history.len()).map(|count| visible_state(&model.state(count))).collect();
@@ -115,9 +115,9 @@ fn a_log_that_is_cut_anywhere_gives_a_state_that_was_or_is_refused() {
                 Ok(recovered) => {
                     let state = visible_state(&recovered.state);
                     let prefix = prefixes.iter().position(|prefix| *prefix == state);
-                    let prefix = prefix.expect("a state that was");
+                    let prefix = prefix.expect("an earlier state");
                     assert!(name == last_log || prefix == model.history.len(), "{name} cut at {len}");
-                    assert!(prefix >= known, "more of the log cannot be less of the state");
+                    assert!(prefix >= known, "a longer log restores at least as much");
                     known = prefix;
                 }
                 Err(error) => assert_names_damage(&error, &disk),
@@ -128,20 +128,20 @@ fn a_log_that_is_cut_anywhere_gives_a_state_that_was_or_is_refused() {
 }
 
 #[test]
-fn empty_last_segment_without_a_note_is_removed() {
+fn empty_last_segment_is_removed_unless_noted() {
     let (disk, model) = full_disk();
     let names = disk.names();
     let mut logs = names.iter().filter(|name| name.starts_with("log.")).rev();
-    let (last, before) = (logs.next().expect("three"), logs.next().expect("three"));
+    let (last, before) = (logs.next().expect("three segments"), logs.next().expect("three segments"));
     disk.put(last, Vec::new());
-    assert_names_damage(&open(&disk).expect_err("the segment before it notes it"), &disk);
-    // A crash between the creation of a segment and the note, which is the last batch and has no payload.
+    assert_names_damage(&open(&disk).expect_err("the previous segment notes it"), &disk);
+    // Removes the note, which is the last batch and has no payload, as if a crash came before it was written.
     let noted = disk.contents(before);
     disk.put(before, noted[..noted.len() - 48].to_vec());
     let recovered = open(&disk).expect("no acknowledged write is missing");
     assert!(recovered.removed_segment.is_some_and(|name| name.contains(last.as_str())));
     let end = recovered.state.zxid;
-    assert!(last.ends_with(&format!("{:016x}", end.get())), "{last} {end}");
+    assert!(last.ends_with(&format!("{:016x}", end.0)), "{last} {end}");
     let kept = model.history.partition_point(|txn| txn.zxid <= end);
     assert!(visible_state(&recovered.state) == visible_state(&model.state(kept)));
     assert!(open(&disk).expect("a good log").removed_segment.is_none());
@@ -151,8 +151,8 @@ fn empty_last_segment_without_a_note_is_removed() {
 }
 
 #[test]
-fn a_log_that_is_cut_and_goes_on_gives_a_state_that_was() {
-    // As above, but the server continues, and the new log must be valid.
+fn server_continues_with_truncated_log() {
+    // The server continues after the truncated log is restored, and its new log must be valid.
     let (disk, model) = full_disk();
     let names = disk.names();
     let name = names.iter().rfind(|name| name.starts_with("log.")).expect("a log");
@@ -173,7 +173,7 @@ fn a_log_that_is_cut_and_goes_on_gives_a_state_that_was() {
 }
 
 #[test]
-fn a_file_that_is_gone_is_harmless_or_refused() {
+fn missing_file_is_harmless_or_refused() {
     let (disk, model) = full_disk();
     let right = visible_state(&model.state(model.history.len()));
     let names = disk.names();
@@ -186,7 +186,7 @@ fn a_file_that_is_gone_is_harmless_or_refused() {
             without.put(name, disk.contents(name));
         }
         match open(&without) {
-            Ok(recovered) if recovered.fresh => assert_eq!(chosen + 1, 1 << names.len(), "all are gone"),
+            Ok(recovered) if recovered.fresh => assert_eq!(chosen + 1, 1 << names.len(), "all files removed"),
             Ok(recovered) => {
                 assert!(visible_state(&recovered.state) == right, "{:?}", without.names());
                 assert!(without.names().contains(logs[logs.len() - 1]), "the last segment is needed");
@@ -195,16 +195,16 @@ fn a_file_that_is_gone_is_harmless_or_refused() {
             Err(error) => assert_names_damage(&error, &disk),
         }
     }
-    assert!(accepted > 0, "a snapshot can go");
+    assert!(accepted > 0, "some files are not needed");
 }
 
 #[test]
-fn a_damaged_snapshot_is_passed_over_and_kept_aside() {
+fn damaged_snapshot_is_skipped_and_renamed() {
     let (disk, model) = full_disk();
     let right = visible_state(&model.state(model.history.len()));
     let names = disk.names();
-    let newest = names.iter().rfind(|name| name.starts_with("snapshot.")).expect("two");
-    let oldest = names.iter().find(|name| name.starts_with("snapshot.")).expect("two");
+    let newest = names.iter().rfind(|name| name.starts_with("snapshot.")).expect("a snapshot");
+    let oldest = names.iter().find(|name| name.starts_with("snapshot.")).expect("a snapshot");
     let damage = |name: &str| {
         let mut contents = disk.contents(name);
         contents[60] ^= 1;
@@ -212,20 +212,20 @@ fn a_damaged_snapshot_is_passed_over_and_kept_aside() {
     };
     let disk = disk.copy();
     disk.put(newest, damage(newest));
-    let recovered = open(&disk).expect("there is an older one");
+    let recovered = open(&disk).expect("the older snapshot is sound");
     assert!(visible_state(&recovered.state) == right);
     assert_eq!(recovered.unused_snapshot_errors.len(), 1);
     assert!(recovered.unused_snapshot_errors[0].to_string().contains(newest.as_str()));
     assert!(disk.names().contains(&format!("{newest}.damaged")) && !disk.names().contains(newest));
     // Opened again, after the damaged snapshot was renamed.
-    let recovered = open(&disk).expect("there is an older one");
+    let recovered = open(&disk).expect("the older snapshot is sound");
     assert!(visible_state(&recovered.state) == right && recovered.unused_snapshot_errors.is_empty());
     disk.put(oldest, damage(oldest));
-    assert_names_damage(&open(&disk).expect_err("none is left"), &disk);
-    assert!(disk.names().contains(oldest), "nothing is touched by a start that fails");
+    assert_names_damage(&open(&disk).expect_err("no sound snapshot is left"), &disk);
+    assert!(disk.names().contains(oldest), "a failed start renames no file");
 }
 
-/// Writes znode data that looks like the log's own batches.
+/// Checks that recovery does not replay znode data that looks like batches of the log.
 #[test]
 fn data_like_batches_is_not_replayed() {
     let options = small_options(0);
@@ -251,16 +251,16 @@ fn data_like_batches_is_not_replayed() {
             flags: 0,
             ttl: -1,
         };
-        let asker = Asker { session, identities: &[], extended_types: true };
+        let asker = Requester { session, identities: &[], extended_types: true };
         let change = prepare(Request::Create(create), &server.state, asker);
         assert!(matches!(change, Change::Create(_)), "{change:?}");
         server.execute(&mut model, session, change).expect("a good disk");
-        // Never synced. After a crash the batch is complete, or missing, or partial and dropped.
+        // This write is never synced. After a crash its batch is complete, missing, or partial and dropped.
         server.log.write().expect("a good disk");
         for way in 0..20 {
             let disk = disk.after_crash(way);
             let mut model = model.clone();
-            Server::start(&disk, &options, &mut model).expect("a mere crash");
+            Server::start(&disk, &options, &mut model).expect("recovers after a crash");
         }
         server.seal(&mut model).expect("a good disk");
         Server::start(&disk, &options, &mut model).expect("a good disk");

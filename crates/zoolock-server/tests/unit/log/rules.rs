@@ -4,10 +4,10 @@ use std::sync::Arc;
 
 use bytes::{BufMut as _, Bytes, BytesMut};
 use zoolock_server::log::forge::{self, Batch};
-use zoolock_server::log::{Disk, Log, LogError, Options, Snapshot, SnapshotWriter, codec, replay};
-use zoolock_server::tree::{NodeRecord, Tree};
+use zoolock_server::log::{Disk, Log, LogError, Options, SnapshotFile, SnapshotWriter, codec, replay};
+use zoolock_server::tree::{NodeMeta, NodeRecord, Tree};
 use zoolock_server::txn::{Change, Create, Password, Txn};
-use zoolock_server::{Session, SessionId, State, Zxid, acl};
+use zoolock_server::{SessionId, State, StoredSession, Zxid, acl};
 
 use crate::sim_disk::SimDisk;
 
@@ -20,7 +20,7 @@ fn create(zxid: i64, path: &str) -> Txn {
         parent_created: -1,
         with_stat: false,
     });
-    Txn { zxid: Zxid::from_wire(zxid), session: SessionId::SERVER, time: 1, change }
+    Txn { zxid: Zxid(zxid), session: SessionId::NONE, time: 1, change }
 }
 
 fn options() -> Options {
@@ -56,8 +56,8 @@ fn bounds(disk: &SimDisk) -> Vec<usize> {
 }
 
 #[test]
-fn a_batch_of_another_history_is_no_batch() {
-    // Both disks make the same nonce, and the batches have the same length. Only the chain sums show the other history.
+fn batch_of_another_log_is_dropped() {
+    // Both disks generate the same nonce, and the batches have the same length. Only the `chain` checksums differ.
     let (one, other) = (SimDisk::new(1), SimDisk::new(1));
     log_with(one.dyn_disk(), &[create(1, "/a"), create(2, "/b"), create(3, "/c")]);
     log_with(other.dyn_disk(), &[create(1, "/x"), create(2, "/y"), create(3, "/z")]);
@@ -66,9 +66,9 @@ fn a_batch_of_another_history_is_no_batch() {
     mixed[bounds[2]..].copy_from_slice(&other.contents(FIRST)[bounds[2]..]);
     one.put(FIRST, mixed);
     let (_, recovered) =
-        Log::open(one.dyn_disk(), options()).expect("the last batch shows nothing of itself");
-    assert_eq!(recovered.state.zxid.get(), 2);
-    let dropped = recovered.dropped_end.expect("a batch that does not belong there");
+        Log::open(one.dyn_disk(), options()).expect("nothing proves that batch 3 was synced");
+    assert_eq!(recovered.state.zxid.0, 2);
+    let dropped = recovered.dropped_end.expect("the batch of the other log");
     assert_eq!((dropped.offset, dropped.bytes), (bounds[2] as u64, (bounds[3] - bounds[2]) as u64));
 }
 
@@ -81,12 +81,12 @@ fn moved_batch_is_ignored() {
     moved[bounds[1]] ^= 1;
     moved.insert(bounds[2], 7);
     disk.put(FIRST, moved);
-    let (_, recovered) = Log::open(disk.dyn_disk(), options()).expect("nothing shows that more was synced");
-    assert_eq!(recovered.state.zxid.get(), 1);
+    let (_, recovered) = Log::open(disk.dyn_disk(), options()).expect("no proof that the rest was synced");
+    assert_eq!(recovered.state.zxid.0, 1);
 }
 
 #[test]
-fn the_last_batch_is_dropped_only_while_nothing_shows_that_it_was_synced() {
+fn damaged_last_batch_is_dropped_unless_sealed() {
     let disk = SimDisk::new(1);
     let mut log = log_with(disk.dyn_disk(), &[create(1, "/a"), create(2, "/b")]);
     let damage = |disk: &SimDisk, at: usize| {
@@ -97,17 +97,17 @@ fn the_last_batch_is_dropped_only_while_nothing_shows_that_it_was_synced() {
         Log::open(disk.dyn_disk(), options()).map(|(_, recovered)| recovered)
     };
     let bounds = bounds(&disk);
-    let recovered = damage(&disk, bounds[2] - 1).expect("as after a crash");
-    assert_eq!((recovered.state.zxid.get(), recovered.dropped_end.is_some()), (1, true));
-    log.idle_seal().expect("a good disk");
+    let recovered = damage(&disk, bounds[2] - 1).expect("recovered as after a crash");
+    assert_eq!((recovered.state.zxid.0, recovered.dropped_end.is_some()), (1, true));
+    log.seal_when_idle().expect("a good disk");
     let error = damage(&disk, bounds[2] - 1).expect_err("it was acknowledged").to_string();
     assert!(error.contains(FIRST) && error.contains(&format!("byte {}:", bounds[1])), "{error}");
     // The seal itself contains no transaction.
     let recovered = damage(&disk, bounds[2] + 5).expect("nothing is missing");
-    assert_eq!((recovered.state.zxid.get(), recovered.dropped_end.is_some()), (2, true));
+    assert_eq!((recovered.state.zxid.0, recovered.dropped_end.is_some()), (2, true));
     let steps = disk.steps();
-    log.idle_seal().expect("a good disk");
-    assert_eq!(disk.steps(), steps, "one seal is enough");
+    log.seal_when_idle().expect("a good disk");
+    assert_eq!(disk.steps(), steps, "a sealed log is not sealed again");
 }
 
 #[test]
@@ -116,20 +116,20 @@ fn invalid_transaction_error_names_its_offset() {
         (create(2, "/a"), "exists"),
         (create(2, "/no/parent"), "has no parent"),
         (Txn { change: Change::Delete { path: "/b".into() }, ..create(2, "") }, "cannot be deleted"),
-        (Txn { session: SessionId::from_wire(5), ..create(2, "/b") }, "session 0x5 is unknown"),
+        (Txn { session: SessionId(5), ..create(2, "/b") }, "session 0x5 is unknown"),
     ] {
         let disk = SimDisk::new(1);
-        log_with(disk.dyn_disk(), &[create(1, "/a"), bad]).idle_seal().expect("a good disk");
-        let error = Log::open(disk.dyn_disk(), options()).expect_err("it does not fit").to_string();
+        log_with(disk.dyn_disk(), &[create(1, "/a"), bad]).seal_when_idle().expect("a good disk");
+        let error = Log::open(disk.dyn_disk(), options()).expect_err("the change does not fit").to_string();
         assert!(error.contains(why) && error.contains(&format!("byte {}:", bounds(&disk)[1])), "{error}");
     }
 }
 
 #[test]
-fn a_log_whose_transactions_go_down_is_refused() {
+fn log_with_descending_zxids_is_refused() {
     let payloads = [(1, "/a"), (3, "/b"), (2, "/c")].map(|(zxid, path)| {
         let mut record = BytesMut::new();
-        codec::encode_txn(&create(zxid, path), &mut record).expect("it has a place in a log");
+        codec::encode_txn(&create(zxid, path), &mut record).expect("the transaction can be logged");
         let mut payload = BytesMut::new();
         payload.put_u32(record.len() as u32);
         payload.put_slice(&record);
@@ -137,7 +137,7 @@ fn a_log_whose_transactions_go_down_is_refused() {
     });
     let batches = payloads.iter().map(|payload| Batch { records: 1, synced_to: u64::MAX, payload });
     let seal = Batch { records: 0, synced_to: u64::MAX, payload: &[] };
-    let (name, contents) = forge::segment(Zxid::from_wire(0), &batches.chain([seal]).collect::<Vec<_>>());
+    let (name, contents) = forge::segment(Zxid(0), &batches.chain([seal]).collect::<Vec<_>>());
     let disk = SimDisk::new(1);
     disk.put(&name, contents);
     let error = Log::open(disk.dyn_disk(), options()).expect_err("2 after 3").to_string();
@@ -148,31 +148,23 @@ fn a_log_whose_transactions_go_down_is_refused() {
 }
 
 #[test]
-fn transactions_go_up_or_end_the_log() {
+fn append_of_old_zxid_fails_the_log() {
     let mut log = log_with(SimDisk::new(1).dyn_disk(), &[create(5, "/a")]);
-    let error = log.append(&create(5, "/b")).expect_err("the same number again").to_string();
+    let error = log.append(&create(5, "/b")).expect_err("the same zxid again").to_string();
     assert!(error.contains("0x5"), "{error}");
     assert_eq!(log.append(&create(6, "/b")).expect_err("failed before").to_string(), error);
 }
 
 #[test]
-fn a_snapshot_that_is_no_state_is_refused() {
+fn inconsistent_snapshot_is_refused() {
     let record = |path: &str, owner: i64, zxid: i64| NodeRecord {
         path: path.to_owned(),
         data: None,
         acl: acl::open(),
-        czxid: Zxid::from_wire(zxid),
-        mzxid: Zxid::from_wire(1),
-        pzxid: Zxid::from_wire(1),
-        ctime: 0,
-        mtime: 0,
-        version: 0,
-        created: 0,
-        aversion: 0,
-        owner,
+        meta: NodeMeta { czxid: Zxid(zxid), ..NodeMeta::new(Zxid(1), 0, owner) },
     };
-    let session = Session { timeout_ms: 1, password: Password([7; 16]) };
-    let sessions = [(SessionId::from_wire(9), session)].into();
+    let session = StoredSession { timeout_ms: 1, password: Password([7; 16]) };
+    let sessions = [(SessionId(9), session)].into();
     for (extra, why) in [
         (vec![record("/b", 8, 1)], Some("belongs to a session that does not exist")),
         (vec![record("/b", -8, 1)], Some("belongs to a session that does not exist")),
@@ -184,14 +176,14 @@ fn a_snapshot_that_is_no_state_is_refused() {
     ] {
         let disk = SimDisk::new(1);
         let log = log_with(disk.dyn_disk(), &[create(1, "/a")]);
-        let zxid = Zxid::from_wire(1);
+        let zxid = Zxid(1);
         let mut writer = SnapshotWriter::begin(disk.dyn_disk(), zxid, &sessions).expect("a good disk");
         let mut state = State::new(0);
         replay(create(1, "/a"), &mut state).expect("it fits");
         writer.add(Tree::records(&state.tree).chain(extra)).expect("a good disk");
         assert!(!format!("{writer:?}{log:?}").contains("7, 7"));
         writer.finish(log.synced()).expect("a good disk");
-        let (_, recovered) = Log::open(disk.dyn_disk(), options()).expect("the log has all that is needed");
+        let (_, recovered) = Log::open(disk.dyn_disk(), options()).expect("the log alone is sufficient");
         match (&recovered.unused_snapshot_errors[..], why) {
             ([], None) => assert_eq!(recovered.state.sessions, sessions),
             ([error], Some(why)) => assert!(error.to_string().contains(why), "{error}"),
@@ -201,14 +193,14 @@ fn a_snapshot_that_is_no_state_is_refused() {
 }
 
 #[test]
-fn a_log_that_is_shorter_than_a_snapshot_says_is_refused() {
+fn log_shorter_than_recorded_in_snapshot_is_refused() {
     let disk = SimDisk::new(1);
     let txns: Vec<Txn> = (1..5).map(|i| create(i, &format!("/{i}"))).collect();
     let log = log_with(disk.dyn_disk(), &txns);
     let mut state = State::new(0);
     txns.into_iter().try_for_each(|txn| replay(txn, &mut state)).expect("they fit");
     // The snapshot records that all four batches were synced.
-    let zxid = Zxid::from_wire(4);
+    let zxid = Zxid(4);
     let mut writer = SnapshotWriter::begin(disk.dyn_disk(), zxid, []).expect("a good disk");
     writer.add(state.tree.records()).expect("a good disk");
     writer.finish(log.synced()).expect("a good disk");
@@ -233,19 +225,19 @@ fn a_log_that_is_shorter_than_a_snapshot_says_is_refused() {
 }
 
 #[test]
-fn a_snapshot_ahead_of_the_log_is_not_kept() {
+fn snapshot_ahead_of_synced_log_is_refused() {
     let disk = SimDisk::new(1);
     let mut log = log_with(disk.dyn_disk(), &[create(1, "/a")]);
     log.append(&create(2, "/b")).expect("a good disk");
     log.write().expect("a good disk");
-    let begin = || SnapshotWriter::begin(disk.dyn_disk(), Zxid::from_wire(2), []).expect("a good disk");
+    let begin = || SnapshotWriter::begin(disk.dyn_disk(), Zxid(2), []).expect("a good disk");
     assert!(matches!(begin().finish(log.synced()), Err(LogError::NotDurable { .. })));
     log.sync().expect("a good disk");
-    begin().finish(log.synced()).expect("the log is as far");
+    begin().finish(log.synced()).expect("the log is synced as far as the snapshot");
 }
 
 #[test]
-fn a_snapshot_is_wanted_when_much_was_logged_since_the_last() {
+fn snapshot_is_due_after_enough_logged_bytes() {
     let disk = SimDisk::new(1);
     let mut log = log_with(disk.dyn_disk(), &[]);
     let mut zxid = 0;
@@ -259,14 +251,14 @@ fn a_snapshot_is_wanted_when_much_was_logged_since_the_last() {
     };
     let first = until_due(&mut log);
     log.record_snapshot_start();
-    assert!(!log.is_snapshot_due(), "one at a time");
+    assert!(!log.is_snapshot_due(), "only one snapshot at a time");
     log.record_snapshot_end(None);
-    assert!(!log.is_snapshot_due(), "not again at once");
+    assert!(!log.is_snapshot_due(), "a failed snapshot is not repeated at once");
     let again = until_due(&mut log);
     assert!(again > 0 && again < first, "{again} after {first}");
     log.record_snapshot_start();
-    log.record_snapshot_end(Some(Snapshot { zxid: Zxid::from_wire(1), bytes: 2000 }));
-    assert!(until_due(&mut log) > first + first / 2, "a large one is not made as often");
+    log.record_snapshot_end(Some(SnapshotFile { zxid: Zxid(1), bytes: 2000 }));
+    assert!(until_due(&mut log) > first + first / 2, "a large snapshot is taken less often");
 }
 
 #[test]

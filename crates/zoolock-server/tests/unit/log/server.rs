@@ -7,7 +7,7 @@ use zoolock_server::acl;
 use zoolock_server::log::{Log, LogError, Options, Recovered, SnapshotWriter};
 use zoolock_server::tree::NodeRecord;
 use zoolock_server::txn::{Change, Password, Txn};
-use zoolock_server::{Asker, Session, SessionId, State, Zxid, commit, prepare};
+use zoolock_server::{Requester, SessionId, State, StoredSession, Zxid, commit, prepare};
 use zoolock_wire::{Acl, CreateRequest, Identity, Request, op, perms};
 
 use crate::sim_disk::{Random, SimDisk};
@@ -20,7 +20,7 @@ pub(crate) fn small_options(allocate: u64) -> Options {
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct VisibleState {
     zxid: Zxid,
-    sessions: BTreeMap<SessionId, Session>,
+    sessions: BTreeMap<SessionId, StoredSession>,
     nodes: Vec<NodeRecord>,
 }
 
@@ -52,7 +52,7 @@ impl Model {
     /// Checks that the recovered state is an earlier state with all acknowledged transactions. Removes lost transactions.
     pub(crate) fn accept(&mut self, state: &State) {
         let kept = self.history.partition_point(|txn| txn.zxid <= state.zxid);
-        assert!(kept >= self.acked, "{kept} of {} acknowledged transactions came back", self.acked);
+        assert!(kept >= self.acked, "{kept} of {} acknowledged transactions were restored", self.acked);
         assert_eq!(visible_state(state), visible_state(&self.state(kept)), "after {kept} transactions");
         self.history.truncate(kept);
         self.acked = kept;
@@ -87,7 +87,7 @@ impl Server {
         } else {
             let session = sessions[random.below(sessions.len())];
             let identities = [acl::digest(b"me:pw")];
-            let asker = Asker { session, identities: &identities, extended_types: true };
+            let asker = Requester { session, identities: &identities, extended_types: true };
             (session, prepare(request(random), &self.state, asker))
         };
         self.execute(model, session, change)
@@ -99,8 +99,8 @@ impl Server {
         session: SessionId,
         change: Change,
     ) -> Result<(), LogError> {
-        let zxid = self.state.zxid.next().expect("far from the end");
-        let txn = Txn { zxid, session, time: zxid.get() ^ 77, change };
+        let zxid = self.state.zxid.next().expect("zxids are left");
+        let txn = Txn { zxid, session, time: zxid.0 ^ 77, change };
         commit(&txn, &mut self.state);
         self.log.append(&txn)?;
         if !matches!(txn.change, Change::Refused(_)) {
@@ -117,7 +117,7 @@ impl Server {
     }
 
     pub(crate) fn seal(&mut self, model: &mut Model) -> Result<(), LogError> {
-        self.log.idle_seal()?;
+        self.log.seal_when_idle()?;
         model.acked = model.history.len();
         Ok(())
     }
@@ -141,7 +141,7 @@ impl Server {
         Ok(())
     }
 
-    /// Continues the snapshot. The outer error ends the log, the inner one only the snapshot.
+    /// Continues the snapshot. An `Err` ends the log. An error in `Ok` ends only the snapshot.
     fn continue_snapshot(&mut self, model: &mut Model) -> Result<Option<LogError>, LogError> {
         let Some((mut writer, mut chunks)) = self.snapshot.take() else { return Ok(None) };
         let done = match chunks.pop() {
@@ -238,7 +238,7 @@ fn data(random: &mut Random) -> Option<Bytes> {
 }
 
 fn acl(random: &mut Random) -> Vec<Acl> {
-    let who = |scheme, id: &str| Acl { perms: perms::ALL, who: Identity::new(scheme, id) };
+    let who = |scheme, id: &str| Acl { perms: perms::ALL, identity: Identity::new(scheme, id) };
     match random.below(6) {
         0 => vec![who("auth", "")],
         1 => vec![who("ip", "127.0.0.1"), Acl::anyone(perms::ALL)],

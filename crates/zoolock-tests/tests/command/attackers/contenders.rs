@@ -1,4 +1,5 @@
-//! Attacks by a client with rights in the queue, and by requests that check no access control list.
+//! Attacks by a client that may write to the lock directory, and by requests for which the server checks no access
+//! control list.
 
 use std::time::Duration;
 
@@ -6,11 +7,11 @@ use bytes::BytesMut;
 use tokio::time::timeout;
 use zookeeper_client::{Acl, Acls, AuthId, CreateMode, Permission};
 use zoolock_tests::locks::{
-    brisk_settings, connect, directory, granted, lock_in_background, settings, until_queued,
+    connect, directory, granted, lock_in_background, settings, short_session_settings, until_queued,
 };
-use zoolock_tests::raw_client::Client;
+use zoolock_tests::raw_client::RawClient;
 use zoolock_tests::wait::eventually;
-use zoolock_tests::{Failure, Place, on_both_arms, opcode, tree};
+use zoolock_tests::{Place, TestFailure, on_both_arms, opcode, tree};
 use zoolock_wire::{RequestHeader, Writer};
 
 use super::BOUND;
@@ -27,7 +28,7 @@ on_both_arms!(forged_contender_delays_waiters_and_grants_nobody, |place| async m
     let observer = tree::connect(&place.addr()).await.expect("connected");
     let anyone = [Acl::new(Permission::ALL, AuthId::anyone())];
     let ephemeral = CreateMode::Ephemeral.with_acls(Acls::new(&anyone));
-    // The holder has number 0 and the waiter gets number 3. With 2 the forged znode is its computed predecessor.
+    // The holder has number 0 and the waiter gets number 3. A forged znode with number 2 is the waiter's predecessor.
     for number in [1, 2] {
         let name = format!("nightly-{number}");
         let lock = directory(&place, &name);
@@ -43,7 +44,7 @@ on_both_arms!(forged_contender_delays_waiters_and_grants_nobody, |place| async m
         drop(forger);
         let deleted = async || match observer.check_stat(&forged).await.expect("server answered") {
             None => Ok(()),
-            Some(_) => Err(Failure::new("it still exists")),
+            Some(_) => Err(TestFailure::new("it still exists")),
         };
         eventually("the forged znode is deleted", BOUND, deleted).await.expect("znode deleted");
         assert!(timeout(MOMENT, &mut waiter).await.is_err(), "two holders");
@@ -59,13 +60,14 @@ on_both_arms!(forged_contender_delays_waiters_and_grants_nobody, |place| async m
     zl.close().await;
 });
 
-on_both_arms!(unreadable_directory_costs_no_lock, |place| async move {
-    let holder = brisk_settings().connect(&place.connect_string()).await.expect("connected");
-    let next = brisk_settings().connect(&place.connect_string()).await.expect("connected");
+on_both_arms!(unreadable_directory_does_not_end_the_hold, |place| async move {
+    let holder = short_session_settings().connect(&place.connect_string()).await.expect("connected");
+    let next = short_session_settings().connect(&place.connect_string()).await.expect("connected");
     let guard = holder.mutex("nightly").lock().await.expect("lock granted");
     let waiting = lock_in_background(&next.mutex("nightly"));
     until_queued(&holder, "nightly", 2).await;
-    // A renewal checks the directory, for which it must be readable. After a refusal it checks the root.
+    // A lease renewal checks the lock directory, for which it needs the read permission. If the server refuses the check,
+    // the renewal checks the root instead.
     let spoiler = tree::connect(&place.addr()).await.expect("connected");
     let directory = directory(&place, "nightly");
     let hidden = [Acl::new(
@@ -74,11 +76,11 @@ on_both_arms!(unreadable_directory_costs_no_lock, |place| async move {
     )];
     spoiler.set_acl(&directory, &hidden, None).await.expect("ACL set");
     let lease = guard.valid_until();
-    let outlived = eventually("the lease of before has passed", BOUND, async || match lease.has_passed() {
+    let outlived = eventually("the first lease has passed", BOUND, async || match lease.has_passed() {
         true => Ok(()),
-        false => Err(Failure::new(format!("{:?} are left", lease.remaining()))),
+        false => Err(TestFailure::new(format!("{:?} are left", lease.remaining()))),
     });
-    outlived.await.expect("the clock goes on");
+    outlived.await.expect("first lease has passed");
     assert!(guard.is_valid() && !waiting.is_finished());
     spoiler.set_acl(&directory, &Acls::anyone_all(), None).await.expect("ACL set");
     in_time(guard.release()).await.expect("lock released");
@@ -91,7 +93,7 @@ on_both_arms!(unreadable_directory_costs_no_lock, |place| async move {
 ///
 /// The server itself sends this request to remove an empty container. It checks no access control list.
 async fn delete_container(place: &Place, path: &str) -> i32 {
-    let mut client = Client::begin(place.server().socket_addr(), 10_000, 0).await.expect("connected");
+    let mut client = RawClient::begin(place.server().socket_addr(), 10_000, 0).await.expect("connected");
     let mut frame = BytesMut::new();
     Writer::frame(&mut frame, |writer| {
         RequestHeader { xid: 1, op: opcode::DELETE_CONTAINER }.encode(writer);

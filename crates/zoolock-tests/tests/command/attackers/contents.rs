@@ -32,7 +32,7 @@ on_both_arms!(foreign_megabyte_in_lock_directory_is_kept_and_named, |place| asyn
     guard.expect("lock granted").release().await.expect("lock released");
     let (data, _) = client.get_data("/locks/record").await.expect("data read");
     assert_eq!(data.len(), LARGE, "foreign data was changed");
-    // A lock that must write its own data there fails.
+    // A lock with crash detection fails, because it must write its own data into the directory.
     let tracked = zl.mutex("record").crash_detection();
     match timeout(BOUND, tracked.lock()).await.expect("ended in time") {
         Err(Error::Invalid { input, .. }) => assert!(input.contains("/locks/record"), "{input}"),
@@ -40,7 +40,7 @@ on_both_arms!(foreign_megabyte_in_lock_directory_is_kept_and_named, |place| asyn
     }
     let waited = timeout(BOUND, zl.mutex("contender").lock_timeout(Duration::from_secs(1))).await;
     let waited = waited.expect("ended in time");
-    assert!(matches!(waited, Err(Error::Timeout { .. } | Error::Neighbour { .. })), "{waited:?}");
+    assert!(matches!(waited, Err(Error::Timeout { .. } | Error::ForeignContender { .. })), "{waited:?}");
     let zoolock = ZoolockBinary::find().expect("zoolock was built");
     for args in [&["ls"][..], &["ls", "--json"], &["show", "contender"], &["show", "record", "--json"]] {
         let (code, output) = output(&place.connect_string(), &zoolock, args).await;

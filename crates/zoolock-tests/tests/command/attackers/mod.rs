@@ -29,7 +29,7 @@ fn panics() -> usize {
     PANICS.load(Ordering::Relaxed)
 }
 
-/// Returns whether a terminal executes a character, or a reader sees something else.
+/// Returns whether a character can control a terminal, or change the order in which text is shown.
 fn is_unsafe(c: char) -> bool {
     (c.is_control() && c != '\n' && c != '\t')
         || matches!(c, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
@@ -44,8 +44,8 @@ async fn output(address: &str, zoolock: &ZoolockBinary, args: &[&str]) -> (Optio
     (done.status.code(), String::from_utf8_lossy(&output).into_owned())
 }
 
-/// Runs the command with each list of arguments, and returns the outputs. Checks that none panics or prints characters
-/// that a terminal executes.
+/// Runs the command with each list of arguments, and returns the outputs. Checks that no command panics or prints an
+/// unsafe character.
 async fn safe_outputs(address: &str, zoolock: &ZoolockBinary, commands: &[&[&str]]) -> Vec<String> {
     let mut outputs = Vec::new();
     for args in commands {

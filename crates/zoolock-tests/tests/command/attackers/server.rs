@@ -74,10 +74,10 @@ const ATTACKS: [Attack; 22] = [
     Attack::ClosesOnRequest,
 ];
 
-/// The number of events in front of an answer.
+/// Number of events that precede an answer.
 const MANY_EVENTS: usize = 2_000;
 
-/// The largest memory of a command that a hostile server attacks, in KiB.
+/// Maximum memory of a command that a hostile server attacks, in KiB.
 const MAX_MEMORY: u64 = 64 << 10;
 
 /// A hostile server. It ends when it is dropped.
@@ -157,7 +157,7 @@ fn greet(attack: Attack) -> (BytesMut, bool) {
         }
         Attack::NegativePasswordLength => {
             let mut response = connect_response(10_000, SESSION);
-            // The length follows the frame's length, the version, the timeout and the session.
+            // The length of the password follows the frame's length, the version, the timeout and the session.
             response[20..24].copy_from_slice(&(-7i32).to_be_bytes());
             (response, false)
         }
@@ -194,7 +194,7 @@ fn answer(attack: Attack, xid: i32, op: i32) -> Option<BytesMut> {
             huge
         }
         Attack::UnknownError => reply(xid, 4711, empty),
-        // The answer to another kind of request.
+        // This body belongs to another kind of request.
         Attack::WrongReplyType => reply(xid, 0, |writer| {
             writer.string(TRAP);
             stat(SESSION).encode(writer);
@@ -312,11 +312,11 @@ async fn hostile_server_causes_library_error_in_time() {
     assert_eq!(panics(), 0);
 }
 
-/// Runs a command to its end. Returns also the most memory that it had, in KiB.
+/// Runs a command to its end. Returns its output and its maximum memory in KiB.
 async fn run(mut command: tokio::process::Command) -> (Output, u64) {
     command.stdout(Stdio::piped()).stderr(Stdio::piped()).kill_on_drop(true);
     let child = command.spawn().expect("command started");
-    let status = format!("/proc/{}/status", child.id().expect("it was not waited for"));
+    let status = format!("/proc/{}/status", child.id().expect("child was not reaped"));
     let ended = child.wait_with_output();
     tokio::pin!(ended);
     let mut most = 0;
@@ -349,10 +349,10 @@ async fn hostile_server_causes_command_error_in_time() {
                 let (done, memory) = done.unwrap_or_else(|_| panic!("{attack:?} makes the command hang"));
                 let stderr = String::from_utf8_lossy(&done.stderr).into_owned();
                 assert!(done.stdout.is_empty(), "{attack:?}: CMD ran, or a lock is listed");
-                // The command's own exit codes. A panic would be 101. No lock is held, so 75 would be wrong.
+                // The expected exit code is 69. A panic would give 101, and 75 would say that the lock is held.
                 let code = done.status.code();
                 println!("{attack:?} {args:?}: {code:?}, {memory} KiB, {stderr}");
-                // Between its events, that server answers that there is no znode.
+                // With `ManyEvents` the server also answers that the znode does not exist, so `ls` lists nothing.
                 let lists_nothing = attack == Attack::ManyEvents && args == LIST && code == Some(0);
                 assert!(lists_nothing || code == Some(69), "{attack:?}: {code:?} {stderr}");
                 assert!(
@@ -364,7 +364,7 @@ async fn hostile_server_causes_command_error_in_time() {
             });
         }
     }
-    // A command may end before it is looked at, but most do not.
+    // A command may end before its memory is read, but most commands do not.
     let memories = attempts.join_all().await;
     let seen = memories.iter().filter(|memory| **memory > 0).count();
     assert!(seen > memories.len() / 2, "the memory of {seen} commands was seen");
@@ -431,7 +431,7 @@ async fn terminal_escapes_from_server_are_shown_escaped() {
     ];
     let outputs = safe_outputs(&server.address, &zoolock, &commands).await;
     assert!(outputs.iter().all(|output| !output.contains("123456789abcdef0")), "{outputs:?}");
-    // Otherwise the commands did not show the texts at all.
+    // The commands show the text, so the checks above did find its characters escaped.
     let shown = outputs.iter().filter(|output| output.contains("pwned")).count();
     assert!(shown >= 4, "only {shown} commands show the text");
     assert!(TRAP.contains(is_unsafe));

@@ -43,7 +43,7 @@ async fn other_user_cannot_use_local_server() {
         let read = cat.output().await.expect("cat started");
         assert!(!read.status.success() && read.stdout.is_empty(), "{file}");
     }
-    // A copy that the other user may execute. The build directory may be closed to that user.
+    // The other user executes a copy of the command, because the build directory may be closed to that user.
     let copy = zoolock.home().join("zoolock");
     std::fs::copy(zoolock.path(), &copy).expect("file copied");
     let theirs = |args: &[&str]| {
@@ -54,7 +54,7 @@ async fn other_user_cannot_use_local_server() {
     };
     let done = theirs(&["ls"]).env("ZOOLOCK_STATE_DIR", &state).output().await.expect("command started");
     assert_eq!(done.status.code(), Some(77), "{done:?}");
-    // This user holds a lock. Assume that the other user has its fencing token, too.
+    // This user holds a lock. Assume that the other user knows the fencing token of the holder.
     let mut holder = ours(&["hold", "nightly", "--json"]);
     let mut holder = holder.stdin(Stdio::piped()).stdout(Stdio::null()).spawn().expect("command started");
     let mut token = None;
@@ -65,7 +65,8 @@ async fn other_user_cannot_use_local_server() {
     }
     let token = token.expect("the lock is held");
     let address = format!("unix:{socket}");
-    // At first the directory keeps the other user out. Then it is open, and the server still closes the connection.
+    // At first the mode of the state directory keeps the other user out. In the second round the directory is open, and
+    // the server closes the connection.
     for fragment in ["Permission denied", "accepts only its own user"] {
         for args in [&["ls"][..], &["break", "nightly", "--token", &token], &["run", "nightly", "--", "true"]]
         {

@@ -6,8 +6,8 @@ use std::process::Stdio;
 use rustix::process::{Resource, Rlimit, prlimit};
 use tempfile::TempDir;
 use tokio::process::Command;
-use zoolock_tests::raw_client::Client;
-use zoolock_tests::{Serving, ZoolockBinary};
+use zoolock_tests::raw_client::RawClient;
+use zoolock_tests::{ServeProcess, ZoolockBinary};
 
 use crate::crash::world::{World, serve};
 
@@ -20,7 +20,7 @@ fn set_up() -> (ZoolockBinary, TempDir) {
 #[tokio::test]
 async fn second_server_on_same_directory_is_refused() {
     let (binary, data) = set_up();
-    let first = Serving::start(serve(&binary, data.path())).await.expect("server started");
+    let first = ServeProcess::start(serve(&binary, data.path())).await.expect("server started");
     let second = serve(&binary, data.path()).stdin(Stdio::null()).output().await.expect("command started");
     let stderr = String::from_utf8_lossy(&second.stderr);
     assert_eq!(second.status.code(), Some(69), "{stderr}");
@@ -29,10 +29,10 @@ async fn second_server_on_same_directory_is_refused() {
         stderr.contains(&format!("the data directory {path} is in use by another server; stop it")),
         "{stderr}"
     );
-    Client::begin(first.addr(), 10_000, 0).await.expect("the first server still serves");
+    RawClient::begin(first.addr(), 10_000, 0).await.expect("the first server still serves");
     // After the kill the directory is no longer in use.
     first.kill().await;
-    let third = Serving::start(serve(&binary, data.path())).await.expect("server started");
+    let third = ServeProcess::start(serve(&binary, data.path())).await.expect("server started");
     assert_eq!(third.terminate().await.expect("server ended").code, Some(0));
 }
 
@@ -50,7 +50,7 @@ fn assert_reported(stderr: &str, data: &Path, why: &str, advice: &str) {
 async fn assert_nothing_is_lost_at_file_size_limit() {
     let (binary, data) = set_up();
     let mut world = World::new(&binary, data.path(), SEED);
-    let server = Serving::start(serve(&binary, data.path())).await.expect("server started");
+    let server = ServeProcess::start(serve(&binary, data.path())).await.expect("server started");
     let limit = Some(10 << 20);
     prlimit(Some(server.pid()), Resource::Fsize, Rlimit { current: limit, maximum: limit })
         .expect("limit set");
@@ -74,7 +74,7 @@ async fn no_write_is_lost_at_file_size_limit() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn no_write_is_lost_on_full_disk() {
-    /// Runs a command on a small file system, then again on a larger one.
+    /// A script that runs a command on a small file system, enlarges the file system, and runs the command again.
     const TWICE: &str = r#"
         data=$1; shift
         mount -t tmpfs -o size=20m tmpfs "$data" || exit
@@ -83,7 +83,7 @@ async fn no_write_is_lost_on_full_disk() {
     let (binary, data) = set_up();
     let probe = unshare().args(["mount -t tmpfs tmpfs \"$1\"", "sh"]).arg(data.path()).output().await;
     if !probe.is_ok_and(|probe| probe.status.success()) {
-        // Not every user may mount. The file size limit is the closest replacement.
+        // Not every user may mount a file system. A file size limit is the closest replacement.
         println!("cannot mount a file system; testing a file size limit instead");
         return assert_nothing_is_lost_at_file_size_limit().await;
     }
@@ -95,7 +95,7 @@ async fn no_write_is_lost_on_full_disk() {
         .arg(serve.as_std().get_program())
         .args(serve.as_std().get_args());
     let mut world = World::new(&binary, data.path(), SEED);
-    let mut server = Serving::start(twice).await.expect("server started");
+    let mut server = ServeProcess::start(twice).await.expect("server started");
     let stderr =
         world.while_writing(server.addr(), true, server.next()).await.expect("second server started");
     assert_reported(&stderr, data.path(), "No space left on device", "free space");

@@ -4,7 +4,7 @@ use std::hash::{BuildHasher, Hasher, RandomState};
 use std::path::Path;
 
 use tempfile::TempDir;
-use zoolock_tests::{Failure, Result, ZoolockBinary};
+use zoolock_tests::{Result, TestFailure, ZoolockBinary};
 
 use crate::crash::world::{End, Totals, World};
 
@@ -24,19 +24,19 @@ fn snapshots(data: &Path) -> usize {
     names.filter(|entry| entry.file_name().to_string_lossy().starts_with("snapshot.0")).count()
 }
 
-/// Runs a round for each end, and a final check.
+/// Runs a round for each way to end the server, and then a final check.
 async fn rounds(data: &Path, seed: u64, ends: impl Iterator<Item = End>) -> Result<Totals> {
     let binary = ZoolockBinary::find()?;
     let mut world = World::new(&binary, data, seed);
     for (round, end) in ends.enumerate() {
         let done = world.round(end).await;
-        done.map_err(|failure| Failure::during(format_args!("round {round}"), failure))?;
+        done.map_err(|failure| TestFailure::during(format_args!("round {round}"), failure))?;
     }
     world.final_check().await?;
     Ok(world.totals())
 }
 
-/// Returns the totals. After a failure it keeps the data directory, so that it can be examined, and panics.
+/// Returns the totals of a run. After a failure, keeps the data directory for examination and panics.
 fn totals_or_panic(data: TempDir, seed: u64, result: Result<Totals>) -> Totals {
     match result {
         Ok(totals) => {
@@ -58,10 +58,10 @@ async fn acknowledged_writes_survive_kills() {
     let result = rounds(data.path(), seed, std::iter::repeat_n(End::Kill, kills)).await;
     let snapshots = snapshots(data.path());
     let totals = totals_or_panic(data, seed, result);
-    // Otherwise the run tested too little.
+    // A run with fewer events tests too little.
     let Totals { acked, unanswered, executed, multis, closed, expired, killed_in_recovery } = totals;
     assert!(acked > 10_000 && multis > 1_000 && closed > 50, "too few writes");
-    assert!(unanswered > 1_000 && executed > 10 && executed < unanswered, "no kill in the middle of writes");
+    assert!(unanswered > 1_000 && executed > 10 && executed < unanswered, "too few kills during writes");
     assert!(
         expired > 10 && killed_in_recovery > 10 && snapshots > 0,
         "too few expiries, kills in recovery or snapshots"

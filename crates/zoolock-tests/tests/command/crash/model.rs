@@ -26,7 +26,7 @@ pub(crate) enum Write {
     Delete {
         path: String,
     },
-    /// Fails, and with it the multi that contains it.
+    /// A check that fails, and makes the multi that contains it fail.
     Fail,
     Multi(Vec<Write>),
     /// Closes the session.
@@ -55,7 +55,7 @@ impl Write {
         }
     }
 
-    /// Returns whether the write succeeds. A worker only makes other writes that succeed.
+    /// Returns whether the write succeeds. All writes do, except `Fail` and a multi that contains it.
     pub(crate) fn succeeds(&self) -> bool {
         match self {
             Write::Fail => false,
@@ -68,9 +68,11 @@ impl Write {
 #[derive(Debug, Clone)]
 pub(crate) struct Node {
     data: Bytes,
-    /// The writes with the znode's `czxid`, `mzxid` and `pzxid`.
+    /// The write with the znode's `czxid`.
     created: Number,
+    /// The write with the znode's `mzxid`.
     changed: Number,
+    /// The write with the znode's `pzxid`.
     children_changed: Number,
     version: i32,
     /// Number of children ever created.
@@ -86,7 +88,7 @@ pub(crate) struct Area {
     pub(crate) open: bool,
 }
 
-/// The part of the tree as a client reads it from the server.
+/// A worker's part of the tree as a client reads it from the server.
 pub(crate) type Found = BTreeMap<String, (Bytes, Stat)>;
 
 fn parent(path: &str) -> &str {
@@ -148,13 +150,13 @@ impl Area {
 
     /// Compares the model with the tree on the server, and returns the zxids of the writes.
     ///
-    /// A known zxid must be the same. An unanswered write may have any zxid that keeps the order.
+    /// An answered write must have the zxid of its reply. An unanswered write may have any zxid that keeps the order.
     pub(crate) fn compare(&self, found: &Found, owner: i64, zxids: &Zxids) -> Result<Zxids, String> {
         if let Some(path) = self.nodes.keys().find(|path| !found.contains_key(*path)) {
             return Err(format!("{path} is missing"));
         }
         if let Some(path) = found.keys().find(|path| !self.nodes.contains_key(*path)) {
-            return Err(format!("{path} exists"));
+            return Err(format!("{path} exists and should not"));
         }
         let mut children: HashMap<&str, i32> = HashMap::new();
         self.nodes.keys().for_each(|path| *children.entry(parent(path)).or_default() += 1);

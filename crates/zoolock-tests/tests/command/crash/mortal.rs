@@ -5,8 +5,8 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use bytes::Bytes;
-use zoolock_tests::raw_client::{Alive, Client, Dead, Ticket};
-use zoolock_tests::{Failure, Result};
+use zoolock_tests::raw_client::{RawClient, ServerGone, ServerResult, SessionTicket};
+use zoolock_tests::{Result, TestFailure};
 use zoolock_wire::{Reply, Request};
 
 use crate::crash::model::{EPHEMERAL, Write};
@@ -23,27 +23,27 @@ const PARENT: &str = "/mortal";
 pub(crate) struct Mortals {
     created: u64,
     /// Sessions that may have expired, each with the path of its znode.
-    waiting: Vec<(String, Ticket)>,
+    waiting: Vec<(String, SessionTicket)>,
     /// Paths whose deletion a client has seen.
     deleted: BTreeSet<String>,
     /// Sessions whose expiry a client has seen.
-    expired: Vec<Ticket>,
+    expired: Vec<SessionTicket>,
     pub(crate) seen_to_expire: u64,
 }
 
 impl Mortals {
     /// Opens sessions, disconnects, and waits for their expiry, until the server ends.
     pub(crate) async fn work(&mut self, addr: SocketAddr) {
-        let _: Alive<()> = self.work_until_dead(addr).await;
+        let _: ServerResult<()> = self.work_until_dead(addr).await;
     }
 
-    async fn work_until_dead(&mut self, addr: SocketAddr) -> Alive<()> {
-        let mut observer = Client::begin(addr, LONG_MS, 0).await?;
+    async fn work_until_dead(&mut self, addr: SocketAddr) -> ServerResult<()> {
+        let mut observer = RawClient::begin(addr, LONG_MS, 0).await?;
         let create = |path: &str, flags| Write::Create { path: path.to_owned(), data: Bytes::new(), flags };
         observer.call(create(PARENT, 0).request()).await?;
         loop {
             for _ in 0..3 {
-                let mut client = Client::begin(addr, SHORT_MS, 0).await?;
+                let mut client = RawClient::begin(addr, SHORT_MS, 0).await?;
                 self.created += 1;
                 let path = format!("{PARENT}/{}", self.created);
                 self.waiting.push((path.clone(), client.ticket.clone()));
@@ -64,7 +64,7 @@ impl Mortals {
     }
 
     /// Checks after a restart that no deleted znode and no expired session exists again.
-    pub(crate) async fn check(&mut self, addr: SocketAddr, reader: &mut Client) -> Result<()> {
+    pub(crate) async fn check(&mut self, addr: SocketAddr, reader: &mut RawClient) -> Result<()> {
         let request = Request::GetChildren2 { path: PARENT.into(), watch: false };
         let children = match reader.call(request).await?.1 {
             Reply::ChildrenStat { children, .. } => children,
@@ -72,16 +72,18 @@ impl Mortals {
         };
         let existing: BTreeSet<String> = children.iter().map(|name| format!("{PARENT}/{name}")).collect();
         if let Some(path) = existing.intersection(&self.deleted).next() {
-            return Err(Failure::new(format!("{path} exists again after a client has seen its deletion")));
+            return Err(TestFailure::new(format!(
+                "{path} exists again after a client has seen its deletion"
+            )));
         }
         let known: BTreeSet<String> = self.waiting.iter().map(|(path, _)| path.clone()).collect();
         if let Some(path) = existing.difference(&known).next() {
-            return Err(Failure::new(format!("{path} exists, and no client created it")));
+            return Err(TestFailure::new(format!("{path} exists, and no client created it")));
         }
         let (waiting, deleted): (Vec<_>, Vec<_>) =
             std::mem::take(&mut self.waiting).into_iter().partition(|(path, _)| existing.contains(path));
-        // The reader has now seen that these paths do not exist. Their znodes may never have been created, so their
-        // sessions may still exist.
+        // The reader has now seen that these paths do not exist, so they must never exist again. But their sessions do
+        // not count as expired: the znodes may never have been created, and then the sessions may still exist.
         self.waiting = waiting;
         self.deleted.extend(deleted.into_iter().map(|(path, _)| path));
         // Check the newest sessions, whose expiry is the latest in the log, and an older one.
@@ -97,9 +99,11 @@ impl Mortals {
 }
 
 /// Checks that the server does not know a session that has ended.
-pub(crate) async fn check_session_ended(addr: SocketAddr, ticket: &Ticket) -> Result<()> {
-    match Client::resume(addr, LONG_MS, 0, ticket).await {
-        Ok(None) | Err(Dead) => Ok(()),
-        Ok(Some(_)) => Err(Failure::new(format!("session {:#x} exists again after its end", ticket.session))),
+pub(crate) async fn check_session_ended(addr: SocketAddr, ticket: &SessionTicket) -> Result<()> {
+    match RawClient::resume(addr, LONG_MS, 0, ticket).await {
+        Ok(None) | Err(ServerGone) => Ok(()),
+        Ok(Some(_)) => {
+            Err(TestFailure::new(format!("session {:#x} exists again after its end", ticket.session)))
+        }
     }
 }

@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicI64, Ordering};
 
 use bytes::{Bytes, BytesMut};
 use fastrand::Rng;
-use zoolock_tests::raw_client::{Alive, Client, Dead, Ticket};
-use zoolock_tests::{Failure, Result};
+use zoolock_tests::raw_client::{RawClient, ServerGone, ServerResult, SessionTicket};
+use zoolock_tests::{Result, TestFailure};
 use zoolock_wire::{OpResult, Reply, Request};
 
 use crate::crash::model::{Area, EPHEMERAL, Found, Number, SEQUENTIAL, Write, Zxids};
@@ -22,10 +22,10 @@ const LARGE: usize = 100_000;
 pub(crate) struct Worker {
     root: String,
     random: Rng,
-    client: Option<Client>,
-    ticket: Option<Ticket>,
-    /// Sessions that it has closed since the last check.
-    closed: Vec<Ticket>,
+    client: Option<RawClient>,
+    ticket: Option<SessionTicket>,
+    /// Sessions that the worker has closed since the last check.
+    closed: Vec<SessionTicket>,
     /// The state after all acknowledged writes.
     acked: Area,
     /// The state after all sent writes.
@@ -81,9 +81,9 @@ impl Worker {
     async fn step(&mut self, addr: SocketAddr, large: bool, seen: &AtomicI64) -> Result<Step> {
         let mut client = match self.client.take() {
             Some(client) => client,
-            None => match Client::begin(addr, LONG_MS, 0).await {
+            None => match RawClient::begin(addr, LONG_MS, 0).await {
                 Ok(client) => client,
-                Err(Dead) => return Ok(Step::ServerEnded),
+                Err(ServerGone) => return Ok(Step::ServerEnded),
             },
         };
         self.ticket = Some(client.ticket.clone());
@@ -110,10 +110,10 @@ impl Worker {
             let is_error = |result: &OpResult| matches!(result, OpResult::Error(_));
             let failed = matches!(&reply, Reply::Multi(results) if results.iter().any(is_error));
             if write.succeeds() == (failed || header.err != 0) {
-                return Err(Failure::new(format!("the reply to {write:?} is {header:?} {reply:?}")));
+                return Err(TestFailure::new(format!("the reply to {write:?} is {header:?} {reply:?}")));
             }
             if write.succeeds() {
-                self.zxids.record(*number, header.zxid).map_err(Failure::new)?;
+                self.zxids.record(*number, header.zxid).map_err(TestFailure::new)?;
             }
             seen.fetch_max(header.zxid, Ordering::Relaxed);
             self.acked.apply(*number, write);
@@ -130,13 +130,17 @@ impl Worker {
         Ok(Step::Done)
     }
 
-    /// Compares the tree after a restart with the acknowledged writes, and continues from it. Returns the sessions that
-    /// were closed since the last check.
-    pub(crate) async fn check(&mut self, addr: SocketAddr, reader: &mut Client) -> Result<Vec<Ticket>> {
+    /// Compares the tree after a restart with the acknowledged writes, and takes over its state. Returns the sessions
+    /// that were closed since the last check.
+    pub(crate) async fn check(
+        &mut self,
+        addr: SocketAddr,
+        reader: &mut RawClient,
+    ) -> Result<Vec<SessionTicket>> {
         let found = read(reader, &self.root).await?;
         let client = match &self.ticket {
             None => None,
-            Some(ticket) => Client::resume(addr, LONG_MS, 0, ticket).await?,
+            Some(ticket) => RawClient::resume(addr, LONG_MS, 0, ticket).await?,
         };
         let owner = self.ticket.as_ref().map_or(0, |ticket| ticket.session);
         let unanswered = std::mem::take(&mut self.unanswered);
@@ -163,7 +167,7 @@ impl Worker {
         }
         let Some((executed, area, mut zxids)) = best else {
             let (first, last) = (differences.first(), differences.last());
-            return Err(Failure::new(format!(
+            return Err(TestFailure::new(format!(
                 "{} matches no state after any of the {} unanswered writes; after none of them: {first:?}; after all \
                  of them: {last:?}; the writes: {unanswered:?}",
                 self.root,
@@ -182,7 +186,7 @@ impl Worker {
 }
 
 /// Reads a znode and its descendants, two levels deep.
-async fn read(client: &mut Client, root: &str) -> Alive<Found> {
+async fn read(client: &mut RawClient, root: &str) -> ServerResult<Found> {
     let mut paths = vec![root.to_owned()];
     let mut at = 0;
     while let Some(path) = paths.get(at).cloned() {
@@ -240,7 +244,7 @@ fn random_single_write(random: &mut Rng, area: &Area, root: &str, large: bool) -
         true => Write::Delete { path },
         false => create(path, flags),
     };
-    // A queue like that of a lock: it grows to a length, and then the first znode is deleted.
+    // A queue like that of a lock: it grows to `length` znodes, and then the first znode is deleted.
     let queue = |prefix: String, length: usize, flags| {
         let mut all = area.nodes.range(prefix.clone()..).take_while(|(path, _)| path.starts_with(&prefix));
         match all.clone().nth(length).and(all.next()) {

@@ -9,15 +9,15 @@ use std::time::Duration;
 use fastrand::Rng;
 use tokio::process::Command;
 use tokio::task::JoinSet;
-use zoolock_tests::raw_client::{Client, Ticket};
-use zoolock_tests::{Failure, Result, Serving, ZoolockBinary};
+use zoolock_tests::raw_client::{RawClient, SessionTicket};
+use zoolock_tests::{Result, ServeProcess, TestFailure, ZoolockBinary};
 
 use crate::crash::mortal::{Mortals, check_session_ended};
 use crate::crash::worker::{LONG_MS, Worker};
 
 const WORKERS: u64 = 4;
 
-/// The end of a server.
+/// The way in which a round ends its server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum End {
     Kill,
@@ -38,7 +38,7 @@ pub(crate) struct World<'a> {
     random: Rng,
     workers: Vec<Worker>,
     mortals: Mortals,
-    closed: Vec<Ticket>,
+    closed: Vec<SessionTicket>,
     /// The highest zxid that a client has seen.
     seen: i64,
     killed_in_recovery: u64,
@@ -81,12 +81,12 @@ impl<'a> World<'a> {
         self.check(&server).await?;
         match server.terminate().await?.code {
             Some(0) => Ok(()),
-            code => Err(Failure::new(format!("the server ended with {code:?}"))),
+            code => Err(TestFailure::new(format!("the server ended with {code:?}"))),
         }
     }
 
-    async fn start(&self) -> Result<Serving> {
-        Serving::start(serve(self.binary, self.data)).await
+    async fn start(&self) -> Result<ServeProcess> {
+        ServeProcess::start(serve(self.binary, self.data)).await
     }
 
     /// Starts a server and kills it while it reads its data directory.
@@ -96,16 +96,16 @@ impl<'a> World<'a> {
             .stdout(std::process::Stdio::null())
             .stderr(std::process::Stdio::null())
             .spawn()
-            .map_err(|error| Failure::during("executing the server", error))?;
+            .map_err(|error| TestFailure::during("executing the server", error))?;
         tokio::time::sleep(Duration::from_micros(self.random.u64(..30_000))).await;
         self.killed_in_recovery += 1;
-        child.kill().await.map_err(|error| Failure::during("killing the server", error))
+        child.kill().await.map_err(|error| TestFailure::during("killing the server", error))
     }
 
     /// Checks that a restarted server has all acknowledged writes, and no session that has ended.
-    pub(crate) async fn check(&mut self, server: &Serving) -> Result<()> {
+    pub(crate) async fn check(&mut self, server: &ServeProcess) -> Result<()> {
         let addr = server.addr();
-        let mut reader = Client::begin(addr, LONG_MS, self.seen).await?;
+        let mut reader = RawClient::begin(addr, LONG_MS, self.seen).await?;
         for worker in &mut self.workers {
             self.closed.extend(worker.check(addr, &mut reader).await?);
         }
@@ -116,22 +116,22 @@ impl<'a> World<'a> {
         }
         let header = reader.close().await?;
         if header.zxid <= self.seen {
-            return Err(Failure::new(format!("zxid {:#x} is not above {:#x}", header.zxid, self.seen)));
+            return Err(TestFailure::new(format!("zxid {:#x} is not above {:#x}", header.zxid, self.seen)));
         }
         Ok(())
     }
 
-    /// Lets clients write until the server is ended at a moment.
+    /// Lets clients write, and ends the server after the time `moment`.
     async fn write_until_end(
         &mut self,
-        server: Serving,
+        server: ServeProcess,
         large: bool,
         moment: Duration,
         end: End,
     ) -> Result<()> {
         let addr = server.addr();
         let ends = async move {
-            // The test tries random moments, so it waits for no event here.
+            // The server must end at a random moment, so this waits for no event.
             tokio::time::sleep(moment).await;
             if end == End::Kill {
                 server.kill().await;
@@ -140,9 +140,10 @@ impl<'a> World<'a> {
             let ended = server.terminate().await?;
             match ended.code {
                 Some(0) => Ok(()),
-                code => {
-                    Err(Failure::new(format!("the terminated server ended with {code:?}: {}", ended.notes)))
-                }
+                code => Err(TestFailure::new(format!(
+                    "the terminated server ended with {code:?}: {}",
+                    ended.notes
+                ))),
             }
         };
         self.while_writing(addr, large, ends).await
@@ -168,15 +169,15 @@ impl<'a> World<'a> {
         });
         let ended = ends.await?;
         while let Some(worker) = tasks.join_next().await {
-            self.workers.push(worker.map_err(|error| Failure::during("a worker", error))??);
+            self.workers.push(worker.map_err(|error| TestFailure::during("a worker", error))??);
         }
         self.mortals =
-            mortal_task.await.map_err(|error| Failure::during("the sessions that expire", error))?;
+            mortal_task.await.map_err(|error| TestFailure::during("the sessions that expire", error))?;
         self.seen = seen.load(Ordering::Relaxed);
         Ok(ended)
     }
 
-    /// Returns what happened in all rounds.
+    /// Returns the numbers of events in all rounds.
     pub(crate) fn totals(&self) -> Totals {
         let sum = |of: fn(&Worker) -> u64| self.workers.iter().map(of).sum();
         Totals {

@@ -7,7 +7,7 @@ use zookeeper_client::{Acls, CreateMode};
 use zoolock_tests::apache::{Apache, availability};
 use zoolock_tests::ports::Port;
 use zoolock_tests::wait::eventually;
-use zoolock_tests::{Failure, ServerOptions, tree};
+use zoolock_tests::{ServerOptions, TestFailure, tree};
 
 /// Starts a server. Returns `None` and reports test `name` as skipped if this machine has no Apache ZooKeeper.
 async fn start_or_skip(name: &str, options: ServerOptions) -> Option<Apache> {
@@ -83,7 +83,7 @@ async fn apache_deletes_empty_containers_at_configured_interval() {
     client.delete("/c/n", None).await.expect("znode deleted");
     eventually("the container is deleted", Duration::from_secs(10), async || {
         let left = tree::descendants(&apache.addr(), "/").await?;
-        if left.is_empty() { Ok(()) } else { Err(Failure::new(left.join(", "))) }
+        if left.is_empty() { Ok(()) } else { Err(TestFailure::new(left.join(", "))) }
     })
     .await
     .expect("container deleted");

@@ -1,9 +1,9 @@
 //! Tests of the history checkers: each accepts an allowed record and rejects one that is not allowed.
 
-use zoolock_tests::history::{History, Recorder, Violation};
+use zoolock_tests::history::{GrantHistory, Recorder, Violation};
 
 /// Parses a record: `a+3` means that `a` enters with token 3, and `a-3` that it exits.
-fn history(steps: &str) -> History<u64> {
+fn history(steps: &str) -> GrantHistory<u64> {
     let recorder = Recorder::new();
     for step in steps.split_whitespace() {
         let (contender, rest) = step.split_at(1);

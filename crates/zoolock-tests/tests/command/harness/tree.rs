@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use zookeeper_client::{Acls, CreateMode};
 use zoolock_tests::four_letter::watches_below;
-use zoolock_tests::{Arm, Server, ServerOptions, on_both_arms, tree};
+use zoolock_tests::{AnyServer, Arm, ServerOptions, on_both_arms, tree};
 
 on_both_arms!(tree_checks_wait_until_ephemerals_are_deleted, |place| async move {
     let addr = place.connect_string();
@@ -51,7 +51,7 @@ async fn watches_below_a_path_are_counted() {
     if !Arm::Apache.availability().or_skip("watches_below_a_path_are_counted") {
         return;
     }
-    let server = Server::start(Arm::Apache, ServerOptions::default()).await.expect("server started");
+    let server = AnyServer::start(Arm::Apache, ServerOptions::default()).await.expect("server started");
     let client = tree::connect(&server.addr()).await.expect("connected");
     let persistent = CreateMode::Persistent.with_acls(Acls::anyone_all());
     for path in ["/a", "/ab"] {

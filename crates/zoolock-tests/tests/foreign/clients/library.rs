@@ -7,11 +7,11 @@ use std::path::{Path, PathBuf};
 
 use tokio::process::Command;
 use zoolock_tests::skip::Availability;
-use zoolock_tests::{Failure, Place, Result, apache};
+use zoolock_tests::{Place, Result, TestFailure, apache};
 
 use crate::programs::{PYTHON, installed, python_environments, run, test_file};
 
-/// Jars of Curator and of ZooKeeper's lock recipe. Their manifests name the jars that they need.
+/// Jars of Curator and of ZooKeeper's lock recipe. Their manifests name the other jars that they need.
 const JARS: [&str; 4] = [
     "/usr/share/java/curator-recipes.jar",
     "/usr/share/java/zookeeper-recipes-lock.jar",
@@ -27,9 +27,9 @@ pub(crate) enum Library {
     Zoolock,
     /// Curator, and the lock recipe that comes with ZooKeeper.
     Java,
-    /// kazoo, as Debian has it.
+    /// The kazoo of Debian.
     Kazoo,
-    /// A newer kazoo, whose read locks do not wait for writers that came later.
+    /// A newer kazoo, whose readers do not wait for writers that queued later.
     NewKazoo,
     /// aiozk, a client for Python's asyncio.
     Aiozk,
@@ -90,10 +90,10 @@ pub(crate) async fn java(class: &str) -> Command {
 
 /// Compiles the Java sources and returns the directory of the classes.
 ///
-/// Each version of the sources is compiled once. Each test is a process: the first test that renames its directory to the
-/// final name wins, and the other tests use that directory.
+/// Each version of the sources is compiled once. Tests run in separate processes. The first test that renames its
+/// directory to the final name wins, and the other tests use that directory.
 async fn compiled() -> Result<PathBuf> {
-    let failed = |error| Failure::during("compiling the Java sources", error);
+    let failed = |error| TestFailure::during("compiling the Java sources", error);
     let sources = ["clients/java/LockClient.java", "clients/java/Numbers.java"].map(test_file);
     let mut hasher = DefaultHasher::new();
     for source in &sources {

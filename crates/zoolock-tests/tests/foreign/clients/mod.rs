@@ -23,11 +23,11 @@ use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, Buf
 use tokio::process::{Child, ChildStdin};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::time::timeout;
-use zoolock_tests::{Failure, Place, Result};
+use zoolock_tests::{Place, Result, TestFailure};
 
 pub(crate) use library::{Library, java};
 
-/// Time for an answer. Generous, because a Java virtual machine starts slowly on a busy machine.
+/// Time limit for an answer. It is generous, because a Java virtual machine starts slowly on a busy machine.
 const ANSWER_BOUND: Duration = Duration::from_secs(90);
 
 /// A process with locks of one library. It ends when the client and all its locks are dropped.
@@ -41,7 +41,7 @@ pub(crate) struct Client {
 /// The answers of a process.
 #[derive(Default)]
 struct Answers {
-    /// Receivers of answers, by the id of the lock.
+    /// Senders of answers to the locks, by the id of the lock.
     locks: Mutex<Vec<UnboundedSender<String>>>,
     /// The exit status and the standard error of the process, after its end.
     end: OnceLock<String>,
@@ -57,7 +57,7 @@ pub(crate) struct ClientLock {
 }
 
 impl Client {
-    /// Starts a process for the server of this test. It runs until the test ends at the latest.
+    /// Starts a process for the server of this test. The process ends with the test at the latest.
     pub(crate) async fn start(library: Library, place: &Place) -> Client {
         let mut command = library.command().await;
         command.arg(place.connect_string()).kill_on_drop(true);
@@ -126,7 +126,7 @@ impl ClientLock {
     /// Asks the contender with this znode to release its lock.
     ///
     /// # Panics
-    /// Panics if the client cannot ask it.
+    /// Panics if the client cannot ask the contender.
     pub(crate) async fn revoke(&mut self, znode: &str) {
         self.send(&format!("revoke {znode}")).await.expect("the process runs");
         self.receive("revoked").await.expect("the contender is asked");
@@ -160,10 +160,10 @@ impl ClientLock {
         sent.map_err(|error| self.failure(&format!("{command}: {error}")))
     }
 
-    fn failure(&self, problem: &str) -> Failure {
+    fn failure(&self, problem: &str) -> TestFailure {
         let Client { library, answers, .. } = &self.client;
         let end = answers.end.get().map_or("", String::as_str);
-        Failure::new(format!("{library:?} {} at {}: {problem}\n{end}", self.kind, self.path))
+        TestFailure::new(format!("{library:?} {} at {}: {problem}\n{end}", self.kind, self.path))
     }
 }
 
@@ -183,14 +183,14 @@ impl Answers {
         let _ = tokio::join!(pass, stderr.read_to_string(&mut errors));
         let status = child.wait().await.map_or_else(|error| error.to_string(), |status| status.to_string());
         let _ = self.end.set(format!("{status}: {errors}"));
-        // A lock that waits for an answer sees the end of its channel.
+        // This ends the channel of each lock that waits for an answer.
         self.locks().clear();
     }
 
     fn pass(&self, line: &str) -> Option<()> {
         let (id, answer) = line.split_once(' ')?;
         let locks = self.locks();
-        // A dropped lock needs no answer.
+        // The send fails only if the lock was dropped, and then no answer is needed.
         let _ = locks.get(id.parse::<usize>().ok()?)?.send(answer.to_owned());
         Some(())
     }

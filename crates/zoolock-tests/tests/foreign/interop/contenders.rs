@@ -7,27 +7,29 @@ use tokio::sync::Barrier;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, timeout};
 use zookeeper_client::{Acls, CreateMode};
-use zoolock_tests::{Failure, Place, Result, tree};
+use zoolock_tests::{Place, Result, TestFailure, tree};
 
 use crate::clients::{Client, ClientLock, Library};
-use crate::interop::fairness::{Passes, starved};
+use crate::interop::fairness::{Passes, Waits, starved};
 use crate::interop::referee::{Hold, Referee};
 
 /// The path of the shared lock, below the chroot.
 pub(crate) const LOCK: &str = "/locks/shared";
 
-/// Length of a section. In it, a contender that does not see the holder has time to acquire the lock too.
+/// Time for which a contender holds the lock in a section. A contender that ignores the holder can acquire the lock in
+/// this time.
 const INSIDE: Duration = Duration::from_millis(5);
 /// In every tenth section, holders of permits wait until all permits are taken.
 const TOGETHER: usize = 10;
-/// Maximum time for which they wait.
+/// Maximum time of the wait until all permits are taken.
 const PATIENCE: Duration = Duration::from_millis(300);
 const PAUSE: Duration = Duration::from_millis(5);
 
-/// Maximum average time of a section, and time for everything else.
+/// Maximum average time of a section.
 const EACH: Duration = Duration::from_millis(60);
+/// Maximum time of a run besides its sections.
 const BOUND: Duration = Duration::from_secs(120);
-/// Time in which the referee finds a violation.
+/// Maximum time for the referee to find a violation.
 const VIOLATION_BOUND: Duration = Duration::from_secs(60);
 
 /// Contenders of one library for one kind of lock.
@@ -57,13 +59,6 @@ impl Role {
     fn permits(&self) -> Option<u32> {
         self.kind.split_once("semaphore:")?.1.split(':').next()?.parse().ok()
     }
-}
-
-/// The waits of a contender: for each section, the number of other contenders that entered during the wait.
-#[derive(Debug)]
-pub(crate) struct Waits {
-    pub(crate) name: String,
-    pub(crate) passed: Vec<usize>,
 }
 
 /// A session that contends for the lock.
@@ -105,7 +100,7 @@ impl Contender {
             Ok(entered) => entered,
             Err(violation) => {
                 let queue = tree::descendants(&self.place.connect_string(), LOCK).await?;
-                return Err(Failure::new(format!("violation: {violation}; the queue is {queue:?}")));
+                return Err(TestFailure::new(format!("violation: {violation}; the queue is {queue:?}")));
             }
         };
         match self.hold {
@@ -117,8 +112,8 @@ impl Contender {
         Ok(entered - asked)
     }
 
-    /// Waits until all permits are taken. Then waits as long again as the acquisition took: a contender that does not see
-    /// that no permit is left has time to acquire one.
+    /// Waits until all permits are taken. Then waits for as long as this contender has waited so far. In that time, a
+    /// contender that ignores the other holders could acquire one permit too many.
     async fn stay_with_others(&self, began: Instant) {
         let entered = Instant::now();
         while !self.referee.all_permits_taken() && entered.elapsed() < PATIENCE {
@@ -145,7 +140,7 @@ pub(crate) fn sections(roles: &[Role]) -> usize {
     }
 }
 
-/// Returns whether this machine has all libraries. If not, reports the test as skipped.
+/// Returns whether this machine has the libraries of all roles. If not, reports the test as skipped.
 pub(crate) fn available(roles: &[Role], place: &Place) -> bool {
     roles.iter().all(|role| role.library.or_skip(place))
 }
@@ -153,8 +148,8 @@ pub(crate) fn available(roles: &[Role], place: &Place) -> bool {
 /// Lets all contenders share one lock at the same time.
 ///
 /// # Panics
-/// Panics if contenders hold the lock together that may not, if a contender starves or does not finish its sections, and
-/// if znodes or watches are left.
+/// Panics if contenders that exclude each other hold the lock together, if a contender starves or does not finish its
+/// sections, and if znodes or watches are left.
 pub(crate) async fn share(place: &Place, roles: &[Role]) {
     if !available(roles, place) {
         return;
@@ -173,7 +168,8 @@ pub(crate) async fn share(place: &Place, roles: &[Role]) {
 /// Lets all contenders share one lock until each has finished its sections.
 ///
 /// # Panics
-/// Panics if contenders hold the lock together that may not, and if a contender does not finish its sections.
+/// Panics if contenders that exclude each other hold the lock together, and if a contender does not finish its
+/// sections.
 pub(crate) async fn contend(place: &Place, roles: &[Role]) -> Vec<Waits> {
     let sections = sections(roles);
     let contenders: usize = roles.iter().map(|role| role.contenders).sum();
@@ -238,8 +234,7 @@ pub(crate) async fn run(place: &Place, roles: &[Role], sections: Option<usize>) 
 /// # Panics
 /// Panics if it finds none.
 pub(crate) async fn violation(place: &Place, roles: &[Role]) -> String {
-    // Contenders that do not see each other can also wait for each other, if their numbers are equal. Then they start
-    // again.
+    // Contenders whose sequence numbers are equal can also wait for each other. Then the run times out and is repeated.
     for _ in 0..3 {
         if let Ok(ended) = timeout(VIOLATION_BOUND, run(place, roles, None)).await {
             return ended.expect_err("the sections have no end").to_string();

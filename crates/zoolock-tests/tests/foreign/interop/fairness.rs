@@ -1,10 +1,15 @@
 //! Checks that no contender starves.
 //!
 //! Time is counted in sections, so that a slow machine is slow for all contenders. The measure is the number of other
-//! contenders that enter while a contender waits. In a queue that is at most one entry for each other contender, and a
-//! few more if the request was still on its way.
+//! contenders that enter while a contender waits. In a fair queue, that is at most one entry for each other contender,
+//! and a few more while the request is on its way to the server.
 
-use crate::interop::contenders::Waits;
+/// The waits of a contender: for each section, the number of other contenders that entered during the wait.
+#[derive(Debug)]
+pub(crate) struct Waits {
+    pub(crate) name: String,
+    pub(crate) passed: Vec<usize>,
+}
 
 /// The numbers of other contenders that entered during the waits of a contender.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -26,8 +31,8 @@ impl Passes {
 
 /// Describes the first contender that starves.
 ///
-/// A contender starves if each other contender passes it three times in more than a tenth of its waits. It also starves if
-/// the others have half of all their sections during one of its waits.
+/// A contender starves if more than three entries for each contender of the queue pass it in a tenth of its waits. In a
+/// long run, it also starves if the others have more than half of their sections during one of its waits.
 pub(crate) fn starved(contenders: &[Waits]) -> Option<String> {
     let total: usize = contenders.iter().map(|contender| contender.passed.len()).sum();
     let usual = 3 * contenders.len();

@@ -5,7 +5,7 @@ use std::time::Duration;
 use tokio::time::timeout;
 use zookeeper_client::{Acls, CreateMode};
 use zoolock::Error;
-use zoolock_tests::{Arm, Place, Server, ZoolockBinary, locks, on_both_arms, tree};
+use zoolock_tests::{AnyServer, Arm, Place, ZoolockBinary, locks, on_both_arms, tree};
 
 use crate::clients::Library::{Java, Kazoo, Zoolock};
 use crate::clients::{Client, java};
@@ -14,7 +14,7 @@ use crate::interop::contenders::{
 };
 use crate::programs::run;
 
-/// Number of sequence numbers that are left.
+/// Number of sequence numbers that are left before the last one.
 const LEFT: i32 = 20;
 /// The first sequence number at which zoolock replaces the directory.
 const REPLACED_AT: i32 = i32::MAX - (1 << 20);
@@ -25,10 +25,10 @@ async fn create_directory_at(place: &Place, next: i32) {
     create_lock_directory(place).await;
     let path = format!("{}{LOCK}", place.chroot());
     match place.server() {
-        Server::Embedded(server) => {
+        AnyServer::Embedded(server) => {
             assert!(server.inspect(|handle| handle.set_child_counter(&path, next)), "{path} does not exist");
         }
-        Server::Apache(server) => {
+        AnyServer::Apache(server) => {
             server.kill().await;
             let mut numbers = java("Numbers").await;
             run(numbers.args([&server.data_dir(), &path, &next.to_string()])).await.output();
@@ -36,16 +36,17 @@ async fn create_directory_at(place: &Place, next: i32) {
             let client = tree::connect(&place.connect_string()).await.expect("connected");
             client.delete(&format!("{LOCK}/counted"), None).await.expect("the log contains this child");
         }
-        Server::SharedApache(..) => {
+        AnyServer::SharedApache(..) => {
             panic!("the counter is set while the server is down: the test must be `private`")
         }
     }
 }
 
-/// Asserts that contenders hold the lock together when the numbers end. The message contains `znode`.
+/// Asserts that contenders hold the lock together after the last sequence number. The violation's message must contain
+/// `znode`.
 ///
-/// Of znodes with equal numbers, the first in the listing acquires the lock. The embedded server lists znodes in the order
-/// of their creation, so on it the contenders exclude each other where `excluded_on_embedded` is set.
+/// Of the contenders with equal numbers, the one whose znode is listed first acquires the lock. The embedded server lists
+/// znodes in the order of their creation. So the contenders exclude each other there if `excluded_on_embedded` is set.
 async fn assert_held_together(place: &Place, roles: &[Role], znode: &str, excluded_on_embedded: bool) {
     if !Java.or_skip(place) || !available(roles, place) {
         return;
@@ -59,16 +60,16 @@ async fn assert_held_together(place: &Place, roles: &[Role], znode: &str, exclud
     assert!(found.contains("violation: ") && found.contains(znode), "{found}");
 }
 
-on_both_arms!(private past_the_end_curators_hold_together, |place| async move {
+on_both_arms!(private curators_hold_together_after_last_number, |place| async move {
     assert_held_together(&place, &[role(Java, "curator-mutex", 4)], "-lock-2147483647", true).await;
 });
 
-on_both_arms!(private past_the_end_kazoos_hold_together, |place| async move {
+on_both_arms!(private kazoos_hold_together_after_last_number, |place| async move {
     assert_held_together(&place, &[role(Kazoo, "lock", 4)], "__lock__2147483647", true).await;
 });
 
-on_both_arms!(private past_the_end_write_locks_hold_together, |place| async move {
-    // The recipe orders equal numbers by session id.
+on_both_arms!(private write_locks_hold_together_after_last_number, |place| async move {
+    // The recipe orders contenders with equal numbers by session id, so the order of the listing does not matter.
     assert_held_together(&place, &[role(Java, "write-lock", 4)], "-2147483647", false).await;
 });
 
@@ -102,7 +103,7 @@ on_both_arms!(private mutex_waits_while_curator_keeps_old_directory, |place| asy
     });
     curator.close().await.expect("the session is closed");
     let granted = timeout(BOUND, waiting).await.expect("the directory is replaced");
-    let guard = granted.expect("no panic").expect("lock granted");
+    let guard = granted.expect("task does not panic").expect("lock granted");
     assert!(guard.node_path().ends_with("/lock-0000000000"), "{}", guard.node_path());
     guard.release().await.expect("release succeeds");
     zl.close().await;
@@ -115,7 +116,7 @@ on_both_arms!(private doctor_reports_directory_near_its_end, |place| async move 
     }
     create_directory_at(&place, REPLACED_AT + 1).await;
     assert_eq!(level_of_numbers(&place).await, "warning");
-    // Another client library does not replace the directory.
+    // A contender of another library would not replace the directory.
     let _curator = Client::start(Java, &place).await.hold("curator-mutex", LOCK).await;
     assert_eq!(level_of_numbers(&place).await, "error");
 });
@@ -140,7 +141,7 @@ async fn next_number(place: &Place) -> i32 {
     let options = CreateMode::EphemeralSequential.with_acls(Acls::anyone_all());
     match client.create(&format!("{LOCK}/n-"), b"", &options).await {
         Ok((_, sequence)) => i32::try_from(sequence.into_i64()).expect("a sequence number has 31 bits"),
-        // The server deletes an empty container.
+        // The server has deleted the empty container, so the numbers start again.
         Err(zookeeper_client::Error::NoNode) => 0,
         Err(error) => panic!("{error}"),
     }

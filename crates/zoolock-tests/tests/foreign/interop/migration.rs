@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use tokio::task::JoinHandle;
 use zoolock_tests::wait::eventually;
-use zoolock_tests::{Failure, Place, Result, on_both_arms};
+use zoolock_tests::{Place, Result, TestFailure, on_both_arms};
 
 use crate::clients::Client;
 use crate::clients::Library::{Java, Kazoo, Zoolock};
@@ -53,7 +53,7 @@ struct Member {
 impl Member {
     async fn start(place: &Place, role: &Role, referee: &Arc<Referee>) -> Member {
         let client = Client::start(role.library, place).await;
-        // The number of entries is unique, because each member enters before the next one starts.
+        // The number of entries so far is a unique number, because each process enters before the next one starts.
         let mut contender = Contender::new(&client, role, referee.entries(), place, referee);
         contender.section(false).await.expect("the process acquires the lock");
         let stopped = Arc::new(AtomicBool::new(false));
@@ -83,12 +83,12 @@ impl Member {
     }
 }
 
-/// Waits until the fleet has had a number of further sections.
+/// Waits until the fleet has had [`BETWEEN`] further sections.
 async fn until_busy(referee: &Referee) {
     let began = referee.entries();
     let check = async || match referee.entries() - began {
         sections if sections >= BETWEEN => Ok(()),
-        sections => Err(Failure::new(format!("{sections} sections"))),
+        sections => Err(TestFailure::new(format!("{sections} sections"))),
     };
     eventually("the fleet uses the lock", BOUND, check).await.expect("the lock is granted");
 }
@@ -103,7 +103,7 @@ on_both_arms!(kazoo_fleet_migrates_to_native, |place| async move {
     let stages = [
         role(Kazoo, "lock", 1),
         role(Zoolock, "mutex@kazoo", 1),
-        // The assertion about kazoo's clients is true when the last of them has ended.
+        // `+pattern` asserts that all clients of kazoo see our znodes. This is true once the last of them has ended.
         role(Zoolock, "mutex@kazoo+pattern", 1),
         role(Zoolock, "mutex@native+pattern", 1),
         role(Zoolock, "mutex@native", 1),

@@ -1,7 +1,7 @@
 //! One lock shared with clients of other libraries at the same time, on both servers.
 //!
-//! The clients run in processes of their own. A referee in the test checks that contenders hold the lock together only
-//! where they may. It does not use the server. `ZOOLOCK_LONG=1` runs 2,000 sections for each contender.
+//! The clients run in processes of their own. A referee in the test checks, without the server, that contenders hold the
+//! lock together only where they may. `ZOOLOCK_LONG=1` runs 2,000 sections for each contender.
 
 pub(crate) mod contenders;
 mod fairness;
@@ -12,4 +12,5 @@ mod referee;
 mod refusals;
 mod rwlock;
 mod unknown;
+mod violations;
 mod visibility;

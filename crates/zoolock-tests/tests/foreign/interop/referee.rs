@@ -1,13 +1,6 @@
-//! The referee: finds contenders that hold the lock together and may not. The tests let it find some.
+//! The referee: finds contenders that hold the lock together although they exclude each other.
 
 use std::sync::{Mutex, MutexGuard};
-use std::time::Duration;
-
-use tokio::time::timeout;
-use zoolock_tests::{Place, on_both_arms};
-
-use crate::clients::Library::{Java, Kazoo, NewKazoo};
-use crate::interop::contenders::{Role, available, prepare, role, run, sections, violation};
 
 /// A contender's share of the lock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -17,10 +10,10 @@ pub(crate) enum Hold {
     Permits(u32),
 }
 
-/// Compares the contenders that hold the lock.
+/// A record of the contenders that hold the lock.
 ///
-/// A contender enters after its client has said that it acquired the lock, and leaves before its client is told to
-/// release it. So contenders that are in at the same time hold at the same time.
+/// A contender enters after its client has reported the grant, and leaves before its client is told to release the lock.
+/// So contenders that are recorded at the same time hold the lock at the same time.
 pub(crate) struct Referee {
     /// Number of permits of the semaphore.
     permits: u32,
@@ -41,7 +34,7 @@ impl Referee {
     /// Records that a contender acquired the lock. Returns the number of entries before this one.
     ///
     /// # Errors
-    /// Fails if the contender may not hold beside the other holders.
+    /// Fails if the contender may not hold the lock beside the other holders.
     pub(crate) fn enter(&self, name: &str, hold: Hold) -> Result<usize, String> {
         let mut state = self.state();
         for (other, other_hold) in &state.holders {
@@ -91,47 +84,3 @@ impl State {
         permits.sum()
     }
 }
-
-/// Lets the contenders run until the referee finds a violation that contains `expected`.
-pub(crate) async fn assert_violation(place: &Place, roles: &[Role], expected: &str) {
-    if !available(roles, place) {
-        return;
-    }
-    prepare(place).await;
-    let found = violation(place, roles).await;
-    assert!(found.contains("violation: ") && found.contains(expected), "{found}");
-}
-
-on_both_arms!(two_exclusive_holders_are_found, |place| async move {
-    let roles = [role(Java, "curator-mutex", 2), role(Kazoo, "lock", 2)];
-    assert_violation(&place, &roles, "both hold exclusively").await;
-});
-
-on_both_arms!(reader_beside_writer_is_found, |place| async move {
-    let roles = [role(Java, "curator-write", 1), role(NewKazoo, "read", 2)];
-    assert_violation(&place, &roles, "hold as reader and writer").await;
-});
-
-on_both_arms!(excess_permit_is_found, |place| async move {
-    // kazoo counts the two directories of Curator as leases.
-    let roles = [role(Java, "curator-semaphore:1:1", 2), role(Kazoo, "semaphore:3", 2)];
-    assert_violation(&place, &roles, "permits of 1 are taken").await;
-});
-
-on_both_arms!(excess_permit_of_larger_semaphore_is_found, |place| async move {
-    let roles = [role(Java, "curator-semaphore:3:1", 3), role(Java, "curator-semaphore:5:1", 2)];
-    if !available(&roles, &place) {
-        return;
-    }
-    prepare(&place).await;
-    // By chance, the contenders of the larger semaphore may never use its other permits in one run.
-    for _ in 0..5 {
-        let ended = timeout(Duration::from_secs(60), run(&place, &roles, Some(sections(&roles)))).await;
-        if let Err(found) = ended.expect("the contenders make progress") {
-            let found = found.to_string();
-            assert!(found.contains("violation: ") && found.contains(" permits of 3 are taken"), "{found}");
-            return;
-        }
-    }
-    panic!("a permit too many is found");
-});

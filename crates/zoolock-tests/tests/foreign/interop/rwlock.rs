@@ -4,7 +4,7 @@ use zoolock_tests::on_both_arms;
 
 use crate::clients::Library::{Java, NewKazoo, Zoolock};
 use crate::interop::contenders::{role, share};
-use crate::interop::referee::assert_violation;
+use crate::interop::violations::assert_violation;
 
 on_both_arms!(two_namings_share_with_curator, |place| async move {
     let roles = [

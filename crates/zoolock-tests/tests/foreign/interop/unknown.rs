@@ -9,7 +9,8 @@ on_both_arms!(native_mutexes_share_with_aiozk, |place| async move {
     share(&place, &[role(Zoolock, "mutex@native", 2), role(Aiozk, "lock", 2)]).await;
 });
 
-// The names of aiozk and kazoo are of no known format here. All libraries order them by their numbers.
+// In this test, the znode names of aiozk and kazoo have no format that zoolock knows. All libraries order them by their
+// sequence numbers.
 on_both_arms!(four_libraries_share_one_queue, |place| async move {
     let roles = [
         role(Zoolock, "mutex@native", 2),

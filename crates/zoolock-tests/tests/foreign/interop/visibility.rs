@@ -1,7 +1,7 @@
 //! Visibility between libraries: which znode families the clients of other libraries wait for.
 //!
-//! Each lock directory contains one znode of one family. A client that acquires the lock either gets it at once, or watches
-//! that znode.
+//! Each lock directory contains one znode of one family. A client that requests the lock either acquires it at once, or
+//! watches that znode.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -64,7 +64,7 @@ async fn ignored_families(place: &Place, library: Library, kinds: &[&str]) -> Ve
     let settled = timeout(BOUND, async {
         while watches(place).await + granted.len() != all {
             while let Some(acquired) = acquiring.try_join_next() {
-                let (path, lock) = acquired.expect("no panic");
+                let (path, lock) = acquired.expect("task does not panic");
                 granted.insert(path, lock);
             }
         }
@@ -75,10 +75,10 @@ async fn ignored_families(place: &Place, library: Library, kinds: &[&str]) -> Ve
         let granted: Vec<_> = granted.keys().collect();
         panic!("{watches} watches and the granted locks {granted:?} are not {all}; the tree has {queues:?}");
     }
-    // The other clients waited for these znodes.
+    // The end of this session deletes the znodes for which the remaining clients wait.
     drop(session);
     while let Some(acquired) = timeout(BOUND, acquiring.join_next()).await.expect("all locks are granted") {
-        acquired.expect("no panic");
+        acquired.expect("task does not panic");
     }
     let line = |kind: &&str| {
         let families = FAMILIES.iter().map(|(family, _)| *family);

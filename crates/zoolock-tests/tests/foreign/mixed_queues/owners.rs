@@ -13,12 +13,12 @@ use zookeeper_client::{Acls, CreateMode};
 use zoolock::{Error, Guard, LossReason, Owner, WaitGraph, Zoolock};
 use zoolock_tests::locks::{connect, connect_through, directory, settings, until_queued};
 use zoolock_tests::wait::eventually;
-use zoolock_tests::{Failure, Place, Proxy, ZoolockBinary, on_both_arms, opcode, tree};
+use zoolock_tests::{Place, Proxy, TestFailure, ZoolockBinary, on_both_arms, opcode, tree};
 
 use crate::mixed_queues::queue::{Queue, contenders, holders, shown, waiters, zoolock};
 
 const SOON: Duration = Duration::from_secs(60);
-/// Time in which a deadlock is found.
+/// Time limit for the command to find a deadlock.
 const FOUND_WITHIN: Duration = Duration::from_secs(2);
 const NAMES: [&str; 3] = ["one", "three", "two"];
 
@@ -29,7 +29,7 @@ fn edges_of(deadlock: &Value) -> Vec<(&str, &str)> {
     edges.enumerate().map(|(edge, _)| (lock(edge, "holds"), lock(edge, "waits_for"))).collect()
 }
 
-/// Starts a command that holds one lock and then waits for the next one. It waits until all commands hold a lock.
+/// Starts a command that acquires one lock, waits until all commands hold a lock, and then waits for the next lock.
 fn start_nested(place: &Place, binary: &ZoolockBinary, scratch: &Path, at: usize) -> Child {
     let (outer, inner) = (NAMES[at], NAMES[(at + 1) % NAMES.len()]);
     let script = format!(
@@ -82,7 +82,8 @@ on_both_arms!(deadlock_of_three_commands_is_found_and_broken, |place| async move
     assert_eq!(found["deadlocks"], json!([]));
 });
 
-/// Holds the first lock, waits until all tasks may continue, and then waits for the second lock.
+/// Starts a task that acquires the first lock, waits until the lock `all` has three contenders, and then acquires the
+/// second lock.
 fn take_both(zl: &Zoolock, first: &'static str, second: &'static str) -> JoinHandle<Result<Guard, Error>> {
     let zl = zl.clone();
     tokio::spawn(async move {
@@ -96,7 +97,7 @@ fn take_both(zl: &Zoolock, first: &'static str, second: &'static str) -> JoinHan
 
 on_both_arms!(tasks_are_separate_owners_in_deadlocks, |place| async move {
     let (zl, other) = (connect(&place).await, connect(&place).await);
-    // Two tasks have the same client, one has another.
+    // Two tasks use the same client, and one uses another client.
     let tasks = [take_both(&zl, "a", "b"), take_both(&zl, "b", "c"), take_both(&other, "c", "a")];
     for name in ["a", "b", "c"] {
         until_queued(&zl, name, 1).await;
@@ -122,7 +123,7 @@ on_both_arms!(tasks_are_separate_owners_in_deadlocks, |place| async move {
     zl.mutex(&cut.lock).break_lock(token).await.expect("the holder exists");
     let mut lost = 0;
     for task in tasks {
-        match timeout(SOON, task).await.expect("the deadlock is broken").expect("no panic") {
+        match timeout(SOON, task).await.expect("the deadlock is broken").expect("task does not panic") {
             Ok(guard) => guard.release().await.expect("release succeeds"),
             Err(Error::Removed { .. } | Error::Lost { reason: LossReason::Broken, .. }) => lost += 1,
             Err(error) => panic!("{error}"),
@@ -137,18 +138,18 @@ on_both_arms!(locks_of_one_owner_are_shown_with_it, |place| async move {
     let job = job.connect(&place.connect_string()).await.expect("connected");
     let owner = Owner::new();
     let first = zl.mutex("first").lock_as(&owner).await.expect("lock granted");
-    // Another task of the same owner.
+    // Another task acquires a lock as the same owner.
     let second = tokio::spawn({
         let (zl, owner) = (zl.clone(), owner.clone());
         async move { zl.mutex("second").lock_as(&owner).await }
     });
-    let second = second.await.expect("no panic").expect("lock granted");
+    let second = second.await.expect("task does not panic").expect("lock granted");
     let here = zl.mutex("here").lock().await.expect("lock granted");
     let shared = zl.mutex("shared").linger(Duration::from_secs(60)).lock().await.expect("lock granted");
     let named = job.mutex("named").lock().await.expect("lock granted");
     let reader = zl.rwlock("written").upgradable_read().await.expect("lock granted");
-    // Another task upgrades the guard. The owner stays the reader.
-    let writer = tokio::spawn(reader.upgrade()).await.expect("no panic").expect("no other reader");
+    // Another task upgrades the guard. The task that acquired the read lock stays the owner.
+    let writer = tokio::spawn(reader.upgrade()).await.expect("task does not panic").expect("no other reader");
     let locks = zl.survey(None, 0).await.expect("locks read");
     let owners = |name: &str| {
         let path = format!("/locks/{name}");
@@ -218,13 +219,13 @@ on_both_arms!(survey_agrees_with_locks_for_every_waiter_limit, |place| async mov
         tasks.push(tokio::spawn(async move { semaphore.acquire_many(2).await.map(drop) }));
     }
     let queued = eventually("all waiters are queued", SOON, async || {
-        let locks = zl.locks(None).await.map_err(|error| Failure::new(error.to_string()))?;
+        let locks = zl.locks(None).await.map_err(|error| TestFailure::new(error.to_string()))?;
         let contenders = |path: &str| {
             let lock = locks.iter().find(|lock| lock.path == path);
             lock.map_or(0, |lock| lock.beside.len() + 1 + lock.waiters.len())
         };
         let found = [contenders("/locks/deep/upgraded"), contenders("/locks/semaphores/native")];
-        if found == [4, 4] { Ok(()) } else { Err(Failure::new(format!("{found:?}"))) }
+        if found == [4, 4] { Ok(()) } else { Err(TestFailure::new(format!("{found:?}"))) }
     });
     queued.await.expect("the waiters queue");
     let all = zl.locks(None).await.expect("locks read");
@@ -292,7 +293,7 @@ on_both_arms!(survey_limits_requests_in_flight, |place| async move {
     assert_eq!(locks.len(), many());
     assert!(locks.iter().all(|lock| lock.holder.is_some() && lock.waiters.len() == 1 && lock.waiting == 2));
     assert!(locks.is_sorted_by_key(|lock| &lock.path));
-    // For each directory: its data and its children, the holder and the first waiter.
+    // The survey reads, for each lock directory, its data, its children, the holder and the first waiter.
     assert_eq!(requests, 4 * many() as u64 + 2);
     assert!((2..=64).contains(&most), "{most} in flight");
 });

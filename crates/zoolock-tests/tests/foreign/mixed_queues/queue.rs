@@ -5,10 +5,10 @@ use zookeeper_client::{Acl, Acls, AuthId, Client, CreateMode, Permission};
 use zoolock_tests::locks::directory;
 use zoolock_tests::{Place, ZoolockBinary, tree};
 
-/// The unique part of the name of a znode of kazoo.
+/// The unique part of a znode name of kazoo.
 pub(crate) const HEX: &str = "3f2504e04f8911d39a0c0305e82c3301";
 
-/// Returns a name for a pattern: `UUID` is the unique part of a name of Curator, `HEX` that of a name of kazoo.
+/// Returns the znode name for a pattern. `UUID` stands for the unique part of a Curator name, `HEX` for that of kazoo.
 pub(crate) fn name_of(pattern: &str) -> String {
     pattern.replace("UUID", "_c_3f2504e0-4f89-11d3-9a0c-0305e82c3301").replace("HEX", HEX)
 }
@@ -58,7 +58,7 @@ impl Queue {
         self.client.get_data(&format!("{}/{name}", self.directory)).await.expect("the znode exists").0
     }
 
-    /// Makes the directory, or a znode in it, unreadable for all clients. They can still queue.
+    /// Makes the directory, or a znode in it, unreadable for all clients. Clients can still queue.
     pub(crate) async fn hide(&self, name: Option<&str>) {
         let path = name.map_or_else(|| self.directory.clone(), |name| format!("{}/{name}", self.directory));
         let others = Permission::WRITE | Permission::CREATE | Permission::DELETE | Permission::ADMIN;
@@ -94,7 +94,7 @@ impl Output {
         serde_json::from_str(&self.stdout).expect("the output is JSON")
     }
 
-    /// Returns the first word of each row after the head, and whether the row has a mark.
+    /// Returns the first word of each row below the heading, and whether the row has this mark.
     pub(crate) fn rows(&self, mark: char) -> Vec<(&str, bool)> {
         let rows = self.stdout.lines().skip(1);
         rows.map(|row| (row.split(' ').next().unwrap_or_default(), row.contains(&format!(" {mark} "))))
@@ -122,8 +122,8 @@ pub(crate) async fn shown(place: &Place, name: &str) -> Value {
     shown
 }
 
-/// Removes the parts that differ between commands. Each command has its own word for a session, and `ls` has only the first
-/// waiter.
+/// Removes the parts that differ between `show` and `ls`: each command invents its own name for the owner of a session,
+/// and `ls` has only the first waiter.
 fn comparable(lock: &Value) -> Value {
     let mut lock = lock.clone();
     let waiters = lock["waiters"].as_array().expect("waiters are a list");

@@ -10,7 +10,7 @@ use crate::mixed_queues::queue::{Queue, contenders, holders, of_holder, shown, w
 use crate::mixed_queues::zkcli::{listed, number};
 use crate::programs::zkcli_or_skip;
 
-/// A session id, as long as ZooKeeper's.
+/// The session id in znode names below. Its length is that of a real session id.
 const SESSION: &str = "72057594037927936";
 
 /// All families: the pattern of a name, the family, the role and the weight.
@@ -56,7 +56,7 @@ on_both_arms!(queue_of_every_family_matches_zkcli, |place| async move {
     let strangers = [
         "config",
         "lock-7",
-        // The directory has not given these numbers.
+        // The lock directory has not assigned these sequence numbers yet.
         "lock-00000000070",
         "backup-2024010101",
         "_c_short-lock-0000000070",
@@ -85,7 +85,7 @@ on_both_arms!(queue_of_every_family_matches_zkcli, |place| async move {
     }
     listed.sort_by_key(|name| number(name));
     assert_eq!(nodes, listed.iter().map(|node| displayed(node)).collect::<Vec<_>>());
-    // A client that knows a session id can take the session over.
+    // No session id is shown, because a client that knows the id can take the session over.
     let output = lock.to_string();
     assert!(!output.contains(SESSION) && !output.contains("0100007fb5e20001"), "{output}");
 });
@@ -158,7 +158,7 @@ on_both_arms!(reader_with_number_of_its_writer_holds, |place| async move {
     let queue = Queue::new(&place, "both").await;
     let writer = queue.join("UUID-__WRIT__", b"").await;
     let behind = queue.join("UUID-__READ__", b"").await;
-    // Curator since 5.5 uses the number of the writer again. The name of the reader sorts before the name of the writer.
+    // Since 5.5, Curator gives a reader the number of its own writer. The reader's name sorts before the writer's name.
     let own = behind[..behind.len() - 10].to_owned() + &writer[writer.len() - 10..];
     queue.create(&own, CreateMode::Ephemeral, b"").await;
     let lock = shown(&place, "both").await;
@@ -262,13 +262,13 @@ on_both_arms!(persistent_contender_is_marked, |place| async move {
     assert_eq!(contenders(&lock, "persistent"), [true, false]);
     let text = zoolock(&place, &["show", "left"]).await.stdout;
     assert!(text.contains("(job-0000000000); persistent znode, remains until it is deleted"), "{text}");
-    // The name may also be that of a directory with locks.
+    // The persistent znode may also contain lock directories.
     let below = Queue::new(&place, "left/job-0000000000/below").await;
     below.join("lock-", b"").await;
     assert_eq!(shown(&place, "left").await["holder"]["family"], "unknown");
     let listed = zoolock(&place, &["ls"]).await.stdout;
     assert!(listed.contains("left/job-0000000000/below"), "{listed}");
-    // Its number is not yet given, so it is no contender.
+    // The lock directory has not assigned this number yet, so the znode is no contender.
     let other = Queue::new(&place, "other").await;
     other.create("job-0000000001", CreateMode::Persistent, b"").await;
     assert!(zoolock(&place, &["show", "other"]).await.stdout.contains("free"));

@@ -1,4 +1,4 @@
-//! Semaphores of other client libraries: each is named as one lock, and refused.
+//! Semaphores of other client libraries: the command shows each as one lock, and refuses to take part in it.
 
 use std::time::Duration;
 
@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use zookeeper_client::CreateMode;
 use zoolock_tests::locks::{connect, directory};
 use zoolock_tests::wait::eventually;
-use zoolock_tests::{Failure, Place, on_both_arms, tree};
+use zoolock_tests::{Place, TestFailure, on_both_arms, tree};
 
 use crate::clients::{Client, Library};
 use crate::mixed_queues::queue::{HEX, Queue, holders, of_holder, shown, zoolock};
@@ -28,7 +28,7 @@ async fn until_znodes(place: &Place, name: &str, count: usize) {
         let client = tree::connect(&place.addr()).await?;
         match client.list_children(&directory(place, name)).await.map_or(0, |znodes| znodes.len()) {
             found if found == count => Ok(()),
-            found => Err(Failure::new(format!("{found} znodes"))),
+            found => Err(TestFailure::new(format!("{found} znodes"))),
         }
     });
     reached.await.expect("the contenders queue");
@@ -44,7 +44,7 @@ fn foreign(library: &str, leases: usize, lease_directory: &str, queue_directory:
     })
 }
 
-on_both_arms!(a_semaphore_of_curators_is_one_lock, |place| async move {
+on_both_arms!(curator_semaphore_is_shown_as_one_lock, |place| async move {
     if !Library::Java.or_skip(&place) {
         return;
     }
@@ -64,7 +64,7 @@ on_both_arms!(a_semaphore_of_curators_is_one_lock, |place| async move {
     assert_named(&place, "encoders", &semaphore, 2, &Value::Null).await;
     assert_eq!(listed(&place).await, ["/locks/encoders"]);
 
-    // The leases are a queue of their own: the first waiter gets a permit that is broken there.
+    // The leases form a queue of their own. When a lease is broken there, the first waiter gets its permit.
     let leases = zoolock(&place, &["show", "encoders/leases", "--json"]).await.json();
     assert_eq!(holders(&leases, "role"), ["permit"; 3]);
     let token = of_holder(&leases, "token");
@@ -75,7 +75,7 @@ on_both_arms!(a_semaphore_of_curators_is_one_lock, |place| async move {
     first_waiter.receive("acquired").await.expect("a permit is free");
 });
 
-on_both_arms!(a_semaphore_of_kazoos_is_one_lock, |place| async move {
+on_both_arms!(kazoo_semaphore_is_shown_as_one_lock, |place| async move {
     if !Library::Kazoo.or_skip(&place) {
         return;
     }
@@ -143,7 +143,7 @@ async fn assert_named(place: &Place, name: &str, foreign: &Value, waiting: usize
     assert!(text.contains(&found), "no {found:?} in {text}");
 }
 
-/// Asserts that commands which would take part in a foreign semaphore are refused, with the reason and the way out.
+/// Asserts that commands which would take part in a foreign semaphore are refused, with the reason and a remedy.
 async fn assert_refused(place: &Place, name: &str, library: &str, token: &str) {
     let what = format!("is a semaphore of {library}");
     let remedy = format!("use another name, or acquire them with {library}");

@@ -34,7 +34,7 @@ on_both_arms!(lock_beside_unreadable_leases_works, |place| async move {
     zoolock(&place, &["break", "x", "--token", first]).await.assert(0, &["from the queue"]);
     assert_eq!(holders(&shown(&place, "x").await, "family"), ["kazoo"]);
 
-    // The unreadable part may contain the token.
+    // The contender with this token may be in the unreadable part, so the error says so.
     let zl = connect(&place).await;
     let error = zl.mutex("x").revoke(first.parse::<Ticket>().expect("a ticket")).await;
     let error = error.expect_err("the holder was broken");
@@ -51,7 +51,7 @@ on_both_arms!(list_marks_locks_with_unreadable_parts, |place| async move {
     Queue::new(&place, "y/leases").await;
     let queue = Queue::new(&place, "y").await;
     queue.join("lock-", b"").await;
-    // An unreadable contender is no lock.
+    // The znode of an unreadable contender is not listed as a lock.
     let unknown = queue.join("job-", b"").await;
     queue.hide(Some(&unknown)).await;
     let listed = zoolock(&place, &["ls"]).await;

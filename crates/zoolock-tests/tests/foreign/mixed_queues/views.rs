@@ -12,7 +12,7 @@ use zoolock::{Naming, WaitGraph, Zoolock};
 use zoolock_tests::locks::{connect, directory};
 use zoolock_tests::tmux::{self, Tmux};
 use zoolock_tests::wait::eventually;
-use zoolock_tests::{Failure, Place, ZoolockBinary, on_both_arms, tree};
+use zoolock_tests::{Place, TestFailure, ZoolockBinary, on_both_arms, tree};
 
 use crate::clients::{Client, Library};
 use crate::mixed_queues::queue::{holders, of_holder, shown, waiters, zoolock};
@@ -81,7 +81,7 @@ async fn in_graph(zl: &Zoolock, name: &str) -> (Vec<String>, Vec<String>) {
     let positions = graph.owners.iter().flat_map(|party| party.holds.iter().chain(&party.waits));
     let here = positions.filter(|position| position.lock == path);
     let (holds, waits): (Vec<_>, Vec<_>) = here.partition(|position| position.granted);
-    let sorted = |positions: Vec<&zoolock::Place>| {
+    let sorted = |positions: Vec<&zoolock::QueueEntry>| {
         let mut nodes: Vec<_> = positions.into_iter().map(|position| position.entry.node.clone()).collect();
         nodes.sort_by_key(|node| number(node));
         nodes
@@ -89,7 +89,7 @@ async fn in_graph(zl: &Zoolock, name: &str) -> (Vec<String>, Vec<String>) {
     (sorted(holds), sorted(waits))
 }
 
-/// Asserts that each display agrees with the list.
+/// Asserts that each display agrees with the list of ZooKeeper's own command line.
 async fn assert_every_view(place: &Place, zl: &Zoolock, ui: &str, screen: Option<&Tmux>) {
     let (mut waiting, mut waiters_of) = (0, Vec::new());
     for name in NAMES {
@@ -112,7 +112,7 @@ async fn assert_every_view(place: &Place, zl: &Zoolock, ui: &str, screen: Option
             if on_page(&page) == nodes {
                 Ok(())
             } else {
-                Err(Failure::new(format!("{nodes:?} and not {page}")))
+                Err(TestFailure::new(format!("{nodes:?} and not {page}")))
             }
         });
         agrees.await.expect("the page of the lock");
@@ -129,7 +129,7 @@ async fn assert_every_view(place: &Place, zl: &Zoolock, ui: &str, screen: Option
         let all = has(format!("zoolock_locks {count}")) && has(format!("zoolock_locks_held {count}"));
         match of_each && all && has(format!("zoolock_locks_waiting {waiting}")) {
             true => Ok(()),
-            false => Err(Failure::new(metrics)),
+            false => Err(TestFailure::new(metrics)),
         }
     });
     agrees.await.expect("the metrics");
@@ -179,7 +179,7 @@ on_both_arms!(every_view_agrees_with_zkcli, |place| async move {
     };
     assert_every_view(&place, &zl, &address, screen.as_ref()).await;
 
-    // The next contender gets the lock.
+    // After the holder is broken, the next contender acquires the lock.
     let lock = shown(&place, "java").await;
     let output = zoolock(&place, &["break", "java", "--token", of_holder(&lock, "token")]).await;
     output.assert(0, &[]);

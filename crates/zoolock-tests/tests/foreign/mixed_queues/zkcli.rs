@@ -1,4 +1,4 @@
-//! Lists of ZooKeeper's own command line, which does not know locks.
+//! Lists of children by ZooKeeper's own command line, which knows nothing of locks.
 
 use zoolock_tests::Place;
 

@@ -31,7 +31,7 @@ on_both_arms!(private client_for_c_keeps_its_session_and_its_watches, |place| as
     cc.arg(&program).arg(test_file("peers/c/client.c"));
     run(cc.args(["-lzookeeper_mt", "-lpthread"])).await.output();
 
-    // Unlike the clients that acquire locks, this program decides when the proxy fails.
+    // This program decides when the proxy closes its connections and when it accepts new ones.
     let proxy = Proxy::start(&place.addr()).await.expect("the proxy starts");
     let mut client = Command::new(&program);
     client.arg(place.connect_string()).arg(place.through(&proxy.addr())).kill_on_drop(true);
@@ -49,7 +49,7 @@ on_both_arms!(private client_for_c_keeps_its_session_and_its_watches, |place| as
             _ => {}
         }
         received.push(order);
-        // Fails only if the program has ended.
+        // The write fails only if the program has ended.
         let _ = done.write_all(b"done\n").await;
     }
     let status = client.wait().await.expect("the client ends");

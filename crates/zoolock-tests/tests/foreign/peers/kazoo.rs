@@ -8,7 +8,9 @@ use tokio::process::Command;
 use zoolock_tests::four_letter::watch_count;
 use zoolock_tests::skip::long_or_skip;
 use zoolock_tests::wait::eventually;
-use zoolock_tests::{Arm, Failure, Proxy, Server, ServerOptions, Serving, ZoolockBinary, on_both_arms, tree};
+use zoolock_tests::{
+    AnyServer, Arm, Proxy, ServeProcess, ServerOptions, TestFailure, ZoolockBinary, on_both_arms, tree,
+};
 
 use crate::clients::Library::Kazoo;
 use crate::interop::contenders::{role, share};
@@ -16,10 +18,10 @@ use crate::programs::{PYTHON, python_environments, run, test_file};
 
 /// The superuser that kazoo's tests use, with the digest of the password.
 const SUPER: &str = "super:D/InIHSb7yEEbrWz8b9l71RjZJU=";
-/// Longer than kazoo's time between two looks at its queue, on a busy machine too.
+/// Delay of the slow proxy. It is longer than kazoo takes to drop a connection on a busy machine.
 const LATE: Duration = Duration::from_millis(200);
 
-/// Runs the suite on the server at `addr`. Tests that need a slow server use a proxy.
+/// Runs kazoo's test suite on the server at `addr`. Tests that need a slow server use a proxy.
 async fn run_suite(addr: SocketAddr) {
     let slow = Proxy::start(&addr.to_string()).await.expect("the proxy starts");
     slow.delay(LATE);
@@ -32,7 +34,7 @@ async fn run_suite(addr: SocketAddr) {
         eventually("every watch is removed", Duration::from_secs(15), async || {
             match watch_count(addr).await? {
                 0 => Ok(()),
-                left => Err(Failure::new(format!("{left} watches left"))),
+                left => Err(TestFailure::new(format!("{left} watches left"))),
             }
         });
     removed.await.expect("closed sessions leave no watch");
@@ -52,7 +54,7 @@ async fn own_suite_of_kazoo_passes_on_zoolock_serve() {
     let mut command = binary.command(["serve", "--listen", "127.0.0.1:0", "--tick", "2s"]);
     command.args(["--max-session-timeout", "40s", "--words", "envi,mntr,ruok,srvr"]);
     command.arg("--data").arg(binary.home().join("data")).arg("--super-digest-file").arg(&digest);
-    let server = Serving::start(command).await.expect("the server starts");
+    let server = ServeProcess::start(command).await.expect("the server starts");
     run_suite(server.addr()).await;
     let ended = server.terminate().await.expect("the server ends");
     assert_eq!((ended.code, ended.notes.as_str()), (Some(0), ""));
@@ -73,7 +75,7 @@ async fn own_suite_of_kazoo_passes_on_apache() {
         super_digest: Some(SUPER.to_owned()),
         ..Default::default()
     };
-    let server = Server::start(Arm::Apache, options).await.expect("the server starts");
+    let server = AnyServer::start(Arm::Apache, options).await.expect("the server starts");
     run_suite(server.socket_addr()).await;
 }
 

@@ -2,30 +2,32 @@
 
 use std::process::Stdio;
 
-use zoolock_tests::{Arm, Server, ServerOptions};
+use zoolock_tests::{AnyServer, Arm, ServerOptions};
 
 use crate::programs::{test_file, zkcli, zkcli_or_skip};
 
 /// Runs the commands and returns the output.
 ///
 /// One pipe is used for both output streams, so that error messages keep their positions.
-async fn run_commands(server: &Server) -> String {
+async fn run_commands(server: &AnyServer) -> String {
     let commands = std::fs::File::open(test_file("peers/zkcli/commands")).expect("the file exists");
     let (mut reader, writer) = std::io::pipe().expect("a pipe can be created");
     let mut command = zkcli(&server.addr());
     command.stdin(Stdio::from(commands)).kill_on_drop(true);
     command.stderr(writer.try_clone().expect("a descriptor is free")).stdout(writer);
     let mut child = command.spawn().expect("zkCli.sh starts");
-    // Closes the writing ends in this process, so that reading ends with the child.
+    // This closes the writing ends in this process, so that reading ends with the child.
     drop(command);
     let read = tokio::task::spawn_blocking(move || std::io::read_to_string(&mut reader));
-    let output = read.await.expect("no panic").expect("the output is text");
+    let output = read.await.expect("task does not panic").expect("the output is text");
     let status = child.wait().await.expect("zkCli.sh ends");
     assert!(status.success(), "{status}, with the output\n{output}");
     output
 }
 
-/// Returns the output without the events, and the sorted events. Another thread of the client prints the events.
+/// Returns the output without the events, and the sorted events.
+///
+/// Another thread of the client prints the events, so their place in the output varies.
 fn separate_events(output: &str) -> (String, Vec<String>) {
     let (mut events, rest): (Vec<_>, Vec<_>) = output
         .lines()
@@ -49,7 +51,7 @@ fn comparable(line: &str) -> String {
     let value = match field {
         "ctime" | "mtime" => "a time".to_owned(),
         "ephemeralOwner" if value != "0x0" => "a session".to_owned(),
-        // On the embedded server, the upper half counts the starts of the server.
+        // On the embedded server, the upper half of a zxid counts the starts of the server.
         "cZxid" | "mZxid" | "pZxid" => match i64::from_str_radix(value.trim_start_matches("0x"), 16) {
             Ok(zxid) => (zxid & 0xffff_ffff).to_string(),
             Err(_) => value.to_owned(),
@@ -66,12 +68,12 @@ async fn zkcli_output_is_the_same_as_on_apache() {
     }
     let mut outputs = Vec::new();
     for arm in [Arm::Apache, Arm::Embedded] {
-        let server = Server::start(arm, ServerOptions::default()).await.expect("the server starts");
+        let server = AnyServer::start(arm, ServerOptions::default()).await.expect("the server starts");
         outputs.push(separate_events(&run_commands(&server).await));
     }
     let [(apache, apache_events), (embedded, embedded_events)] =
         <[_; 2]>::try_from(outputs).expect("there are two servers");
-    // Two empty outputs would be equal.
+    // Two empty outputs would be equal, so the output must contain some known lines.
     for known in [
         "Created /a/es-0000000002",
         "mZxid = 4",

@@ -61,7 +61,9 @@ impl Held {
         each!(self, guard => guard.release().await)
     }
 
-    /// Returns how the previous exclusive holder released. An upgraded reader repeats the value from its read lock.
+    /// Returns how the previous exclusive holder released, or `None` for permits.
+    ///
+    /// An upgraded reader repeats the value from its read lock.
     pub(crate) fn previous(&self) -> Option<Previous> {
         match self {
             Held::Mutex(guard) => Some(guard.previous()),

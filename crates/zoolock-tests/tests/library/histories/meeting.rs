@@ -1,4 +1,4 @@
-//! All requests that fit into a semaphore together are granted, although no holder releases.
+//! Requests that fit into a semaphore together are all granted before any of them releases.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,7 +13,7 @@ use zoolock_tests::locks::{connect, directory, seed, until_queued};
 
 const SIZE: u32 = 6;
 const ROUNDS: usize = 8;
-/// Time limit for grants.
+/// Time limit for all grants of a round.
 const SOON: Duration = Duration::from_secs(30);
 
 on_both_arms!(requests_that_fit_together_are_all_granted, |place| async move {

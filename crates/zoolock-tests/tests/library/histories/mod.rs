@@ -20,7 +20,7 @@ use rules::LockRecord;
 use tokio::task::JoinSet;
 use worker::{LOCKS, SEMAPHORES, TRACKED, Worker};
 use zoolock::Zoolock;
-use zoolock_tests::locks::{brisk_settings, lock_and_release, seed, settings};
+use zoolock_tests::locks::{lock_and_release, seed, settings, short_session_settings};
 use zoolock_tests::{Place, Proxy, on_both_arms, tree};
 
 /// Number of tasks per client.
@@ -50,9 +50,10 @@ async fn run_programs(place: Place, expiring: bool) {
     let seed = seed();
     let mut random = Rng::with_seed(seed);
     let referee = Arc::new(Referee::new(seed, lock_records()));
-    let stable_settings =
-        || if expiring { brisk_settings().session_timeout(Duration::from_secs(10)) } else { settings() };
-    let unstable_settings = || if expiring { brisk_settings() } else { settings() };
+    let stable_settings = || {
+        if expiring { short_session_settings().session_timeout(Duration::from_secs(10)) } else { settings() }
+    };
+    let unstable_settings = || if expiring { short_session_settings() } else { settings() };
     let (mut clients, mut proxies) = (Vec::new(), Vec::new());
     for _ in 0..2 {
         let zl = stable_settings().connect(&place.connect_string()).await.expect("session starts");
@@ -113,7 +114,7 @@ async fn run_programs(place: Place, expiring: bool) {
     }
 }
 
-/// Resumes the panic of a task.
+/// Resumes the panic of a task, if it panicked.
 fn propagate_panic(done: Result<(), tokio::task::JoinError>) {
     if let Err(error) = done {
         std::panic::resume_unwind(error.into_panic());
@@ -132,7 +133,7 @@ async fn prepare(zl: &Zoolock) {
 async fn idle_tasks(clients: &[(Zoolock, bool)]) -> Vec<usize> {
     let mut idle = Vec::new();
     for (client, _) in clients {
-        idle.push(zoolock_tests::locks::leftovers::settle(client).await);
+        idle.push(zoolock_tests::locks::leftovers::idle_background_tasks(client).await);
     }
     idle
 }

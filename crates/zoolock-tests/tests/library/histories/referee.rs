@@ -1,8 +1,8 @@
 //! The referee: records which worker holds which name, as far as the workers know.
 //!
 //! The mutex of the referee defines the global order. A worker enters after the grant and leaves before the release, so
-//! recorded holds overlap no more than the real ones. A holder that has lost its lock may not know it yet and may still
-//! be recorded. In that case its next check must report the loss.
+//! recorded holds overlap no more than the real ones. A holder that has lost its lock may not know of the loss yet and
+//! may still be recorded. In that case its next check must report the loss.
 
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -24,7 +24,7 @@ pub(crate) struct Referee {
 struct State {
     records: BTreeMap<&'static str, LockRecord>,
     active: HashMap<u64, ActiveHold>,
-    /// Tickets of holders whose lock an operator has started to break or delete.
+    /// Tickets of contenders whose znode an operator has started to break or delete.
     break_started: HashSet<FencingToken>,
     suspicions: Vec<Suspicion>,
     events: VecDeque<String>,
@@ -103,9 +103,8 @@ impl Referee {
         if let Some(previous) = grant.previous {
             state.count(format!("previous {previous}"));
         }
-        // `Crashed` is not checked here. If an operator deletes a contender's znode after it wrote its start marker and
-        // before it learns of its grant, its successor sees a crash that the referee never recorded. The model checks
-        // that case.
+        // `Crashed` is not checked here. An operator may delete the znode of a contender that has written its start
+        // marker but does not know of its grant yet. Then the successor sees a crash that the referee never recorded.
         let reported = grant.previous.filter(|reported| *reported == Previous::Clean);
         if let Err(why) = state.check_grant(id, &grant, break_started, reported) {
             self.violation(state, &why);
@@ -211,7 +210,7 @@ impl Referee {
         break_started || may_expire
     }
 
-    /// Records the start of a release, or of a panic with `crash`.
+    /// Records the start of a release, or of a panic if `crash` is set.
     pub(crate) fn begin_release(&self, id: u64, crash: bool, valid: impl Fn() -> bool) {
         let mut state = self.state();
         let valid = valid();
@@ -225,7 +224,7 @@ impl Referee {
         hold.grant.role = Role::Releasing;
     }
 
-    /// Records the result of a release. Returns true if the result is explained.
+    /// Records the result of a release. Returns true if the release succeeded or its failure has a known cause.
     pub(crate) fn end_release(&self, id: u64, released: bool) -> bool {
         let mut state = self.state();
         state.log(format!("#{id} ended its release, {}", if released { "released" } else { "lost" }));
@@ -338,7 +337,7 @@ impl Referee {
         tally.collect::<Vec<_>>().join(", ")
     }
 
-    /// Ends the test.
+    /// Fails the test with the last events.
     pub(crate) fn fail(&self, why: &str) -> ! {
         self.violation(self.state(), why)
     }
@@ -434,7 +433,9 @@ impl State {
         Ok(())
     }
 
-    /// Checks the grant against all conflicting holders. One of them must have lost its lock.
+    /// Checks the grant against the recorded holders. If it conflicts with some, one of them must have lost its lock.
+    ///
+    /// Returns an error if none of them can have lost it, and otherwise records a suspicion.
     fn check_exclusion(&mut self, id: u64, grant: &Grant, break_started: bool) -> Result<(), String> {
         if break_started {
             return Ok(());
@@ -473,7 +474,7 @@ impl State {
         Ok(())
     }
 
-    /// Records how an exclusive hold ended.
+    /// Records how an exclusive hold ended. `end` is called with true if the end is certain.
     fn record_end(&mut self, id: u64, end: impl Fn(bool) -> End) {
         let hold = &self.active[&id];
         if hold.grant.role != Role::Writer && hold.grant.role != Role::Releasing {

@@ -1,4 +1,4 @@
-//! Rules for one lock name.
+//! The rules that the holders of one lock name must obey.
 
 use std::collections::BTreeMap;
 
@@ -21,7 +21,7 @@ impl Role {
             (Role::Releasing, _) | (_, Role::Releasing) => false,
             (Role::Writer, _) | (_, Role::Writer) => true,
             (Role::Upgradable, Role::Upgradable) => true,
-            // `conflicting` adds up the weights of permits.
+            // Permits exclude each other by their number, which `conflicting` adds up.
             _ => false,
         }
     }
@@ -51,16 +51,16 @@ pub(crate) enum End {
 #[derive(Debug)]
 pub(crate) struct LockRecord {
     pub(crate) name: &'static str,
-    /// Number of permits of a semaphore; `None` for a lock.
+    /// Number of permits of a semaphore. `None` for the other kinds of lock.
     pub(crate) size: Option<u32>,
     /// True if operators never break this lock through the library, so the previous release is never unknown.
     pub(crate) exact: bool,
-    /// The last exclusive holder. Initially the holder that created the name and released it.
+    /// The last exclusive holder, and how its hold ended. At first, this is number 0, which created the name.
     pub(crate) last: (u64, End),
     newest: BTreeMap<Role, FencingToken>,
     /// The highest token of an exclusive holder.
     highest: Option<(u64, FencingToken)>,
-    /// For each grant of permits: the permits left by it and by all earlier grants.
+    /// For each grant of permits: the number of permits that it and the holders with lower tickets leave free.
     left: BTreeMap<FencingToken, i64>,
 }
 
@@ -92,7 +92,7 @@ impl LockRecord {
         }
     }
 
-    /// Checks that grants follow queue order. `ahead` is the number of permits of holders with a lower ticket.
+    /// Checks that grants follow queue order. `ahead` is the number of permits that holders with lower tickets have.
     pub(crate) fn check_order(&mut self, role: Role, ticket: FencingToken, ahead: u32) -> Result<(), String> {
         if let Some(size) = self.size {
             let weight = i64::from(role.weight());

@@ -37,7 +37,7 @@ pub(crate) async fn disturb(proxies: Vec<Arc<Proxy>>, mut random: Rng, long: boo
                 proxy.refuse(true).await;
                 proxy.cut().await;
             }
-            // Some clients lose only their lease.
+            // The outage may be shorter than the session timeout. Then the client loses only its lease.
             sleep(Duration::from_millis(1_000 + random.u64(..2_000))).await;
             proxy.blackhole(false);
             proxy.refuse(false).await;

@@ -17,7 +17,7 @@ pub(crate) const LOCKS: [&str; 4] = ["plain", "other", "tracked", "exact"];
 pub(crate) const TRACKED: [&str; 2] = ["tracked", "exact"];
 pub(crate) const SEMAPHORES: [(&str, u32); 2] = [("three", 3), ("five", 5)];
 
-/// Time limit of each call. Longer than any queue takes.
+/// Time limit of each call. It is longer than the wait in any queue.
 const MAX_WAIT: Duration = Duration::from_secs(60);
 /// Time limit for reporting a revocation or a break to the holder.
 const MAX_NOTICE: Duration = Duration::from_secs(20);
@@ -145,7 +145,7 @@ impl Worker {
         let second = second.ok().transpose();
         let guard = match (first, second) {
             (Ok(first), Ok(second)) => first.or(second),
-            // The other call may still hold the lock. The referee must record every hold, so keep its guard.
+            // One call failed, and the other call acquired the lock. Its guard is kept: the referee records every hold.
             (Err(error), Ok(guard)) | (Ok(guard), Err(error)) if guard.is_some() => {
                 self.refused(&error, mode, &format!("{}, one call of two for {name:?}, {mode:?}", self.name))
                     .await;
@@ -203,7 +203,7 @@ impl Worker {
         }
     }
 
-    /// Checks from time to time whether the lock is still held. Returns false after a loss.
+    /// Works under the lock, and checks from time to time whether it is still held. Returns false after a loss.
     async fn work(&mut self, id: u64, held: &Held) -> bool {
         for _ in 0..self.random.u64(..4) {
             let long = if self.random.u8(..100) < 5 { 30 } else { self.random.u64(..3) };
@@ -214,7 +214,7 @@ impl Worker {
                 Status::Lost => return false,
                 Status::Broken => {
                     if timeout(MAX_NOTICE, held.lost()).await.is_err() {
-                        self.referee.fail(&format!("#{id} was broken and not told in time"));
+                        self.referee.fail(&format!("#{id} was broken and did not report the loss in time"));
                     }
                     return false;
                 }
@@ -228,7 +228,7 @@ impl Worker {
                     match told.await {
                         Ok(true) => return held.is_valid(),
                         Ok(false) => return false,
-                        Err(_) => self.referee.fail(&format!("#{id} was revoked and not told in time")),
+                        Err(_) => self.referee.fail(&format!("#{id} did not report its revocation in time")),
                     }
                 }
             }
@@ -327,7 +327,7 @@ impl Worker {
         self.referee.note(format!("{what}: {error}"));
         match error {
             Error::Timeout { .. } => self.referee.count("not had in time"),
-            // The operator broke a waiter, or an owner between two calls.
+            // The operator broke a waiter, or broke the hold of an owner between two of its calls.
             Error::Removed { .. } | Error::Lost { reason: LossReason::Broken, .. } => {
                 self.referee.count("waiters told broken");
             }
@@ -342,12 +342,12 @@ impl Worker {
         }
     }
 
-    /// Returns whether a call may end without an answer: it has a time limit, and its request was lost.
+    /// Returns whether a call may end without an answer: if its session may expire, or if it has a time limit.
     fn may_be_unavailable(&self, mode: WaitMode) -> bool {
         self.may_expire || !matches!(mode, WaitMode::ForEver)
     }
 
-    /// Fails with a listing of the queues.
+    /// Fails the test with snapshots of the queues.
     async fn stuck(&self, names: &[&'static str], what: &str) -> ! {
         let mut queues = String::new();
         for name in names {
@@ -437,7 +437,7 @@ macro_rules! upgrade {
                         match not.error {
                             Error::Timeout { .. } if !matches!(mode, WaitMode::ForEver) => {}
                             Error::Conflict { .. } => self.referee.count("outranked"),
-                            // The guard tells whether the read znode or the write znode was lost.
+                            // The returned guard reports whether the read lock was lost too.
                             Error::Lost { .. } => self.referee.count("upgrades told lost"),
                             Error::Unavailable { .. } if self.may_be_unavailable(mode) => {
                                 self.referee.count("upgrades not answered in time");

@@ -1,4 +1,4 @@
-//! Crash detection: how the previous holder released.
+//! Crash detection: the next holder learns whether the previous holder released the lock or crashed.
 
 use std::time::{Duration, Instant};
 
@@ -6,17 +6,17 @@ use tokio::time::timeout;
 use zoolock::{Error, LockEvent, Previous, Zoolock};
 use zoolock_tests::{Place, on_both_arms, tree};
 
-use zoolock_tests::locks::{brisk_settings, connect, directory, lock_and_release, until_queued};
+use zoolock_tests::locks::{connect, directory, lock_and_release, short_session_settings, until_queued};
 
 const SOON: Duration = Duration::from_secs(20);
 
-/// Acquires the lock with another client and crashes while holding it.
+/// Acquires the lock with another client, and ends its hold without a release, as a crash does.
 async fn crash(place: &Place, name: &str, tracking: bool) {
     let doomed = connect(place).await;
     let mutex = doomed.mutex(name);
     let mutex = if tracking { mutex.crash_detection() } else { mutex };
     let guard = mutex.lock().await.expect("lock acquired");
-    // The session ends without a release, as if the process were killed.
+    // The znode is deleted without a release, as if the holder's process were killed.
     let operator = tree::connect(&place.addr()).await.expect("session starts");
     operator.delete(&guard_node(place, &guard), None).await.expect("znode exists");
     let _ = timeout(SOON, guard.lost()).await.expect("loss reported in time");
@@ -32,7 +32,7 @@ on_both_arms!(next_holder_learns_of_crash_or_release, |place| async move {
     let guard = mutex.lock().await.expect("lock acquired");
     assert_eq!(guard.previous(), Previous::Unknown, "the lock had no previous holder");
     guard.release().await.expect("release succeeds");
-    // A failed try does not count as a holder.
+    // A failed try while the lock is held does not count as a holder.
     let guard = mutex.lock().await.expect("lock acquired");
     assert_eq!(guard.previous(), Previous::Clean);
     assert!(zl.mutex("tracked").try_lock().await.expect("attempt succeeds").is_none());
@@ -41,14 +41,14 @@ on_both_arms!(next_holder_learns_of_crash_or_release, |place| async move {
     assert_eq!(guard.previous(), Previous::Clean, "failed tries in between do not count");
     drop(guard);
     crash(&place, "tracked", true).await;
-    // A cancelled waiter in between does not clear the crash.
+    // A holder without crash detection learns of the crash, and clears it with its release.
     let waiting = zl.mutex("tracked").lock_timeout(SOON).await.expect("lock acquired");
     assert_eq!(waiting.previous(), Previous::Crashed, "a holder without crash detection is told too");
     waiting.release().await.expect("release succeeds");
     let guard = mutex.lock().await.expect("lock acquired");
     assert_eq!(guard.previous(), Previous::Clean, "the holder after the crash released cleanly");
     drop(guard);
-    // The lock is tracked, so the crash of a holder that did not request tracking is known too.
+    // A lock stays tracked once a holder has requested crash detection. So the crash of any holder is known.
     crash(&place, "tracked", false).await;
     let guard = mutex.lock().await.expect("lock acquired");
     assert_eq!(guard.previous(), Previous::Crashed);
@@ -64,9 +64,10 @@ on_both_arms!(without_tracking_a_crash_is_unknown, |place| async move {
 });
 
 on_both_arms!(killed_process_counts_as_a_crash, |place| async move {
-    let zl = brisk_settings().connect(&place.connect_string()).await.expect("session starts");
+    let zl = short_session_settings().connect(&place.connect_string()).await.expect("session starts");
     let proxy = zoolock_tests::Proxy::start(&place.addr()).await.expect("proxy starts");
-    let doomed = brisk_settings().connect(&place.through(&proxy.addr())).await.expect("session starts");
+    let doomed =
+        short_session_settings().connect(&place.through(&proxy.addr())).await.expect("session starts");
     let guard = doomed.rwlock("killed").crash_detection().write().await.expect("lock acquired");
     let next = tokio::spawn({
         let zl = zl.clone();
@@ -87,7 +88,7 @@ on_both_arms!(lock_delay_applies_only_after_a_crash, |place| async move {
     const DELAY: Duration = Duration::from_millis(1500);
     let zl = connect(&place).await;
     let mutex = zl.mutex("slow").crash_detection().lock_delay(DELAY);
-    // The first holder does not know how its predecessor ended.
+    // The first holder has no known predecessor, so it waits for the delay too. It is not timed.
     lock_and_release(&mutex).await;
     let began = Instant::now();
     for _ in 0..3 {
@@ -114,7 +115,7 @@ on_both_arms!(cancelled_acquire_does_not_look_like_a_crash, |place| async move {
     lock_and_release(&mutex).await;
     let mut events = mutex.events();
     for patience in 0..40u64 {
-        // Cancelled at a random moment between the create and the grant.
+        // The acquisition is cancelled at a random moment between the create and the grant.
         let _ = timeout(Duration::from_micros(patience * 100), mutex.lock()).await;
     }
     let guard = mutex.lock().await.expect("lock acquired");
@@ -133,7 +134,7 @@ on_both_arms!(timed_out_multi_lock_keeps_the_crash, |place| async move {
     for tracking in [true, false] {
         let name = if tracking { "washed" } else { "washed-too" };
         crash(&place, name, tracking).await;
-        // It holds one of the two locks for a while, but was never granted both.
+        // The multi lock is first in the queue of one lock for a while, but never acquires both.
         let both = zl.multi([name, "busy"]);
         let error = both.lock_timeout(Duration::from_millis(300)).await.expect_err("one lock is held");
         assert!(matches!(error, Error::Timeout { .. }), "{error}");
@@ -155,7 +156,7 @@ on_both_arms!(partial_loss_leaves_no_clean_release, |place| async move {
     let _ = timeout(SOON, writer.lost()).await.expect("loss reported in time");
     drop(writer);
     assert_eq!(lock.write().await.expect("lock acquired").previous(), Previous::Crashed);
-    // One lock of a multi lock is deleted.
+    // The znode of one lock of a multi lock is deleted.
     let both = zl.multi(["one", "two"]).crash_detection();
     let guard = both.lock().await.expect("lock acquired");
     operator

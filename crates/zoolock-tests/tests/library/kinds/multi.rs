@@ -76,7 +76,7 @@ on_both_arms!(timed_out_multi_lock_leaves_all_queues, |place| async move {
     }
 });
 
-/// SplitMix64.
+/// Returns a pseudo-random number less than `below` (SplitMix64).
 fn random(seed: &mut u64, below: u64) -> u64 {
     *seed = seed.wrapping_add(0x9e37_79b9_7f4a_7c15);
     let mut z = *seed;
@@ -96,7 +96,7 @@ fn rounds() -> usize {
 }
 
 const TASKS: usize = 16;
-/// Opcode of `multi`.
+/// Operation code of a transaction.
 const MULTI: i32 = 14;
 
 on_both_arms!(tasks_with_overlapping_sets_never_deadlock, |place| async move {
@@ -107,7 +107,7 @@ on_both_arms!(tasks_with_overlapping_sets_never_deadlock, |place| async move {
         connect_through(&place, &proxy).await,
         connect_through(&place, &proxy).await,
     ];
-    // The first contender creates the directories.
+    // The lock directories are created before the requests are counted.
     for lock in 0..5 {
         lock_and_release(&clients[0].mutex(format!("of/{lock}"))).await;
     }
@@ -126,7 +126,7 @@ on_both_arms!(tasks_with_overlapping_sets_never_deadlock, |place| async move {
                     guard.unwrap_or_else(|_| panic!("task {task} is stuck in round {round} with {set:?}"));
                 let guard = guard.expect("lock granted");
                 for lock in &set {
-                    assert_eq!(inside[*lock].fetch_add(1, Ordering::SeqCst), 0, "two hold {lock}");
+                    assert_eq!(inside[*lock].fetch_add(1, Ordering::SeqCst), 0, "two tasks hold {lock}");
                 }
                 tokio::task::yield_now().await;
                 for lock in &set {
@@ -136,9 +136,7 @@ on_both_arms!(tasks_with_overlapping_sets_never_deadlock, |place| async move {
             }
         });
     }
-    while let Some(done) = tasks.join_next().await {
-        done.expect("task does not panic");
-    }
+    tasks.join_all().await;
     // One transaction acquires the set and one releases it.
     let turns = rounds() / TASKS * TASKS;
     assert_eq!(proxy.counts().since(&before).requests(MULTI), 2 * turns as u64, "{turns} turns");
@@ -166,7 +164,7 @@ on_both_arms!(acquiring_locks_one_by_one_deadlocks, |place| async move {
             }
         });
     }
-    // No lock was granted for two seconds.
+    // The tasks are deadlocked once none of them has acquired its three locks for two seconds.
     let mut seen = usize::MAX;
     let stuck = timeout(Duration::from_secs(60), async {
         while done.load(Ordering::SeqCst) != seen {

@@ -15,7 +15,7 @@ const SOON: Duration = Duration::from_secs(20);
 const UUID: &str = "_c_3f2504e0-4f89-11d3-9a0c-0305e82c3301";
 const HEX: &str = "3f2504e04f8911d39a0c0305e82c3301";
 
-/// Creates an idle foreign contender.
+/// Creates the znode of a foreign contender that does nothing. Returns its path.
 async fn create_foreign_contender(client: &Client, directory: &str, name: &str) -> String {
     let sequential = CreateMode::EphemeralSequential.with_acls(Acls::anyone_all());
     let path = format!("{directory}/{name}");
@@ -47,9 +47,7 @@ on_both_arms!(compatible_namings_share_a_queue, |place| async move {
         for task in tasks {
             task.await.expect("task does not panic");
         }
-        let history = recorder.history();
-        history.one_holder().expect("one holder at a time");
-        history.tokens_rise().expect("tokens increase");
+        let history = recorder.checked_history();
         assert_eq!(history.entered().len(), 90);
         tree::assert_no_contenders(&place.addr(), &directory(&place, name)).await;
     }
@@ -62,15 +60,15 @@ on_both_arms!(rwlock_works_with_every_naming_that_supports_it, |place| async mov
         let rwlock = zl.rwlock(&name).naming(naming);
         let (one, other) =
             (rwlock.read().await.expect("lock acquired"), rwlock.read().await.expect("read lock acquired"));
-        assert!(rwlock.try_write().await.expect("read succeeds").is_none(), "{naming}: two read");
+        assert!(rwlock.try_write().await.expect("attempt succeeds").is_none(), "{naming}: two readers hold");
         other.release().await.expect("release succeeds");
         let writer = one.upgrade().await.expect("upgrade succeeds");
-        assert!(rwlock.try_read().await.expect("read succeeds").is_none(), "{naming}: one writes");
+        assert!(rwlock.try_read().await.expect("attempt succeeds").is_none(), "{naming}: a writer holds");
         let reader = writer.downgrade().await.expect("downgrade succeeds");
-        let beside = rwlock.try_read().await.expect("read succeeds").expect("it only reads");
+        let beside = rwlock.try_read().await.expect("attempt succeeds").expect("readers share");
         beside.release().await.expect("release succeeds");
         reader.release().await.expect("release succeeds");
-        let writer = rwlock.try_write().await.expect("read succeeds").expect("lock acquired");
+        let writer = rwlock.try_write().await.expect("attempt succeeds").expect("lock acquired");
         let waiting = tokio::spawn({
             let rwlock = rwlock.clone();
             async move { rwlock.read().await }
@@ -95,7 +93,7 @@ on_both_arms!(multi_lock_works_with_every_naming, |place| async move {
         async move { multi.lock().await }
     });
     until_queued(&zl, "a", 2).await;
-    assert!(zl.multi(["a", "b"]).try_lock().await.expect("read succeeds").is_none());
+    assert!(zl.multi(["a", "b"]).try_lock().await.expect("attempt succeeds").is_none());
     held.release().await.expect("release succeeds");
     timeout(SOON, waiting)
         .await
@@ -114,7 +112,7 @@ on_both_arms!(error_names_incompatible_contenders_and_the_remedy, |place| async 
     let directory = directory(&place, "q");
     let kazoo = create_foreign_contender(&foreign_client, &directory, &format!("{HEX}__lock__")).await;
     let refused = |error: Error| match error {
-        Error::Neighbour { message, .. } => message,
+        Error::ForeignContender { message, .. } => message,
         other => panic!("{other}"),
     };
     for outcome in [zl.mutex("q").lock().await.map(drop), zl.mutex("q").try_lock().await.map(drop)] {
@@ -126,10 +124,10 @@ on_both_arms!(error_names_incompatible_contenders_and_the_remedy, |place| async 
         }
     }
     tree::assert_contenders(&place.addr(), &directory, 1).await;
-    // A compatible naming succeeds.
-    assert!(zl.mutex("q").naming(Naming::Kazoo).try_lock().await.expect("read succeeds").is_none());
-    assert!(zl.mutex("q").kazoo_pattern().try_lock().await.expect("read succeeds").is_none());
-    // A Curator contender beside it: kazoo and Curator ignore each other.
+    // An attempt with a compatible naming is not refused. It fails only because kazoo's contender is ahead.
+    assert!(zl.mutex("q").naming(Naming::Kazoo).try_lock().await.expect("attempt succeeds").is_none());
+    assert!(zl.mutex("q").kazoo_pattern().try_lock().await.expect("attempt succeeds").is_none());
+    // Beside contenders of both kazoo and Curator every naming is refused, because these two ignore each other.
     let curator = create_foreign_contender(&foreign_client, &directory, &format!("{UUID}-lock-")).await;
     for lock in [zl.mutex("q"), zl.mutex("q").naming(Naming::Kazoo), zl.mutex("q").kazoo_pattern()] {
         let message = refused(lock.lock().await.map(drop).expect_err("two contenders could hold the lock"));
@@ -145,7 +143,7 @@ on_both_arms!(error_names_incompatible_contenders_and_the_remedy, |place| async 
     let message =
         refused(zl.mutex("q").lock().await.map(drop).expect_err("Curator's writer ignores mutexes"));
     assert!(message.contains("--write"), "{message}");
-    assert!(zl.rwlock("q").try_write().await.expect("read succeeds").is_none());
+    assert!(zl.rwlock("q").try_write().await.expect("attempt succeeds").is_none());
     foreign_client.delete(&writer, None).await.expect("znode exists");
     lock_and_release(&zl.mutex("q")).await;
 });
@@ -163,7 +161,7 @@ on_both_arms!(holder_is_warned_of_incompatible_contender, |place| async move {
     assert!(timeout(Duration::from_secs(3), events.next()).await.is_err(), "no event is expected");
     create_foreign_contender(&foreign_client, &directory, &format!("{HEX}__lock__")).await;
     match timeout(SOON, events.next()).await.expect("event arrives in time") {
-        Some(LockEvent::Neighbour(ticket, what)) => {
+        Some(LockEvent::ForeignContender(ticket, what)) => {
             assert_eq!(ticket, guard.ticket());
             assert!(what.contains("kazoo"), "{what}");
         }
@@ -172,7 +170,7 @@ on_both_arms!(holder_is_warned_of_incompatible_contender, |place| async move {
     guard.release().await.expect("release succeeds");
 });
 
-on_both_arms!(holder_hears_of_foreign_semaphore_at_its_path, |place| async move {
+on_both_arms!(holder_is_warned_of_foreign_semaphore, |place| async move {
     let (zl, foreign_client) =
         (connect(&place).await, tree::connect(&place.addr()).await.expect("session starts"));
     let (beside_curator, beside_kazoo) = (zl.mutex("curator"), zl.rwlock("kazoo"));
@@ -195,12 +193,12 @@ on_both_arms!(holder_hears_of_foreign_semaphore_at_its_path, |place| async move 
         [["a mutex of zoolock", "a semaphore of Curator"], ["a reader of zoolock", "a semaphore of kazoo"]];
     for ((events, ticket), words) in told.iter_mut().zip(tickets).zip(words) {
         if ticket == reader.ticket() {
-            // No permit of it is held, and the reader has already checked the directory.
+            // No permit of the semaphore is held, and the reader has already checked the directory.
             let kazoo = directory(&place, "kazoo");
             foreign_client.set_data(&kazoo, b"5", None).await.expect("data written");
         }
         match timeout(SOON, events.next()).await.expect("event arrives in time") {
-            Some(LockEvent::Neighbour(of, what)) => {
+            Some(LockEvent::ForeignContender(of, what)) => {
                 assert_eq!(of, ticket);
                 assert!(words.iter().all(|word| what.contains(word)), "{words:?} are not in: {what}");
             }
@@ -247,12 +245,12 @@ async fn full_session_of_locks_survives_a_reconnect() {
     let zl = settings.connect(&server.address()).await.expect("session starts");
     let mut tasks = tokio::task::JoinSet::new();
     let (mut guards, sessions) = (Vec::new(), server.sessions());
-    // The maximum for znode names of the native scheme.
+    // With native znode names, one session has room for this number of locks.
     for at in 0..2100 {
         let mutex = zl.mutex(format!("m{at:04}"));
         tasks.spawn(async move { mutex.lock().await.expect("lock acquired") });
         if tasks.len() >= 100 {
-            guards.push(tasks.join_next().await.expect("there are some").expect("task does not panic"));
+            guards.push(tasks.join_next().await.expect("tasks are left").expect("task does not panic"));
         }
     }
     guards.extend(tasks.join_all().await);
@@ -268,17 +266,17 @@ async fn full_session_of_locks_survives_a_reconnect() {
     }
 }
 
-/// kazoo creates a directory once for each of its objects, and fails if it is removed later.
+/// kazoo creates the directory once for each of its lock objects, and fails if the directory is removed later.
 #[tokio::test(flavor = "multi_thread")]
-async fn the_directories_of_kazoo_stay_where_others_are_removed() {
-    let server = TestServer::start().await.expect("it works");
-    let zl = server.connect().await.expect("it works");
+async fn directory_shared_with_kazoo_is_not_removed() {
+    let server = TestServer::start().await.expect("server starts");
+    let zl = server.connect().await.expect("session starts");
     let shared = [zl.mutex("named").naming(Naming::Kazoo), zl.mutex("sought").kazoo_pattern()];
     for mutex in [&shared[0], &shared[1], &zl.mutex("plain")] {
         lock_and_release(mutex).await;
     }
     let mut native = zl.semaphore("native", 2);
-    native.acquire().await.expect("free").release().await.expect("ours");
+    native.acquire().await.expect("permit acquired").release().await.expect("release succeeds");
     let removed = async {
         loop {
             match native.resize(3).await {
@@ -288,11 +286,11 @@ async fn the_directories_of_kazoo_stay_where_others_are_removed() {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
     };
-    let error = timeout(SOON, removed).await.expect("nobody needs it");
+    let error = timeout(SOON, removed).await.expect("the unused semaphore is removed in time");
     assert!(error.contains("is not a semaphore"), "{error}");
-    let operator = tree::connect(&server.address()).await.expect("a session");
+    let operator = tree::connect(&server.address()).await.expect("session starts");
     for (name, stays) in [("named", true), ("sought", true), ("plain", false)] {
-        let stat = operator.check_stat(&format!("/locks/{name}")).await.expect("an answer");
+        let stat = operator.check_stat(&format!("/locks/{name}")).await.expect("server answered");
         assert_eq!(stat.is_some(), stays, "{name}");
     }
 }

@@ -7,9 +7,11 @@ use tokio::time::timeout;
 use zookeeper_client::{Acls, CreateMode};
 use zoolock::{Error, LockEvent, LossReason, Previous, Ticket};
 use zoolock_tests::wait::eventually;
-use zoolock_tests::{Failure, on_both_arms, tree};
+use zoolock_tests::{TestFailure, on_both_arms, tree};
 
-use zoolock_tests::locks::{brisk_settings, connect, directory, granted, lock_in_background, until_queued};
+use zoolock_tests::locks::{
+    connect, directory, granted, lock_in_background, short_session_settings, until_queued,
+};
 
 const SOON: Duration = Duration::from_secs(20);
 
@@ -67,7 +69,7 @@ on_both_arms!(granted_waiter_reads_whether_it_was_revoked, |place| async move {
         let other = format!("{name}-too");
         let held = zl.mutex(name).lock().await.expect("lock acquired");
         assert!(
-            !timeout(SOON, held.revoked_by_now()).await.expect("attempt succeeds"),
+            !timeout(SOON, held.revoked_by_now()).await.expect("answered in time"),
             "no contender was revoked"
         );
         let held_too = zl.mutex(&other).lock().await.expect("lock acquired");
@@ -89,11 +91,11 @@ on_both_arms!(granted_waiter_reads_whether_it_was_revoked, |place| async move {
         held_too.release().await.expect("release succeeds");
         held.release().await.expect("release succeeds");
         let next = timeout(SOON, granted(waiting)).await.expect("granted in time");
-        assert_eq!(timeout(SOON, next.revoked_by_now()).await.expect("attempt succeeds"), asked, "{name}");
+        assert_eq!(timeout(SOON, next.revoked_by_now()).await.expect("answered in time"), asked, "{name}");
         assert_eq!(next.is_revoked(), asked, "{name}");
         next.release().await.expect("release succeeds");
         let next = timeout(SOON, granted(several)).await.expect("granted in time");
-        assert_eq!(timeout(SOON, next.revoked_by_now()).await.expect("attempt succeeds"), asked, "{other}");
+        assert_eq!(timeout(SOON, next.revoked_by_now()).await.expect("answered in time"), asked, "{other}");
         next.release().await.expect("release succeeds");
     }
 });
@@ -138,7 +140,7 @@ on_both_arms!(audit_entry_has_no_session_id, |place| async move {
     let sequential = CreateMode::EphemeralSequential.with_acls(Acls::anyone_all());
     client.create(&recipe, b"", &sequential).await.expect("znode created");
     let seen = zl.mutex("recipe").snapshot().await.expect("snapshot read");
-    let waiter = seen.waiters.first().and_then(|waiter| waiter.token.clone()).expect("recipe waits");
+    let waiter = seen.waiters.first().and_then(|waiter| waiter.token.clone()).expect("recipe is queued");
     let ticket: Ticket = waiter.parse().expect("ticket is valid");
     zl.mutex("recipe").break_lock(ticket).await.expect("znode exists");
     let audit = format!("{}/locks/.audit", place.chroot());
@@ -176,7 +178,7 @@ on_both_arms!(ticket_of_another_epoch_is_not_found, |place| async move {
 });
 
 on_both_arms!(stream_and_listener_receive_every_event, |place| async move {
-    let zl = brisk_settings().connect(&place.connect_string()).await.expect("session starts");
+    let zl = short_session_settings().connect(&place.connect_string()).await.expect("session starts");
     let mutex = zl.mutex("story");
     let heard: Arc<Mutex<Vec<LockEvent>>> = Arc::default();
     mutex.listen({
@@ -221,7 +223,7 @@ on_both_arms!(stream_and_listener_receive_every_event, |place| async move {
     eventually("the listener receives the same events", SOON, || {
         let heard = heard.lock().expect("task does not panic").clone();
         let same = heard.get(..story.len()) == Some(&story[..]);
-        async move { if same { Ok(()) } else { Err(Failure::new(format!("{heard:?}"))) } }
+        async move { if same { Ok(()) } else { Err(TestFailure::new(format!("{heard:?}"))) } }
     })
     .await
     .expect("condition is met in time");
@@ -229,7 +231,7 @@ on_both_arms!(stream_and_listener_receive_every_event, |place| async move {
 
 on_both_arms!(disconnect_sends_suspect_then_confirmed, |place| async move {
     let proxy = zoolock_tests::Proxy::start(&place.addr()).await.expect("proxy starts");
-    let zl = brisk_settings().connect(&place.through(&proxy.addr())).await.expect("session starts");
+    let zl = short_session_settings().connect(&place.through(&proxy.addr())).await.expect("session starts");
     let mutex = zl.mutex("silence");
     let mut events = mutex.events();
     let guard = mutex.lock().await.expect("lock acquired");
@@ -253,16 +255,19 @@ on_both_arms!(disconnect_sends_suspect_then_confirmed, |place| async move {
 on_both_arms!(waiter_requeues_on_session_expiry, |place| async move {
     let (zl, proxy) = {
         let proxy = zoolock_tests::Proxy::start(&place.addr()).await.expect("proxy starts");
-        (brisk_settings().connect(&place.through(&proxy.addr())).await.expect("session starts"), proxy)
+        (
+            short_session_settings().connect(&place.through(&proxy.addr())).await.expect("session starts"),
+            proxy,
+        )
     };
-    let other = brisk_settings().connect(&place.connect_string()).await.expect("session starts");
+    let other = short_session_settings().connect(&place.connect_string()).await.expect("session starts");
     let held = other.mutex("again").lock().await.expect("lock acquired");
     let waiting = tokio::spawn(async move { zl.mutex("again").lock().await });
     until_queued(&other, "again", 2).await;
     proxy.blackhole(true);
     let gone = || async {
-        let seen = other.mutex("again").snapshot().await.map_err(|e| Failure::new(e.to_string()))?;
-        if seen.waiters.is_empty() { Ok(()) } else { Err(Failure::new("the waiter is still queued")) }
+        let seen = other.mutex("again").snapshot().await.map_err(|e| TestFailure::new(e.to_string()))?;
+        if seen.waiters.is_empty() { Ok(()) } else { Err(TestFailure::new("the waiter is still queued")) }
     };
     eventually("the waiter's session expires", SOON, gone).await.expect("condition is met in time");
     proxy.blackhole(false);
@@ -292,7 +297,7 @@ on_both_arms!(fenced_transaction_fails_after_lock_loss, |place| async move {
     write(check.clone(), b"release succeeds").await.expect("transaction commits while the lock is held");
     zl.mutex("fenced").revoke(guard.token()).await.expect("znode exists");
     timeout(SOON, guard.revoked()).await.expect("event arrives in time");
-    write(check.clone(), b"still ours").await.expect("a revocation does not refuse the transaction");
+    write(check.clone(), b"still ours").await.expect("transaction commits after a revocation");
     zl.mutex("fenced").break_lock(guard.token()).await.expect("znode exists");
     write(check, b"late").await.expect_err("lock is lost");
     assert_eq!(client.get_data(&state).await.expect("znode exists").0, b"still ours");

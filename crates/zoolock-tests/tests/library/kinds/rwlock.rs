@@ -44,7 +44,7 @@ on_both_arms!(readers_share_and_writers_exclude, |place| async move {
     assert!(other.rwlock("config").try_write().await.expect("attempt succeeds").is_none());
     assert!(
         other.mutex("config").try_lock().await.expect("attempt succeeds").is_none(),
-        "a mutex is a writer"
+        "a mutex counts as a writer"
     );
     let writer = tokio::spawn(async move { other.rwlock("config").write().await });
     until_queued(&zl, "config", 3).await;
@@ -60,7 +60,7 @@ on_both_arms!(readers_share_and_writers_exclude, |place| async move {
     assert!(lock.try_read().await.expect("attempt succeeds").is_none());
     writer.release().await.expect("release succeeds");
     let mutex = zl.mutex("config").lock().await.expect("lock acquired");
-    assert!(lock.try_read().await.expect("attempt succeeds").is_none(), "a mutex is a writer");
+    assert!(lock.try_read().await.expect("attempt succeeds").is_none(), "a mutex counts as a writer");
     drop(mutex);
     tree::assert_no_contenders(&place.addr(), &directory(&place, "config")).await;
 });
@@ -77,7 +77,7 @@ on_both_arms!(downgraded_writer_admits_readers_only, |place| async move {
     let read = write.downgrade().await.expect("downgrade succeeds");
     assert!(read.is_valid());
     assert!(!queued.is_finished());
-    // The queue has seen the downgrade; still no writer is granted the lock.
+    // The downgrade is complete, and still no writer is granted the lock.
     assert!(zl.rwlock("on").try_write().await.expect("attempt succeeds").is_none());
     read.release().await.expect("release succeeds");
     let writer = timeout(SOON, queued)
@@ -90,7 +90,7 @@ on_both_arms!(downgraded_writer_admits_readers_only, |place| async move {
     tree::assert_no_contenders(&place.addr(), &directory(&place, "on")).await;
 });
 
-/// Returns the number of rounds: 10,000 with `ZOOLOCK_LONG`.
+/// Returns the number of rounds: 10,000 if `ZOOLOCK_LONG` is set, and otherwise 500.
 fn rounds() -> u64 {
     if std::env::var_os("ZOOLOCK_LONG").is_some() { 10_000 } else { 500 }
 }
@@ -144,11 +144,11 @@ on_both_arms!(only_one_of_two_readers_upgrades, |place| async move {
             assert!(guard.is_valid(), "the read lock is kept");
             guard.release().await.expect("release succeeds");
         });
-        let writer = won.expect("calls return in time").expect("the older reader upgrades");
+        let writer = won.expect("upgraded in time").expect("the older reader upgrades");
         let () = told;
         assert!(other.rwlock("both").try_read().await.expect("attempt succeeds").is_none(), "round {round}");
         assert_eq!(writer.token().to_string(), token_of_a_writer_before.to_string());
-        // Downgrade, so that others may read.
+        // After the downgrade, other clients may read.
         let reader = writer.downgrade().await.expect("downgrade succeeds");
         let beside = timeout(SOON, other.rwlock("both").read())
             .await
@@ -191,6 +191,7 @@ on_both_arms!(upgradable_reader_is_unique_and_has_priority, |place| async move {
     tree::assert_no_contenders(&place.addr(), &directory(&place, "up")).await;
 });
 
+/// Runs readers and writers of two clients for this time. Checks the exclusion, and that writers do not starve.
 async fn crowd(zl: Zoolock, other: Zoolock, name: &str, readers: usize, writers: usize, long: Duration) {
     let room = Arc::new(Room::default());
     let until = Instant::now() + long;

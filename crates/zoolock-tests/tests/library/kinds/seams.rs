@@ -36,7 +36,7 @@ async fn waiting(
     let semaphore = zl.semaphore(name, size);
     let waiting = tokio::spawn(async move { semaphore.acquire().await });
     // The waiter first lists the contenders without a watch, then with a watch.
-    let watches = |stats: &zoolock_tests::proxy::Stats| stats.total.replies(opcode::GET_CHILDREN2) >= 2;
+    let watches = |stats: &zoolock_tests::proxy::ProxyStats| stats.total.replies(opcode::GET_CHILDREN2) >= 2;
     proxy.until("the watch on the contenders", watches).await;
     (proxy, waiting)
 }

@@ -48,7 +48,7 @@ on_both_arms!(semaphore_size_is_checked_and_resizable, |place| async move {
         let error = zl.semaphore("sized", size).acquire_many(permits).await.expect_err("numbers are invalid");
         assert!(matches!(error, Error::Invalid { .. }), "{error}");
     }
-    // Growing wakes waiters.
+    // A larger size wakes waiters.
     let waiting = tokio::spawn({
         let semaphore = semaphore.clone();
         async move { semaphore.acquire().await }
@@ -61,7 +61,7 @@ on_both_arms!(semaphore_size_is_checked_and_resizable, |place| async move {
         zl.semaphore("sized", 2).try_acquire(1).await.is_err(),
         "the old size is refused after the resize"
     );
-    // Shrinking revokes no permit. New requests wait until enough permits are free.
+    // A smaller size revokes no permit. New requests wait until enough permits are free.
     semaphore.resize(1).await.expect("resize succeeds");
     assert!(held.is_valid() && third.is_valid());
     let waiting = tokio::spawn({
@@ -125,12 +125,12 @@ on_both_arms!(many_mixed_requests_are_all_granted, |place| async move {
     tree::assert_no_contenders(&place.addr(), &directory(&place, "crowd")).await;
 });
 
-/// Longest wait for a permit.
+/// Time limit for a grant of permits.
 const BOUND: Duration = Duration::from_secs(60);
 
-/// Runs two clients that each acquire both permits of a semaphore.
+/// Runs two clients that each acquire both permits of a semaphore, again and again.
 ///
-/// Curator's client acquires permits one by one, so two clients with one permit each would deadlock.
+/// Curator's client acquires permits one by one. Two such clients would deadlock with one permit each.
 async fn request_all_permits(semaphores: [Semaphore; 2], rounds: u32) {
     let inside = Arc::new(AtomicI64::new(0));
     let mut tasks = JoinSet::new();
@@ -148,7 +148,7 @@ async fn request_all_permits(semaphores: [Semaphore; 2], rounds: u32) {
             }
         });
     }
-    join_all(tasks).await;
+    tasks.join_all().await;
 }
 
 /// Runs `crowd` tasks that acquire different numbers of permits.
@@ -175,26 +175,20 @@ async fn run_mixed_requests(semaphores: &[Semaphore], crowd: u32, rounds: u32) {
                     guard.unwrap_or_else(|_| panic!("task {task} was not granted {take} permits in time"));
                 let guard = guard.expect("lock granted");
                 let now = inside.fetch_add(take.into(), Ordering::SeqCst) + i64::from(take);
-                assert!(now <= size.into(), "{now} of {size} are out");
+                assert!(now <= size.into(), "{now} of {size} permits are held");
                 tokio::task::yield_now().await;
                 inside.fetch_sub(take.into(), Ordering::SeqCst);
                 guard.release().await.expect("release succeeds");
             }
         });
     }
-    join_all(tasks).await;
+    tasks.join_all().await;
 }
 
-async fn join_all(mut tasks: JoinSet<()>) {
-    while let Some(done) = tasks.join_next().await {
-        done.expect("task does not panic");
-    }
-}
-
-/// The name of each semaphore of another library, its data, its children, and the library.
+/// Semaphores of other libraries: the name, the data and the children of the lock directory, and the library.
 const FOREIGN: [(&str, &str, &[&str], &str); 4] = [
     ("curators", "", &["locks", "leases", LEASE], "Curator"),
-    // Curator's `locks` is a container, which the server removes when it is empty.
+    // Curator's `locks` is a container. The server deletes it when it is empty, so it is missing here.
     ("reaped", "", &["leases", LEASE], "Curator"),
     ("kazoos", "3", &[HEX], "kazoo"),
     ("idle", "3", &[], "kazoo"),
@@ -230,7 +224,7 @@ on_both_arms!(foreign_semaphore_is_refused_before_anything_is_created, |place| a
             assert_foreign(refusal.expect_err(name), library);
         }
     }
-    // Other kinds are refused too, but only after their create.
+    // Other lock kinds are refused too, but only after they have created a znode.
     for (name, _, _, library) in FOREIGN.into_iter().filter(|(name, ..)| *name != "reaped") {
         let refusals = [
             zl.mutex(name).lock().await.map(drop),

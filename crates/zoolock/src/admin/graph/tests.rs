@@ -7,35 +7,20 @@ fn entry(number: usize, owner: &str, role: &'static str) -> Entry {
         role,
         weight: 1,
         token: Some(format!("token of {owner} at {number}")),
-        revoked: false,
         since_ms: Some(1_000 + number as u64),
-        host: None,
-        pid: None,
-        program: None,
-        note: None,
-        identifier: None,
         owner: (!owner.is_empty()).then(|| owner.to_owned()),
         owner_kind: if owner.is_empty() { "unknown" } else { "task" },
-        persistent: false,
-        id: None,
-        reader_id: None,
+        ..Entry::default()
     }
 }
 
 fn lock(path: &str, holders: &[Entry], waiters: &[Entry]) -> Snapshot {
     Snapshot {
-        path: path.to_owned(),
         holder: holders.first().cloned(),
         beside: holders.get(1..).unwrap_or_default().to_vec(),
         waiters: waiters.to_vec(),
         waiting: waiters.len(),
-        previous: "unknown",
-        previous_number: None,
-        foreign_semaphore: None,
-        permits: None,
-        foreign_record: false,
-        clash: None,
-        unread: Vec::new(),
+        ..Snapshot::unused(path.to_owned())
     }
 }
 
@@ -47,7 +32,7 @@ fn permit(number: usize, owner: &str) -> Entry {
     entry(number, owner, "permit")
 }
 
-/// Returns three owners over three nested locks, and one owner that waits behind them.
+/// Returns three locks whose three owners are in a deadlock, and one more owner that waits behind them.
 fn nested() -> [Snapshot; 3] {
     [
         lock("/locks/a", &[alone(0, "ann")], &[alone(7, "cid")]),
@@ -69,11 +54,11 @@ fn deadlock_names_owners_locks_and_break_target() {
     let expected =
         [("ann", "/locks/a", "/locks/b"), ("bob", "/locks/b", "/locks/c"), ("cid", "/locks/c", "/locks/a")];
     assert_eq!(cycle.collect::<Vec<_>>(), expected);
-    let cut = deadlocks[0].to_break.as_ref().expect("all can be broken");
+    let cut = deadlocks[0].to_break.as_ref().expect("every holder has a token");
     assert_eq!(
         (cut.lock.as_str(), cut.token.as_str()),
         ("/locks/c", "token of cid at 3"),
-        "the last one taken"
+        "the lock that was acquired last"
     );
     let parties: Vec<_> = graph.owners.iter().map(|party| (party.owner.as_deref(), party.stuck)).collect();
     assert_eq!(parties, ["ann", "cid", "bob", "dan"].map(|name| (Some(name), true)));
@@ -86,7 +71,7 @@ fn break_target_notices_the_loss() {
         entry.owner_kind = "session";
     }
     let deadlocks = WaitGraph::of(&locks).deadlocks();
-    assert_eq!(deadlocks[0].to_break.as_ref().expect("two of ours").lock, "/locks/b");
+    assert_eq!(deadlocks[0].to_break.as_ref().expect("two owners notice a loss").lock, "/locks/b");
 }
 
 #[test]
@@ -171,11 +156,11 @@ fn why_ends_at_too_large_request() {
 }
 
 #[test]
-fn contender_of_one_read_is_dropped() {
+fn contender_missing_from_one_read_is_dropped() {
     let [a, ..] = nested();
     let same = present_in_both(&a, a.clone());
     assert_eq!((same.holder.map(|entry| entry.node), same.waiting), (a.holder.clone().map(|e| e.node), 1));
-    // Another znode with the same name.
+    // Contender 7 is a new znode with the same name, and contender 8 is only in the second read.
     let again = Entry { token: Some("another".to_owned()), ..alone(7, "cid") };
     let now = present_in_both(&a, lock("/locks/a", &[alone(0, "ann")], &[again, alone(8, "dan")]));
     assert!(now.holder.is_some() && now.waiters.is_empty() && now.waiting == 0);

@@ -5,24 +5,26 @@ use std::net::IpAddr;
 use std::sync::OnceLock;
 
 use siphasher::sip::SipHasher24;
-use zoolock_core::names::{Family, Role, Spelling};
+use zoolock_core::names::{Family, Spelling};
 use zoolock_core::{FencingToken, SessionId, Zxid};
 
 use super::Entry;
 use crate::base::owner_id;
 use crate::engine::data::{self, NodeData, REVOCATIONS};
-use crate::engine::gather::Contender;
-use crate::zk::session::Stat;
+use crate::engine::gather::FoundContender;
+use crate::zk::session::ZnodeStat;
 
-/// Maximum number of characters shown of foreign data, which every client that may queue can write.
+/// Maximum number of characters shown of another client library's data. Every client that may queue can write such
+/// data.
 const LONGEST: usize = 128;
 /// The start of the year 2010, in milliseconds of Unix time. An earlier time comes from a clock that was not set.
 const EARLIEST_MS: u64 = 1_262_304_000_000;
 /// The data that ZooKeeper's Java recipe writes.
 const RECIPE_DATA: [u8; 2] = [0x12, 0x34];
 
-/// Describes a contender. `read`: its znode, if it may be read; `epoch`: the epoch of its token.
-pub(crate) fn of(contender: &Contender, read: Option<(Vec<u8>, Stat)>, epoch: u32) -> Entry {
+/// Describes a contender. `read`: the data and Stat of its znode, if they could be read; `epoch`: the epoch of its
+/// token.
+pub(crate) fn of(contender: &FoundContender, read: Option<(Vec<u8>, ZnodeStat)>, epoch: u32) -> Entry {
     let data = read.as_ref().and_then(|(data, _)| NodeData::parse(data));
     let token = |czxid: Zxid| FencingToken::new(epoch, czxid, 0).to_string();
     let created = read.as_ref().and_then(|(_, stat)| u64::try_from(stat.created_ms).ok());
@@ -43,16 +45,11 @@ pub(crate) fn of(contender: &Contender, read: Option<(Vec<u8>, Stat)>, epoch: u3
             Family::Aiozk => "aiozk",
             Family::Unknown => "unknown",
         },
-        role: match contender.name.role {
-            Role::Exclusive => "exclusive",
-            Role::Shared => "shared",
-            Role::Upgradable => "upgradable",
-            Role::Permit => "permit",
-        },
+        role: contender.name.role.as_str(),
         weight: contender.name.weight,
         token: read.as_ref().map(|(_, stat)| token(stat.czxid)),
         revoked: read.as_ref().is_some_and(|(data, _)| data::flags(data).revoked),
-        since_ms: since(data.as_ref().and_then(|d| d.since_ms), created),
+        since_ms: queued_at(data.as_ref().and_then(|d| d.since_ms), created),
         host: data.as_ref().and_then(|d| d.host.clone()).or(foreign.host),
         pid: data.as_ref().and_then(|d| d.pid),
         program: data.as_ref().and_then(|d| d.program.clone()),
@@ -66,13 +63,14 @@ pub(crate) fn of(contender: &Contender, read: Option<(Vec<u8>, Stat)>, epoch: u3
     }
 }
 
-/// Returns the time at which a contender queued: the recorded time, or else the creation time of its znode. Skips a time
-/// from a clock that was not set.
-fn since(recorded: Option<u64>, created: Option<u64>) -> Option<u64> {
+/// Returns the time at which a contender queued: the recorded time, or else the creation time of its znode. Ignores a
+/// time from a clock that was not set.
+fn queued_at(recorded: Option<u64>, created: Option<u64>) -> Option<u64> {
     [recorded, created].into_iter().flatten().find(|&time| time >= EARLIEST_MS)
 }
 
-/// Returns the owner, and how it is known. `session`: the session that created the znode.
+/// Returns the owner and its origin, as in [`Entry::owner`] and [`Entry::owner_kind`]. `session`: the session that
+/// created the znode.
 fn owner(data: &Option<NodeData>, session: Option<SessionId>) -> (Option<String>, &'static str) {
     let said = |text: &Option<Box<str>>| {
         text.as_deref().filter(|text| owner_id::check(text).is_ok()).map(str::to_owned)
@@ -89,19 +87,21 @@ fn owner(data: &Option<NodeData>, session: Option<SessionId>) -> (Option<String>
     }
 }
 
-/// Returns whether this is a session: ZooKeeper marks containers and TTL znodes in the same field.
+/// Returns whether the `ephemeralOwner` of a znode is a session. ZooKeeper marks containers and TTL znodes in the same
+/// field.
 pub(super) fn is_session(SessionId(owner): SessionId) -> bool {
     const CONTAINER: i64 = i64::MIN;
     const TTL: i64 = 0xff_i64 << 56;
     owner != 0 && owner != CONTAINER && owner & !0x00ff_ffff_ffff != TTL
 }
 
-/// Returns a pseudonym for a session, whose id would be enough to take it over. One session has one pseudonym
-/// for the lifetime of this process. The id cannot be computed from it.
+/// Returns a pseudonym for a session. The session id itself must not be shown, because a client that knows it can take
+/// the session over. A session keeps its pseudonym for the lifetime of this process. The id cannot be computed from the
+/// pseudonym.
 fn pseudonym(session: SessionId) -> String {
     static KEY: OnceLock<[u8; 16]> = OnceLock::new();
     let key = KEY.get_or_init(|| {
-        // Two UUIDs, since some bits of each are known.
+        // Combines two UUIDs, because some bits of each UUID are known.
         let (a, b) = (uuid::Uuid::new_v4().as_u128(), uuid::Uuid::new_v4().as_u128());
         (a ^ b.rotate_left(64)).to_be_bytes()
     });
@@ -110,9 +110,9 @@ fn pseudonym(session: SessionId) -> String {
     format!("session-{:016x}", hasher.finish())
 }
 
-/// Returns the name without the session id. ZooKeeper's own recipe writes the id into its names, unknown
-/// libraries may do so, and it is enough to take the session over.
-pub(crate) fn without_session(contender: &Contender) -> String {
+/// Returns the name of a contender's znode without the session id, because a client that knows the id can take the
+/// session over. ZooKeeper's WriteLock recipe writes the id into its names. Unknown client libraries may do so, too.
+pub(crate) fn without_session(contender: &FoundContender) -> String {
     let node = &contender.node;
     let (before, digits) = node.split_at(node.len().saturating_sub(10));
     match contender.name.family() {
@@ -148,7 +148,7 @@ struct ForeignData {
     identifier: Option<String>,
 }
 
-fn parse_foreign_data(contender: &Contender, data: &[u8]) -> ForeignData {
+fn parse_foreign_data(contender: &FoundContender, data: &[u8]) -> ForeignData {
     let is_recipe = contender.name.spelling == Spelling::WriteLock;
     if REVOCATIONS.contains(&data) || (is_recipe && data == RECIPE_DATA) {
         return ForeignData::default();
@@ -197,7 +197,7 @@ mod tests {
         for other in ["", "10.0.0.7", hostile.as_str(), r#"{"id":"1","kind":"mutex","task":"a\u0007b"}"#] {
             let (owner, kind) = of(other, session);
             assert_eq!(kind, "session");
-            let owner = owner.expect("one session");
+            let owner = owner.expect("a session has a pseudonym");
             assert_eq!(of("", session).0, Some(owner.clone()));
             assert_ne!(of("", Some(SessionId(8))).0, Some(owner.clone()));
             assert!(!owner.contains("1000000000000007") && !owner.contains("1152921504606846983"), "{owner}");
@@ -212,19 +212,26 @@ mod tests {
     #[test]
     fn time_of_an_unset_clock_is_unknown() {
         let now = 1_800_000_000_000;
-        assert_eq!(since(Some(now), Some(now + 1)), Some(now));
-        assert_eq!(since(None, Some(now)), Some(now));
-        assert_eq!(since(Some(7_000), Some(now)), Some(now), "the clock of the server was set");
-        assert_eq!(since(Some(7_000), Some(8_000)), None);
+        assert_eq!(queued_at(Some(now), Some(now + 1)), Some(now));
+        assert_eq!(queued_at(None, Some(now)), Some(now));
+        assert_eq!(queued_at(Some(7_000), Some(now)), Some(now), "the server's clock is used instead");
+        assert_eq!(queued_at(Some(7_000), Some(8_000)), None);
         let (czxid, pzxid, owner) = (Zxid(7), Zxid(7), SessionId(7));
-        let stat =
-            Stat { czxid, pzxid, version: 0, children: 0, created_children: 0, owner, created_ms: 8_000 };
+        let stat = ZnodeStat {
+            czxid,
+            pzxid,
+            version: 0,
+            children: 0,
+            created_children: 0,
+            owner,
+            created_ms: 8_000,
+        };
         let entry = of(&contender("lock-0000000007"), Some((Vec::new(), stat)), 0);
         assert_eq!(entry.since_ms, None);
     }
 
-    fn contender(node: &str) -> Contender {
-        Contender { node: node.to_owned(), name: Name::parse(node).expect("a contender") }
+    fn contender(node: &str) -> FoundContender {
+        FoundContender { node: node.to_owned(), name: Name::parse(node).expect("a contender's name") }
     }
 
     fn foreign_data(node: &str, data: &[u8]) -> (Option<String>, Option<String>) {
@@ -251,7 +258,7 @@ mod tests {
     }
 
     #[test]
-    fn no_name_shows_a_session() {
+    fn names_hide_session_ids() {
         let shown = |node: &str| of(&contender(node), None, 0).node;
         assert_eq!(shown("x-72057594037927936-0000000007"), "x-…-0000000007");
         assert_eq!(shown("lock-0000000007"), "lock-0000000007");

@@ -1,71 +1,87 @@
 //! Repeated snapshots of one lock at a low cost.
 
 use zoolock_core::Zxid;
-use zoolock_core::contender::Failure;
+use zoolock_core::acquisition::RequestFailure;
 
 use super::{Snapshot, SnapshotCache, View, describe, gathered};
 use crate::base::error::Error;
 use crate::engine::gather::Gathered;
-use crate::engine::reader::Reader;
+use crate::engine::reader::QueueReader;
 use crate::lock::acquire::Lock;
 
-/// A reader of repeated snapshots of one lock. It reads each contender once, so the contender's data is as old as
-/// that read. That includes [`Entry::revoked`](crate::Entry::revoked).
+/// A reader of repeated snapshots of one lock. It reads the data of each contender once. Later changes of that data are
+/// not seen, for example [`Entry::revoked`](crate::Entry::revoked). With [`LockPoller::rereading`] it reads the data
+/// again in each snapshot.
 #[derive(Debug)]
-pub struct Glances {
+pub struct LockPoller {
     lock: Lock,
     waiters: usize,
     cache: SnapshotCache,
-    /// Creation of the directory that `cache` belongs to: a new directory restarts the sequence numbers.
+    /// The `czxid` of the directory that `cache` belongs to. A new directory restarts the sequence numbers.
     made: Option<Zxid>,
-    /// Set if the queue position of this client is wanted.
+    /// Set if the snapshots include the queue position of this client.
     wants_position: bool,
+    /// Set if each snapshot reads all data again.
+    rereads: bool,
 }
 
 /// One snapshot, and the queue position of this client.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct Glance {
-    /// The lock, with the number of waiters that was asked for.
+    /// The snapshot of the lock, with at most as many waiters as were asked for.
     pub lock: Snapshot,
-    /// Number of waiters before the first waiter of this client. `None` if none of its contenders waits,
-    /// without [`Glances::with_place`], or if the server does not support it (before ZooKeeper 3.6).
+    /// Number of waiters before the first waiter of this client. `None` if no contender of this client waits, if
+    /// [`LockPoller::with_place`] was not called, or if the server is older than ZooKeeper 3.6.
     pub place: Option<usize>,
-    /// Creation of the lock's directory in the server's order (its `czxid`); `None` if there is no directory.
-    /// A new directory restarts the sequence numbers.
+    /// The `czxid` of the lock directory; `None` if there is no directory. A new directory restarts the sequence
+    /// numbers.
     pub made: Option<i64>,
 }
 
-impl Glances {
-    pub(crate) fn new(lock: Lock, waiters: usize) -> Glances {
-        Glances { lock, waiters, cache: SnapshotCache::default(), made: None, wants_position: false }
+impl LockPoller {
+    pub(crate) fn new(lock: Lock, waiters: usize) -> LockPoller {
+        let (cache, made) = (SnapshotCache::default(), None);
+        LockPoller { lock, waiters, cache, made, wants_position: false, rereads: false }
     }
 
-    /// Finds the position of this client's own contender, too. This costs one more request when the contender
-    /// is first seen.
+    pub(crate) fn lock(&self) -> &Lock {
+        &self.lock
+    }
+
+    /// Also finds the queue position of this client. Until a contender of this client is found in the queue, this costs
+    /// one more request per session of the client in each snapshot.
     #[must_use]
-    pub fn with_place(self) -> Glances {
-        Glances { wants_position: true, ..self }
+    pub fn with_place(self) -> LockPoller {
+        LockPoller { wants_position: true, ..self }
     }
 
-    /// Takes one snapshot. This costs two requests, and one for each holder and each of the next waiters that
-    /// was not read before. It costs one more if a contender has left, since it may have crashed or written
-    /// the release marker.
+    /// Reads the data again in each snapshot. This costs one request for each contender that the snapshot describes.
+    #[must_use]
+    pub fn rereading(self) -> LockPoller {
+        LockPoller { rereads: true, ..self }
+    }
+
+    /// Takes one snapshot. This costs two requests, and one for each described contender that was not read before. It
+    /// costs one more if a contender has left, because the release marker must be read again.
     ///
     /// # Cancel safety
-    /// Contenders that were read before the future was dropped are not read again: a queue that is too long
-    /// for one call is complete after a few.
+    /// Contenders that were read before the future was dropped are not read again. So a queue that is too long for one
+    /// call is read completely after a few calls.
     ///
     /// # Errors
-    /// As [`Mutex::snapshot`](crate::Mutex::snapshot).
+    /// Fails as [`Mutex::snapshot`](crate::Mutex::snapshot) does.
     pub async fn look(&mut self) -> Result<Glance, Error> {
         let context = self.lock.context.clone();
         let zk = context.zk().await?;
-        let reader = Reader::new(&*zk);
+        let reader = QueueReader::new(&*zk);
         let view = View { waiters: self.waiters, ..View::of(&context) };
         let here = gathered(&reader, self.lock.directory()?, &view).await?;
         if self.made != here.made {
             (self.made, self.cache) = (here.made, SnapshotCache::default());
+        }
+        if self.rereads {
+            self.cache.read.clear();
         }
         if self.wants_position && !self.knows_own_znodes(&here) {
             self.find_own_znodes(&here).await;
@@ -79,21 +95,24 @@ impl Glances {
         !own.is_empty() && here.contenders.iter().any(|contender| own.contains(&contender.path(&here.path)))
     }
 
-    /// Asks each session of this client for its own znodes here: names do not tell their session.
+    /// Asks the server for the znodes that this client's sessions own in the lock directory. The names of znodes do not
+    /// show the session.
     async fn find_own_znodes(&mut self, here: &Gathered) {
         self.cache.own.clear();
         if here.contenders.is_empty() {
             return;
         }
         for session in self.lock.context.sessions() {
-            // Keeps each session only while it is asked, and skips those without a connection: a pending
-            // answer keeps a session from being closed.
+            // A pending answer keeps a session from being closed. So sessions without a connection are skipped, and
+            // `zk` is dropped before the wait.
             let zk = session.zk().filter(|_| session.is_up());
             let Some(answer) = zk.map(|zk| zk.ephemerals(here.path.as_str())) else { continue };
             match answer.await {
                 Ok(own) => self.cache.own.extend(own),
-                // The server does not support this request.
-                Err(error) if matches!(error.failure, Failure::Refused(_)) => self.wants_position = false,
+                // The server does not support this request, so no later snapshot sends it.
+                Err(error) if matches!(error.failure, RequestFailure::Refused(_)) => {
+                    self.wants_position = false
+                }
                 Err(_) => {}
             }
         }
@@ -102,7 +121,7 @@ impl Glances {
 
 impl std::fmt::Debug for SnapshotCache {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        // Prints neither data of other clients nor session ids in the names of ZooKeeper's recipe.
+        // Leaves out the data of other clients, and the names of znodes, which may contain session ids.
         f.debug_struct("SnapshotCache").field("read", &self.read.len()).finish_non_exhaustive()
     }
 }

@@ -1,22 +1,23 @@
-//! Tells the holders of a lock from its waiters.
+//! Separates the holders of a lock from its waiters.
 
 use zoolock_core::names::{Name, Role};
 
 use super::entry;
-use crate::engine::gather::Contender;
-use crate::zk::session::Stat;
+use crate::engine::gather::FoundContender;
+use crate::zk::session::ZnodeStat;
 
 /// A contender, and the data of its znode.
 pub(super) struct Reading {
-    pub(super) contender: Contender,
-    /// `None` if reading is not permitted. The contender is in the queue either way.
-    pub(super) read: Option<(Vec<u8>, Stat)>,
+    pub(super) contender: FoundContender,
+    /// `None` if this client may not read the znode, or has not tried. The contender is in the queue in any
+    /// case.
+    pub(super) read: Option<(Vec<u8>, ZnodeStat)>,
     /// Set once a read was tried.
     pub(super) was_tried: bool,
 }
 
 impl Reading {
-    pub(super) fn new(contender: Contender) -> Reading {
+    pub(super) fn new(contender: FoundContender) -> Reading {
         Reading { contender, read: None, was_tried: false }
     }
 
@@ -25,25 +26,27 @@ impl Reading {
     }
 }
 
-/// All contenders, in queue order.
+/// The contenders of a lock. Each list is in queue order.
 pub(super) struct HoldersAndWaiters {
     pub(super) holders: Vec<Reading>,
     pub(super) waiters: Vec<Reading>,
 }
 
-/// Maximum distance between a lone reader and its writer. In a longer queue, one waiter too many may be
-/// counted.
+/// Maximum queue index at which the writer's znode of an upgraded reader is searched. Further back, that
+/// znode is counted as a waiter although its owner holds.
 const MAX_UPGRADE_DISTANCE: usize = 16;
 
 /// Returns the indexes of the contenders that must still be read, so that all holders and the first `waiters`
 /// waiters are known.
 ///
-/// The names tell the holders of a queue, except a reader that writes.
+/// The names of the contenders show which of them hold. The exception is the writer's znode of an upgraded
+/// reader, which only its data identifies.
 pub(super) fn needed(readings: &[Reading], permits: Option<u32>, waiters: usize) -> Vec<usize> {
     let names = super::names_in(readings);
     let holds =
         zoolock_core::queue::holders(&names, |at| readings.get(at).is_some_and(Reading::upgrades), permits);
-    // An upgraded reader is behind its own reader, and perhaps behind writers that wait for that reader.
+    // The writer's znode of an upgraded reader is behind the reader's znode, and perhaps behind writers that
+    // wait for that reader.
     let lone_reader = holds.iter().filter(|holds| **holds).count() == 1
         && names.first().is_some_and(|name| name.role != Role::Exclusive);
     let mut queued = 0;
@@ -59,8 +62,13 @@ pub(super) fn needed(readings: &[Reading], permits: Option<u32>, waiters: usize)
     readings.iter().enumerate().filter_map(is_needed).collect()
 }
 
-/// Separates the holders from the waiters. `queue`: their names; `permits`: the size of a semaphore.
-pub(super) fn separate(readings: Vec<Reading>, queue: &[Name], permits: Option<u32>) -> HoldersAndWaiters {
+/// Separates the holders from the waiters. `queue`: the names of all contenders; `permits`: the size of a
+/// semaphore.
+pub(super) fn separate_holders(
+    readings: Vec<Reading>,
+    queue: &[Name],
+    permits: Option<u32>,
+) -> HoldersAndWaiters {
     let upgrades = |at: usize| readings.get(at).is_some_and(Reading::upgrades);
     let holds = zoolock_core::queue::holders(queue, upgrades, permits);
     let (mut holders, mut waiters) = (Vec::new(), Vec::new());

@@ -3,21 +3,21 @@
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicI64, AtomicUsize, Ordering};
 
-use zoolock_core::record::{Left, Marker};
+use zoolock_core::record::{HolderState, Marker};
 use zoolock_core::{Sequence, SessionId, Zxid};
 
 use super::{Snapshot, SnapshotCache, View, describe, gathered, read};
 use crate::base::path::LockPath;
 use crate::base::sync::lock;
-use crate::engine::reader::{Reader, Reads};
-use crate::zk::session::{Answer, Stat};
+use crate::engine::reader::{QueueReader, Reads};
+use crate::zk::session::{Answer, ZnodeStat};
 
 /// A directory that changes when its children are listed.
 struct Changing {
     record: Mutex<Marker>,
     later: Marker,
     children: Vec<String>,
-    /// Number of contenders that can be read. Later reads get no answer.
+    /// Number of reads of contenders that are answered. Later reads get no answer.
     answers: AtomicUsize,
     /// `czxid` of the contenders.
     born: AtomicI64,
@@ -26,14 +26,14 @@ struct Changing {
 const DIRECTORY: Zxid = Zxid(1);
 const LAST: Sequence = Sequence(4);
 
-fn stat() -> Stat {
-    let owner = SessionId(0);
+fn stat() -> ZnodeStat {
+    let owner = SessionId::NONE;
     let (children, created_children, created_ms) = (0, 0, 0);
-    Stat { czxid: DIRECTORY, pzxid: Zxid(9), version: 1, children, created_children, owner, created_ms }
+    ZnodeStat { czxid: DIRECTORY, pzxid: Zxid(9), version: 1, children, created_children, owner, created_ms }
 }
 
 impl Reads for Changing {
-    fn read(&self, path: &str) -> Answer<(Vec<u8>, Stat)> {
+    fn read(&self, path: &str) -> Answer<(Vec<u8>, ZnodeStat)> {
         if path == "/locks/x" {
             let data = lock(&self.record).encode().into_bytes();
             return Box::pin(async move { Ok((data, stat())) });
@@ -42,23 +42,23 @@ impl Reads for Changing {
         if self.answers.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less).is_err() {
             return Box::pin(std::future::pending());
         }
-        let stat = Stat { czxid: Zxid(self.born.load(Ordering::Relaxed)), ..stat() };
+        let stat = ZnodeStat { czxid: Zxid(self.born.load(Ordering::Relaxed)), ..stat() };
         Box::pin(async move { Ok((Vec::new(), stat)) })
     }
 
-    fn children(&self, _: &str) -> Answer<(Vec<String>, Stat)> {
+    fn children(&self, _: &str) -> Answer<(Vec<String>, ZnodeStat)> {
         *lock(&self.record) = self.later;
         let children = self.children.clone();
         Box::pin(async move { Ok((children, stat())) })
     }
 
-    fn exists(&self, _: &str) -> Answer<Option<Stat>> {
+    fn exists(&self, _: &str) -> Answer<Option<ZnodeStat>> {
         unreachable!("a snapshot reads the data and the children")
     }
 }
 
-fn marker(left: Left, sequence: Sequence) -> Marker {
-    Marker { directory: DIRECTORY, left, sequence, tracked: true }
+fn marker(left: HolderState, sequence: Sequence) -> Marker {
+    Marker { directory: DIRECTORY, state: left, sequence, tracked: true }
 }
 
 /// Returns a directory whose record is `before` until the queue is read, and `later` from then on.
@@ -76,41 +76,42 @@ fn path() -> LockPath {
 
 /// Takes one snapshot with a cache. Returns `None` if a read gets no answer.
 fn glance(zk: &Changing, cache: &mut SnapshotCache) -> Option<Snapshot> {
-    let reader = Reader::new(zk);
+    let reader = QueueReader::new(zk);
     let snapshot = async {
-        let here = gathered(&reader, path(), &VIEW).await.expect("it is there");
+        let here = gathered(&reader, path(), &VIEW).await.expect("the lock is readable");
         describe(&reader, here, &VIEW, Some(cache)).await.expect("a snapshot").0
     };
     futures_lite::future::block_on(futures_lite::future::poll_once(snapshot))
 }
 
-/// Returns the previous holder of a snapshot. The record shows that the last holder holds, and changes to `later`
-/// when the queue is read.
-fn previous_after(later: Left, by: Sequence, children: &[&str]) -> (&'static str, Option<u32>) {
-    let zk = changing(marker(Left::Held, LAST), marker(later, by), children);
-    let seen = futures_lite::future::block_on(read(&Reader::new(&zk), path(), &VIEW)).expect("a snapshot");
+/// Returns how the previous holder left, as a snapshot shows it. Before the queue is read, the marker says that
+/// contender `LAST` holds. Then the marker changes to `later`, written by contender `by`.
+fn previous_after(later: HolderState, by: Sequence, children: &[&str]) -> (&'static str, Option<u32>) {
+    let zk = changing(marker(HolderState::Held, LAST), marker(later, by), children);
+    let seen =
+        futures_lite::future::block_on(read(&QueueReader::new(&zk), path(), &VIEW)).expect("a snapshot");
     (seen.previous, seen.previous_number)
 }
 
 #[test]
 fn release_between_reads_is_no_crash() {
-    assert_eq!(previous_after(Left::Released, LAST, &[]), ("clean", Some(4)));
-    assert_eq!(previous_after(Left::Panicked, LAST, &["lock-0000000005"]), ("panicked", Some(4)));
-    assert_eq!(previous_after(Left::Broken, LAST, &["lock-0000000005"]), ("broken", Some(4)));
-    // Another holder has begun since. It has overwritten how its predecessor left.
-    assert_eq!(previous_after(Left::Held, Sequence(5), &[]), ("unknown", None));
+    assert_eq!(previous_after(HolderState::Released, LAST, &[]), ("clean", Some(4)));
+    assert_eq!(previous_after(HolderState::Panicked, LAST, &["lock-0000000005"]), ("panicked", Some(4)));
+    assert_eq!(previous_after(HolderState::Broken, LAST, &["lock-0000000005"]), ("broken", Some(4)));
+    // Another holder has begun since then. Its marker has overwritten the marker of the previous holder.
+    assert_eq!(previous_after(HolderState::Held, Sequence(5), &[]), ("unknown", None));
 }
 
 #[test]
 fn missing_release_marker_is_a_crash() {
-    assert_eq!(previous_after(Left::Held, LAST, &[]), ("crashed", Some(4)));
-    assert_eq!(previous_after(Left::Held, LAST, &["lock-0000000005"]), ("crashed", Some(4)));
-    assert_eq!(previous_after(Left::Held, LAST, &["lock-0000000004"]), ("unknown", None));
+    assert_eq!(previous_after(HolderState::Held, LAST, &[]), ("crashed", Some(4)));
+    assert_eq!(previous_after(HolderState::Held, LAST, &["lock-0000000005"]), ("crashed", Some(4)));
+    assert_eq!(previous_after(HolderState::Held, LAST, &["lock-0000000004"]), ("unknown", None));
 }
 
 #[test]
 fn cached_reads_complete_a_long_queue() {
-    let marked = marker(Left::Released, Sequence(0));
+    let marked = marker(HolderState::Released, Sequence(0));
     let zk = changing(marked, marked, &["lock-0000000001", "lock-0000000002", "lock-0000000003"]);
     let mut cache = SnapshotCache::default();
     for answers in [2, 0] {
@@ -119,19 +120,21 @@ fn cached_reads_complete_a_long_queue() {
     }
     zk.answers.store(1, Ordering::Relaxed);
     assert_eq!(glance(&zk, &mut cache).expect("all were read").waiting, 2);
-    // They are not read again.
+    // Another read of a contender would get no answer.
     assert_eq!(glance(&zk, &mut cache).expect("all are cached").waiting, 2);
 }
 
 #[test]
 fn release_of_cached_holder_is_seen() {
-    let before = marker(Left::Released, Sequence(3));
+    let before = marker(HolderState::Released, Sequence(3));
     let mut cache = SnapshotCache::default();
     let here = changing(before, before, &["lock-0000000004"]);
     assert_eq!(glance(&here, &mut cache).expect("a snapshot").previous_number, Some(3));
-    for (later, previous) in
-        [(Left::Released, "clean"), (Left::Panicked, "panicked"), (Left::Broken, "broken")]
-    {
+    for (later, previous) in [
+        (HolderState::Released, "clean"),
+        (HolderState::Panicked, "panicked"),
+        (HolderState::Broken, "broken"),
+    ] {
         glance(&here, &mut cache).expect("a snapshot");
         let seen = glance(&changing(before, marker(later, LAST), &[]), &mut cache).expect("a snapshot");
         assert_eq!((seen.previous, seen.previous_number), (previous, Some(4)));
@@ -144,7 +147,7 @@ fn release_of_cached_holder_is_seen() {
 
 #[test]
 fn marker_of_another_directory_is_ignored() {
-    let of_another = Marker { directory: Zxid(7), ..marker(Left::Broken, LAST) };
+    let of_another = Marker { directory: Zxid(7), ..marker(HolderState::Broken, LAST) };
     let seen =
         glance(&changing(of_another, of_another, &[]), &mut SnapshotCache::default()).expect("a snapshot");
     assert_eq!((seen.previous, seen.previous_number), ("unknown", None));

@@ -11,28 +11,43 @@ use super::{Snapshot, View, describe, entry, refusal, without_chroot};
 use crate::base::error::Error;
 use crate::base::path::{AUDIT, LockPath};
 use crate::engine::gather::{Gathered, is_denied};
-use crate::engine::reader::{MAX_IN_FLIGHT, Reader};
+use crate::engine::reader::{MAX_IN_FLIGHT, QueueReader};
+use crate::lock::context::Context;
 
-/// The result for one path.
+/// The result of reading one path.
 #[derive(Default)]
-struct Found {
+struct FoundLock {
     lock: Option<Snapshot>,
     below: Vec<LockPath>,
-    /// The queue of a foreign semaphore, which is a part of that semaphore.
+    /// The queue directory of a foreign semaphore at this path. It is a part of the semaphore and no lock of its own.
     foreign_queue: Option<LockPath>,
 }
 
-/// Reads every lock at and below `start`, in the order of their paths. Each directory costs two requests, and
-/// a third if the last holder crashed. Each contender that is read costs one. Memory holds the result, and
-/// the paths still to visit.
-pub(crate) async fn walk(
-    reader: &Reader<'_>,
-    start: LockPath,
-    view: &View<'_>,
+/// Reads every lock below the root of the client, or at and below `prefix`, in the order of their paths. Describes the
+/// holders and the first `waiters` waiters of each lock.
+pub(crate) async fn survey(
+    context: &Context,
+    prefix: Option<&str>,
+    waiters: usize,
 ) -> Result<Vec<Snapshot>, Error> {
+    let start = match prefix {
+        None | Some("") => LockPath::from_server(context.root().to_owned()),
+        Some("/") if context.chroot().is_empty() => LockPath::from_server("/".to_owned()),
+        Some("/") => LockPath::from_server(context.chroot().to_owned()),
+        Some(prefix) => context.path(prefix.trim_end_matches('/'))?,
+    };
+    let zk = context.zk().await?;
+    walk(&QueueReader::new(&*zk), start, &View { waiters, ..View::of(context) }).await
+}
+
+/// Reads every lock at and below `start`. Returns the locks in the order of their paths. Each directory costs two
+/// requests, and a third if the last holder seems to have crashed. Each contender that is read costs one more. The
+/// memory grows with the result and with the number of paths still to visit.
+async fn walk(reader: &QueueReader<'_>, start: LockPath, view: &View<'_>) -> Result<Vec<Snapshot>, Error> {
     let mut locks = Vec::new();
     let mut unseen = vec![start.clone()];
-    // Directories that may be a part of the lock beside them. This is known after that lock was read.
+    // `possible_parts`: directories that may be the queue of a kazoo semaphore beside them. They are visited only after
+    // all other directories, when `parts` contains the queues of all such semaphores.
     let (mut possible_parts, mut parts) = (Vec::new(), HashSet::new());
     let mut visits = FuturesUnordered::new();
     loop {
@@ -49,7 +64,7 @@ pub(crate) async fn walk(
             }
             continue;
         };
-        let Found { lock, below, foreign_queue } = found?;
+        let FoundLock { lock, below, foreign_queue } = found?;
         locks.extend(lock);
         parts.extend(foreign_queue);
         for path in below {
@@ -61,21 +76,26 @@ pub(crate) async fn walk(
     Ok(locks)
 }
 
-async fn visit(reader: &Reader<'_>, path: LockPath, is_start: bool, view: &View<'_>) -> Result<Found, Error> {
+async fn visit(
+    reader: &QueueReader<'_>,
+    path: LockPath,
+    is_start: bool,
+    view: &View<'_>,
+) -> Result<FoundLock, Error> {
     let mut here = match Gathered::at(reader, path.clone()).await {
         Ok(Some(here)) => here,
-        // It was deleted meanwhile.
-        Ok(None) => return Ok(Found::default()),
-        // A list of locks includes the directories that may not be read, and does not fail because of them. The
-        // znode of a session has no children, so it is no directory.
+        // The directory was deleted meanwhile.
+        Ok(None) => return Ok(FoundLock::default()),
+        // A list of locks includes the directories that this client may not read, and does not fail because of them. It
+        // leaves out ephemeral znodes: they have no children, so they cannot be lock directories.
         Err(error) if is_denied(&error) && !is_start => match reader.exists(path.as_str()).await {
-            Ok(Some(stat)) if entry::is_session(stat.owner) => return Ok(Found::default()),
+            Ok(Some(stat)) if entry::is_session(stat.owner) => return Ok(FoundLock::default()),
             _ => Gathered::hidden(path.clone()),
         },
         Err(error) => return Err(refusal(without_chroot(&path, view.chroot), error)),
     };
     let others = std::mem::take(&mut here.others);
-    // A directory may have a name that ends in a number.
+    // A child whose name ends in a number may be a directory with further locks.
     let unknown = here.contenders.iter().filter(|it| it.name.family() == Family::Unknown).map(|it| &it.node);
     let below = others.iter().filter(|name| *name != AUDIT).chain(unknown).map(|name| path.child(name));
     let below = below.filter(|path| path != "/zookeeper").map(LockPath::from_server).collect();
@@ -84,5 +104,5 @@ async fn visit(reader: &Reader<'_>, path: LockPath, is_start: bool, view: &View<
         true => Some(describe(reader, here, view, None).await?.0),
         false => None,
     };
-    Ok(Found { lock, below, foreign_queue })
+    Ok(FoundLock { lock, below, foreign_queue })
 }

@@ -1,4 +1,4 @@
-//! Reports of a loss to threads.
+//! Reports the loss of a lock to callbacks and to blocked threads.
 
 use std::pin::pin;
 use std::sync::{Arc, Mutex};
@@ -10,7 +10,7 @@ use crate::base::error::LossReason;
 use crate::base::sync::lock;
 use crate::base::tasks::Task;
 
-/// The callbacks of one guard. They end with it.
+/// The pending loss callbacks of one guard. Dropping this aborts them.
 #[derive(Default)]
 pub(super) struct Callbacks {
     waiting: Mutex<Vec<Task>>,
@@ -28,24 +28,20 @@ impl Drop for Callbacks {
     }
 }
 
-/// Blocks until something happens, for `timeout` at most. Returns whether it happened.
-pub(super) fn resolves_within(timeout: Duration, happens: impl Future<Output = ()>) -> bool {
-    block_on_timeout(timeout, happens).is_some()
-}
+/// A waker that unparks a thread.
+struct ThreadUnparker(Thread);
 
-/// A waker of a thread.
-struct Unpark(Thread);
-
-impl Wake for Unpark {
+impl Wake for ThreadUnparker {
     fn wake(self: Arc<Self>) {
         self.0.unpark();
     }
 }
 
-/// Blocks until the future is ready, for `timeout` at most. It needs no timer of a runtime, and so works in a forked process.
+/// Blocks until the future is ready, for `timeout` at most. Uses no timer of a runtime, and so works in a forked
+/// process.
 pub(super) fn block_on_timeout<T>(timeout: Duration, future: impl Future<Output = T>) -> Option<T> {
     let deadline = Instant::now().checked_add(timeout);
-    let waker = Waker::from(Arc::new(Unpark(std::thread::current())));
+    let waker = Waker::from(Arc::new(ThreadUnparker(std::thread::current())));
     let mut future = pin!(tokio::task::unconstrained(future));
     loop {
         if let Poll::Ready(value) = future.as_mut().poll(&mut Context::from_waker(&waker)) {
@@ -59,8 +55,8 @@ pub(super) fn block_on_timeout<T>(timeout: Duration, future: impl Future<Output 
     }
 }
 
-/// Makes a callback run on a thread of its own: the thread that reports a loss renews the leases of all other locks, and must
-/// not block.
+/// Wraps a callback so that it runs on a thread of its own. The session thread, which reports the loss, also renews the
+/// leases of all other locks, and must not block.
 pub(super) fn on_its_own_thread(
     callback: impl FnOnce(LossReason) + Send + 'static,
 ) -> impl FnOnce(LossReason) + Send + 'static {
@@ -69,7 +65,7 @@ pub(super) fn on_its_own_thread(
         let call = {
             let callback = callback.clone();
             move || {
-                // Called without the mutex.
+                // The mutex is unlocked before the callback runs.
                 let callback = lock(&callback).take();
                 if let Some(callback) = callback {
                     callback(reason);

@@ -2,7 +2,8 @@
 
 use std::time::{Duration, Instant};
 
-use super::guard::{Guard, ReentrantGuard};
+use super::guard::ReentrantGuard;
+use super::handle::Blocking;
 use super::thread::{ThreadGuard, this_thread};
 use super::wait;
 use crate::api::owner::Owner;
@@ -10,36 +11,28 @@ use crate::base::error::Error;
 
 /// A lock with one holder at a time, across processes and hosts. Fair: first come, first served.
 ///
-/// The blocking form of [`zoolock::Mutex`](crate::Mutex). A second [`lock`](Mutex::lock) waits until the first guard
-/// is released, so for ever on the same thread. [`lock_reentrant`](Mutex::lock_reentrant) does not.
-#[derive(Clone)]
-pub struct Mutex {
-    inner: crate::Mutex,
-}
+/// The blocking form of [`zoolock::Mutex`](crate::Mutex). It is not reentrant: a second [`lock`](Mutex::lock) waits
+/// until the first guard is released, and on the same thread it waits for ever. Use
+/// [`lock_reentrant`](Mutex::lock_reentrant) to acquire the lock again.
+pub type Mutex = Blocking<crate::Mutex>;
 
-blocking_settings!(Mutex of crate::Mutex);
-blocking_crash_settings!(Mutex of crate::Mutex);
-blocking_operate!(Mutex of crate::Mutex);
-blocking_acquire!(
-    Mutex of crate::Mutex, Guard, "the lock", lock, try_lock, lock_timeout, lock_deadline
-);
-
-/// The settings for one queue position of the whole process.
+/// Options that make the tasks of a process share one queue position.
 impl Mutex {
     /// Sets the batching limits; see [`zoolock::Mutex::batching`](crate::Mutex::batching).
     pub fn batching(self, max_passes: u32, max_hold: Duration) -> Self {
-        Mutex { inner: self.inner.batching(max_passes, max_hold) }
+        Blocking { inner: self.inner.batching(max_passes, max_hold) }
     }
 
-    /// Sets for how long an unused lock is kept; see [`zoolock::Mutex::linger`](crate::Mutex::linger).
+    /// Sets how long a released lock is kept for the next task; see [`zoolock::Mutex::linger`](crate::Mutex::linger).
     pub fn linger(self, keep: Duration) -> Self {
-        Mutex { inner: self.inner.linger(keep) }
+        Blocking { inner: self.inner.linger(keep) }
     }
 }
 
-/// The methods that are reentrant by thread.
+/// Methods for reentrant locks with the calling thread as the owner.
 impl Mutex {
-    /// Blocks until this thread holds the lock. Returns at once if it holds it already.
+    /// Acquires the lock for this thread. Blocks without a time limit. Returns at once if this thread already holds the
+    /// lock.
     ///
     /// # Errors
     /// As [`zoolock::Mutex::lock_as`](crate::Mutex::lock_as): if this thread has lost the lock, it fails until the
@@ -48,15 +41,13 @@ impl Mutex {
         self.lock_as(&this_thread()?).map(ThreadGuard::new)
     }
 
-    /// Acquires the lock if it is free, or if this thread holds it already. Returns `None` if it is busy.
-    ///
-    /// # Errors
-    /// As [`Mutex::lock_reentrant`].
+    /// Acquires the lock for this thread if it is free, or if this thread already holds it. Returns `None` if it is
+    /// busy. Fails as [`Mutex::lock_reentrant`] does.
     pub fn try_lock_reentrant(&self) -> Result<Option<ThreadGuard>, Error> {
         Ok(self.try_lock_as(&this_thread()?)?.map(ThreadGuard::new))
     }
 
-    /// Blocks until this thread holds the lock, at most for `timeout`.
+    /// Acquires the lock for this thread. Blocks for `timeout` at most.
     ///
     /// # Errors
     /// [`Error::Timeout`] if the lock is busy at the end of the wait; else as [`Mutex::lock_reentrant`].
@@ -65,37 +56,33 @@ impl Mutex {
     }
 }
 
-/// The methods that are reentrant by an explicit owner.
+/// Methods for reentrant locks with an explicit owner.
 impl Mutex {
-    /// Blocks until `owner` holds the lock. Returns at once if it holds it already.
-    ///
-    /// # Errors
-    /// As [`zoolock::Mutex::lock_as`](crate::Mutex::lock_as).
+    /// Acquires the lock for `owner`. Blocks without a time limit. Returns at once if the owner already holds the lock.
+    /// Fails as [`zoolock::Mutex::lock_as`](crate::Mutex::lock_as) does.
     pub fn lock_as(&self, owner: &Owner) -> Result<ReentrantGuard, Error> {
-        wait(self.inner.lock_as(owner)).map(ReentrantGuard::new)
+        wait(self.inner.lock_as(owner)).map(ReentrantGuard::from_async)
     }
 
     /// Acquires the lock for `owner` if it is free, or if the owner holds it already. Returns `None` if it is busy.
-    ///
-    /// # Errors
-    /// As [`Mutex::lock_as`].
+    /// Fails as [`Mutex::lock_as`] does.
     pub fn try_lock_as(&self, owner: &Owner) -> Result<Option<ReentrantGuard>, Error> {
-        Ok(wait(self.inner.try_lock_as(owner))?.map(ReentrantGuard::new))
+        Ok(wait(self.inner.try_lock_as(owner))?.map(ReentrantGuard::from_async))
     }
 
-    /// Blocks until `owner` holds the lock, at most for `timeout`.
+    /// Acquires the lock for `owner`. Blocks for `timeout` at most.
     ///
     /// # Errors
     /// [`Error::Timeout`] if the lock is busy at the end of the wait; else as [`Mutex::lock_as`].
     pub fn lock_as_timeout(&self, owner: &Owner, timeout: Duration) -> Result<ReentrantGuard, Error> {
-        wait(self.inner.lock_as_timeout(owner, timeout)).map(ReentrantGuard::new)
+        wait(self.inner.lock_as_timeout(owner, timeout)).map(ReentrantGuard::from_async)
     }
 
-    /// Blocks until `owner` holds the lock, at most until `deadline`.
+    /// Acquires the lock for `owner`. Blocks until `deadline` at most.
     ///
     /// # Errors
     /// [`Error::Timeout`] if the lock is busy at the end of the wait; else as [`Mutex::lock_as`].
     pub fn lock_as_deadline(&self, owner: &Owner, deadline: Instant) -> Result<ReentrantGuard, Error> {
-        wait(self.inner.lock_as_deadline(owner, deadline)).map(ReentrantGuard::new)
+        wait(self.inner.lock_as_deadline(owner, deadline)).map(ReentrantGuard::from_async)
     }
 }

@@ -1,109 +1,103 @@
 //! The read/write lock.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
+use super::guard::{BlockingGuard, ReadGuard, UpgradableReadGuard, WriteGuard};
+use super::handle::Blocking;
 use super::wait;
+use crate::api::mode::CanUpgrade;
 use crate::api::rwlock::NotUpgraded;
 use crate::base::error::Error;
 
 /// A lock with many readers or one writer, across processes and hosts: the blocking form of
 /// [`zoolock::RwLock`](crate::RwLock).
-#[derive(Clone)]
-pub struct RwLock {
-    inner: crate::RwLock,
-}
+pub type RwLock = Blocking<crate::RwLock>;
 
-blocking_settings!(RwLock of crate::RwLock);
-blocking_crash_settings!(RwLock of crate::RwLock);
-blocking_operate!(RwLock of crate::RwLock);
-blocking_acquire!(
-    RwLock of crate::RwLock, ReadGuard, "the lock for reading", read, try_read, read_timeout, read_deadline
-);
-blocking_acquire!(
-    RwLock of crate::RwLock, WriteGuard, "the lock for writing", write, try_write, write_timeout, write_deadline
-);
-blocking_acquire!(
-    RwLock of crate::RwLock, UpgradableReadGuard, "the lock for upgradable reading",
-    upgradable_read, try_upgradable_read, upgradable_read_timeout, upgradable_read_deadline
-);
+/// Methods of writers and of upgradable readers. They fail as the async methods of the same names do.
+impl RwLock {
+    /// Acquires the lock for writing. Blocks without a time limit.
+    pub fn write(&self) -> Result<WriteGuard, Error> {
+        wait(self.inner.write()).map(BlockingGuard::from_async)
+    }
 
-blocking_guard! {
-    /// A guard that holds the lock for reading, perhaps with other readers. It has no fencing token: readers have no order.
-    ReadGuard of crate::ReadGuard
-}
-blocking_guard_has!(ReadGuard: path, previous);
+    /// Acquires the lock for writing if it is free. Returns `None` if it is busy. Blocks for a round trip.
+    pub fn try_write(&self) -> Result<Option<WriteGuard>, Error> {
+        Ok(wait(self.inner.try_write())?.map(BlockingGuard::from_async))
+    }
 
-blocking_guard! {
-    /// A guard that holds the lock for writing, alone.
-    WriteGuard of crate::WriteGuard
-}
-blocking_guard_has!(WriteGuard: path, previous, token);
+    /// Acquires the lock for writing. Blocks for `timeout` at most.
+    pub fn write_timeout(&self, timeout: Duration) -> Result<WriteGuard, Error> {
+        wait(self.inner.write_timeout(timeout)).map(BlockingGuard::from_async)
+    }
 
-blocking_guard! {
-    /// A guard that holds the lock for reading, perhaps with plain readers, but with no other upgradable reader.
-    UpgradableReadGuard of crate::UpgradableReadGuard
-}
-blocking_guard_has!(UpgradableReadGuard: path, previous);
+    /// Acquires the lock for writing. Blocks until `deadline` at most.
+    pub fn write_deadline(&self, deadline: Instant) -> Result<WriteGuard, Error> {
+        wait(self.inner.write_deadline(deadline)).map(BlockingGuard::from_async)
+    }
 
-impl WriteGuard {
-    /// Becomes a reader with the same queue position. Drops the callbacks of this guard.
-    ///
-    /// # Errors
-    /// As [`zoolock::WriteGuard::downgrade`](crate::WriteGuard::downgrade).
-    pub fn downgrade(self) -> Result<ReadGuard, Error> {
-        wait(self.inner.downgrade()).map(ReadGuard::new)
+    /// Acquires the lock for upgradable reading. Blocks without a time limit.
+    pub fn upgradable_read(&self) -> Result<UpgradableReadGuard, Error> {
+        wait(self.inner.upgradable_read()).map(BlockingGuard::from_async)
+    }
+
+    /// Acquires the lock for upgradable reading if it is free. Returns `None` if it is busy. Blocks for a round trip.
+    pub fn try_upgradable_read(&self) -> Result<Option<UpgradableReadGuard>, Error> {
+        Ok(wait(self.inner.try_upgradable_read())?.map(BlockingGuard::from_async))
+    }
+
+    /// Acquires the lock for upgradable reading. Blocks for `timeout` at most.
+    pub fn upgradable_read_timeout(&self, timeout: Duration) -> Result<UpgradableReadGuard, Error> {
+        wait(self.inner.upgradable_read_timeout(timeout)).map(BlockingGuard::from_async)
+    }
+
+    /// Acquires the lock for upgradable reading. Blocks until `deadline` at most.
+    pub fn upgradable_read_deadline(&self, deadline: Instant) -> Result<UpgradableReadGuard, Error> {
+        wait(self.inner.upgradable_read_deadline(deadline)).map(BlockingGuard::from_async)
     }
 }
 
-/// Implements the upgrade methods of a reader.
-macro_rules! blocking_upgrade {
-    ($guard:ident of $inner:ty) => {
-        #[expect(clippy::result_large_err, reason = "the guard comes back with the error")]
-        impl $guard {
-            /// Becomes a writer when the other readers have released the lock. Drops the callbacks of this guard.
-            ///
-            /// # Errors
-            #[doc = concat!("As [`", stringify!($inner), "::upgrade`]; the guard comes back with the error.")]
-            pub fn upgrade(self) -> Result<WriteGuard, NotUpgraded<$guard>> {
-                Self::upgraded(wait(self.inner.upgrade()))
-            }
-
-            /// Becomes a writer if there is no other reader.
-            ///
-            /// # Errors
-            #[doc = concat!("As [`", stringify!($inner), "::try_upgrade`]; the guard comes back with the error.")]
-            pub fn try_upgrade(self) -> Result<WriteGuard, NotUpgraded<$guard>> {
-                Self::upgraded(wait(self.inner.try_upgrade()))
-            }
-
-            /// Becomes a writer if the other readers release the lock within `timeout`.
-            ///
-            /// # Errors
-            #[doc = concat!("As [`", stringify!($inner), "::upgrade_timeout`]; the guard comes back with the error.")]
-            pub fn upgrade_timeout(self, timeout: Duration) -> Result<WriteGuard, NotUpgraded<$guard>> {
-                Self::upgraded(wait(self.inner.upgrade_timeout(timeout)))
-            }
-
-            fn upgraded(
-                outcome: Result<crate::WriteGuard, NotUpgraded<$inner>>,
-            ) -> Result<WriteGuard, NotUpgraded<$guard>> {
-                match outcome {
-                    Ok(writer) => Ok(WriteGuard::new(writer)),
-                    Err(NotUpgraded { guard, error }) => {
-                        Err(NotUpgraded { guard: $guard::new(guard), error })
-                    }
-                }
-            }
-        }
-    };
+impl WriteGuard {
+    /// Turns the writer into a reader with the same queue position. Drops the callbacks of this guard. Fails as
+    /// [`zoolock::WriteGuard::downgrade`](crate::WriteGuard::downgrade) does.
+    pub fn downgrade(self) -> Result<ReadGuard, Error> {
+        wait(self.inner.downgrade()).map(BlockingGuard::from_async)
+    }
 }
 
-blocking_upgrade!(ReadGuard of crate::ReadGuard);
-blocking_upgrade!(UpgradableReadGuard of crate::UpgradableReadGuard);
+/// Methods that turn a reader into a writer. After a failure, the error contains the guard of the reader.
+#[allow(clippy::result_large_err, reason = "the guard comes back with the error")]
+impl<M: CanUpgrade> BlockingGuard<crate::Guard<M>> {
+    /// Turns the reader into a writer after the other readers have released the lock. Drops the callbacks of this
+    /// guard. Fails as [`zoolock::ReadGuard::upgrade`](crate::ReadGuard::upgrade) does.
+    pub fn upgrade(self) -> Result<WriteGuard, NotUpgraded<Self>> {
+        Self::upgraded(wait(self.inner.upgrade()))
+    }
+
+    /// Turns the reader into a writer if there is no other reader. Drops the callbacks of this guard. Fails as
+    /// [`zoolock::ReadGuard::try_upgrade`](crate::ReadGuard::try_upgrade) does.
+    pub fn try_upgrade(self) -> Result<WriteGuard, NotUpgraded<Self>> {
+        Self::upgraded(wait(self.inner.try_upgrade()))
+    }
+
+    /// Turns the reader into a writer if the other readers release the lock within `timeout`. Drops the callbacks of
+    /// this guard. Fails as [`zoolock::ReadGuard::upgrade_timeout`](crate::ReadGuard::upgrade_timeout) does.
+    pub fn upgrade_timeout(self, timeout: Duration) -> Result<WriteGuard, NotUpgraded<Self>> {
+        Self::upgraded(wait(self.inner.upgrade_timeout(timeout)))
+    }
+
+    fn upgraded(
+        outcome: Result<crate::WriteGuard, NotUpgraded<crate::Guard<M>>>,
+    ) -> Result<WriteGuard, NotUpgraded<Self>> {
+        match outcome {
+            Ok(writer) => Ok(BlockingGuard::from_async(writer)),
+            Err(NotUpgraded { guard, error }) => Err(NotUpgraded { guard: Self::from_async(guard), error }),
+        }
+    }
+}
 
 impl super::Zoolock {
     /// Returns a read/write lock by name. The name is relative to the root, or absolute if it starts with `/`.
     pub fn rwlock(&self, name: impl AsRef<str>) -> RwLock {
-        RwLock::new(self.as_async().rwlock(name))
+        Blocking { inner: self.inner.rwlock(name) }
     }
 }

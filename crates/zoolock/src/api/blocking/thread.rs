@@ -1,4 +1,4 @@
-//! Locks that belong to a thread.
+//! Reentrant locks whose owner is a thread.
 
 use std::marker::PhantomData;
 use std::ops::Deref;
@@ -11,7 +11,7 @@ thread_local! {
     static OWNER: Owner = Owner::of_thread();
 }
 
-/// Returns the owner of this thread.
+/// Returns the owner of the calling thread.
 pub(super) fn this_thread() -> Result<Owner, Error> {
     OWNER.try_with(Owner::clone).map_err(|_| {
         Error::invalid(
@@ -23,7 +23,7 @@ pub(super) fn this_thread() -> Result<Owner, Error> {
 
 /// A guard of a thread's lock. The lock is released when the thread's last guard is dropped.
 ///
-/// It has the methods of [`ReentrantGuard`]. It stays on its thread:
+/// It has the methods of [`ReentrantGuard`], but cannot move to another thread:
 ///
 /// ```compile_fail,E0277
 /// # fn example(mutex: zoolock::blocking::Mutex) -> Result<(), zoolock::Error> {

@@ -2,27 +2,23 @@
 
 use std::time::Duration;
 
-use super::guard::{Guard, wait_if_begun};
+use super::guard::Guard;
+use super::handle::Blocking;
 use super::mutex::Mutex;
 use super::wait;
-use crate::admin::graph::{Deadlock, Why};
+use crate::admin::graph::{Deadlock, WaitChain};
 use crate::admin::snapshot::Snapshot;
 use crate::api::builder::Builder;
 use crate::base::error::Error;
 
 /// A client of one ensemble. Cheap to clone; all clones share their sessions.
 ///
-/// A program that is about to exit calls [`Zoolock::close`]; see [`zoolock::Zoolock`](crate::Zoolock#closing).
-#[derive(Clone)]
-pub struct Zoolock {
-    inner: crate::Zoolock,
-}
+/// A program that is about to exit calls [`Zoolock::close`]: otherwise its locks stay until the session timeout has
+/// passed.
+pub type Zoolock = Blocking<crate::Zoolock>;
 
 impl Zoolock {
-    /// Connects with the default settings.
-    ///
-    /// # Errors
-    /// As [`Builder::connect`].
+    /// Connects with the default settings. Fails as [`Builder::connect`] does.
     pub fn connect(address: &str) -> Result<Zoolock, Error> {
         Zoolock::builder().connect_blocking(address)
     }
@@ -32,31 +28,18 @@ impl Zoolock {
         crate::Zoolock::builder()
     }
 
-    /// Converts a client of the async API. Both share their sessions.
-    pub fn from_async(zoolock: crate::Zoolock) -> Zoolock {
-        Zoolock { inner: zoolock }
-    }
-
-    pub(super) fn as_async(&self) -> &crate::Zoolock {
-        &self.inner
-    }
-
-    /// Converts the client to one of the async API.
-    pub fn into_async(self) -> crate::Zoolock {
-        self.inner
-    }
-
-    /// Returns a mutex by name. The name is relative to the root, or absolute if it starts with `/`. Nothing is sent;
-    /// the first call that would use a bad name reports it.
+    /// Returns a mutex by name. The name is relative to the [root](Builder::root), or absolute if it starts with `/`.
+    /// Sends nothing. If the name is bad, the first request, such as `lock()`, fails.
     pub fn mutex(&self, name: impl AsRef<str>) -> Mutex {
-        Mutex::new(self.inner.mutex(name))
+        Blocking { inner: self.inner.mutex(name) }
     }
 
-    /// Runs `work` under the lock `name`. Releases the lock when the work drops the guard, at its end at the latest.
+    /// Acquires the lock `name` and passes the guard to `work`. The lock is released when the guard is dropped,
+    /// normally at the end of `work`. If `work` returns the guard, the caller keeps the lock.
     ///
     /// # Errors
-    /// As [`Mutex::lock_timeout`]; [`Error::Lost`] if the lock was lost before it was released. The work may then
-    /// have overlapped with the next holder's.
+    /// As [`Mutex::lock_timeout`]; [`Error::Lost`] if the lock was lost before it was released. The work may then have
+    /// overlapped with the work of the next holder.
     ///
     /// # Examples
     /// ```no_run
@@ -72,46 +55,42 @@ impl Zoolock {
         work: impl FnOnce(Guard) -> T,
     ) -> Result<T, Error> {
         let guard = self.mutex(name).lock_timeout(timeout)?;
-        let pending_release = guard.pending_release();
+        let pending_release = guard.inner.held.pending_release();
         let value = work(guard);
-        wait_if_begun(pending_release)?;
+        // If the work returned the guard with its value, the guard belongs to the caller.
+        if pending_release.has_begun() {
+            wait(pending_release.wait())?;
+        }
         Ok(value)
     }
 
-    /// Returns every lock directory under the root, or under `prefix`, with its queue.
-    ///
-    /// # Errors
-    /// As [`zoolock::Zoolock::locks`](crate::Zoolock::locks).
+    /// Returns a snapshot of every lock directory under the root, or under `prefix`. Fails as
+    /// [`zoolock::Zoolock::locks`](crate::Zoolock::locks) does.
     pub fn locks(&self, prefix: Option<&str>) -> Result<Vec<Snapshot>, Error> {
         wait(self.inner.locks(prefix))
     }
 
-    /// Returns the same as [`Zoolock::locks`], with at most `waiters` waiters of each lock.
-    ///
-    /// # Errors
-    /// As [`zoolock::Zoolock::survey`](crate::Zoolock::survey).
+    /// Returns the same as [`Zoolock::locks`], with at most `waiters` waiters of each lock. Fails as
+    /// [`zoolock::Zoolock::survey`](crate::Zoolock::survey) does.
     pub fn survey(&self, prefix: Option<&str>, waiters: usize) -> Result<Vec<Snapshot>, Error> {
         wait(self.inner.survey(prefix, waiters))
     }
 
-    /// Returns the deadlocks: owners that wait for each other in a cycle.
-    ///
-    /// # Errors
-    /// As [`zoolock::Zoolock::deadlocks`](crate::Zoolock::deadlocks).
+    /// Returns the deadlocks: owners that wait for each other in a cycle. Fails as
+    /// [`zoolock::Zoolock::deadlocks`](crate::Zoolock::deadlocks) does.
     pub fn deadlocks(&self, prefix: Option<&str>) -> Result<Vec<Deadlock>, Error> {
         wait(self.inner.deadlocks(prefix))
     }
 
-    /// Returns why a lock is not free.
-    ///
-    /// # Errors
-    /// As [`zoolock::Zoolock::why`](crate::Zoolock::why).
-    pub fn why(&self, name: &str) -> Result<Why, Error> {
+    /// Returns why the lock `name` is not free: its holder, the lock for which the holder waits, and so on. Fails as
+    /// [`zoolock::Zoolock::why`](crate::Zoolock::why) does.
+    pub fn why(&self, name: &str) -> Result<WaitChain, Error> {
         wait(self.inner.why(name))
     }
 
-    /// Closes all sessions and waits for the server's answer, but not for ever. Guards that are still held are lost
-    /// ([`LossReason::Closed`](crate::LossReason::Closed)). Releases under way are given time first.
+    /// Closes this client and all its clones: later calls fail with [`Error::Invalid`]. Blocks until releases in
+    /// progress have finished and the server has confirmed the end of the sessions, for a limited time. Guards that
+    /// still exist lose their lock ([`LossReason::Closed`](crate::LossReason::Closed)).
     pub fn close(&self) {
         wait(self.inner.close());
     }
@@ -140,17 +119,8 @@ impl Zoolock {
 }
 
 impl Builder {
-    /// Connects to an ensemble, as [`Builder::connect`] does, for programs without async.
-    ///
-    /// # Errors
-    /// As [`Builder::connect`].
+    /// Connects to an ensemble, for programs without async. Works and fails as [`Builder::connect`] does.
     pub fn connect_blocking(self, address: &str) -> Result<Zoolock, Error> {
         wait(self.connect(address)).map(Zoolock::from_async)
-    }
-}
-
-impl std::fmt::Debug for Zoolock {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        self.inner.fmt(f)
     }
 }

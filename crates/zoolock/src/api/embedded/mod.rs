@@ -1,4 +1,4 @@
-//! A server in this process: for single programs, and for tests without an ensemble.
+//! A server in this process: for programs on one host, and for tests without an ensemble.
 
 mod test_server;
 
@@ -14,12 +14,13 @@ use crate::api::zoolock::Zoolock;
 use crate::base::error::Error;
 use crate::base::runtime_thread::RuntimeThread;
 
-/// The default tick of a server in this process: that of a stock ZooKeeper.
+/// The default tick of an embedded server, as in ZooKeeper's sample configuration.
 const TICK: std::time::Duration = std::time::Duration::from_secs(2);
 
 impl Zoolock {
-    /// Starts a server in this process and connects to it. It serves locks among the tasks of one program, with all
-    /// features of locks between hosts. Nothing is written to disk. The server ends with the last clone and guard.
+    /// Starts a server in this process and connects to it. The tasks of this program share its locks, with all features
+    /// of locks between hosts. Nothing is written to disk. The server ends after the last clone of the client and the
+    /// last guard are dropped.
     ///
     /// # Errors
     /// [`Error::Unavailable`] if no port or thread is available.
@@ -49,7 +50,7 @@ impl Builder {
     /// # Cancel safety
     /// Dropping the future ends the server.
     pub async fn embedded(self) -> Result<Zoolock, Error> {
-        // Other users of this machine can reach the port, but not these locks.
+        // Other users of this machine can reach the port. The secret denies them access to these locks.
         let secret = format!("{}{}", uuid::Uuid::new_v4().simple(), uuid::Uuid::new_v4().simple());
         let tick = self.tick().unwrap_or(TICK);
         let server = Server::builder()
@@ -66,8 +67,8 @@ impl Builder {
     }
 }
 
-/// A server on a thread of its own, so that a caller that blocks its executor does not stall the server. It ends when
-/// it is dropped.
+/// A server on a thread of its own, so that a caller that blocks its executor does not stall the server. Dropping this
+/// ends the server.
 struct InProcess {
     thread: RuntimeThread,
     handle: ServerHandle,

@@ -10,10 +10,11 @@ use crate::api::builder::{Builder, LONGEST};
 use crate::api::zoolock::Zoolock;
 use crate::base::error::Error;
 
-/// A server for tests of your own lock code, without a JVM. It can expire a session, cut connections, stop, start
-/// again with all its znodes and sessions, and move time on.
+/// A server for tests of your own lock code, without a JVM. It can expire sessions, cut connections, stop, start again
+/// with all its znodes and sessions, and move its clock forward.
 ///
-/// Any ZooKeeper client may connect to it. It listens on the loopback address only, and ends when it is dropped.
+/// Any ZooKeeper client may connect to the server. It listens on the loopback address only, and ends when this value is
+/// dropped.
 ///
 /// # Examples
 /// ```
@@ -23,7 +24,7 @@ use crate::base::error::Error;
 /// let zl = server.connect().await?;
 /// let guard = zl.mutex("nightly").lock().await?;
 /// assert!(server.expire_holder("/locks/nightly"));
-/// // What your program does then is what you want to test.
+/// // Your program has lost its lock here: test its reaction.
 /// assert_eq!(guard.lost().await, zoolock::LossReason::SessionExpired);
 /// # Ok(()) }
 /// ```
@@ -32,10 +33,11 @@ pub struct TestServer {
     state: Mutex<ServerState>,
 }
 
-/// The state of the server, with its znodes and sessions.
+/// The running server, or the znodes and sessions of a stopped one.
 enum ServerState {
     Running(InProcess),
     Stopped(State),
+    /// While `stop` or `start_again` runs.
     Changing,
 }
 
@@ -57,7 +59,8 @@ impl TestServer {
         self.addr.to_string()
     }
 
-    /// Returns client settings that suit this server. Connect with [`TestServer::address`]. The session timeout is 10 s.
+    /// Returns client settings with this server's tick and a session timeout of 10 s. Connect with
+    /// [`TestServer::address`].
     pub fn client(&self) -> Builder {
         Zoolock::builder().tick_time(Self::TICK).session_timeout(Duration::from_secs(10))
     }
@@ -70,8 +73,8 @@ impl TestServer {
         self.client().connect(&self.address()).await
     }
 
-    /// Expires the session of the first contender in the lock directory `path`, such as `/locks/nightly`. Returns
-    /// false if there is none.
+    /// Expires the session of the first contender in the lock directory `path`, such as `/locks/nightly`: the holder,
+    /// if the lock is held. Returns false if there is no contender.
     pub fn expire_holder(&self, path: &str) -> bool {
         self.with(false, |server| {
             let contenders = server.children(path).into_iter();
@@ -88,13 +91,13 @@ impl TestServer {
         self.with(0, ServerHandle::expire_sessions)
     }
 
-    /// Ends all connections. Clients reconnect at once: sessions and locks survive.
+    /// Ends all connections. Clients reconnect at once, and keep their sessions and locks.
     pub fn cut_connections(&self) {
         self.with((), ServerHandle::cut_connections);
     }
 
     /// Moves the server's clocks forward, as if no client had sent anything for this time. Sessions with a shorter
-    /// timeout expire, and empty containers are deleted.
+    /// timeout expire, and empty container znodes are deleted.
     pub fn advance(&self, by: Duration) {
         self.with((), |server| server.advance(by));
     }
@@ -104,8 +107,8 @@ impl TestServer {
         self.with(0, ServerHandle::sessions)
     }
 
-    /// Stops the server. It keeps znodes and sessions for [`TestServer::start_again`], and no time passes for them.
-    /// Does nothing if the server is stopped.
+    /// Stops the server. Keeps its znodes and sessions for [`TestServer::start_again`]. Session timeouts do not run
+    /// while the server is stopped. Does nothing if the server is stopped already.
     pub async fn stop(&self) {
         let state = std::mem::replace(&mut *self.state(), ServerState::Changing);
         let state = match state {

@@ -1,118 +1,28 @@
 //! The guards of an owner.
 
+use std::ops::Deref;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
-use tokio::sync::watch;
-use zoolock_core::FencingToken;
-
 use super::shared_acquire::MapEntry;
 use crate::api::guard::Guard;
-use crate::base::clock::Deadline;
 use crate::base::error::{Error, LossReason};
-use crate::base::previous::Previous;
-use crate::base::tasks::Task;
-use crate::session::Connection;
 
 /// A guard of an owner's lock. The lock is released when the owner's last guard is dropped.
 ///
-/// All guards of an owner on a lock share its token, its lease and its loss. Dropping the last one releases the lock as
-/// dropping a [`Guard`] does. If any of them was dropped in a panic, the lock is released like that of a holder that panics.
+/// It has the methods of a [`Guard`]. All guards of an owner on a lock share its token, its lease and its loss. A
+/// request to release the lock reaches all of them. [`Guard::previous`] returns how the holder before this owner left.
+///
+/// Dropping the last guard releases the lock as dropping a [`Guard`] does. If any of the owner's guards was dropped in
+/// a panic, the lock is released as by a holder that panics.
 #[must_use = "the lock is released when the owner's last guard is dropped"]
 pub struct ReentrantGuard {
-    /// `None` only after the guard was dropped or released.
+    /// `None` only after this guard was dropped or released.
     held: Option<Arc<OwnerHold>>,
 }
 
 impl ReentrantGuard {
-    /// Returns the fencing token, which rises with every grant. The resource checks it. All guards of the owner have
-    /// the same token.
-    pub fn token(&self) -> FencingToken {
-        self.guard().token()
-    }
-
-    /// Returns the lease deadline; see [`Guard::valid_until`].
-    pub fn valid_until(&self) -> Deadline {
-        self.guard().valid_until()
-    }
-
-    /// Returns whether the owner may rely on the lock now; see [`Guard::is_valid`].
-    pub fn is_valid(&self) -> bool {
-        self.guard().is_valid()
-    }
-
-    /// Waits until the lock is lost. Resolves at once if it is lost already, and always to the same reason.
-    ///
-    /// # Cancel safety
-    /// Can be dropped and called again at any time.
-    pub async fn lost(&self) -> LossReason {
-        self.guard().lost().await
-    }
-
-    /// Returns the reason of the loss, if it is known already. Does not wait.
-    pub fn loss(&self) -> Option<LossReason> {
-        self.guard().loss()
-    }
-
-    /// Returns how the holder before this owner left.
-    pub fn previous(&self) -> Previous {
-        self.guard().previous()
-    }
-
-    /// Returns the path of the lock directory.
-    pub fn path(&self) -> &str {
-        self.guard().path()
-    }
-
-    /// Returns the path of the znode that holds the lock.
-    pub fn node_path(&self) -> String {
-        self.guard().node_path()
-    }
-
-    /// Waits until the owner is asked to release the lock. It is only a request.
-    ///
-    /// # Cancel safety
-    /// Can be dropped and called again at any time.
-    pub async fn revoked(&self) {
-        self.guard().revoked().await;
-    }
-
-    /// Returns whether the owner has been asked to release the lock.
-    pub fn is_revoked(&self) -> bool {
-        self.guard().is_revoked()
-    }
-
-    /// Returns whether the owner has been asked to release the lock by now, also while it was a waiter. Asks the
-    /// server if that is not known yet. Returns false if the lock is lost.
-    ///
-    /// # Cancel safety
-    /// Can be dropped and called again at any time.
-    pub async fn revoked_by_now(&self) -> bool {
-        self.guard().revoked_by_now().await
-    }
-
-    /// Returns the ticket, by which [`revoke`](crate::Mutex::revoke) and [`break_lock`](crate::Mutex::break_lock)
-    /// identify this holder.
-    pub fn ticket(&self) -> crate::Ticket {
-        self.guard().ticket()
-    }
-
-    /// Returns the identifier of the acquisition, which no other one has ([`Entry::id`](crate::Entry::id)).
-    pub fn acquisition_id(&self) -> String {
-        self.guard().acquisition_id()
-    }
-
-    /// Returns the check for the caller's own ZooKeeper transaction.
-    pub fn check(&self) -> crate::Check {
-        self.guard().check()
-    }
-
-    /// Returns the state of the session's connection: for messages to the user, not for decisions.
-    pub fn connection(&self) -> watch::Receiver<Connection> {
-        self.guard().connection()
-    }
-
-    /// Returns the number of guards that the owner has on this lock now, including this one.
+    /// Returns the number of guards that the owner now has on this lock, including this one.
     pub fn depth(&self) -> u32 {
         self.held().depth.load(Ordering::Acquire)
     }
@@ -121,13 +31,13 @@ impl ReentrantGuard {
     /// Other guards return at once.
     ///
     /// # Errors
-    /// As [`Guard::release`]; [`Error::Lost`] for every guard of a lost lock.
+    /// As [`Guard::release`]. If the lock is lost, every guard gets [`Error::Lost`].
     ///
     /// # Cancel safety
     /// Dropping the future releases the lock in the background.
     pub async fn release(mut self) -> Result<(), Error> {
-        let held = self.leave().expect("taken only when the guard goes");
-        let (loss, pending_release) = (held.loss(), held.guard.pending_release());
+        let held = self.leave().expect("the guard was not released yet");
+        let (loss, pending_release) = (held.loss(), held.guard.held.pending_release());
         match Arc::into_inner(held) {
             Some(last) => {
                 drop(last);
@@ -137,16 +47,12 @@ impl ReentrantGuard {
         }
     }
 
-    pub(crate) fn when_lost(&self, tell: impl FnOnce(LossReason) + Send + 'static) -> Task {
-        self.guard().when_lost(tell)
-    }
-
-    fn guard(&self) -> &Guard {
+    pub(crate) fn guard(&self) -> &Guard {
         &self.held().guard
     }
 
     fn held(&self) -> &OwnerHold {
-        self.held.as_ref().expect("taken only when the guard goes")
+        self.held.as_ref().expect("the guard was not released yet")
     }
 
     fn leave(&mut self) -> Option<Arc<OwnerHold>> {
@@ -156,6 +62,14 @@ impl ReentrantGuard {
         }
         held.depth.fetch_sub(1, Ordering::AcqRel);
         Some(held)
+    }
+}
+
+impl Deref for ReentrantGuard {
+    type Target = Guard;
+
+    fn deref(&self) -> &Guard {
+        self.guard()
     }
 }
 
@@ -175,15 +89,16 @@ impl std::fmt::Debug for ReentrantGuard {
     }
 }
 
-/// A lock that an owner holds. Each guard has an `Arc` of it, and so has each answer that was not fetched yet. The
-/// lock is released with the last `Arc`.
+/// A lock that an owner holds. Each guard has an `Arc` of it. So has the result of an acquisition until a call takes
+/// it. Dropping the last `Arc` releases the lock.
 pub(super) struct OwnerHold {
     guard: Guard,
     depth: AtomicU32,
     limit: u32,
-    /// Set if one of the guards was dropped in a panic: the writes may be incomplete, whichever guard is dropped last.
+    /// Set if one of the guards was dropped in a panic. The work may then be incomplete, even if the last guard is
+    /// dropped normally.
     panicked: AtomicBool,
-    /// Set once a guard has existed: an answer may come after all calls were dropped.
+    /// Set once a guard has existed. It stays unset if all calls were dropped before the grant.
     entered: AtomicBool,
     _entry: MapEntry,
 }
@@ -200,7 +115,7 @@ impl OwnerHold {
         }
     }
 
-    /// Adds a guard.
+    /// Returns a new guard of this lock.
     pub(super) fn enter(self: Arc<OwnerHold>) -> Result<ReentrantGuard, Error> {
         if let Some(lost) = self.loss() {
             return Err(lost);
@@ -227,9 +142,9 @@ impl OwnerHold {
 impl Drop for OwnerHold {
     fn drop(&mut self) {
         if self.panicked.load(Ordering::Acquire) {
-            self.guard.release_as_panicked();
+            self.guard.held.release_as_panicked();
         } else if !self.entered.load(Ordering::Acquire) {
-            self.guard.release_untouched();
+            self.guard.held.release_untouched();
         }
     }
 }

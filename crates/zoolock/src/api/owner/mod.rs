@@ -1,4 +1,4 @@
-//! Reentrant locks: an owner that holds a lock can take it again without waiting for itself.
+//! Reentrant locks: an owner that holds a lock can acquire it again without waiting for itself.
 
 mod guard;
 mod shared_acquire;
@@ -15,19 +15,21 @@ use crate::base::clock;
 use crate::base::error::Error;
 use crate::base::owner_id::{OwnerMode, random_name};
 
-/// An owner of locks, which may take the same lock several times. It is a value that you pass on, no task and no thread.
+/// An owner of locks, which may acquire the same lock several times. An owner is a value that you pass on, not a task
+/// or a thread.
 ///
-/// Tasks move between threads, and several tasks may do one job. So only you can say which calls belong together.
-/// Make an owner where a job begins, and pass it (or a clone, which is the same owner) to all parts of the job. The
-/// first [`Mutex::lock_as`] of an owner acquires the lock, further ones return at once, and the lock is released with
-/// the last [`ReentrantGuard`].
+/// Tasks move between threads, and several tasks may do one job. So only you can say which calls belong together. Make
+/// an owner where a job begins, and pass it to all parts of the job. A clone is the same owner. The first
+/// [`Mutex::lock_as`] of an owner acquires the lock, and further ones return at once. The lock is released with the
+/// last [`ReentrantGuard`].
 ///
-/// Tasks that share an owner do not exclude each other: with a clone in another task, both may hold the lock at once.
+/// Tasks that share an owner do not exclude each other: if another task has a clone, both may hold the lock at once.
 ///
-/// Observers see which contenders belong to one owner ([`Entry::owner`](crate::Entry::owner)), and so the waits
-/// between owners. Take all locks of a job as its owner, also a lock that it takes only once.
+/// Observers see which contenders belong to one owner ([`Entry::owner`](crate::Entry::owner)), and so which owner waits
+/// for which. Acquire all locks of a job as its owner, even a lock that the job acquires only once.
 ///
-/// Locks are told apart by client and full path. The same owner on two [`Zoolock`](crate::Zoolock)s waits for itself.
+/// An owner recognizes a lock by its client and its path. On two clients that are not clones of one
+/// [`Zoolock`](crate::Zoolock), the same owner waits for itself.
 ///
 /// # Examples
 /// ```no_run
@@ -36,7 +38,7 @@ use crate::base::owner_id::{OwnerMode, random_name};
 ///
 /// async fn rotate(zl: &Zoolock, owner: &Owner) -> Result<(), Error> {
 ///     let guard = zl.mutex("keys").lock_as(owner).await?;
-///     publish(zl, owner).await?; // takes the same lock, and does not wait
+///     publish(zl, owner).await?; // acquires the same lock, and does not wait
 ///     guard.release().await
 /// }
 ///
@@ -54,7 +56,7 @@ pub struct Owner {
 }
 
 impl Owner {
-    /// The default limit on how often an owner may hold the same lock at a time.
+    /// The default limit on the number of guards that an owner may have on one lock at a time.
     pub const LIMIT: u32 = u16::MAX as u32;
 
     /// Makes an owner that is different from all others.
@@ -62,7 +64,7 @@ impl Owner {
         Owner::with_limit(Owner::LIMIT)
     }
 
-    /// Makes an owner that may hold the same lock at most `limit` times at a time. This detects a recursion without an end.
+    /// Makes an owner that may have at most `limit` guards on one lock at a time. The limit detects endless recursion.
     pub fn with_limit(limit: u32) -> Owner {
         Owner { locks: Arc::new(OwnedLocks::new(limit, OwnerMode::Owner(random_name().into()))) }
     }
@@ -89,23 +91,24 @@ impl std::fmt::Debug for Owner {
 }
 
 impl Mutex {
-    /// Waits until `owner` holds the lock. Returns at once if it holds it already.
+    /// Acquires the lock for `owner`. Waits without a time limit. Returns at once if the owner already holds the lock.
     ///
     /// Calls of the same owner that wait at the same time share one queue position and are granted together.
     ///
     /// # Cancel safety
-    /// Dropping the future gives up the queue position, unless another call of the same owner waits there.
+    /// Dropping the future gives up the queue position, unless another call of the same owner shares it.
     ///
     /// # Errors
-    /// [`Error::Lost`] if the owner has lost the lock, until its last guard is dropped: a lost lock is not entered
-    /// again. [`Error::Invalid`] if it holds the lock as often as its limit allows. Else as [`Mutex::lock`].
+    /// [`Error::Lost`] if the owner has lost the lock: until its last guard is dropped, the owner cannot acquire the
+    /// lock again. [`Error::Invalid`] if the owner has as many guards on the lock as its limit allows. Else as
+    /// [`Mutex::lock`].
     pub async fn lock_as(&self, owner: &Owner) -> Result<ReentrantGuard, Error> {
         let guard = owner.locks.enter(self, false).await?;
-        Ok(guard.expect("only a call that does not wait finds the lock busy"))
+        Ok(guard.expect("a call that waits never returns a busy lock"))
     }
 
-    /// Acquires the lock for `owner` if it is free, or if the owner holds it already. Returns `None` if it is busy,
-    /// also while another call of the same owner waits for it.
+    /// Acquires the lock for `owner` if it is free, or if the owner already holds it. Returns `None` if the lock is
+    /// busy, and also while another call of the same owner waits for it.
     ///
     /// # Cancel safety
     /// As [`Mutex::lock_as`].
@@ -116,7 +119,7 @@ impl Mutex {
         owner.locks.enter(self, true).await
     }
 
-    /// Waits until `owner` holds the lock, at most for `timeout`.
+    /// Acquires the lock for `owner`. Waits for `timeout` at most.
     ///
     /// # Cancel safety
     /// As [`Mutex::lock_as`].
@@ -127,7 +130,7 @@ impl Mutex {
         self.lock_as_deadline(owner, crate::base::clock::deadline_after(timeout)).await
     }
 
-    /// Waits until `owner` holds the lock, at most until `deadline`.
+    /// Acquires the lock for `owner`. Waits until `deadline` at most.
     ///
     /// # Cancel safety
     /// As [`Mutex::lock_as`].
@@ -141,7 +144,7 @@ impl Mutex {
         if deadline <= began {
             return self.try_lock_as(owner).await?.ok_or_else(timeout);
         }
-        // Each call has its own alarm, because a more patient one may share the queue position.
+        // Each call has its own alarm, because a call with a later deadline may share the queue position.
         let alarm = self.context().alarm(deadline);
         tokio::select! {
             biased;

@@ -1,7 +1,7 @@
 //! The acquisitions of an owner, each shared by all its calls for the same lock.
 //!
-//! One map under one mutex has all locks that an owner holds or waits for. Nothing that may own a guard is dropped
-//! while the mutex is locked: the drop would lock it again.
+//! One map under one mutex has all locks that an owner holds or waits for. A value that may own a guard is never
+//! dropped while the mutex is locked: dropping the guard locks it again.
 
 use std::collections::HashMap;
 use std::pin::Pin;
@@ -22,12 +22,12 @@ use crate::base::sync::lock;
 pub(super) struct OwnedLocks {
     limit: u32,
     owner_mode: OwnerMode,
-    locks: StdMutex<HashMap<Key, LockState>>,
+    locks: StdMutex<HashMap<OwnedLockKey, LockState>>,
 }
 
-/// One lock of one client.
+/// The key of a lock: its client and its path.
 #[derive(Clone, PartialEq, Eq, Hash)]
-struct Key {
+struct OwnedLockKey {
     client: usize,
     path: LockPath,
 }
@@ -42,8 +42,9 @@ enum LockState {
 struct SharedAcquire {
     answer: Shared<AcquireFuture>,
     callers: usize,
-    /// Notified when a call is dropped. Its address tells this acquisition from later ones.
+    /// Notified when a call is dropped. The address of this `Notify` distinguishes the acquisition from later ones.
     caller_dropped: Arc<Notify>,
+    /// Set if the calls only try.
     trying: bool,
 }
 
@@ -76,26 +77,26 @@ impl OwnedLocks {
         if self.limit == 0 {
             return Err(too_deep(&mutex.path(), 0));
         }
-        let key = Key { client: mutex.context().id(), path };
+        let key = OwnedLockKey { client: mutex.context().id(), path };
         loop {
             let mut caller = match self.find(&key, mutex, trying) {
-                Found::Held(held) => return held.enter().map(Some),
-                Found::Busy => return Ok(None),
-                Found::Pending(caller) => caller,
+                LockAtCall::Held(held) => return held.enter().map(Some),
+                LockAtCall::Busy => return Ok(None),
+                LockAtCall::Pending(caller) => caller,
             };
             match caller.answer().await? {
                 Some(held) => return held.enter().map(Some),
                 None if trying => return Ok(None),
-                // It was the attempt of another call. This call waits.
+                // Another call only tried, and found the lock busy. This call waits, so it begins a new acquisition.
                 None => {}
             }
         }
     }
 
-    fn find(self: &Arc<Self>, key: &Key, mutex: &Mutex, trying: bool) -> Found {
+    fn find(self: &Arc<Self>, key: &OwnedLockKey, mutex: &Mutex, trying: bool) -> LockAtCall {
         let locks = &mut *lock(&self.locks);
         let caller = |acquire: &SharedAcquire| {
-            Found::Pending(Caller {
+            LockAtCall::Pending(Caller {
                 owner: self.clone(),
                 key: key.clone(),
                 answer: acquire.answer.clone(),
@@ -105,10 +106,10 @@ impl OwnedLocks {
         match locks.get_mut(key) {
             Some(LockState::Held(held)) => {
                 if let Some(held) = held.upgrade() {
-                    return Found::Held(held);
+                    return LockAtCall::Held(held);
                 }
             }
-            Some(LockState::Pending(acquire)) if trying && !acquire.trying => return Found::Busy,
+            Some(LockState::Pending(acquire)) if trying && !acquire.trying => return LockAtCall::Busy,
             Some(LockState::Pending(acquire)) => {
                 acquire.callers += 1;
                 return caller(acquire);
@@ -125,8 +126,8 @@ impl OwnedLocks {
         found
     }
 
-    /// Queues once for all calls.
-    async fn acquire(self: Arc<Self>, key: Key, mutex: Mutex, trying: bool) -> AcquireResult {
+    /// Acquires the lock once, for all calls that share the acquisition.
+    async fn acquire(self: Arc<Self>, key: OwnedLockKey, mutex: Mutex, trying: bool) -> AcquireResult {
         let answer = if trying { mutex.try_lock().await } else { mutex.lock().await.map(Some) };
         let answer = answer.map(|guard| {
             guard.map(|guard| {
@@ -134,7 +135,8 @@ impl OwnedLocks {
                 Arc::new(OwnerHold::new(guard, self.limit, entry))
             })
         });
-        // Drops the completed acquisition from the map: a later call must not get its failure again.
+        // Removes the completed acquisition from the map, because a later call must not get its failure. The removed
+        // entry is dropped after the mutex is unlocked.
         let _acquire = {
             let mut locks = lock(&self.locks);
             match &answer {
@@ -146,10 +148,10 @@ impl OwnedLocks {
     }
 }
 
-/// The entry of a lock in its owner's map. Dropping it removes the lock, unless the map has a newer entry.
+/// The entry of a held lock in its owner's map. Dropping this removes the entry, unless the map has a newer one.
 pub(super) struct MapEntry {
     owner: Arc<OwnedLocks>,
-    key: Key,
+    key: OwnedLockKey,
 }
 
 impl Drop for MapEntry {
@@ -164,7 +166,7 @@ impl Drop for MapEntry {
 /// A call that waits for the shared acquisition.
 struct Caller {
     owner: Arc<OwnedLocks>,
-    key: Key,
+    key: OwnedLockKey,
     answer: Shared<AcquireFuture>,
     caller_dropped: Arc<Notify>,
 }
@@ -179,7 +181,7 @@ impl Caller {
             tokio::select! {
                 biased;
                 answer = &mut self.answer => return answer,
-                // The call that polled the acquisition was dropped, perhaps with a wake-up for it: poll again.
+                // Another call was dropped. It may have got the wake-up of the acquisition, so this call must poll.
                 () = caller_dropped => {}
             }
         }
@@ -188,7 +190,8 @@ impl Caller {
 
 impl Drop for Caller {
     fn drop(&mut self) {
-        // Kept until the map is unlocked: the last call drops the queue position.
+        // The last call removes the acquisition, which gives up the queue position. It is dropped after the mutex is
+        // unlocked.
         let _acquire = {
             let mut locks = lock(&self.owner.locks);
             match locks.get_mut(&self.key) {
@@ -206,10 +209,10 @@ impl Drop for Caller {
 }
 
 /// The state of a lock when a call begins.
-enum Found {
+enum LockAtCall {
     Held(Arc<OwnerHold>),
     Pending(Caller),
-    /// Another call of this owner waits in the queue.
+    /// Another call of this owner waits in the queue, and this call only tries.
     Busy,
 }
 
@@ -221,27 +224,27 @@ mod tests {
     use super::*;
 
     #[derive(Default)]
-    struct Woken(AtomicBool);
+    struct WakeFlag(AtomicBool);
 
-    impl Wake for Woken {
+    impl Wake for WakeFlag {
         fn wake(self: Arc<Self>) {
             self.0.store(true, Ordering::SeqCst);
         }
     }
 
-    /// Polls once. Records in `woken` whether it is woken later.
-    fn poll<F: Future + ?Sized>(future: Pin<&mut F>, woken: &Arc<Woken>) -> Poll<F::Output> {
+    /// Polls the future once. A later wake-up sets `woken`.
+    fn poll<F: Future + ?Sized>(future: Pin<&mut F>, woken: &Arc<WakeFlag>) -> Poll<F::Output> {
         woken.0.store(false, Ordering::SeqCst);
         future.poll(&mut Context::from_waker(&Waker::from(woken.clone())))
     }
 
     #[test]
-    fn dropped_call_passes_its_wake_up_on() {
+    fn dropping_a_woken_call_wakes_another() {
         let owner = Arc::new(OwnedLocks::new(1, OwnerMode::Caller));
-        let woken = Arc::new(Woken::default());
+        let woken = Arc::new(WakeFlag::default());
         let other: Arc<StdMutex<Option<AcquireFuture>>> = Arc::default();
-        // The answer comes while the acquisition is being polled, after the check that would have seen it. All calls
-        // are woken. The other call finds the acquisition being polled, and sleeps again.
+        // The first poll wakes all calls and returns `Pending`, as if the result had arrived just after its check.
+        // Within that poll, the other call finds that the acquisition is being polled, and stays pending.
         let mut came = false;
         let acquire: AcquireFuture = Box::pin(std::future::poll_fn({
             let (other, woken) = (other.clone(), woken.clone());
@@ -251,14 +254,14 @@ mod tests {
                 }
                 context.waker().wake_by_ref();
                 let mut other = lock(&other);
-                let other = other.as_mut().expect("it is there by now");
+                let other = other.as_mut().expect("the other call exists");
                 assert!(poll(other.as_mut(), &woken).is_pending());
                 Poll::Pending
             }
         }));
         let (answer, caller_dropped) = (acquire.shared(), Arc::new(Notify::new()));
         let caller = || {
-            let key = Key { client: 0, path: LockPath::from_server("/locks/x".to_owned()) };
+            let key = OwnedLockKey { client: 0, path: LockPath::from_server("/locks/x".to_owned()) };
             let mut caller = Caller {
                 owner: owner.clone(),
                 key,
@@ -271,11 +274,11 @@ mod tests {
         let mut first = caller();
         *lock(&other) = Some(caller());
         assert!(poll(first.as_mut(), &Arc::default()).is_pending());
-        assert!(!woken.0.load(Ordering::SeqCst), "only the first knows that there is an answer");
+        assert!(!woken.0.load(Ordering::SeqCst), "only the first call has been woken");
         drop(first);
-        assert!(woken.0.load(Ordering::SeqCst), "the other call polls again");
+        assert!(woken.0.load(Ordering::SeqCst), "dropping the first call wakes the other");
         let mut other = lock(&other);
-        let other = other.as_mut().expect("put there above");
+        let other = other.as_mut().expect("the other call exists");
         assert!(matches!(poll(other.as_mut(), &woken), Poll::Ready(Ok(None))));
     }
 }

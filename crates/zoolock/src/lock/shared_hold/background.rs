@@ -4,8 +4,8 @@
 
 use std::sync::{Arc, Weak};
 
-use zoolock_core::contender::{Loss, SessionEnd};
-use zoolock_core::tenure::Input;
+use zoolock_core::acquisition::{Loss, SessionEnd};
+use zoolock_core::tenure::TenureInput;
 
 use super::shared::SharedHold;
 use crate::base::clock;
@@ -13,8 +13,9 @@ use crate::base::sync::lock;
 use crate::engine::Acquisition;
 use crate::session::{Connection, WatchReservation};
 
-/// Reports an event of acquisition `number`. Returns whether that acquisition is still current.
-fn report(shared: &Weak<SharedHold>, number: u64, input: Input) -> bool {
+/// Reports an event of acquisition `number` to the state machine. Returns whether that acquisition is still
+/// current.
+fn report(shared: &Weak<SharedHold>, number: u64, input: TenureInput) -> bool {
     shared.upgrade().is_some_and(|shared| shared.handle_event_of(number, input))
 }
 
@@ -24,20 +25,21 @@ pub(super) async fn watch_loss(shared: Weak<SharedHold>, acquisition: Arc<Acquis
         biased;
         loss = acquisition.lost() => loss,
         () = acquisition.revoked() => {
-            if !report(&shared, number, Input::Revoked) {
+            if !report(&shared, number, TenureInput::Revoked) {
                 return;
             }
             acquisition.lost().await
         }
     };
     if loss == Loss::Unreachable {
-        // The znode stays until the lock is released or the session has ended.
-        if !report(&shared, number, Input::Lost) {
+        // The znode stays until the lock is released or the session has ended. So this task then waits for
+        // the session's end.
+        if !report(&shared, number, TenureInput::Lost) {
             return;
         }
         let mut connection = acquisition.session().connection();
         // This fails if the session is dropped, which also means its end.
-        let _ = connection.wait_for(|connection| *connection == Connection::Over).await;
+        let _ = connection.wait_for(|connection| *connection == Connection::Ended).await;
     }
     match acquisition.session().end() {
         Some(end @ (SessionEnd::Closed | SessionEnd::AuthFailed)) => {
@@ -46,12 +48,13 @@ pub(super) async fn watch_loss(shared: Weak<SharedHold>, acquisition: Arc<Acquis
             }
         }
         _ => {
-            report(&shared, number, Input::Gone);
+            report(&shared, number, TenureInput::Gone);
         }
     }
 }
 
-/// Checks whether there are other contenders in the queue, and waits for the next one.
+/// Reports whether the queue has other contenders. If it has none, waits until one may have queued, and
+/// reports this.
 pub(super) async fn watch_other_contenders(
     shared: Weak<SharedHold>,
     acquisition: Arc<Acquisition>,
@@ -60,24 +63,25 @@ pub(super) async fn watch_other_contenders(
     let session = acquisition.session().clone();
     let Some(zk) = session.zk() else { return };
     let directory = acquisition.directories()[0].as_str();
-    // The number of children is cheap to read. The names are listed only if there is one child.
+    // The number of children is cheap to read. The children are listed and watched only if there is one
+    // child.
     if matches!(zk.exists(directory).await, Ok(Some(stat)) if stat.children == 1) {
         session.reserve_anyway(directory.len());
         let _reservation = WatchReservation::of(session, directory.len());
         if let Ok((names, _, watch)) = zk.watch_children(directory).await
             && names.len() == 1
         {
-            if !report(&shared, number, Input::Alone) {
+            if !report(&shared, number, TenureInput::Alone) {
                 return;
             }
             // The watch also resolves when it is removed. Then another contender may have queued.
             watch.await;
         }
     }
-    report(&shared, number, Input::NotAlone);
+    report(&shared, number, TenureInput::NotAlone);
 }
 
-/// Reports the alarm at its time.
+/// Waits for the time of the alarm, which may change during the wait, and then reports the alarm.
 pub(super) async fn run_alarm(shared: Weak<SharedHold>, number: u64) {
     loop {
         let left = {
@@ -95,7 +99,7 @@ pub(super) async fn run_alarm(shared: Weak<SharedHold>, number: u64) {
             }
         };
         if left.is_zero() {
-            report(&shared, number, Input::Alarm);
+            report(&shared, number, TenureInput::Alarm);
             return;
         }
         tokio::time::sleep(left).await;

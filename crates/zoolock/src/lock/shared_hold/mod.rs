@@ -1,11 +1,11 @@
 //! Shared holds: the tasks of one process share one position in the queue of a mutex.
 //!
-//! The machine in [`zoolock_core::tenure`] makes all decisions. This module has the waiting tasks, the clock, and the one
-//! acquisition for all of them.
+//! The state machine in [`zoolock_core::tenure`] makes all decisions. This module has the waiting tasks, the clock, and
+//! the one acquisition that the tasks share.
 //!
-//! * `shared.rs`: runs the machine.
+//! * `shared.rs`: runs the state machine.
 //! * `share.rs`: one task's turn.
-//! * `background.rs`: reports other contenders, timers, revocation and loss to the machine.
+//! * `background.rs`: reports other contenders, timers, revocation and loss to the state machine.
 
 mod background;
 mod share;
@@ -18,7 +18,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
-use zoolock_core::tenure::Limits;
+use zoolock_core::tenure::TenureLimits;
 
 use crate::base::error::{Error, LossReason};
 use crate::base::events::LockEvent;
@@ -30,33 +30,33 @@ use crate::lock::acquire::{Lock, WaitLimit};
 use crate::lock::held::Held;
 use shared::RequestOutcome;
 
-/// The limits of a lock that is not passed on and not kept.
-pub(crate) const NO_SHARING: Limits =
-    Limits { max_passes: 0, max_hold: Duration::ZERO, linger: Duration::ZERO };
+/// The limits of a lock that does not pass from task to task and does not linger.
+pub(crate) const NO_SHARING: TenureLimits =
+    TenureLimits { max_passes: 0, max_hold: Duration::ZERO, linger: Duration::ZERO };
 
 /// The settings that two handles must have in common to share a queue position.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
-struct Settings {
-    limits: Limits,
+struct SharingSettings {
+    limits: TenureLimits,
     naming: Naming,
     kazoo_pattern: bool,
     crash_detection: bool,
     lock_delay: Duration,
 }
 
-impl Settings {
-    fn of(options: &Options, limits: Limits) -> Settings {
+impl SharingSettings {
+    fn of(options: &Options, limits: TenureLimits) -> SharingSettings {
         let Options { naming, kazoo_pattern, crash_detection, lock_delay, .. } = *options;
-        Settings { limits, naming, kazoo_pattern, crash_detection, lock_delay }
+        SharingSettings { limits, naming, kazoo_pattern, crash_detection, lock_delay }
     }
 }
 
-/// The shared holds of one client. All its tasks find the same one for the same lock and settings.
+/// The shared holds of one client. Tasks with the same lock and the same settings get the same shared hold.
 #[derive(Default)]
-pub(crate) struct SharedHolds(Mutex<HashMap<(LockPath, Settings), Weak<SharedHold>>>);
+pub(crate) struct SharedHolds(Mutex<HashMap<(LockPath, SharingSettings), Weak<SharedHold>>>);
 
 impl SharedHolds {
-    fn of(&self, handle: &Lock, settings: Settings) -> Result<Arc<SharedHold>, Error> {
+    fn of(&self, handle: &Lock, settings: SharingSettings) -> Result<Arc<SharedHold>, Error> {
         let key = (handle.directory()?, settings);
         let mut all = lock(&self.0);
         if let Some(shared) = all.get(&key).and_then(Weak::upgrade) {
@@ -71,21 +71,21 @@ impl SharedHolds {
     }
 }
 
-/// The shared holds that a handle and its clones use. It saves the search in [`SharedHolds`], and keeps a shared hold as long as
-/// one of the handles. There are several only if a clone has other settings.
+/// The shared holds that a handle and its clones use. This cache avoids the lookup in [`SharedHolds`]. It keeps the
+/// shared holds alive as long as one of the handles exists. It has several entries only if a clone has other settings.
 #[derive(Clone, Default)]
 pub(crate) struct CachedHolds(Arc<Mutex<Vec<Arc<SharedHold>>>>);
 
 impl Lock {
     /// Makes the handle share one queue position with the other tasks of this process.
-    pub(crate) fn share_position(&mut self, limits: Limits) {
+    pub(crate) fn share_position(&mut self, limits: TenureLimits) {
         self.options.sharing = Some(limits);
         self.cached_holds = Some(CachedHolds::default());
     }
 
     /// Returns the shared hold of this handle.
-    fn shared_hold(&self, limits: Limits) -> Result<Arc<SharedHold>, Error> {
-        let settings = Settings::of(&self.options, limits);
+    fn shared_hold(&self, limits: TenureLimits) -> Result<Arc<SharedHold>, Error> {
+        let settings = SharingSettings::of(&self.options, limits);
         let Some(CachedHolds(cached)) = &self.cached_holds else {
             return self.context.shared_holds().of(self, settings);
         };
@@ -99,10 +99,10 @@ impl Lock {
     }
 }
 
-/// Acquires the lock as one of the tasks of this process. Returns `None` if the lock is busy, or the deadline has passed.
+/// Acquires the lock for a task of this process. Returns `None` if the lock is busy at the end of the wait.
 pub(crate) async fn acquire(
     handle: &Lock,
-    limits: Limits,
+    limits: TenureLimits,
     wait_limit: WaitLimit,
 ) -> Result<Option<Held>, Error> {
     if handle.options.crash_detection && !limits.linger.is_zero() {

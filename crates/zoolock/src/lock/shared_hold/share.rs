@@ -3,7 +3,7 @@
 use std::sync::{Arc, OnceLock};
 
 use tokio::sync::oneshot;
-use zoolock_core::tenure::{Input, LocalId};
+use zoolock_core::tenure::{LocalId, TenureInput};
 
 use super::shared::SharedHold;
 use crate::base::error::Error;
@@ -17,12 +17,12 @@ pub(crate) struct Share {
     shared: Arc<SharedHold>,
     task: LocalId,
     pass: u32,
-    /// Set when the task knows that it has the lock.
+    /// Set once the task has received the grant.
     seen: bool,
     turn: Arc<Turn>,
 }
 
-/// The reason for the end of a turn.
+/// The way in which a task ended its turn.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum TurnLeft {
     /// The task has finished its work.
@@ -33,7 +33,7 @@ pub(crate) enum TurnLeft {
     Untouched,
 }
 
-/// The end of a turn, for callers that wait for it.
+/// The end of a turn, which is set when the turn has ended. Callers that wait for a release read it.
 #[derive(Debug, Default)]
 pub(crate) struct Turn(OnceLock<TurnEnd>);
 
@@ -62,7 +62,7 @@ impl Share {
         self.pass
     }
 
-    /// Records that the task knows that it has the lock.
+    /// Records that the task has received the grant.
     pub(crate) fn record_seen(&mut self) {
         self.seen = true;
     }
@@ -71,23 +71,24 @@ impl Share {
         self.turn.clone()
     }
 
-    /// Ends the turn, once. `options`: the options of the handle that acquired the lock.
+    /// Ends the turn, unless it has ended already. `options`: the options of the handle that acquired the
+    /// lock.
     pub(crate) fn done(&self, left: TurnLeft, options: &Options) {
         if self.turn.end().is_none() {
             let input = match left {
-                _ if !self.seen => Input::GiveUp(self.task),
-                TurnLeft::Untouched => Input::GiveUp(self.task),
-                TurnLeft::Released => Input::Done { who: self.task, panicked: false },
-                TurnLeft::Panicked => Input::Done { who: self.task, panicked: true },
+                _ if !self.seen => TenureInput::GiveUp(self.task),
+                TurnLeft::Untouched => TenureInput::GiveUp(self.task),
+                TurnLeft::Released => TenureInput::Done { who: self.task, panicked: false },
+                TurnLeft::Panicked => TenureInput::Done { who: self.task, panicked: true },
             };
             let end = self.shared.done(self.task, input, options);
-            // This is the only place that sets it.
+            // This cannot fail: no other code sets the end.
             let _ = self.turn.0.set(end);
         }
     }
 }
 
-/// A task that waits for its turn. Dropping it gives up.
+/// A task that waits for its turn. Dropping this gives up the request.
 pub(super) struct WaitingTask {
     pub(super) shared: Arc<SharedHold>,
     pub(super) task: LocalId,
@@ -109,9 +110,10 @@ impl Drop for WaitingTask {
         let state = &mut *lock(&self.shared.state);
         if let Some(waiter) = state.waiting.remove(&self.task) {
             state.stop_events(self.task);
-            self.shared.handle_event(state, Input::GiveUp(self.task));
+            self.shared.handle_event(state, TenureInput::GiveUp(self.task));
             waiter.options.listeners.tell(LockEvent::GaveUp);
         }
-        // A grant that the task has not seen is dropped with the channel after this, and then passed on.
+        // A grant that was sent but not received is dropped with the channel after this. Dropping it passes
+        // the lock on.
     }
 }

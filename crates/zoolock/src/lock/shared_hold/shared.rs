@@ -1,18 +1,18 @@
-//! Runs the machine of a shared hold: the tasks that wait for one lock, and the acquisition that they share.
+//! Runs the state machine of a shared hold: the tasks that wait for one lock, and the acquisition that they share.
 //!
-//! A test runs this file, `share.rs` and `background.rs` in many orders of the threads (`zoolock-tests/tests/orders`).
+//! A test runs this file, `share.rs` and `background.rs` in many thread interleavings (`zoolock-tests/tests/orders`).
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
 use tokio::sync::oneshot;
-use zoolock_core::contender::{Loss, SessionEnd};
-use zoolock_core::record::Left;
-use zoolock_core::tenure::{How, Input, LocalId, Output, Tenure};
+use zoolock_core::acquisition::{Loss, SessionEnd};
+use zoolock_core::record::HolderState;
+use zoolock_core::tenure::{LocalId, ReleaseKind, Tenure, TenureInput, TenureOutput};
 use zoolock_core::{Instant, Kind};
 
 use super::share::{Share, TurnEnd, WaitingTask};
-use super::{Settings, background};
+use super::{SharingSettings, background};
 use crate::base::clock;
 use crate::base::error::{Error, LossReason};
 use crate::base::events::{ListenerSlot, Listeners, LockEvent};
@@ -22,28 +22,30 @@ use crate::base::tasks::Task;
 use crate::lock::acquire::{Lock, WaitLimit};
 use crate::lock::held::Held;
 
-/// A lock that the tasks of this process share: its holds, one after the other.
+/// A lock that the tasks of this process share through one queue position.
 pub(crate) struct SharedHold {
     /// The lock, with the options of the shared acquisition.
     lock: Lock,
-    settings: Settings,
-    pub(super) state: Mutex<State>,
+    settings: SharingSettings,
+    pub(super) state: Mutex<HoldState>,
 }
 
-pub(super) struct State {
+pub(super) struct HoldState {
     machine: Tenure,
     pub(super) waiting: BTreeMap<LocalId, Waiter>,
     held: Option<Held>,
     /// The listeners of the task that has the lock.
     slot: ListenerSlot,
-    /// The task whose listeners get the number of contenders that are ahead in the lock's queue.
+    /// The task that started the current acquisition, with the slot of its listeners. They get the number of contenders
+    /// ahead in the queue of the lock.
     requesting: Option<(LocalId, ListenerSlot)>,
+    /// The last id that was given to a task.
     next: u64,
     /// Number of the current acquisition. It distinguishes its events from those of earlier acquisitions.
     pub(super) number: u64,
     /// The background tasks of the current acquisition.
     tasks: Vec<Task>,
-    /// Time of the next wake-up. Set while there is a task that waits for it.
+    /// Time of the next alarm. Set while a background task waits for it.
     pub(super) alarm: Option<Instant>,
 }
 
@@ -57,18 +59,18 @@ pub(super) struct Waiter {
 #[allow(clippy::large_enum_variant, reason = "it is taken apart at once, and small in a test")]
 pub(super) enum RequestOutcome {
     Granted(Held),
-    /// No task here has the lock or waits for it. A task that only tries asks the server for itself.
+    /// No task of this process has the lock or waits for it. A call that only tries then sends a request of its own.
     Free,
     Busy,
     Waits(WaitingTask),
 }
 
 impl SharedHold {
-    pub(super) fn new(handle: &Lock, settings: Settings) -> SharedHold {
+    pub(super) fn new(handle: &Lock, settings: SharingSettings) -> SharedHold {
         let options = Options {
             sharing: None,
             listeners: Listeners::default(),
-            // The owner is the shared position, not a task: the lock passes from task to task without a request
+            // The owner is the shared queue position, not a task: the lock passes from task to task without a request
             // to the server.
             owner_mode: handle.context.owner_ids().new_shared_position(),
             ..handle.options.clone()
@@ -76,7 +78,7 @@ impl SharedHold {
         SharedHold {
             lock: Lock { options, ..Lock::new(handle.context.clone(), handle.names.clone()) },
             settings,
-            state: Mutex::new(State {
+            state: Mutex::new(HoldState {
                 machine: Tenure::new(settings.limits),
                 waiting: BTreeMap::new(),
                 held: None,
@@ -90,7 +92,7 @@ impl SharedHold {
         }
     }
 
-    pub(super) fn settings(&self) -> Settings {
+    pub(super) fn settings(&self) -> SharingSettings {
         self.settings
     }
 
@@ -110,22 +112,22 @@ impl SharedHold {
             if state.machine.is_idle() {
                 return RequestOutcome::Free;
             }
-            if !state.machine.is_kept() {
+            if !state.machine.is_held_by_no_task() {
                 return RequestOutcome::Busy;
             }
         }
         let task = state.new_id();
         let ahead = state.waiting.len() + usize::from(state.machine.holder().is_some());
-        let outputs = self.step(state, Input::Ask(task));
+        let outputs = self.step(state, TenureInput::Ask(task));
         if let Some(held) = self.run(state, outputs, Some((task, options))) {
             return RequestOutcome::Granted(held);
         }
         if matches!(wait_limit, WaitLimit::Try) {
-            // Other tasks wait, or contenders may, or the lease is not valid.
-            self.handle_event(state, Input::GiveUp(task));
+            // Other tasks wait, other contenders may wait, or the lease is not valid.
+            self.handle_event(state, TenureInput::GiveUp(task));
             return RequestOutcome::Busy;
         }
-        // The new waiter's listeners hear how many tasks are ahead.
+        // Reports how many tasks of this process are ahead of the new waiter.
         if ahead > 0 {
             options.listeners.tell(LockEvent::Queued { ahead: u32::try_from(ahead).unwrap_or(u32::MAX) });
         }
@@ -134,7 +136,8 @@ impl SharedHold {
         RequestOutcome::Waits(WaitingTask { shared: self.clone(), task, answer })
     }
 
-    /// Acquires the lock if it is free. From then on the tasks share it, unless others have asked for it since.
+    /// Acquires the lock with a request of its own, if the lock is free. Then shares the lock with the other tasks,
+    /// unless another task has asked for it meanwhile.
     pub(super) async fn try_alone(self: &Arc<Self>, options: &Options) -> Result<Option<Held>, Error> {
         let slot = ListenerSlot::default();
         slot.set(options.listeners.clone());
@@ -150,16 +153,16 @@ impl SharedHold {
             return Ok(Some(held));
         }
         let task = state.new_id();
-        // The acquisition that the machine asks for exists already.
-        let _ = self.step(state, Input::Ask(task));
+        // The acquisition for which the machine asks exists already.
+        let _ = self.step(state, TenureInput::Ask(task));
         state.number += 1;
         self.begin(state, held, slot);
-        let outputs = self.step(state, Input::Granted);
+        let outputs = self.step(state, TenureInput::Granted);
         let granted = self.run(state, outputs, Some((task, options)));
         if granted.is_none() {
-            // It was lost just now, or its lease ended.
+            // The lock was lost just now, or its lease ended.
             let reason = state.held.as_ref().and_then(Held::loss).unwrap_or(LossReason::Unreachable);
-            self.handle_event(state, Input::GiveUp(task));
+            self.handle_event(state, TenureInput::GiveUp(task));
             gave_up();
             return Err(Error::Lost { path: self.lock.path(), reason });
         }
@@ -167,20 +170,20 @@ impl SharedHold {
     }
 
     /// Ends a task's turn with `input`.
-    pub(super) fn done(self: &Arc<Self>, task: LocalId, input: Input, options: &Options) -> TurnEnd {
+    pub(super) fn done(self: &Arc<Self>, task: LocalId, input: TenureInput, options: &Options) -> TurnEnd {
         let state = &mut *lock(&self.state);
         if state.machine.holder() != Some(task) {
-            // The lock was lost before.
+            // The lock was lost during the turn.
             return TurnEnd::Released;
         }
         let end = state.held.as_ref().and_then(|held| held.acquisition().session().end());
         if let Some(end @ (SessionEnd::Closed | SessionEnd::AuthFailed)) = end {
-            // Closes before the event arrives: a task that asks again now would open another session.
+            // Does not wait for the event of the session's end: a task that asks again now would open another session.
             self.close(state, end);
             return TurnEnd::Released;
         }
         let outputs = self.step(state, input);
-        let releases = outputs.iter().any(|output| matches!(output, Output::LetGo(_)));
+        let releases = outputs.iter().any(|output| matches!(output, TenureOutput::Release(_)));
         let end = match &state.held {
             Some(held) if !releases => {
                 // Reports the release before the next task gets the lock.
@@ -195,12 +198,12 @@ impl SharedHold {
     }
 
     /// Steps the machine, and runs its outputs.
-    pub(super) fn handle_event(self: &Arc<Self>, state: &mut State, input: Input) {
+    pub(super) fn handle_event(self: &Arc<Self>, state: &mut HoldState, input: TenureInput) {
         let outputs = self.step(state, input);
         self.run(state, outputs, None);
     }
 
-    fn step(&self, state: &mut State, input: Input) -> Vec<Output> {
+    fn step(&self, state: &mut HoldState, input: TenureInput) -> Vec<TenureOutput> {
         let valid = state.held.as_ref().is_some_and(Held::is_valid);
         state.machine.step(input, clock::now(), valid)
     }
@@ -208,18 +211,19 @@ impl SharedHold {
     /// Runs the machine's outputs. Returns the lock if they grant it to `requester`.
     fn run(
         self: &Arc<Self>,
-        state: &mut State,
-        outputs: Vec<Output>,
+        state: &mut HoldState,
+        outputs: Vec<TenureOutput>,
         requester: Option<(LocalId, &Options)>,
     ) -> Option<Held> {
         let mut granted = None;
         let mut outputs = VecDeque::from(outputs);
         while let Some(output) = outputs.pop_front() {
             match output {
-                Output::Acquire => {
+                TenureOutput::Acquire => {
                     state.number += 1;
                     let slot = ListenerSlot::default();
-                    // The other tasks know already how many are ahead of them.
+                    // Only a task that asks now still needs its queue position. Waiting tasks know how many tasks are
+                    // ahead.
                     if let Some((task, options)) = requester {
                         slot.set(options.listeners.clone());
                         state.requesting = Some((task, slot.clone()));
@@ -227,12 +231,12 @@ impl SharedHold {
                     let acquiring = self.clone().acquire_shared(state.number, slot);
                     self.spawn(state, acquiring);
                 }
-                Output::Cancel => state.end(),
-                Output::LetGo(how) => {
+                TenureOutput::Cancel => state.end(),
+                TenureOutput::Release(how) => {
                     state.release_held(how);
                     state.end();
                 }
-                Output::Look => {
+                TenureOutput::Look => {
                     let Some(held) = &state.held else { continue };
                     let watching = background::watch_other_contenders(
                         Arc::downgrade(self),
@@ -241,19 +245,21 @@ impl SharedHold {
                     );
                     self.spawn(state, watching);
                 }
-                Output::Grant(task, pass) => match requester.filter(|(requester, _)| *requester == task) {
-                    Some((_, options)) => granted = Some(self.share_held(state, task, pass, options)),
-                    None => {
-                        let Some(Waiter { sender, options }) = state.waiting.remove(&task) else {
-                            outputs.extend(self.step(state, Input::GiveUp(task)));
-                            continue;
-                        };
-                        let held = self.share_held(state, task, pass, &options);
-                        // This cannot fail: a waiter that gives up is removed first, under this mutex.
-                        let _ = sender.send(Ok(held));
+                TenureOutput::Grant(task, pass) => {
+                    match requester.filter(|(requester, _)| *requester == task) {
+                        Some((_, options)) => granted = Some(self.share_held(state, task, pass, options)),
+                        None => {
+                            let Some(Waiter { sender, options }) = state.waiting.remove(&task) else {
+                                outputs.extend(self.step(state, TenureInput::GiveUp(task)));
+                                continue;
+                            };
+                            let held = self.share_held(state, task, pass, &options);
+                            // This cannot fail: a waiter that gives up is removed first, under this mutex.
+                            let _ = sender.send(Ok(held));
+                        }
                     }
-                },
-                Output::WakeAt(at) => {
+                }
+                TenureOutput::WakeAt(at) => {
                     if state.alarm.replace(at).is_none() {
                         let alarm = background::run_alarm(Arc::downgrade(self), state.number);
                         self.spawn(state, alarm);
@@ -264,8 +270,14 @@ impl SharedHold {
         granted
     }
 
-    /// Returns a task's share of the lock.
-    fn share_held(self: &Arc<Self>, state: &mut State, task: LocalId, pass: u32, options: &Options) -> Held {
+    /// Returns the guard for the task to which the machine grants the lock.
+    fn share_held(
+        self: &Arc<Self>,
+        state: &mut HoldState,
+        task: LocalId,
+        pass: u32,
+        options: &Options,
+    ) -> Held {
         let held = state.held.as_ref().expect("the machine grants only a lock that is held");
         let worked = state.machine.has_worked();
         let shared = held.shared(Share::new(self.clone(), task, pass), worked, options.clone());
@@ -274,19 +286,19 @@ impl SharedHold {
         shared
     }
 
-    fn spawn(&self, state: &mut State, task: impl Future<Output = ()> + Send + 'static) {
+    fn spawn(&self, state: &mut HoldState, task: impl Future<Output = ()> + Send + 'static) {
         state.tasks.retain(|task| !task.is_finished());
         state.tasks.push(self.lock.context.tasks().spawn(task));
     }
 
-    /// Steps the machine with an event of acquisition `number`, unless that has ended.
-    pub(super) fn handle_event_of(self: &Arc<Self>, number: u64, input: Input) -> bool {
+    /// Steps the machine with an event of acquisition `number`, if that acquisition is current. Returns whether it is.
+    pub(super) fn handle_event_of(self: &Arc<Self>, number: u64, input: TenureInput) -> bool {
         let state = &mut *lock(&self.state);
         let timely = state.number == number;
         if timely {
-            if input == Input::Gone {
-                // Before the machine starts another acquisition.
-                state.release_held(How::Released);
+            if input == TenureInput::Gone {
+                // Ends this acquisition before the machine starts another one.
+                state.release_held(ReleaseKind::Released);
                 state.end();
             }
             self.handle_event(state, input);
@@ -294,7 +306,7 @@ impl SharedHold {
         timely
     }
 
-    /// Handles the final end of the session of acquisition `number`.
+    /// Handles the end of the session of acquisition `number`, if the session cannot be replaced.
     pub(super) fn closed(self: &Arc<Self>, number: u64, end: SessionEnd) {
         let state = &mut *lock(&self.state);
         if state.number == number {
@@ -302,9 +314,9 @@ impl SharedHold {
         }
     }
 
-    /// Fails all waiters, since the session cannot be replaced.
-    fn close(self: &Arc<Self>, state: &mut State, end: SessionEnd) {
-        state.release_held(How::Released);
+    /// Releases the lock and fails all waiters, because the session cannot be replaced.
+    fn close(self: &Arc<Self>, state: &mut HoldState, end: SessionEnd) {
+        state.release_held(ReleaseKind::Released);
         let reason = Loss::SessionOver(end).into();
         let error = match end {
             SessionEnd::Closed => Error::closed(),
@@ -313,23 +325,23 @@ impl SharedHold {
         self.fail(state, &error);
     }
 
-    fn fail(self: &Arc<Self>, state: &mut State, error: &Error) {
+    fn fail(self: &Arc<Self>, state: &mut HoldState, error: &Error) {
         for Waiter { sender, options } in std::mem::take(&mut state.waiting).into_values() {
             options.listeners.tell(LockEvent::GaveUp);
             let _ = sender.send(Err(error.clone()));
         }
         state.end();
-        self.handle_event(state, Input::Failed);
+        self.handle_event(state, TenureInput::Failed);
     }
 
-    /// Acquires the lock. The listeners of the slot get its events.
+    /// Acquires the lock. The listeners in the slot get the events of the acquisition.
     async fn acquire_with(&self, slot: &ListenerSlot, wait_limit: WaitLimit) -> Result<Option<Held>, Error> {
         let mut handle = self.lock.clone();
         handle.options.listeners = Listeners::in_slot(slot.clone());
         handle.acquire_alone(Kind::Mutex, wait_limit).await
     }
 
-    fn begin(self: &Arc<Self>, state: &mut State, held: Held, slot: ListenerSlot) {
+    fn begin(self: &Arc<Self>, state: &mut HoldState, held: Held, slot: ListenerSlot) {
         let watching = background::watch_loss(Arc::downgrade(self), held.acquisition().clone(), state.number);
         self.spawn(state, watching);
         state.held = Some(held);
@@ -349,9 +361,9 @@ impl SharedHold {
         match outcome {
             Ok(Some(held)) if state.number == number => {
                 self.begin(state, held, slot);
-                self.handle_event(state, Input::Granted);
+                self.handle_event(state, TenureInput::Granted);
             }
-            // No task wants this grant.
+            // The task that wanted this grant has given up.
             Ok(held) => held.iter().for_each(Held::release_untouched),
             Err(error) if state.number == number => self.fail(state, &error),
             Err(_) => {}
@@ -359,19 +371,19 @@ impl SharedHold {
     }
 }
 
-impl State {
+impl HoldState {
     fn new_id(&mut self) -> LocalId {
         self.next += 1;
         LocalId(self.next)
     }
 
-    fn release_held(&mut self, how: How) {
+    fn release_held(&mut self, how: ReleaseKind) {
         let Some(held) = self.held.take() else { return };
         match how {
             // Not `left_by_this_thread`: this thread may unwind for another reason.
-            How::Released => held.release_as(Left::Released),
-            How::Panicked => held.release_as(Left::Panicked),
-            How::Untouched => held.release_untouched(),
+            ReleaseKind::Released => held.release_as(HolderState::Released),
+            ReleaseKind::Panicked => held.release_as(HolderState::Panicked),
+            ReleaseKind::Untouched => held.release_untouched(),
         }
     }
 
@@ -398,9 +410,9 @@ impl Drop for SharedHold {
         if self.is_forked() {
             return;
         }
-        // Releases a lock that is kept: no handle is left that could ask for it.
+        // Releases a lock that lingers: no handle is left that could acquire it again.
         let state = &mut *lock(&self.state);
-        let how = if state.machine.has_worked() { How::Released } else { How::Untouched };
+        let how = if state.machine.has_worked() { ReleaseKind::Released } else { ReleaseKind::Untouched };
         state.release_held(how);
         state.end();
     }

@@ -1,10 +1,10 @@
 //! The error codes of ZooKeeper, and the results of its transactions.
 
 use zoolock_core::Zxid;
-use zoolock_core::contender::{Failure, Refusal};
+use zoolock_core::acquisition::{Refusal, RequestFailure};
 use zoolock_wire::{Code, OpResult};
 
-use super::inbox::Part;
+use super::inbox::TransactionPart;
 use super::{Created, NO_IDENTITY, ZkError};
 
 /// The reason why a transaction was not carried out.
@@ -17,16 +17,22 @@ pub(crate) struct FailedTransaction {
 
 impl FailedTransaction {
     /// Returns the error for the caller that asked for this part of the transaction.
-    pub(crate) fn error_for(self, part: Part) -> ZkError {
+    pub(crate) fn error_for(self, part: TransactionPart) -> ZkError {
         let FailedTransaction { at: Some(at), error } = self else { return self.error };
         match part {
-            Part::All if error.failure == Failure::NodeExists => {
-                ZkError { failure: Failure::NodeExistsAt(at), ..error }
+            TransactionPart::All if error.failure == RequestFailure::NodeExists => {
+                ZkError { failure: RequestFailure::NodeExistsAt(at), ..error }
             }
-            // Not carried out. It must not be repeated blindly: the name may belong to another contender by then.
-            Part::Before(part) if at >= part => ZkError { failure: Failure::Throttled, ..error },
-            // The server has not tried this operation.
-            Part::Only(part) if at < part => ZkError { failure: Failure::Throttled, ..error },
+            // The create failed, so the release was not carried out either. The machine must not repeat the release
+            // without a check: the znode's name may belong to another contender by then. `Throttled` makes it pause and
+            // check.
+            TransactionPart::Before(part) if at >= part => {
+                ZkError { failure: RequestFailure::Throttled, ..error }
+            }
+            // The release failed, so the server has not tried this create.
+            TransactionPart::Only(part) if at < part => {
+                ZkError { failure: RequestFailure::Throttled, ..error }
+            }
             _ => error,
         }
     }
@@ -36,7 +42,7 @@ impl FailedTransaction {
 pub(crate) fn transaction(results: Vec<OpResult>, parts: usize) -> Result<Vec<Created>, FailedTransaction> {
     let unclear = || FailedTransaction {
         at: None,
-        error: failed(Failure::Unknown, "a transaction has no clear result"),
+        error: failed(RequestFailure::Unknown, "a transaction has no clear result"),
     };
     if results.len() != parts {
         return Err(unclear());
@@ -62,37 +68,38 @@ pub(crate) fn transaction(results: Vec<OpResult>, parts: usize) -> Result<Vec<Cr
 
 /// Returns the error of an operation that failed with this number.
 pub(super) fn error_of(number: i32) -> ZkError {
-    let unknown = || failed(Failure::Unknown, &format!("the server answered error {number}"));
+    let unknown = || failed(RequestFailure::Unknown, &format!("the server answered error {number}"));
     Code::from_number(number).map_or_else(unknown, refused)
 }
 
 pub(crate) fn refused(code: Code) -> ZkError {
     let failure = match code {
-        Code::NoNode => Failure::NoNode,
-        Code::NodeExists => Failure::NodeExists,
-        Code::NotEmpty => Failure::NotEmpty,
-        Code::BadVersion => Failure::BadVersion,
-        Code::Throttled => Failure::Throttled,
-        Code::NoAuth | Code::InvalidAcl | Code::AuthFailed => Failure::Refused(Refusal::Denied),
-        Code::QuotaExceeded => Failure::Refused(Refusal::Quota),
-        // The server did not decide, or decided for another session.
+        Code::NoNode => RequestFailure::NoNode,
+        Code::NodeExists => RequestFailure::NodeExists,
+        Code::NotEmpty => RequestFailure::NotEmpty,
+        Code::BadVersion => RequestFailure::BadVersion,
+        Code::Throttled => RequestFailure::Throttled,
+        Code::NoAuth | Code::InvalidAcl | Code::AuthFailed => RequestFailure::Refused(Refusal::Denied),
+        Code::QuotaExceeded => RequestFailure::Refused(Refusal::Quota),
+        // These errors leave open whether the request was carried out.
         Code::SystemError
         | Code::RuntimeInconsistency
         | Code::DataInconsistency
         | Code::SessionExpired
         | Code::SessionMoved
         | Code::UnknownSession
-        | Code::RequestTimeout => Failure::Unknown,
-        _ => Failure::Refused(Refusal::Other),
+        | Code::RequestTimeout => RequestFailure::Unknown,
+        _ => RequestFailure::Refused(Refusal::Other),
     };
     match code {
-        // All ACLs come from this client, and few servers check the other identities in them.
+        // This client sends only well-formed ACLs. So the usual cause is that the server knows no identity of the
+        // creator.
         Code::InvalidAcl => failed(failure, NO_IDENTITY),
         code => failed(failure, &code.to_string()),
     }
 }
 
-pub(crate) fn failed(failure: Failure, message: &str) -> ZkError {
+pub(crate) fn failed(failure: RequestFailure, message: &str) -> ZkError {
     ZkError { failure, message: message.to_owned() }
 }
 
@@ -101,25 +108,32 @@ mod tests {
     use super::*;
 
     #[test]
-    fn part_that_was_not_tried_is_repeated() {
-        let error = failed(Failure::NoNode, "gone");
+    fn untried_part_of_a_transaction_is_throttled() {
+        let error = failed(RequestFailure::NoNode, "gone");
         let failures = |at| {
             let failed_transaction = FailedTransaction { at, error: error.clone() };
-            [Part::Before(2), Part::Only(2)].map(|part| failed_transaction.clone().error_for(part).failure)
+            [TransactionPart::Before(2), TransactionPart::Only(2)]
+                .map(|part| failed_transaction.clone().error_for(part).failure)
         };
-        assert_eq!(failures(Some(0)), [Failure::NoNode, Failure::Throttled]);
-        assert_eq!(failures(Some(1)), [Failure::NoNode, Failure::Throttled]);
-        assert_eq!(failures(Some(2)), [Failure::Throttled, Failure::NoNode]);
-        assert_eq!(failures(None), [Failure::NoNode; 2]);
+        assert_eq!(failures(Some(0)), [RequestFailure::NoNode, RequestFailure::Throttled]);
+        assert_eq!(failures(Some(1)), [RequestFailure::NoNode, RequestFailure::Throttled]);
+        assert_eq!(failures(Some(2)), [RequestFailure::Throttled, RequestFailure::NoNode]);
+        assert_eq!(failures(None), [RequestFailure::NoNode; 2]);
     }
 
     #[test]
-    fn existing_znode_is_named_to_the_caller_of_the_whole() {
+    fn error_of_whole_transaction_names_existing_znode() {
         let results = vec![OpResult::Error(0), OpResult::Error(Code::NodeExists.number())];
         let failed_transaction = transaction(results, 2).expect_err("it failed");
-        assert_eq!(failed_transaction.clone().error_for(Part::All).failure, Failure::NodeExistsAt(1));
-        assert_eq!(failed_transaction.error_for(Part::Only(1)).failure, Failure::NodeExists);
+        assert_eq!(
+            failed_transaction.clone().error_for(TransactionPart::All).failure,
+            RequestFailure::NodeExistsAt(1)
+        );
+        assert_eq!(
+            failed_transaction.error_for(TransactionPart::Only(1)).failure,
+            RequestFailure::NodeExists
+        );
         let unclear = transaction(vec![OpResult::Check], 2).expect_err("a result is missing");
-        assert_eq!(unclear.error_for(Part::All).failure, Failure::Unknown);
+        assert_eq!(unclear.error_for(TransactionPart::All).failure, RequestFailure::Unknown);
     }
 }

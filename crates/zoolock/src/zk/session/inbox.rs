@@ -1,8 +1,8 @@
 //! The inbox of a session: passes each reply and each watch event on, in the order of the server.
 //!
-//! A message to an acquisition becomes an [`Arrival`]. The session task takes the arrivals of all acquisitions from one queue.
-//! So each acquisition sees replies, events and changes of the connection in their order. The grant of a lock depends on that
-//! order. Other callers await the future of their reply.
+//! A message to an acquisition becomes an [`Arrival`]. The session task takes the arrivals of all acquisitions from one
+//! queue. So each acquisition sees replies, events and changes of the connection in the order of the server. The grant
+//! of a lock depends on that order. Callers other than acquisitions await a future for their reply.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex};
@@ -10,12 +10,12 @@ use std::time::Duration;
 
 use futures_channel::oneshot;
 use tokio::sync::{Notify, watch};
-use zoolock_client::{End, Handler, Instant, RequestError, State};
+use zoolock_client::{End, Handler, Instant, RequestError, SessionState};
 use zoolock_core::ContenderId;
-use zoolock_core::contender::{self, RequestId, SessionEnd};
+use zoolock_core::acquisition::{self, RequestId, SessionEnd};
 use zoolock_wire::{Code, EventKind, Reply, Request, WatchEvent};
 
-use super::{ConnectionState, Later, OnGrant, Watch, ZkError};
+use super::{ConnectionState, OnGrant, Watch, ZkError};
 use crate::base::sync::lock;
 
 /// The request of an acquisition that a reply answers.
@@ -23,13 +23,13 @@ use crate::base::sync::lock;
 pub(crate) struct Address {
     pub(crate) contender: ContenderId,
     pub(crate) request: RequestId,
-    /// The part of a transaction that the request asked for.
-    pub(crate) part: Part,
+    /// The part of the transaction that belongs to this request.
+    pub(crate) part: TransactionPart,
 }
 
 /// A part of a transaction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Part {
+pub(crate) enum TransactionPart {
     All,
     /// The operations before this index.
     Before(usize),
@@ -45,12 +45,12 @@ pub(crate) enum Arrival {
     /// The reply to a request that was written at `sent`.
     Reply { to: Address, sent: Instant, outcome: ReplyOutcome },
     /// The result of a request that takes several calls.
-    Result { contender: ContenderId, request: RequestId, result: Result<contender::Reply, ZkError> },
+    Result { contender: ContenderId, request: RequestId, result: Result<acquisition::Reply, ZkError> },
     /// A watch fired.
     Fired { contender: ContenderId, watch: WatchNumber, is_deleted: bool },
-    /// The connection was lost. For all acquisitions.
+    /// The connection was lost. This message is for all acquisitions.
     Disconnected,
-    /// There is a connection again. For all acquisitions.
+    /// There is a connection again. This message is for all acquisitions.
     Reconnected,
 }
 
@@ -85,7 +85,7 @@ impl Arrivals {
 
 /// The receiver of a reply.
 pub(super) enum ReplyTo {
-    /// A caller that awaits it.
+    /// A caller that awaits the reply.
     Caller(oneshot::Sender<CallerReply>),
     /// An acquisition, and the watch that the request sets.
     Acquisition(Address, Option<WatchNumber>),
@@ -112,8 +112,9 @@ pub(crate) type WatchKey = (String, WatchKind);
 
 /// The number of a watch of an acquisition.
 ///
-/// The machine uses the id of a watch again after it has forgotten the watch. An event of the old watch may still arrive. It
-/// must not be taken for an event of the new one: "deleted" would mean another znode. So a number is never used again.
+/// The machine uses the id of a watch again after it has forgotten the watch. An event of the old watch may still
+/// arrive. It must not count as an event of the new watch, because it may report the deletion of another znode. So a
+/// number is never used again.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct WatchNumber(pub(crate) u64);
 
@@ -128,18 +129,20 @@ pub(super) enum Watcher {
 type WatchEntry = (Watcher, Option<oneshot::Sender<bool>>);
 
 /// The watches that their owners have dropped, and that the inbox has not forgotten yet.
-pub(super) type Dropped = Mutex<Vec<(WatchKey, Watcher)>>;
+pub(super) type DroppedWatches = Mutex<Vec<(WatchKey, Watcher)>>;
 
 /// The number of dropped watches at which the inbox forgets them.
 const MAX_DROPPED: usize = 64;
 
-/// The pending requests and the watches of a session. The maps are ordered, so that a simulation repeats itself.
+/// The pending requests and the watches of a session. The maps are ordered, so that a simulation with the same seed
+/// runs in the same way.
 pub(crate) struct Inbox {
-    pending: BTreeMap<zoolock_client::RequestId, (ReplyTo, Option<WatchKey>)>,
+    pending: BTreeMap<zoolock_client::RequestNumber, (ReplyTo, Option<WatchKey>)>,
     watches: BTreeMap<WatchKey, Vec<WatchEntry>>,
     last_watch: u64,
-    /// Behind a mutex of its own: a watch may be dropped while the session is locked.
-    pub(super) dropped: Arc<Dropped>,
+    /// The dropped watches. They have a mutex of their own, because a watch may be dropped while the session client is
+    /// locked.
+    pub(super) dropped: Arc<DroppedWatches>,
     pub(super) arrivals: Arc<Arrivals>,
     connection_states: watch::Sender<ConnectionState>,
     /// The time at which the last attach was requested.
@@ -161,12 +164,13 @@ impl Inbox {
         }
     }
 
-    /// Registers the receiver of the reply to a request, or passes on that the request was not accepted.
+    /// Registers the receiver of the reply to a request. If the session has not accepted the request, delivers this
+    /// outcome at once.
     pub(super) fn expect(
         &mut self,
         request: &Request,
         to: ReplyTo,
-        accepted: Result<zoolock_client::RequestId, RequestError>,
+        accepted: Result<zoolock_client::RequestNumber, RequestError>,
         now: Instant,
     ) {
         if lock(&self.dropped).len() >= MAX_DROPPED {
@@ -204,7 +208,7 @@ impl Inbox {
     }
 
     /// Registers a watch that the server has set for a caller.
-    fn watch(&mut self, key: WatchKey) -> Later<bool> {
+    fn watch(&mut self, key: WatchKey) -> Watch {
         self.forget_dropped();
         let (sender, fired) = oneshot::channel();
         self.last_watch += 1;
@@ -246,7 +250,7 @@ impl Inbox {
 impl Handler for Inbox {
     fn reply(
         &mut self,
-        request: zoolock_client::RequestId,
+        request: zoolock_client::RequestNumber,
         sent: Instant,
         result: Result<Reply, RequestError>,
     ) {
@@ -268,27 +272,28 @@ impl Handler for Inbox {
     fn granted(&mut self, timeout: Duration, sent: Instant) {
         self.attached = sent;
         if let Some(on_grant) = &self.on_grant {
-            on_grant(zoolock_core::Instant(sent.0), timeout);
+            on_grant(sent, timeout);
         }
     }
 
-    fn state(&mut self, state: State) {
+    fn state(&mut self, state: SessionState) {
         let connection_state = match state {
-            State::Connected { .. } => {
+            SessionState::Connected { .. } => {
                 self.arrivals.push(Arrival::Reconnected);
-                // The server has forgotten the watches of the last connection, and anything may have changed.
+                // The server has forgotten the watches of the last connection. All of them fire, because every watched
+                // znode may have changed.
                 let lost: Vec<WatchKey> = self.watches.keys().cloned().collect();
                 lost.iter().for_each(|key| self.fire(key, false));
                 ConnectionState::Up
             }
-            State::Disconnected(loss) => {
+            SessionState::Disconnected(loss) => {
                 self.arrivals.push(Arrival::Disconnected);
                 tracing::debug!(%loss, "the connection to the server is lost");
                 ConnectionState::Down
             }
-            State::Over(end) => {
+            SessionState::Ended(end) => {
                 self.watches.clear();
-                ConnectionState::Over(match end {
+                ConnectionState::Ended(match end {
                     End::Closed | End::Abandoned => SessionEnd::Closed,
                     End::AuthFailed => SessionEnd::AuthFailed,
                     _ => SessionEnd::Expired,
@@ -303,7 +308,7 @@ impl Handler for Inbox {
 struct WatchGuard {
     key: Option<WatchKey>,
     watcher: Watcher,
-    dropped: Arc<Dropped>,
+    dropped: Arc<DroppedWatches>,
 }
 
 impl Drop for WatchGuard {
@@ -337,7 +342,7 @@ pub(super) fn watched(request: &Request) -> Option<WatchKey> {
 #[cfg(test)]
 mod tests {
     use futures_util::FutureExt;
-    use zoolock_client::Loss;
+    use zoolock_client::DisconnectReason;
     use zoolock_wire::OpResult;
 
     use super::*;
@@ -349,7 +354,7 @@ mod tests {
     }
 
     fn address(number: u16) -> Address {
-        Address { contender: ContenderId(1), request: RequestId(number), part: Part::All }
+        Address { contender: ContenderId(1), request: RequestId(number), part: TransactionPart::All }
     }
 
     fn key() -> WatchKey {
@@ -391,7 +396,7 @@ mod tests {
         watching(&mut inbox, 1, done());
         inbox.event(deleted());
         inbox.deliver(ReplyTo::Acquisition(address(2), None), None, Instant::default(), done());
-        inbox.state(State::Disconnected(Loss::Closed));
+        inbox.state(SessionState::Disconnected(DisconnectReason::Closed));
         inbox.deliver(ReplyTo::Acquisition(address(3), None), None, Instant::default(), None);
         assert_eq!(
             arrived(&inbox),
@@ -403,9 +408,9 @@ mod tests {
     fn watch_of_an_old_connection_fires_after_the_reconnect() {
         let mut inbox = inbox();
         watching(&mut inbox, 1, done());
-        inbox.state(State::Disconnected(Loss::Closed));
+        inbox.state(SessionState::Disconnected(DisconnectReason::Closed));
         let (session, timeout, sent) = (1, Duration::from_secs(30), Instant::default());
-        inbox.state(State::Connected { session, timeout, sent });
+        inbox.state(SessionState::Connected { session, timeout, sent });
         assert_eq!(arrived(&inbox), ["reply 1 true", "disconnected", "reconnected", "fired 7 false"]);
         inbox.event(deleted());
         assert!(arrived(&inbox).is_empty(), "a watch fires once");

@@ -1,13 +1,13 @@
-//! One session with ZooKeeper, as locks need it.
+//! One session with ZooKeeper, with the operations that locks need.
 //!
-//! Every method sends its request when it is *called*. Without a connection the request is refused. A returned future is only
-//! for the answer: dropping it does not cancel the request. An `async fn` would send when first polled. That would lose the
-//! order of the requests, on which one-flight acquire depends.
+//! Every method sends its request when it is *called*. Without a connection the request is refused. A returned future
+//! is only for the answer: dropping it does not cancel the request. An `async fn` would send its request when it is
+//! first polled. That would lose the order of the requests, on which an acquisition in one flight depends.
 //!
 //! * `open.rs`: opens a session.
 //! * `requests.rs`: sends requests.
 //! * `inbox.rs`: passes replies and events on, in order.
-//! * `deferral.rs`: a release that waits for the next create.
+//! * `deferral.rs`: defers a release, so that the next create can join its transaction.
 //! * `codes.rs`: error codes, and the results of transactions.
 
 mod codes;
@@ -20,26 +20,26 @@ pub(crate) use codes::{failed, transaction};
 pub(crate) use deferral::{Joined, Joining, reply};
 #[cfg(test)]
 pub(crate) use inbox::WatchKind;
-pub(crate) use inbox::{Address, Arrival, Arrivals, Part, ReplyOutcome, WatchKey, WatchNumber};
+pub(crate) use inbox::{Address, Arrival, Arrivals, ReplyOutcome, TransactionPart, WatchKey, WatchNumber};
 pub(crate) use open::{open, open_requests};
 pub(crate) use requests::{
     data, delete_request, exists_request, list_request, names, read_request, write_request,
 };
 
-use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::future::BoxFuture;
 use tokio::sync::watch;
 use zeroize::Zeroizing;
 use zoolock_client::{Client, DialError, Host};
 
-use zoolock_core::contender::{Failure, SessionEnd};
+use zoolock_core::acquisition::{RequestFailure, SessionEnd};
 use zoolock_core::{Instant, SessionId, Zxid};
 use zoolock_wire::Acl;
 
 use deferral::Deferral;
-use inbox::{Dropped, Inbox};
+use inbox::{DroppedWatches, Inbox};
 
 use crate::base::tasks::Tasks;
 use crate::zk::transport::Transport;
@@ -47,7 +47,7 @@ use crate::zk::transport::Transport;
 /// The error if the server finds no identity for an ACL that grants access to the creator only.
 pub(crate) const NO_IDENTITY: &str = "the server knows no identity of this client that could own the znodes; check that it requests client certificates";
 
-/// A flight of requests. It ends when it is dropped.
+/// A flight of requests. The requests are sent together when it is dropped.
 pub(crate) type Flight = zoolock_client::Flight<Inbox>;
 
 /// The parameters of a new session.
@@ -56,9 +56,9 @@ pub(crate) struct Opening {
     pub(crate) hosts: Vec<Host>,
     pub(crate) timeout: Duration,
     pub(crate) auth: Vec<(String, Zeroizing<Vec<u8>>)>,
-    pub(crate) access: Access,
+    pub(crate) access: ZnodeAccess,
     pub(crate) transport: Transport,
-    /// Runs the session.
+    /// The runtime that runs the session.
     pub(crate) tasks: Tasks,
 }
 
@@ -67,13 +67,13 @@ pub(crate) struct Opened {
     pub(crate) zk: Arc<ZkSession>,
     pub(crate) arrivals: Arc<Arrivals>,
     pub(crate) connection_state: watch::Receiver<ConnectionState>,
-    /// A time before which the server did not know the session.
+    /// The time at which the session was requested. The server did not know the session before.
     pub(crate) requested: Instant,
 }
 
 /// The reason why a session was not opened.
 #[derive(Debug, Clone)]
-pub(crate) enum OpenError {
+pub(crate) enum SessionOpenError {
     /// The credentials are missing or refused. Another attempt would fail, too.
     Denied,
     /// The last attempt reached no server.
@@ -82,36 +82,36 @@ pub(crate) enum OpenError {
     NotInTime,
 }
 
-/// The answer to a request.
-pub(crate) type Answer<T, E = ZkError> = Pin<Box<dyn Future<Output = Result<T, E>> + Send + 'static>>;
+/// A future for the answer to a request.
+pub(crate) type Answer<T, E = ZkError> = BoxFuture<'static, Result<T, E>>;
 
 /// A future that resolves when the watch fires, to true if the znode was deleted. Dropping it removes the watch.
-pub(crate) type Watch = Later<bool>;
+pub(crate) type Watch = BoxFuture<'static, bool>;
 
 /// The reason and the message of a failed request.
 #[derive(Debug, Clone)]
 pub(crate) struct ZkError {
-    pub(crate) failure: Failure,
+    pub(crate) failure: RequestFailure,
     pub(crate) message: String,
 }
 
-/// The access to the znodes that this client creates. ACLs are not inherited, so each create has one.
+/// The access to the znodes that this client creates. ZooKeeper's ACLs are not inherited, so each create contains one.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Access {
+pub(crate) enum ZnodeAccess {
     /// Anyone may do everything.
     Anyone,
-    /// Clients with the same credentials may do everything, and these identities may read: scheme and id.
+    /// Clients with the same credentials may do everything. The `readers`, pairs of scheme and id, may also read.
     Creator { readers: Vec<(String, String)> },
 }
 
 /// The fields of a Stat that the library uses.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Stat {
+pub(crate) struct ZnodeStat {
     pub(crate) czxid: Zxid,
     pub(crate) pzxid: Zxid,
     pub(crate) version: i32,
     pub(crate) children: u32,
-    /// Number of children that it has ever had.
+    /// Number of children that the znode has ever had.
     pub(crate) created_children: u32,
     pub(crate) owner: SessionId,
     /// Time of its creation, in milliseconds of Unix time by the server's clock.
@@ -160,14 +160,12 @@ pub(crate) struct Created {
 pub(crate) enum ConnectionState {
     Up,
     Down,
-    Over(SessionEnd),
+    Ended(SessionEnd),
 }
 
-/// A function that gets the time of the request for an attach, and the shortest session timeout that was granted so far.
+/// A callback for each attach of the session. Its arguments are the time of the request for the attach, and the
+/// shortest session timeout that was granted so far.
 pub(crate) type OnGrant = Box<dyn Fn(Instant, Duration) + Send + Sync>;
-
-/// A boxed future.
-pub(crate) type Later<T> = Pin<Box<dyn Future<Output = T> + Send + 'static>>;
 
 /// One ZooKeeper session. Dropping it closes the session.
 pub(crate) struct ZkSession {
@@ -175,7 +173,7 @@ pub(crate) struct ZkSession {
     session: SessionId,
     acls: Arc<[Acl]>,
     deferral: Deferral,
-    dropped: Arc<Dropped>,
-    /// The runtime of the tasks that send a deferred release that no create joins.
+    dropped: Arc<DroppedWatches>,
+    /// The runtime of the tasks that send deferred releases.
     tasks: Tasks,
 }

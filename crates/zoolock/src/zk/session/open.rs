@@ -6,18 +6,17 @@ use tokio::sync::watch;
 use tokio::time::{Instant, timeout_at};
 use zoolock_client::{Client, Requests, SessionConfig};
 use zoolock_core::SessionId;
-use zoolock_core::contender::SessionEnd;
+use zoolock_core::acquisition::SessionEnd;
 use zoolock_wire::{Code, Hidden, Reply, Request};
 
 use super::deferral::Deferral;
 use super::inbox::Inbox;
 use super::requests::acls;
-use super::{ConnectionState, OpenError, Opened, Opening, ZkSession};
+use super::{ConnectionState, Opened, Opening, SessionOpenError, ZkSession};
 
 /// Opens a session. It tries the servers until the deadline.
-pub(crate) async fn open(opening: &Opening, deadline: Instant) -> Result<Opened, OpenError> {
-    // The credentials may have been renewed since the last session was opened.
-    in_time(deadline, opening.transport.prepare()).await?;
+pub(crate) async fn open(opening: &Opening, deadline: Instant) -> Result<Opened, SessionOpenError> {
+    fetch_credentials(opening, deadline).await?;
     let (connection_states, mut connection_state) = watch::channel(ConnectionState::Down);
     let inbox = Inbox::new(connection_states);
     let (arrivals, dropped) = (inbox.arrivals.clone(), inbox.dropped.clone());
@@ -27,17 +26,17 @@ pub(crate) async fn open(opening: &Opening, deadline: Instant) -> Result<Opened,
         timeout_at(deadline, connection_state.wait_for(|state| *state != ConnectionState::Down)).await;
     match opened.map(|state| state.map(|state| *state)) {
         Ok(Ok(ConnectionState::Up)) => {}
-        Ok(Ok(ConnectionState::Over(SessionEnd::AuthFailed))) => return Err(OpenError::Denied),
+        Ok(Ok(ConnectionState::Ended(SessionEnd::AuthFailed))) => return Err(SessionOpenError::Denied),
         _ => {
             let errors = client.dial_errors();
             return Err(if errors.is_empty() {
-                OpenError::NotInTime
+                SessionOpenError::NotInTime
             } else {
-                OpenError::Unreachable(errors)
+                SessionOpenError::Unreachable(errors)
             });
         }
     }
-    let (session, attached) = client.with(|session, inbox, _| (session.id(), inbox.attached));
+    let (session, requested) = client.with(|session, inbox, _| (session.id(), inbox.attached));
     let zk = ZkSession {
         client,
         session: SessionId(session),
@@ -47,38 +46,43 @@ pub(crate) async fn open(opening: &Opening, deadline: Instant) -> Result<Opened,
         tasks: opening.tasks.clone(),
     };
     if opening.transport.has_sasl() {
-        let known = timeout_at(deadline, zk.who_am_i()).await.map_err(|_| OpenError::NotInTime)?;
-        check_sasl_identity(known.ok_or(OpenError::NotInTime)?.map_err(Some))?;
+        let known = timeout_at(deadline, zk.who_am_i()).await.map_err(|_| SessionOpenError::NotInTime)?;
+        check_sasl_identity(known.ok_or(SessionOpenError::NotInTime)?.map_err(Some))?;
     }
-    let requested = zoolock_core::Instant(attached.0);
     Ok(Opened { zk: Arc::new(zk), arrivals, connection_state, requested })
 }
 
 /// Opens a session for single requests, without locks. It tries each server once.
-pub(crate) async fn open_requests(opening: &Opening, deadline: Instant) -> Result<Requests, OpenError> {
-    in_time(deadline, opening.transport.prepare()).await?;
+pub(crate) async fn open_requests(
+    opening: &Opening,
+    deadline: Instant,
+) -> Result<Requests, SessionOpenError> {
+    fetch_credentials(opening, deadline).await?;
     let servers = opening.transport.servers(&opening.hosts);
     let opened = Requests::open(config(opening), servers, opening.tasks.platform());
-    let requests = timeout_at(deadline, opened).await.map_err(|_| OpenError::NotInTime)?.map_err(
-        |error| match error {
-            zoolock_client::OpenError::Denied => OpenError::Denied,
-            zoolock_client::OpenError::Unreachable(errors) => OpenError::Unreachable(errors),
-            _ => OpenError::NotInTime,
-        },
-    )?;
+    let requests =
+        timeout_at(deadline, opened).await.map_err(|_| SessionOpenError::NotInTime)?.map_err(|error| {
+            match error {
+                zoolock_client::OpenError::Denied => SessionOpenError::Denied,
+                zoolock_client::OpenError::Unreachable(errors) => SessionOpenError::Unreachable(errors),
+                _ => SessionOpenError::NotInTime,
+            }
+        })?;
     if opening.transport.has_sasl() {
         let known = timeout_at(deadline, requests.call(&Request::WhoAmI)).await;
-        let reply = known.map_err(|_| OpenError::NotInTime)?.map_err(|error| error.code());
+        let reply = known.map_err(|_| SessionOpenError::NotInTime)?.map_err(|error| error.code());
         check_sasl_identity(reply)?;
     }
     Ok(requests)
 }
 
-async fn in_time<T>(
-    deadline: Instant,
-    future: impl Future<Output = Result<T, OpenError>>,
-) -> Result<T, OpenError> {
-    timeout_at(deadline, future).await.unwrap_or(Err(OpenError::NotInTime))
+/// Fetches the credentials. They may have been renewed since the last session was opened.
+async fn fetch_credentials(opening: &Opening, deadline: Instant) -> Result<(), SessionOpenError> {
+    match timeout_at(deadline, opening.transport.fetch_credentials()).await {
+        Ok(true) => Ok(()),
+        Ok(false) => Err(SessionOpenError::Denied),
+        Err(_) => Err(SessionOpenError::NotInTime),
+    }
 }
 
 fn config(opening: &Opening) -> SessionConfig {
@@ -90,12 +94,12 @@ fn config(opening: &Opening) -> SessionConfig {
 
 /// Checks that the server knows a SASL identity of the session. A server that does not require SASL may accept a session without
 /// one.
-fn check_sasl_identity(reply: Result<Reply, Option<Code>>) -> Result<(), OpenError> {
+fn check_sasl_identity(reply: Result<Reply, Option<Code>>) -> Result<(), SessionOpenError> {
     match reply {
-        Ok(Reply::Clients(known)) if known.iter().any(|(scheme, _)| scheme == "sasl") => Ok(()),
-        Ok(_) => Err(OpenError::Denied),
-        // Servers before 3.7 cannot be asked.
+        Ok(Reply::Identities(known)) if known.iter().any(|(scheme, _)| scheme == "sasl") => Ok(()),
+        Ok(_) => Err(SessionOpenError::Denied),
+        // Servers before ZooKeeper 3.7 do not support this request.
         Err(Some(Code::Unimplemented)) => Ok(()),
-        Err(_) => Err(OpenError::NotInTime),
+        Err(_) => Err(SessionOpenError::NotInTime),
     }
 }

@@ -1,23 +1,24 @@
 //! The requests of a session, and the futures for their replies.
 //!
-//! The driver also builds the requests of its acquisitions here, and gets the replies as arrivals (`inbox.rs`). Other callers
-//! await the futures.
+//! The engine also builds the requests of its acquisitions here, and gets their replies as arrivals (`inbox.rs`). Other
+//! callers await the futures.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use futures_channel::oneshot;
-use zoolock_client::{Instant, RequestError, RequestId, Session};
-use zoolock_core::contender::Failure;
+use zoolock_client::{Instant, RequestError, RequestNumber, Session};
+use zoolock_core::acquisition::RequestFailure;
 use zoolock_core::{ContenderId, SessionId, Zxid};
 use zoolock_wire::{Acl, CreateRequest, Identity, OpResult, Reply, Request, op, perms};
 
 use super::codes::{error_of, failed, transaction};
 use super::deferral::reply;
 use super::inbox::{
-    Address, CallerReply, Inbox, Part, ReplyOutcome, ReplyTo, WatchKey, WatchNumber, Watcher, watched,
+    Address, CallerReply, Inbox, ReplyOutcome, ReplyTo, TransactionPart, WatchKey, WatchNumber, Watcher,
+    watched,
 };
-use super::{Access, Answer, Created, Flight, OnGrant, Op, Stat, Watch, ZkError, ZkSession};
+use super::{Answer, Created, Flight, OnGrant, Op, Watch, ZkError, ZkSession, ZnodeAccess, ZnodeStat};
 use crate::base::sync::lock;
 
 const EPHEMERAL: i32 = 1;
@@ -26,7 +27,7 @@ const EPHEMERAL_SEQUENTIAL: i32 = 3;
 const CONTAINER: i32 = 4;
 const ANY_VERSION: i32 = -1;
 
-type Read = (Reply, Option<Watch>);
+type ReadReply = (Reply, Option<Watch>);
 
 impl ZkSession {
     pub(crate) fn session(&self) -> SessionId {
@@ -38,11 +39,12 @@ impl ZkSession {
         self.client.with(|session, _, _| session.timeout())
     }
 
-    /// Calls `callback` whenever a server has granted a timeout, under the lock of the session. It must not send requests.
+    /// Calls `callback` now, and whenever a server has attached the session again. The callback runs under the mutex of
+    /// the session client, so it must not send requests.
     pub(crate) fn on_grant(&self, callback: OnGrant) {
         self.client.with(|session, inbox, _| {
             // A server may have attached the session again since it was opened.
-            callback(zoolock_core::Instant(inbox.attached.0), session.timeout());
+            callback(inbox.attached, session.timeout());
             inbox.on_grant = Some(callback);
         });
     }
@@ -57,7 +59,8 @@ impl ZkSession {
         self.client.with(|session, _, now| session.reattach(is_hopeless, works, now));
     }
 
-    /// Sends the next requests together, when the returned value is dropped. Renewals are sent at once.
+    /// Begins a flight: the next requests of this thread are sent together when the returned value is dropped. Renewals
+    /// are still sent at once.
     pub(crate) fn begin_flight(&self) -> Flight {
         self.client.begin_flight()
     }
@@ -75,14 +78,15 @@ impl ZkSession {
         lock(&self.dropped).push((key, Watcher::Acquisition(contender, watch)));
     }
 
-    /// Returns the request that reads a znode and watches it. If it does not exist, no watch is set.
+    /// Returns the request that reads a znode and watches it. If the znode does not exist, no watch is set.
     pub(crate) fn watch_request(path: &str) -> (Request, WatchKey) {
-        keyed(Request::GetData { path: path.to_owned(), watch: true })
+        with_watch_key(Request::GetData { path: path.to_owned(), watch: true })
     }
 
-    /// Returns the request that lists the children of a znode and watches them. If it does not exist, no watch is set.
+    /// Returns the request that lists the children of a znode and watches them. If the znode does not exist, no watch
+    /// is set.
     pub(crate) fn watch_children_request(path: &str) -> (Request, WatchKey) {
-        keyed(Request::GetChildren2 { path: path.to_owned(), watch: true })
+        with_watch_key(Request::GetChildren2 { path: path.to_owned(), watch: true })
     }
 
     /// Returns the request that commits these operations in one transaction.
@@ -114,7 +118,7 @@ impl ZkSession {
         Request::Create(CreateRequest { op, path: path.to_owned(), data, acl, flags, ttl: 0 })
     }
 
-    /// Sends a request, at the end of the flight of this thread if there is one.
+    /// Sends a request. If this thread has a flight, the request is sent at the end of the flight.
     pub(super) fn send_now(&self, request: &Request, to: ReplyTo) {
         self.client.with_in_flight(|session, inbox, now| {
             let accepted = session.request(request, now);
@@ -128,7 +132,7 @@ impl ZkSession {
     fn call<T: Send + 'static>(
         &self,
         request: &Request,
-        read: impl FnOnce(Read) -> Option<T> + Send + 'static,
+        read: impl FnOnce(ReadReply) -> Option<T> + Send + 'static,
     ) -> Answer<T> {
         let _deferral_lock = self.flush_deferred_release();
         self.call_now(request, read)
@@ -137,28 +141,28 @@ impl ZkSession {
     fn call_now<T: Send + 'static>(
         &self,
         request: &Request,
-        read: impl FnOnce(Read) -> Option<T> + Send + 'static,
+        read: impl FnOnce(ReadReply) -> Option<T> + Send + 'static,
     ) -> Answer<T> {
         let (sender, answer) = oneshot::channel();
         self.send_now(request, ReplyTo::Caller(sender));
         self.answer(answer, read)
     }
 
-    /// Sends a request that renews the lease, ahead of the requests that wait for the server.
+    /// Sends a request that renews the lease. It overtakes the requests that wait to be sent.
     fn renew<T: Send + 'static>(
         &self,
         request: &Request,
-        read: impl FnOnce(Read) -> Option<T> + Send + 'static,
+        read: impl FnOnce(ReadReply) -> Option<T> + Send + 'static,
     ) -> Answer<T> {
         let (sender, answer) = oneshot::channel();
         self.client.with(|session: &mut Session, inbox: &mut Inbox, now: Instant| {
-            let accepted: Result<RequestId, RequestError> = session.renew(request, now);
+            let accepted: Result<RequestNumber, RequestError> = session.renew(request, now);
             inbox.expect(request, ReplyTo::Caller(sender), accepted, now);
         });
         self.answer(answer, read)
     }
 
-    /// Asks for the identities that the server knows.
+    /// Asks the server for the identities of this session.
     pub(super) async fn who_am_i(&self) -> ReplyOutcome {
         let (sender, answer) = oneshot::channel();
         self.send_now(&Request::WhoAmI, ReplyTo::Caller(sender));
@@ -168,7 +172,7 @@ impl ZkSession {
     fn answer<T: Send + 'static>(
         &self,
         answer: oneshot::Receiver<CallerReply>,
-        read: impl FnOnce(Read) -> Option<T> + Send + 'static,
+        read: impl FnOnce(ReadReply) -> Option<T> + Send + 'static,
     ) -> Answer<T> {
         let client = self.client.clone();
         Box::pin(async move {
@@ -178,11 +182,12 @@ impl ZkSession {
                 Some(CallerReply { reply, watch }) => (Some(reply), watch),
                 None => (None, None),
             };
-            read((reply(outcome)?, watch)).ok_or_else(|| failed(Failure::Unknown, "unexpected reply type"))
+            read((reply(outcome)?, watch))
+                .ok_or_else(|| failed(RequestFailure::Unknown, "unexpected reply type"))
         })
     }
 
-    /// Creates a container, which the server removes some time after its last child.
+    /// Creates a container. The server removes the container some time after its last child was deleted.
     pub(crate) fn create_container(&self, path: &str) -> Answer<()> {
         self.call(&self.create_request(op::CREATE_CONTAINER, path, b"", CONTAINER), |_| Some(()))
     }
@@ -192,48 +197,48 @@ impl ZkSession {
         self.call(&self.create_request(op::CREATE2, path, b"", 0), |_| Some(()))
     }
 
-    pub(crate) fn exists(&self, path: &str) -> Answer<Option<Stat>> {
+    pub(crate) fn exists(&self, path: &str) -> Answer<Option<ZnodeStat>> {
         let _deferral_lock = self.flush_deferred_release();
         self.exists_now(path)
     }
 
-    pub(super) fn exists_now(&self, path: &str) -> Answer<Option<Stat>> {
+    pub(super) fn exists_now(&self, path: &str) -> Answer<Option<ZnodeStat>> {
         let answer = self.call_now(&exists_request(path), stat);
         Box::pin(async move {
             match answer.await {
-                Err(ZkError { failure: Failure::NoNode, .. }) => Ok(None),
+                Err(ZkError { failure: RequestFailure::NoNode, .. }) => Ok(None),
                 outcome => outcome.map(Some),
             }
         })
     }
 
-    pub(crate) fn read(&self, path: &str) -> Answer<(Vec<u8>, Stat)> {
+    pub(crate) fn read(&self, path: &str) -> Answer<(Vec<u8>, ZnodeStat)> {
         self.call(&read_request(path), |(reply, _)| data(reply))
     }
 
-    pub(crate) fn write(&self, path: &str, data: &[u8], version: Option<i32>) -> Answer<Stat> {
+    pub(crate) fn write(&self, path: &str, data: &[u8], version: Option<i32>) -> Answer<ZnodeStat> {
         self.call(&write_request(path, data, version), stat)
     }
 
-    pub(crate) fn children(&self, path: &str) -> Answer<(Vec<String>, Stat)> {
+    pub(crate) fn children(&self, path: &str) -> Answer<(Vec<String>, ZnodeStat)> {
         self.call(&list_request(path), |(reply, _)| names(reply))
     }
 
-    /// Lists the children of a znode and watches them. If it does not exist, no watch is set.
-    pub(crate) fn watch_children(&self, path: &str) -> Answer<(Vec<String>, Stat, Watch)> {
+    /// Lists the children of a znode and watches them. If the znode does not exist, no watch is set.
+    pub(crate) fn watch_children(&self, path: &str) -> Answer<(Vec<String>, ZnodeStat, Watch)> {
         self.call(&ZkSession::watch_children_request(path).0, |(reply, watch)| {
             let (names, stat) = names(reply)?;
             Some((names, stat, watch?))
         })
     }
 
-    /// Sends a `sync`, ahead of the requests that wait for the server.
+    /// Sends a `sync`. It overtakes the requests that wait to be sent.
     pub(crate) fn sync_ahead(&self) -> Answer<()> {
         self.renew(&Request::Sync { path: "/".to_owned() }, |_| Some(()))
     }
 
-    /// Checks in a transaction that a znode exists, ahead of the requests that wait for the server. Only a quorum can confirm
-    /// it.
+    /// Checks in a transaction that a znode exists. Only a quorum can confirm the transaction. The request overtakes
+    /// the requests that wait to be sent.
     pub(crate) fn check(&self, path: &str) -> Answer<()> {
         let check = Request::Check { path: path.to_owned(), version: ANY_VERSION };
         let answer = self.renew(&Request::Multi(vec![check]), results);
@@ -254,12 +259,12 @@ impl ZkSession {
         let answer = self.call(&self.multi(ops), results);
         Box::pin(async move {
             transaction(answer.await?, parts)
-                .map_err(|failed_transaction| failed_transaction.error_for(Part::All))
+                .map_err(|failed_transaction| failed_transaction.error_for(TransactionPart::All))
         })
     }
 }
 
-fn keyed(request: Request) -> (Request, WatchKey) {
+fn with_watch_key(request: Request) -> (Request, WatchKey) {
     let key = watched(&request).expect("the request sets a watch");
     (request, key)
 }
@@ -284,14 +289,15 @@ pub(crate) fn delete_request(path: &str) -> Request {
     Request::Delete { path: path.to_owned(), version: ANY_VERSION }
 }
 
-/// Returns the request that writes the data of a znode, at any version if there is none.
+/// Returns the request that writes the data of a znode. `version`: the version that is replaced, or `None` for any
+/// version.
 pub(crate) fn write_request(path: &str, data: &[u8], version: Option<i32>) -> Request {
     let version = version.unwrap_or(ANY_VERSION);
     Request::SetData { path: path.to_owned(), data: Some(data.to_vec().into()), version }
 }
 
 /// Returns the data and the state in a reply.
-pub(crate) fn data(reply: Reply) -> Option<(Vec<u8>, Stat)> {
+pub(crate) fn data(reply: Reply) -> Option<(Vec<u8>, ZnodeStat)> {
     match reply {
         Reply::Data { data, stat } => Some((data.map_or(Vec::new(), |data| data.to_vec()), stat.into())),
         _ => None,
@@ -299,21 +305,21 @@ pub(crate) fn data(reply: Reply) -> Option<(Vec<u8>, Stat)> {
 }
 
 /// Returns the children and the state in a reply.
-pub(crate) fn names(reply: Reply) -> Option<(Vec<String>, Stat)> {
+pub(crate) fn names(reply: Reply) -> Option<(Vec<String>, ZnodeStat)> {
     match reply {
         Reply::ChildrenStat { children, stat } => Some((children, stat.into())),
         _ => None,
     }
 }
 
-fn stat((reply, _): Read) -> Option<Stat> {
+fn stat((reply, _): ReadReply) -> Option<ZnodeStat> {
     match reply {
         Reply::Stat(stat) => Some(stat.into()),
         _ => None,
     }
 }
 
-fn results((reply, _): Read) -> Option<Vec<OpResult>> {
+fn results((reply, _): ReadReply) -> Option<Vec<OpResult>> {
     match reply {
         Reply::Multi(results) => Some(results),
         _ => None,
@@ -325,27 +331,27 @@ fn checked(results: &[OpResult]) -> Result<(), ZkError> {
     match results {
         [OpResult::Check] => Ok(()),
         [OpResult::Error(number)] => Err(error_of(*number)),
-        _ => Err(failed(Failure::Unknown, "a transaction has no clear result")),
+        _ => Err(failed(RequestFailure::Unknown, "a transaction has no clear result")),
     }
 }
 
 /// Returns the access control list of the znodes that a client creates.
-pub(super) fn acls(access: &Access) -> Arc<[Acl]> {
+pub(super) fn acls(access: &ZnodeAccess) -> Arc<[Acl]> {
     match access {
-        Access::Anyone => Arc::new([Acl::anyone(perms::ALL)]),
-        Access::Creator { readers } => {
-            let creator = Acl { perms: perms::ALL, who: Identity::new("auth", "") };
+        ZnodeAccess::Anyone => Arc::new([Acl::anyone(perms::ALL)]),
+        ZnodeAccess::Creator { readers } => {
+            let creator = Acl { perms: perms::ALL, identity: Identity::new("auth", "") };
             let readers = readers
                 .iter()
-                .map(|(scheme, id)| Acl { perms: perms::READ, who: Identity::new(scheme, id.as_str()) });
+                .map(|(scheme, id)| Acl { perms: perms::READ, identity: Identity::new(scheme, id.as_str()) });
             std::iter::once(creator).chain(readers).collect()
         }
     }
 }
 
-impl From<zoolock_wire::Stat> for Stat {
-    fn from(stat: zoolock_wire::Stat) -> Stat {
-        Stat {
+impl From<zoolock_wire::Stat> for ZnodeStat {
+    fn from(stat: zoolock_wire::Stat) -> ZnodeStat {
+        ZnodeStat {
             czxid: Zxid(stat.czxid),
             pzxid: Zxid(stat.pzxid),
             version: stat.version,
@@ -359,7 +365,7 @@ impl From<zoolock_wire::Stat> for Stat {
 
 #[cfg(test)]
 mod tests {
-    use zoolock_core::contender::Refusal;
+    use zoolock_core::acquisition::Refusal;
     use zoolock_wire::Code;
 
     use super::*;
@@ -368,11 +374,11 @@ mod tests {
     fn only_success_of_the_check_confirms() {
         let outcome = |results: Vec<OpResult>| checked(&results).map_err(|error| error.failure);
         assert_eq!(outcome(vec![OpResult::Check]), Ok(()));
-        assert_eq!(outcome(vec![OpResult::Error(Code::NoNode.number())]), Err(Failure::NoNode));
-        assert_eq!(outcome(Vec::new()), Err(Failure::Unknown));
+        assert_eq!(outcome(vec![OpResult::Error(Code::NoNode.number())]), Err(RequestFailure::NoNode));
+        assert_eq!(outcome(Vec::new()), Err(RequestFailure::Unknown));
         let refused = |outcome| reply(outcome).map_err(|error| error.failure);
-        assert_eq!(refused(Some(Err(Code::NoAuth))), Err(Failure::Refused(Refusal::Denied)));
-        assert_eq!(refused(Some(Err(Code::Throttled))), Err(Failure::Throttled));
-        assert_eq!(refused(None), Err(Failure::Unknown));
+        assert_eq!(refused(Some(Err(Code::NoAuth))), Err(RequestFailure::Refused(Refusal::Denied)));
+        assert_eq!(refused(Some(Err(Code::Throttled))), Err(RequestFailure::Throttled));
+        assert_eq!(refused(None), Err(RequestFailure::Unknown));
     }
 }

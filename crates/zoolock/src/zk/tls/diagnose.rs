@@ -12,7 +12,7 @@ use tokio_rustls::rustls::{
 };
 
 use super::{Certificates, Tls, provider, server_name};
-use crate::zk::connect::{Hello, shake_hands};
+use crate::zk::hello::{ServerGreeting, shake_hands};
 
 /// The behaviour of a host towards a client with TLS.
 pub(crate) enum TlsFinding {
@@ -24,7 +24,7 @@ pub(crate) enum TlsFinding {
     Plain,
 }
 
-/// Does the handshake that a session would do.
+/// Does the TLS handshake of a session, and describes its outcome.
 pub(crate) async fn diagnose(certificates: &Certificates, host: &str, stream: TcpStream) -> TlsFinding {
     let name = match server_name(host) {
         Ok(name) => name,
@@ -35,10 +35,10 @@ pub(crate) async fn diagnose(certificates: &Certificates, host: &str, stream: Tc
         Err(error) => explain(tls, host, &error, false),
         // The server's refusal of a certificate arrives at the first read, after the handshake has ended for the client.
         Ok(mut stream) => match shake_hands(&mut stream).await {
-            Ok(Hello::ZooKeeper) => {
+            Ok(ServerGreeting::ZooKeeper) => {
                 TlsFinding::Other("speaks ZooKeeper over TLS, but opened no session in time".to_owned())
             }
-            Ok(Hello::Other) => {
+            Ok(ServerGreeting::Other) => {
                 TlsFinding::Other("something answers over TLS, but it does not speak ZooKeeper".to_owned())
             }
             Err(error) => {
@@ -50,8 +50,8 @@ pub(crate) async fn diagnose(certificates: &Certificates, host: &str, stream: Tc
     }
 }
 
-/// Returns the TLS cause of an error of a connection. Returns `None` for an error of another kind, and for an answer without
-/// TLS.
+/// Describes the cause of a connection error, if TLS is the cause. Returns `None` for an error of another kind, and for
+/// an answer without TLS.
 pub(super) fn trouble(tls: &Tls, host: &str, error: &io::Error) -> Option<String> {
     of_tls(error)?;
     match explain(tls, host, error, true) {
@@ -60,7 +60,7 @@ pub(super) fn trouble(tls: &Tls, host: &str, error: &io::Error) -> Option<String
     }
 }
 
-/// Returns the TLS error in an error of a connection.
+/// Returns the TLS error inside a connection error, if there is one.
 fn of_tls(error: &io::Error) -> Option<&TlsError> {
     error.get_ref().and_then(|error| error.downcast_ref::<TlsError>())
 }
@@ -97,7 +97,7 @@ fn explain(tls: &Tls, host: &str, error: &io::Error, after: bool) -> TlsFinding 
         // An answer without TLS.
         Some(TlsError::InvalidMessage(_)) => TlsFinding::Plain,
         Some(other) => TlsFinding::Other(format!("TLS fails: {other}")),
-        // A server that is busy or stops also hangs up. Only an alert is a refusal.
+        // A server that is busy or stops also closes the connection. So only an alert counts as a refusal.
         None if after && tls.has_identity() => TlsFinding::Other(format!(
             "closed the connection after the TLS handshake ({error}); check the server's log for the reason"
         )),
@@ -109,8 +109,8 @@ fn explain(tls: &Tls, host: &str, error: &io::Error, after: bool) -> TlsFinding 
     }
 }
 
-/// Returns whether the certificate is one of an authority. rustls has no variant for this error of webpki, and does not export
-/// webpki's errors. So only the name of the error can be compared.
+/// Returns whether the server has sent a CA certificate instead of a server certificate. rustls has no variant for this
+/// error of webpki, and does not export webpki's errors. So only the name of the error can be compared.
 fn is_of_an_authority(why: &OtherError) -> bool {
     format!("{:?}", why.0) == "CaUsedAsEndEntity"
 }
@@ -149,7 +149,7 @@ fn is_about_certificates(alert: AlertDescription) -> bool {
     )
 }
 
-/// Returns whether a host speaks TLS. It is asked for a client without TLS that gets no ZooKeeper answer.
+/// Returns whether a host speaks TLS, to explain why a client without TLS got no ZooKeeper answer.
 pub(crate) async fn speaks_tls(host: &str, addresses: &[SocketAddr]) -> bool {
     let Ok(name) = server_name(host) else { return false };
     let Ok(stream) = TcpStream::connect(addresses).await else { return false };

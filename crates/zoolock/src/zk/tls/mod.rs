@@ -31,11 +31,11 @@ use crate::base::sync::lock;
 
 /// Maximum size of a file, in bytes. Revocation lists can be long.
 const MOST: u64 = 16 << 20;
-/// Maximum time that a new connection waits for certificates that may have been renewed.
+/// Maximum time for which a new connection waits while the certificate files are read again.
 const READ_BOUND: Duration = Duration::from_millis(250);
 
-/// TLS options: the authorities that sign the servers' certificates, and a client certificate if the
-/// servers ask for one. All of it is PEM, in files or in memory. Pass it to
+/// TLS options: the authorities that sign the servers' certificates, and a client certificate if the servers ask for
+/// one. Certificates and keys are PEM, in files or in memory. Pass the options to
 /// [`Builder::tls`](crate::Builder::tls).
 ///
 /// Files are read when a session is opened, and again before each new connection. To renew a certificate,
@@ -58,11 +58,11 @@ const READ_BOUND: Duration = Duration::from_millis(250);
 #[must_use]
 pub struct Tls {
     authorities: Pem,
-    identity: Option<Identity>,
+    identity: Option<CertifiedKey>,
 }
 
 #[derive(Clone)]
-struct Identity {
+struct CertifiedKey {
     certificate: Pem,
     key: Pem,
 }
@@ -92,31 +92,31 @@ impl Tls {
     /// key. New znodes then belong to the name in the certificate, under the scheme `x509`.
     pub fn identity_files(mut self, certificate: impl Into<PathBuf>, key: impl Into<PathBuf>) -> Tls {
         let (certificate, key) = (Pem::File(certificate.into()), Pem::File(key.into()));
-        self.identity = Some(Identity { certificate, key });
+        self.identity = Some(CertifiedKey { certificate, key });
         self
     }
 
     /// Presents the certificate in this text, as [`Tls::identity_files`] does for files.
     pub fn identity(mut self, certificate: impl Into<String>, key: impl Into<String>) -> Tls {
-        self.identity = Some(Identity {
+        self.identity = Some(CertifiedKey {
             certificate: Pem::Text("the client certificate", Zeroizing::new(certificate.into())),
             key: Pem::Text("the client's private key", Zeroizing::new(key.into())),
         });
         self
     }
 
-    /// Returns whether it presents a certificate.
+    /// Returns whether the client presents a certificate.
     pub fn has_identity(&self) -> bool {
         self.identity.is_some()
     }
 
-    /// Returns the same options without the certificate.
+    /// Returns the same options without the client certificate.
     #[doc(hidden)]
     pub fn anonymous(&self) -> Tls {
         Tls { authorities: self.authorities.clone(), identity: None }
     }
 
-    /// Checks the certificates. For the command; not a stable interface.
+    /// Checks the certificates. For the `zoolock` command; not a stable interface.
     ///
     /// # Errors
     /// [`Error::Invalid`] names the file that cannot be read or used.
@@ -125,7 +125,7 @@ impl Tls {
         self.load().map(drop)
     }
 
-    /// Starts TLS on a connection. For the command, which asks servers for more than ZooKeeper's protocol offers. Not a stable
+    /// Starts TLS on a connection. For the `zoolock` command, which sends four-letter words to servers. Not a stable
     /// interface.
     #[doc(hidden)]
     pub async fn wrap(&self, host: &str, stream: TcpStream) -> io::Result<TlsStream<TcpStream>> {
@@ -134,14 +134,14 @@ impl Tls {
         TlsConnector::from(self.load().map_err(invalid)?).connect(name, stream).await
     }
 
-    /// Returns the TLS cause of an error of a connection to this host, if TLS is the cause. For the command; not a stable
-    /// interface.
+    /// Describes the cause of a connection error with this host, if TLS is the cause. For the `zoolock` command; not a
+    /// stable interface.
     #[doc(hidden)]
     pub fn trouble(&self, host: &str, error: &io::Error) -> Option<String> {
         trouble(self, host, error)
     }
 
-    /// Reads the certificates.
+    /// Reads the certificates and the key, and returns the TLS configuration.
     fn load(&self) -> Result<Arc<ClientConfig>, Error> {
         let authorities = self.authorities.read()?;
         let (roots, revoked) = self.authorities.authorities(&authorities)?;
@@ -156,7 +156,7 @@ impl Tls {
             .with_webpki_verifier(verifier);
         Ok(Arc::new(match &self.identity {
             None => builder.with_no_client_auth(),
-            Some(Identity { certificate, key }) => {
+            Some(CertifiedKey { certificate, key }) => {
                 let (chain, secret) = (certificate.read()?, key.read()?);
                 let (chain, secret) = (certificate.certificates(&chain)?, key.key(&secret)?);
                 builder.with_client_auth_cert(chain, secret).map_err(|error| {
@@ -171,7 +171,7 @@ impl std::fmt::Debug for Tls {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let mut tls = f.debug_struct("Tls");
         tls.field("authorities", &format_args!("{}", self.authorities.name()));
-        if let Some(Identity { certificate, .. }) = &self.identity {
+        if let Some(CertifiedKey { certificate, .. }) = &self.identity {
             tls.field("certificate", &format_args!("{}", certificate.name()));
         }
         tls.finish_non_exhaustive()
@@ -181,8 +181,8 @@ impl std::fmt::Debug for Tls {
 impl Pem {
     fn name(&self) -> impl std::fmt::Display + '_ {
         match self {
-            Pem::File(path) => Name::File(path),
-            Pem::Text(what, _) => Name::What(what),
+            Pem::File(path) => SourceName::File(path),
+            Pem::Text(what, _) => SourceName::What(what),
         }
     }
 
@@ -197,7 +197,7 @@ impl Pem {
                     Err(self.refuse(format_args!("it has more than {} megabytes", MOST >> 20)))
                 }
                 Ok(text) => Ok(text),
-                // The parse error might print bytes of the file.
+                // The error is left out, because it might print bytes of the file.
                 Err(error) if error.kind() == io::ErrorKind::InvalidData => Err(self.refuse("it is not PEM")),
                 Err(error) => Err(self.refuse(format_args!("cannot be read: {error}"))),
             },
@@ -244,16 +244,16 @@ fn read(path: &Path) -> io::Result<Zeroizing<String>> {
 }
 
 /// The name of a source in errors.
-enum Name<'a> {
+enum SourceName<'a> {
     File(&'a Path),
     What(&'static str),
 }
 
-impl std::fmt::Display for Name<'_> {
+impl std::fmt::Display for SourceName<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            Name::File(path) => path.display().fmt(f),
-            Name::What(what) => f.write_str(what),
+            SourceName::File(path) => path.display().fmt(f),
+            SourceName::What(what) => f.write_str(what),
         }
     }
 }
@@ -331,7 +331,7 @@ mod tests {
     #[test]
     fn invalid_certificate_host_is_refused() {
         for host in ["zk_1..org", "-", "a b", "::zz", "host_", ".org", &"x".repeat(300)] {
-            // An underscore alone is no reason to refuse.
+            // A name with an underscore may be accepted, if it has no other fault.
             if let Err(error) = server_name(host) {
                 assert!(error.to_string().contains(host), "{error}");
             } else {
@@ -346,15 +346,15 @@ mod tests {
     #[test]
     fn invalid_pem_error_names_source_and_hides_content() {
         let refused = |tls: Tls| match tls.load() {
-            Ok(_) => panic!("{tls:?} was taken"),
+            Ok(_) => panic!("{tls:?} was accepted"),
             Err(error) => error.to_string(),
         };
         let message = refused(Tls::with_ca_file("/nonexistent/ca.pem"));
         assert!(message.contains("/nonexistent/ca.pem") && message.contains("cannot be read"), "{message}");
         let large = std::env::temp_dir().join(format!("zoolock-large-{}", std::process::id()));
-        File::create(&large).and_then(|file| file.set_len(MOST + 1)).expect("writable");
+        File::create(&large).and_then(|file| file.set_len(MOST + 1)).expect("the file can be written");
         let message = refused(Tls::with_ca_file(&large));
-        std::fs::remove_file(&large).expect("ours");
+        std::fs::remove_file(&large).expect("the file can be removed");
         assert!(message.contains("more than 16 megabytes"), "{message}");
         for text in ["hunter2", "-----BEGIN CERTIFICATE-----\nhunter2\n-----END CERTIFICATE-----\n"] {
             let message = refused(Tls::with_ca(text));

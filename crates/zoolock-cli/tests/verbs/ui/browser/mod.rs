@@ -22,7 +22,7 @@ use super::{TOKEN, start, token_file};
 use crate::common::Sandbox;
 
 const CHROMIUM: &str = "/usr/bin/chromium";
-/// Time limit for all of `pages.py`: far longer than it takes.
+/// Time limit for all of `pages.py`, much longer than it takes.
 const PATIENCE: Duration = Duration::from_secs(240);
 
 /// Tests in `pages.py` that do not depend on the kind of server. They run on one server only.
@@ -88,7 +88,7 @@ async fn serve_requests(
             }
             "PLEASE all free" => {
                 while let Some(ended) = tasks.join_next().await {
-                    ended.expect("no panic");
+                    ended.expect("task does not panic");
                 }
                 "free"
             }
@@ -103,7 +103,7 @@ async fn serve_requests(
     output
 }
 
-/// Returns the directory for screenshots. Those with Apache ZooKeeper have a subdirectory.
+/// Returns the directory for screenshots. It has a subdirectory for those with Apache ZooKeeper.
 fn screenshots(arm: Arm) -> PathBuf {
     let directory = match std::env::var_os("ZOOLOCK_SCREENSHOTS") {
         Some(directory) => PathBuf::from(directory),
@@ -144,8 +144,8 @@ on_both_arms!(private the_pages_work_in_a_browser, |zookeeper| async move {
     });
     let output = timeout(PATIENCE, serve_requests(&mut script, lines, server)).await.expect("the script ends in time");
     let status = script.wait().await.expect("the script ends");
-    assert!(status.success(), "{output}\n{}", errors.await.expect("no panic"));
+    assert!(status.success(), "{output}\n{}", errors.await.expect("task does not panic"));
     assert!(output.trim_end().ends_with("all is well"), "{output}");
-    // Shows the durations if the output of passed tests is requested.
+    // The output has the duration of each test. A test runner shows it on request.
     println!("{output}");
 });

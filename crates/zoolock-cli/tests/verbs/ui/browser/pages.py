@@ -2,7 +2,7 @@
 
 Environment variables: UI (its address), TOKEN, CONNECT, ZOOLOCK (the command), CHROMIUM, SCREENSHOTS (a directory).
 Optional: LEAVE_OUT (names of tests to skip, separated by spaces) and ONLY (a pattern for names of tests to run).
-The Rust test that starts this script reads requests from its standard output, for what only the library can do."""
+This script prints requests to the Rust test that started it, for actions that only the library can do."""
 
 import importlib.resources
 import json
@@ -22,7 +22,7 @@ ZOOLOCK = [os.environ["ZOOLOCK"], "--connect", os.environ["CONNECT"]]
 SHOTS = pathlib.Path(os.environ["SCREENSHOTS"])
 AXE = importlib.resources.files("axe_playwright_python").joinpath("axe.min.js").read_text()
 
-# Every client that may acquire a lock may use such names and notes.
+# Every client that may acquire a lock may choose such names and notes.
 HOSTILE = "x<img src=x onerror=alert(1)>\"'`&lt;\u202egpj"
 HOSTILE_NOTE = "</text><script>alert(2)</script>\"><svg onload=alert(3)>\x1b[31m\u202e\u2066"
 

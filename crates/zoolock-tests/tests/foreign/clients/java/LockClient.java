@@ -25,7 +25,7 @@ import org.apache.zookeeper.recipes.lock.WriteLock;
 /**
  * Executes commands with the locks of Curator and with ZooKeeper's WriteLock: LockClient CONNECT.
  *
- * The file clients.rs describes the commands and the answers.
+ * The file ../mod.rs describes the commands and the answers.
  */
 public class LockClient {
     static final int SESSION_MS = 10_000;
@@ -72,7 +72,7 @@ public class LockClient {
         }
 
         void open() throws Exception {
-            // The tests count watches, and an ensemble tracker would set one.
+            // The tests count watches, and an ensemble tracker would set a watch.
             client = CuratorFrameworkFactory.builder().connectString(connect).sessionTimeoutMs(SESSION_MS)
                 .connectionTimeoutMs(SESSION_MS).retryPolicy(new RetryOneTime(100)).ensembleTracker(false).build();
             client.start();
@@ -158,7 +158,7 @@ public class LockClient {
         }
     }
 
-    /** A write lock with a read lock of the same thread. A downgrade then releases the write lock. */
+    /** A write lock with a read lock of the same thread. With downgrade, it then releases the write lock. */
     static class WriteAndRead implements Lock {
         final InterProcessReadWriteLock lock;
         final boolean downgrade;
@@ -223,15 +223,16 @@ public class LockClient {
 
                 public void lockReleased() {}
             });
-            // The recipe waits forever if its predecessor leaves between its listing and its watch. So it lists again.
+            // If the predecessor's znode is deleted between the recipe's listing and its watch, the recipe waits forever.
+            // So it is made to list again.
             do {
                 lock.lock();
             } while (!acquired.await(20, TimeUnit.MILLISECONDS));
         }
 
         public void release() {
-            // A later watch event would queue the lock again, so it is closed before it handles an event. Closing alone
-            // deletes nothing.
+            // A later watch event would make the recipe queue again. So the lock is closed before it handles such an
+            // event. Closing alone would not delete the znode.
             synchronized (lock) {
                 lock.unlock();
                 lock.close();

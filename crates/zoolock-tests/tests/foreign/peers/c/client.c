@@ -1,7 +1,7 @@
-/* ZooKeeper's client for C does what its users do: client DIRECT THROUGH_A_PROXY
+/* Uses ZooKeeper's client for C as programs do: client DIRECT THROUGH_A_PROXY
  *
- * It writes "cut" and "heal" when it wants the proxy to lose its connections and refuse new ones, and to serve
- * again, and reads a line when that is done. At its end it writes "ok". */
+ * The program prints "cut" to make the proxy close its connections and refuse new ones, and "heal" to make it accept
+ * connections again. After each, it reads a line that says that this is done. At its end it prints "ok". */
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -24,7 +24,7 @@
     } while (0)
 #define TRUE(condition) SAME(1, !!(condition))
 
-/* What happened to one handle or one watch. */
+/* The events of one handle or one watch. */
 struct seen {
     pthread_mutex_t mutex;
     pthread_cond_t changed;
@@ -146,7 +146,7 @@ static void multi(zhandle_t *handle) {
     zoo_check_op_init(&ops[3], "/m", 1);
     SAME(ZOK, zoo_multi(handle, 4, ops, results));
     TRUE(!strcmp(path, "/m/s-0000000000") && stat.version == 1);
-    /* All or none. */
+    /* If one operation of a transaction fails, none is executed. */
     zoo_delete_op_init(&ops[0], "/m/s-0000000000", 0);
     zoo_check_op_init(&ops[1], "/m", 7);
     zoo_delete_op_init(&ops[2], "/m", -1);
@@ -184,7 +184,7 @@ static void watches(zhandle_t *handle, zhandle_t *other) {
     SAME(ZOK, zoo_delete(other, "/w", -1));
 }
 
-/* The session, its node and its watches outlive the connection. */
+/* Checks that the session, its ephemeral znode and its watches outlive the connection. */
 static void reconnect(zhandle_t *handle, struct seen *seen, zhandle_t *other) {
     struct seen kept, missed;
     struct Stat stat;
@@ -210,7 +210,8 @@ static void reconnect(zhandle_t *handle, struct seen *seen, zhandle_t *other) {
     expect_event(&kept, ZOO_CHANGED_EVENT, "/kept", __LINE__);
 }
 
-/* A process that ends without a goodbye, before this one has threads; another takes its session over. */
+/* Opens a session, and ends the process without closing the session. Runs in a child process that is forked before the
+ * parent has threads. The parent then calls take_over. */
 static void leave_a_session(const char *address, int to) {
     struct seen seen;
     zhandle_t *handle = open_session(address, &seen, NULL);
@@ -219,6 +220,7 @@ static void leave_a_session(const char *address, int to) {
     _exit(0);
 }
 
+/* Attaches to the session of the child process, and closes the session. */
 static void take_over(const char *address, const clientid_t *id, zhandle_t *other) {
     struct seen seen;
     struct Stat stat;
@@ -233,7 +235,7 @@ static void take_over(const char *address, const clientid_t *id, zhandle_t *othe
 enum { LOCKERS = 4, ROUNDS = 20 };
 static int inside, visits;
 
-/* The recipe, of which the package has no ready one. */
+/* Acquires and releases a lock by ZooKeeper's recipe, which Debian's package for C does not contain. */
 static void *lock_and_unlock(void *address) {
     struct seen seen, gone;
     zhandle_t *handle = open_session(address, &seen, NULL);
@@ -255,7 +257,7 @@ static void *lock_and_unlock(void *address) {
             seen_init(&gone);
             int found = zoo_wexists(handle, before, on_event, &gone, NULL);
             if (found == ZNONODE) {
-                /* The watch stays, on a name that nobody bears again. */
+                /* The watch would stay set on a path that never exists again. */
                 SAME(ZOK, zoo_remove_watches(handle, before, ZWATCHTYPE_DATA, on_event, &gone, 0));
                 continue;
             }

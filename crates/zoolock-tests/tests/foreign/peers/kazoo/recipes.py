@@ -22,7 +22,7 @@ def all_at_once(clients, work):
         try:
             return work(client)
         except BaseException:
-            # The other clients would wait for the lock of this client.
+            # Ends the process at once, because the other clients would wait for the lock of this client.
             traceback.print_exc()
             os._exit(1)
 
@@ -41,7 +41,8 @@ def expect_shared(locks):
 
 
 def read_and_write_lock(clients):
-    # No client waits. A reader of kazoo 2.8 waits for writers that came after it, and they wait for the reader (kazoo#649).
+    # No client waits here, because kazoo 2.8 would deadlock: a reader waits for writers that queued after it, and these
+    # writers wait for the reader (kazoo#649).
     one, two, three = clients[:3]
     for _ in range(ROUNDS):
         expect_shared([one.ReadLock("/read-write"), two.ReadLock("/read-write"), three.WriteLock("/read-write")])

@@ -1,9 +1,9 @@
 """pytest plugin: kazoo's own tests, unmodified, against a server that is already running.
 
 ZK_EXTERNAL=host:port  the server
-ZK_SLOW=host:port      the same behind something that answers late
+ZK_SLOW=host:port      a slow proxy in front of the same server
 
-Only the harness's cluster object is replaced."""
+Only the cluster object of kazoo's test harness is replaced."""
 
 import os
 import sys
@@ -11,19 +11,20 @@ import types
 
 import pytest
 
-# The harness makes certificates with them, for servers that it starts itself. They would have to be compiled.
+# kazoo's harness imports these packages to make certificates for servers that it starts. Empty modules replace them,
+# because the packages would have to be compiled.
 for unused in ("jks", "OpenSSL"):
     sys.modules.setdefault(unused, types.ModuleType(unused))
 
 import kazoo.testing.harness as harness  # noqa: E402
 
-# It writes a megabyte, drops the connection, and wants the reply to be lost: who answers from memory is faster
-# than kazoo's next look at its own queue.
+# This test writes a megabyte, drops the connection, and expects that the reply is lost. A fast server replies before
+# kazoo drops the connection.
 WANT_A_SLOW_SERVER = ("test_connection_dropped",)
 
 
 def needs_own_cluster(what):
-    # setUp sets them, and tearDown does not run after a skip.
+    # setUp of kazoo's tests sets these variables, and tearDown does not run after a skip.
     for name in ("ZOOKEEPER_LOCAL_SESSION_RO", "ZOOKEEPER_JAAS_AUTH"):
         os.environ.pop(name, None)
     pytest.skip("needs kazoo's own managed cluster (%s)" % what)

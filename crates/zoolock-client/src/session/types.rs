@@ -1,0 +1,219 @@
+//! The public types of a session: its settings, its outputs and its errors.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use zoolock_wire::{Code, Hidden, Reply, WatchEvent};
+
+use crate::Instant;
+
+/// The settings of a session.
+#[derive(Debug, Clone)]
+pub struct SessionConfig {
+    /// The session timeout to request. The server may grant another one.
+    pub timeout: Duration,
+    /// Credentials for `addAuth`, as pairs of scheme and secret. They are presented on every connection.
+    pub credentials: Vec<(String, Hidden)>,
+    /// Set if a SASL exchange comes first on every connection.
+    pub sasl: bool,
+    /// The largest number of requests in flight. A server stops reading at 1,000 requests by default. A new connection
+    /// begins with a limit of 16.
+    pub max_in_flight: usize,
+    /// The number of servers. [`Client`](crate::Client) sets it.
+    pub servers: u32,
+}
+
+impl SessionConfig {
+    /// Returns settings with this session timeout, and defaults for the rest.
+    pub fn new(timeout: Duration) -> SessionConfig {
+        SessionConfig { timeout, credentials: Vec::new(), sasl: false, max_in_flight: 800, servers: 1 }
+    }
+}
+
+/// The number of a dial, and of the connection that it leads to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ConnectionId(pub(super) u64);
+
+/// The number of a request of this session.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct RequestNumber(pub(super) u64);
+
+/// An action for the caller, or a change of the session. Outputs must be handled in order.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Output {
+    /// Connect to the next server. Report [`Session::connected`](crate::Session::connected) or
+    /// [`Session::dial_failed`](crate::Session::dial_failed).
+    Dial {
+        /// The number of the dial.
+        id: ConnectionId,
+        /// Set if the connected server must not be dialed, because it has just become silent.
+        avoid_current: bool,
+        /// Set if the connected server should be dialed first: it works, and only a new connection is needed.
+        same_first: bool,
+    },
+    /// Stop this dial. No report is needed.
+    AbortDial(ConnectionId),
+    /// Close this connection. Nothing more is sent on it.
+    Close(ConnectionId),
+    /// Compute the next SASL token for this connection. Report it with
+    /// [`Session::sasl_step`](crate::Session::sasl_step).
+    SaslChallenge(ConnectionId, Option<Bytes>),
+    /// A server has granted a session timeout. The session is not attached yet.
+    Granted {
+        /// The shortest timeout that was granted so far.
+        timeout: Duration,
+        /// The time at which the connect request was written.
+        sent: Instant,
+    },
+    /// The state of the session changed.
+    State(SessionState),
+    /// A request was answered or has failed.
+    Reply {
+        /// The request.
+        request: RequestNumber,
+        /// The time at which the request was written, or zero if it never was.
+        sent: Instant,
+        /// The result.
+        result: Result<Reply, RequestError>,
+    },
+    /// A watch fired.
+    Event(WatchEvent),
+}
+
+/// A step of the SASL exchange.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum SaslStep {
+    /// Send this token and wait for the next challenge.
+    Send(Bytes),
+    /// Send this token. The exchange is complete with the server's reply.
+    SendLast(Bytes),
+    /// The exchange is complete.
+    Done,
+    /// There is no token for this server. The session tries the next server, because the credentials may be renewed
+    /// meanwhile.
+    NoToken,
+    /// The server did not continue the exchange, or has not proved its identity. A new session ends. A session that was
+    /// attached before tries the next server.
+    Failed,
+}
+
+/// The state of a session.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum SessionState {
+    /// The session is attached to a server.
+    Connected {
+        /// The session id. Servers may give negative ids.
+        session: i64,
+        /// The shortest timeout that was granted since the creation of the session. Leases are computed from it.
+        timeout: Duration,
+        /// The time at which the connect request was written.
+        sent: Instant,
+    },
+    /// The connection is lost, and its watches with it.
+    Disconnected(DisconnectReason),
+    /// The session has ended for good.
+    Ended(End),
+}
+
+/// The reason for the loss of a connection.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum DisconnectReason {
+    /// The server or the network closed the connection.
+    #[error("the connection was closed")]
+    Closed,
+    /// The server did not answer in time.
+    #[error("no reply from the server for {0:?}")]
+    Silent(Duration),
+    /// The lease ends soon, so the session attached on a new connection
+    /// ([`Session::reattach`](crate::Session::reattach)).
+    #[error("the session changed its connection because the lease ends soon")]
+    LeaseEndsSoon,
+    /// The server sent bytes that are no valid reply.
+    #[error("the server sent an invalid reply: {0}")]
+    Protocol(String),
+    /// The server says that the session was attached on another connection.
+    #[error("the session was attached on another connection")]
+    Moved,
+    /// The server is read-only: it has lost its quorum.
+    #[error("the server is read-only")]
+    ReadOnly,
+    /// The server refused to close the session.
+    #[error("the server refused to close the session")]
+    CloseRefused,
+    /// The SASL exchange failed.
+    #[error("the SASL exchange failed")]
+    Unauthenticated,
+}
+
+/// The reason for the end of a session.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum End {
+    /// [`Session::close`](crate::Session::close) was called, and the server has closed the session or does not know it any more.
+    #[error("the session was closed")]
+    Closed,
+    /// The server says that the session has expired.
+    #[error("the session expired")]
+    Expired,
+    /// No server attached the session for seven quarters of its timeout. A server that hangs up without an answer may have
+    /// gone back to an older state, in which the session does not exist.
+    #[error("no server attached the session for longer than its timeout")]
+    NotAttached,
+    /// The server answered with another session.
+    #[error("the server replaced the session with another one")]
+    Replaced,
+    /// The server's state is older than one that it had shown before, such as after the restore of a backup.
+    #[error("the server has an older state than before, such as a restored backup")]
+    WentBack,
+    /// The server refused the credentials.
+    #[error("the server refused the credentials")]
+    AuthFailed,
+    /// The runtime that drives the session has stopped.
+    #[error("the runtime that drives the session has stopped")]
+    Abandoned,
+}
+
+impl End {
+    /// Returns the error of the requests that this end leaves without a reply.
+    pub(super) fn of_requests(self) -> RequestError {
+        match self {
+            // The server carries out no request of such a session, so its requests count as refused.
+            End::AuthFailed => RequestError::Refused(Code::AuthFailed.number()),
+            _ => RequestError::SessionEnded,
+        }
+    }
+}
+
+/// The reason why a request failed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum RequestError {
+    /// The server refused the request with this error code.
+    #[error("the server refused the request: {}", name_of(.0))]
+    Refused(i32),
+    /// The connection was lost after the request was written. Its outcome is unknown.
+    #[error("the connection was lost before the reply")]
+    ConnectionLoss,
+    /// The request was never written.
+    #[error("there is no connection")]
+    NotSent,
+    /// The session has ended. The request may have been carried out before.
+    #[error("the session has ended")]
+    SessionEnded,
+}
+
+impl RequestError {
+    /// Returns the error code of the server, if it refused the request with a known one.
+    pub fn code(&self) -> Option<Code> {
+        match self {
+            RequestError::Refused(number) => Code::from_number(*number),
+            _ => None,
+        }
+    }
+}
+
+/// Returns the name of an error code, or its number.
+fn name_of(number: &i32) -> String {
+    Code::from_number(*number).map_or_else(|| format!("error {number}"), |code| code.to_string())
+}

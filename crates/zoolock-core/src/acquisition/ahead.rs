@@ -1,0 +1,335 @@
+//! Look-ahead: grants the lock when the predecessor's znode is deleted, without another read.
+//!
+//! Without look-ahead, the successor of a holder reads the record after the predecessor's deletion: one round trip in which
+//! no contender holds the lock. With look-ahead the successor reads its proof while the predecessor still holds.
+//!
+//! 1. A waiter watches only its second predecessor (two positions ahead).
+//! 2. When that znode is deleted, one flight sends a watch on the predecessor, a read of the record, and a watch on our own
+//!    znode. If the predecessor's znode and ours are both deleted, the driver must report the deletion of ours first.
+//! 3. If the record proves that the predecessor is the head of the queue, its deletion grants the lock.
+//!
+//! This works only behind a predecessor with a `lock-` name. The znode of a writer is also deleted when the writer becomes
+//! a reader, which keeps the queue position. A holder that was granted by look-ahead reads the record soon after its grant.
+//! Until then it assumes that the predecessor released and left its marker.
+
+use super::*;
+
+/// The progress of look-ahead.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub(super) enum LookAhead {
+    /// Look-ahead is not in use.
+    #[default]
+    Off,
+    /// The look-ahead flight is under way. The seat already has the directory if the flight of our create read it.
+    Arming { proof: HeadProof, own: WatchId },
+    /// The deletion of the predecessor grants the lock. The seat has the directory as the predecessor will leave it.
+    Armed { own: WatchId, previous: Previous },
+}
+
+/// The proof that the predecessor is the head of the queue.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(super) enum HeadProof {
+    /// The directory had two children when our znode was created: ours and the predecessor's.
+    OnlyTwoChildren,
+    /// The proof is valid if the record says that the contender with this number, directly before the predecessor, released
+    /// the lock.
+    ReleasedBefore(Sequence),
+}
+
+impl HeadProof {
+    fn is_in(self, directory: &Directory) -> bool {
+        match self {
+            HeadProof::OnlyTwoChildren => true,
+            HeadProof::ReleasedBefore(second_predecessor) => {
+                let marker = directory.record.marker_of(directory.czxid);
+                marker
+                    .is_some_and(|marker| marker.state.is_release() && marker.sequence == second_predecessor)
+            }
+        }
+    }
+}
+
+impl LookAhead {
+    /// Returns the watch on our own znode, once it is in force.
+    pub(super) fn own(self) -> Option<WatchId> {
+        match self {
+            LookAhead::Off | LookAhead::Arming { .. } => None,
+            LookAhead::Armed { own, .. } => Some(own),
+        }
+    }
+}
+
+impl Machine {
+    /// Starts to wait for the predecessor, with look-ahead if it applies. `directory` was read in the flight of our create.
+    pub(super) fn wait_for_predecessor(
+        &mut self,
+        place: usize,
+        predecessor: Sequence,
+        directory: Directory,
+        step: &mut Step,
+    ) {
+        let Some(me) = self.seats[place].node else { return };
+        let is_ours = directory.czxid < me.czxid;
+        let is_tracked = directory.record.marker_of(directory.czxid).is_some_and(|marker| marker.tracked);
+        if self.looks_ahead(me) && is_ours && !is_tracked {
+            if directory.children == 2 && directory.pzxid == me.czxid {
+                let proof = HeadProof::OnlyTwoChildren;
+                return self.start_arming(place, predecessor, proof, Some(directory), step);
+            }
+            if let Some(second_predecessor) = predecessor.before() {
+                return self.watch(place, me.prefix.name(second_predecessor), step);
+            }
+        }
+        self.watch(place, me.prefix.name(predecessor), step);
+    }
+
+    /// Returns whether this acquisition looks ahead: it waits for one mutex with native names. Look-ahead would save
+    /// nothing if a delay or a `held` marker comes before the grant.
+    fn looks_ahead(&self, me: Node) -> bool {
+        let Config { looks_ahead, delay, tracks_crashes, mode, .. } = self.config;
+        let waits = mode == Mode::Wait && self.seats.len() == 1;
+        looks_ahead && delay == 0 && !tracks_crashes && waits && me.prefix.is_computable()
+    }
+
+    /// Sends the look-ahead flight if `gone` was the name of our second predecessor. Returns whether it was.
+    fn start_behind_predecessor(&mut self, place: usize, gone: &str, step: &mut Step) -> bool {
+        let Some(me) = self.seats[place].node else { return false };
+        let Some(predecessor) = me.sequence.before() else { return false };
+        let Some(second_predecessor) = predecessor.before() else { return false };
+        let is_near = self.looks_ahead(me) && gone == me.prefix.name(second_predecessor);
+        if is_near {
+            let proof = HeadProof::ReleasedBefore(second_predecessor);
+            self.start_arming(place, predecessor, proof, None, step);
+        }
+        is_near
+    }
+
+    fn start_arming(
+        &mut self,
+        place: usize,
+        predecessor: Sequence,
+        proof: HeadProof,
+        directory: Option<Directory>,
+        step: &mut Step,
+    ) {
+        let Some(me) = self.seats[place].node else { return };
+        self.watch(place, me.prefix.name(predecessor), step);
+        if directory.is_none() {
+            self.add(place, Part::Directory, Request::ReadDirectory, step);
+        }
+        let own = self.new_watch(place);
+        if self.config.rules.watches_own_node_ahead() {
+            self.add(place, Part::Own(Some(own)), Request::WatchOwn { node: me, watch: own }, step);
+        } else {
+            self.add(place, Part::Own(None), Request::Exists(me), step);
+        }
+        let seat = &mut self.seats[place];
+        (seat.ahead, seat.directory) = (LookAhead::Arming { proof, own }, directory);
+    }
+
+    /// Handles the look-ahead in a flight that watches the predecessor. `predecessor`: its znode; `None` if the read failed
+    /// or the znode is younger than ours. Arms the look-ahead if everything is proven. Otherwise removes the watch on our
+    /// own znode.
+    pub(super) fn finish_arming(
+        &mut self,
+        place: usize,
+        own: Option<WatchId>,
+        answers: &Answers,
+        predecessor: Option<NodeRead>,
+        step: &mut Step,
+    ) {
+        let ahead = std::mem::take(&mut self.seats[place].ahead);
+        // A predecessor that tracks crashes writes a `held` marker. Then we must write one before our grant, too.
+        let predecessor = predecessor.filter(|read| self.config.rules.is_untracked(read.flags.untracked));
+        if let (LookAhead::Arming { proof, own }, Some(_)) = (ahead, predecessor)
+            && let Some(directory) =
+                self.seats[place].directory.or_else(|| answers.directory.and_then(Result::ok))
+            && self.is_mine_and_quiet(place, answers)
+            && let Some((directory, previous)) =
+                self.directory_after_predecessor(place, Some(proof), directory)
+        {
+            let seat = &mut self.seats[place];
+            (seat.ahead, seat.directory) = (LookAhead::Armed { own, previous }, Some(directory));
+            return;
+        }
+        self.unwatch_own(own, answers, step);
+    }
+
+    /// Handles the flight if the predecessor's znode did not exist: it was deleted before the watch was set, or never
+    /// existed.
+    pub(super) fn find_predecessor_missing(
+        &mut self,
+        place: usize,
+        before: &str,
+        own: Option<WatchId>,
+        answers: &Answers,
+        step: &mut Step,
+    ) {
+        // A round trip has passed since our znode was created or read.
+        self.grow_stale();
+        let ahead = std::mem::take(&mut self.seats[place].ahead);
+        let LookAhead::Arming { proof: proof @ HeadProof::ReleasedBefore(_), own: watch, .. } = ahead else {
+            self.unwatch_own(own, answers, step);
+            let is_arming = matches!(ahead, LookAhead::Arming { .. });
+            if is_arming || !self.start_behind_predecessor(place, before, step) {
+                self.look(place, step);
+            }
+            return;
+        };
+        let directory =
+            answers.directory.and_then(Result::ok).filter(|_| self.is_mine_and_quiet(place, answers));
+        let left = directory.and_then(|directory| self.directory_after_predecessor(place, None, directory));
+        match left {
+            Some((directory, previous)) if self.may_hold(step) => {
+                self.hold_ahead(place, directory, watch, previous, step);
+            }
+            _ => {
+                self.unwatch_own(own, answers, step);
+                if directory.is_some_and(|directory| proof.is_in(&directory)) {
+                    // The predecessor gave up, or its znode has another name. No other contender has a reason to list now,
+                    // so list without a pause.
+                    self.list(place, false, step);
+                } else {
+                    self.look(place, step);
+                }
+            }
+        }
+    }
+
+    fn unwatch_own(&self, own: Option<WatchId>, answers: &Answers, step: &mut Step) {
+        let is_set = matches!(answers.own, Some(Ok(_)));
+        step.actions.extend(own.filter(|_| is_set).map(Action::Unwatch));
+    }
+
+    /// Returns whether our own znode exists and no client has asked us to release. Such a request ends the look-ahead,
+    /// because only a read after the grant reports it.
+    fn is_mine_and_quiet(&self, place: usize, answers: &Answers) -> bool {
+        let is_revoked = matches!(answers.own, Some(Ok(read)) if read.flags.revoked);
+        let me = self.seats[place].node;
+        !is_revoked && me.is_some_and(|me| self.still_mine(me, answers.own.as_ref()) == Some(true))
+    }
+
+    /// Handles the deletion of the predecessor.
+    pub(super) fn predecessor_deleted(&mut self, place: usize, before: &str, step: &mut Step) {
+        let ahead = self.seats[place].ahead;
+        if let (LookAhead::Armed { own, previous }, Some(directory)) = (ahead, self.seats[place].directory)
+            && self.may_hold(step)
+        {
+            return self.hold_ahead(place, directory, own, previous, step);
+        }
+        let is_armed = ahead != LookAhead::Off;
+        self.forget_ahead(place, step);
+        if is_armed || !self.start_behind_predecessor(place, before, step) {
+            self.look(place, step);
+        }
+    }
+
+    /// Returns the directory as the predecessor leaves it, and what is known about how the previous holder left. `None` if
+    /// the predecessor is not proven to be the head of the queue. `proof`: the proof to check; `None` if the predecessor's
+    /// znode was missing when the directory was read.
+    fn directory_after_predecessor(
+        &self,
+        place: usize,
+        proof: Option<HeadProof>,
+        directory: Directory,
+    ) -> Option<(Directory, Previous)> {
+        let me = self.seats[place].node?;
+        let marker = directory.record.marker_of(directory.czxid);
+        // If crashes are tracked, a `held` marker must be written before the grant. A record that we may not overwrite
+        // proves nothing, and neither does a directory that is younger than our znode.
+        let is_writable = directory.record.is_writable(directory.czxid);
+        let is_usual = is_writable && !marker.is_some_and(|marker| marker.tracked);
+        if !is_usual || directory.czxid >= me.czxid {
+            return None;
+        }
+        if self.is_released_to(place, &directory, me) {
+            return Some((directory, self.read_previous(place, &directory, me, &[])));
+        }
+        // Without a proof (`None`) the predecessor's znode was missing, and the predecessor may be queued under another
+        // name.
+        if !self.config.rules.is_head(proof?.is_in(&directory)) {
+            return None;
+        }
+        // Assume that the predecessor releases the lock: a holder that leaves in another way writes to its znode first
+        // (`LeaveAloud`). If the predecessor crashes, our release expects the wrong version. The server refuses it, and we
+        // leave no marker, unless we have read the record by then.
+        let sequence = me.sequence.before()?;
+        let released =
+            Marker { directory: directory.czxid, state: HolderState::Released, sequence, tracked: false };
+        let version = directory.version.wrapping_add(1);
+        Some((Directory { version, record: Record::Marker(released), ..directory }, Previous::Unknown))
+    }
+
+    fn hold_ahead(
+        &mut self,
+        place: usize,
+        directory: Directory,
+        own: WatchId,
+        previous: Previous,
+        step: &mut Step,
+    ) {
+        let watch = self.config.rules.watches_own_node_ahead().then_some(own);
+        let seat = &mut self.seats[place];
+        let Some(node) = seat.node else { return };
+        (seat.ahead, seat.state, seat.own_watch) = (LookAhead::Off, SeatState::First, watch);
+        (seat.directory, seat.previous) = (Some(directory), Some(previous));
+        self.phase = Phase::Held;
+        step.actions.push(Action::Granted(Grant { node, previous }));
+        if watch.is_none() {
+            self.watch_own(place, step);
+        }
+        if previous != Previous::Unknown {
+            // The record was read after the previous holder had left.
+            return;
+        }
+        match self.config.watch_own_after {
+            0 => self.read_record(place, step),
+            // A holder that releases during this pause does not need the record.
+            pause => self.sleep(place, Purpose::RecordPause, pause, step),
+        }
+    }
+
+    /// Reads the record after the grant.
+    pub(super) fn read_record(&mut self, place: usize, step: &mut Step) {
+        if self.is_held() {
+            self.send_one(place, Purpose::ReadRecord, Part::Directory, Request::ReadDirectory, step);
+        }
+    }
+
+    /// Handles the record that was read after the grant. It says how the previous holder left, and which version our
+    /// release may overwrite.
+    pub(super) fn record_read(&mut self, place: usize, answers: Answers, step: &mut Step) {
+        let Some(me) = self.seats[place].node.filter(|_| self.is_held()) else { return };
+        let read = answers.directory.unwrap_or(Err(RequestFailure::Unknown));
+        // Our release does not overwrite a record that we could not read.
+        let directory = read.ok().filter(|directory| directory.czxid < me.czxid);
+        self.seats[place].directory = directory;
+        if let Err(RequestFailure::Unknown | RequestFailure::Throttled) = read {
+            return self.back_off(place, Purpose::RecordPause, step);
+        }
+        if let Some(directory) = directory {
+            let previous = self.read_previous(place, &directory, me, &[]);
+            step.actions.push(Action::Previous(previous));
+        }
+    }
+
+    fn may_hold(&self, step: &Step) -> bool {
+        step.lease_valid && self.config.rules.may_hold_ahead(self.offline)
+    }
+
+    /// Handles an event of the watch on our own znode during look-ahead.
+    pub(super) fn fired_ahead(&mut self, place: usize, deleted: bool, step: &mut Step) {
+        if deleted {
+            self.fail_broken(place, step);
+        } else {
+            self.forget_ahead(place, step);
+        }
+    }
+
+    /// Continues without look-ahead, and removes the watch on our own znode. While the look-ahead flight is open, its end
+    /// removes the watch.
+    pub(super) fn forget_ahead(&mut self, place: usize, step: &mut Step) {
+        let ahead = std::mem::take(&mut self.seats[place].ahead);
+        step.actions.extend(ahead.own().map(Action::Unwatch));
+    }
+}

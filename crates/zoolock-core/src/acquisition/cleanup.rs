@@ -1,0 +1,213 @@
+//! Deletes our own znodes until none is left, and never another contender's.
+
+use super::*;
+
+/// A znode of ours that must be deleted.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(super) struct Cleanup {
+    place: usize,
+    node: Node,
+    /// The marker to leave, and the version of the record that it replaces.
+    marker: Option<(Marker, Option<i32>)>,
+    /// Set if the holder waits for the outcome.
+    reports: bool,
+    /// Set to write to the znode before the delete. Then a successor that looks ahead reads the record, and does not take
+    /// the deletion for a grant.
+    writes_first: bool,
+    /// Set if an earlier delete may have succeeded.
+    is_repeated: bool,
+    /// The state before our `held` marker, if that marker must be undone.
+    undo: Option<Undo>,
+}
+
+impl Machine {
+    fn new_cleanup(&self, place: usize, node: Node, marker: Option<(Marker, Option<i32>)>) -> Cleanup {
+        Cleanup { place, node, marker, reports: false, writes_first: false, is_repeated: false, undo: None }
+    }
+
+    /// Deletes a znode, and leaves a marker if there is one. `checks`: read the znode first, because our last read of it is
+    /// old, and its name may be another contender's now.
+    pub(super) fn clean_up(
+        &mut self,
+        place: usize,
+        node: Node,
+        marker: Option<(Marker, Option<i32>)>,
+        checks: bool,
+        step: &mut Step,
+    ) {
+        let cleanup = self.new_cleanup(place, node, marker);
+        self.start_cleanup(cleanup, checks, step);
+    }
+
+    /// Deletes a znode if it is still ours.
+    pub(super) fn clean_up_if_ours(&mut self, place: usize, node: Node, step: &mut Step) {
+        self.clean_up(place, node, None, true, step);
+    }
+
+    /// Deletes a holder's znode, and reports the outcome.
+    pub(super) fn clean_up_hold(
+        &mut self,
+        place: usize,
+        node: Node,
+        marker: Option<(Marker, Option<i32>)>,
+        mode: ReleaseMode,
+        step: &mut Step,
+    ) {
+        let cleanup = Cleanup {
+            reports: true,
+            writes_first: self.config.rules.writes_before_delete(node),
+            is_repeated: mode == ReleaseMode::Repeated,
+            ..self.new_cleanup(place, node, marker)
+        };
+        self.start_cleanup(cleanup, mode != ReleaseMode::Usual, step);
+    }
+
+    /// Deletes the znode of a holder whose loss has been reported, if it is still ours.
+    pub(super) fn clean_up_lost(&mut self, place: usize, node: Node, step: &mut Step) {
+        let writes_first = self.config.rules.writes_before_delete(node);
+        let cleanup = Cleanup { writes_first, ..self.new_cleanup(place, node, None) };
+        self.start_cleanup(cleanup, true, step);
+    }
+
+    /// Deletes our znode if the lock was not granted, but our `held` marker may have been written. Also restores the
+    /// record, unless another contender has written to it since. That can happen to an upgrade: once the reader's znode is
+    /// deleted, the writer's znode keeps no contender out.
+    pub(super) fn clean_up_and_undo(&mut self, place: usize, node: Node, undo: Undo, step: &mut Step) {
+        let mut cleanup = self.new_cleanup(place, node, None);
+        match self.config.rules.undoes_what_is_there() {
+            true => cleanup.undo = Some(undo),
+            false => cleanup.marker = Some((undo.marker, None)),
+        }
+        self.start_cleanup(cleanup, true, step);
+    }
+
+    fn start_cleanup(&mut self, cleanup: Cleanup, checks: bool, step: &mut Step) {
+        let (place, czxid) = (cleanup.place, cleanup.node.czxid);
+        self.cleanups.push(cleanup);
+        // Without a connection the request arrives late. By then the name may be another contender's, so check first.
+        if checks || (self.offline && self.config.rules.checks_before_repeat()) {
+            self.check_cleanup(place, czxid, step);
+        } else {
+            self.send_delete(place, czxid, step);
+        }
+    }
+
+    pub(super) fn is_cleaning_up(&self, place: usize, node: Node) -> bool {
+        self.cleanups.iter().any(|cleanup| cleanup.place == place && cleanup.node == node)
+    }
+
+    /// Returns the index of the clean-up of a znode. All znodes of a multi-lock have the same czxid, so `place` is needed,
+    /// too.
+    fn cleanup_at(&self, place: usize, czxid: Zxid) -> Option<usize> {
+        self.cleanups.iter().position(|cleanup| (cleanup.place, cleanup.node.czxid) == (place, czxid))
+    }
+
+    fn send_delete(&mut self, place: usize, czxid: Zxid, step: &mut Step) {
+        let Some(at) = self.cleanup_at(place, czxid) else { return };
+        let Cleanup { node, marker, writes_first, .. } = self.cleanups[at];
+        let request = match marker {
+            Some((marker, version)) => Request::Release { node, marker, version },
+            None if writes_first => Request::Withdraw(node),
+            None => Request::Delete(node),
+        };
+        self.send_one(place, Purpose::Delete(czxid), Part::Main, request, step);
+    }
+
+    pub(super) fn deleted(
+        &mut self,
+        place: usize,
+        czxid: Zxid,
+        outcome: Result<Reply, RequestFailure>,
+        step: &mut Step,
+    ) {
+        let rules = self.config.rules;
+        let Some(at) = self.cleanup_at(place, czxid) else { return };
+        let cleanup = &mut self.cleanups[at];
+        match outcome {
+            Ok(_) => self.end_cleanup(at, ReleaseOutcome::Clean, step),
+            Err(RequestFailure::NoNode) => self.find_gone(at, step),
+            Err(RequestFailure::Unknown) => {
+                cleanup.is_repeated = true;
+                match rules.checks_before_repeat() {
+                    true => self.check_cleanup(place, czxid, step),
+                    false => self.send_delete(place, czxid, step),
+                }
+            }
+            Err(RequestFailure::Throttled) => self.back_off(place, Purpose::CleanupPause(czxid), step),
+            Err(failure) if cleanup.marker.is_some() => {
+                if !rules.releases_without_record() {
+                    return self.end_cleanup(at, ReleaseOutcome::Refused(failure), step);
+                }
+                // We may not write the record, or another client has written it. So delete without a marker; our successors
+                // will list the queue. The refusal does not prove that the znode of that name is still ours, so check
+                // first.
+                (cleanup.marker, cleanup.undo) = (None, None);
+                self.check_cleanup(place, czxid, step);
+            }
+            // A znode that we may not write may still be deletable.
+            Err(_) if std::mem::take(&mut cleanup.writes_first) => self.check_cleanup(place, czxid, step),
+            Err(failure) => {
+                if std::mem::take(&mut cleanup.reports) {
+                    self.report_release(ReleaseOutcome::Refused(failure), step);
+                }
+                self.back_off(place, Purpose::CleanupPause(czxid), step);
+            }
+        }
+    }
+
+    /// Checks that the znode of that name is still ours, before a delete.
+    pub(super) fn check_cleanup(&mut self, place: usize, czxid: Zxid, step: &mut Step) {
+        let Some(at) = self.cleanup_at(place, czxid) else { return };
+        let Cleanup { node, undo, .. } = self.cleanups[at];
+        // The second write of our `held` marker is a barrier: the first write cannot arrive after it.
+        let barrier = undo.map(|Undo { marker, version }| {
+            let (node, marker) = (Some(node), node.beginning_in(marker.directory));
+            (Part::Main, Request::Hold { node, marker, version })
+        });
+        let record = undo.map(|_| (Part::Directory, Request::ReadDirectory));
+        let requests = barrier.into_iter().chain([(Part::Sync, Request::Sync)]);
+        let requests = requests.chain(record).chain([(Part::Own(None), Request::Exists(node))]);
+        self.send(place, Purpose::Check(czxid), requests, step);
+    }
+
+    pub(super) fn checked_cleanup(&mut self, place: usize, czxid: Zxid, answers: Answers, step: &mut Step) {
+        let Some(at) = self.cleanup_at(place, czxid) else { return };
+        let Cleanup { node, undo, .. } = self.cleanups[at];
+        // Any answer of the leader to the barrier is enough. A read without a successful sync may be old, so it does not
+        // allow a delete.
+        let has_passed =
+            !matches!(answers.main, Some(Err(RequestFailure::Unknown | RequestFailure::Throttled)));
+        let is_synced = matches!(answers.sync, Some(Ok(())));
+        let own = self.still_mine(node, answers.own.as_ref());
+        let restored = match (undo, answers.directory) {
+            (Some(undo), Some(Ok(Directory { record, version, .. }))) => {
+                let is_ours = record == Record::Marker(node.beginning_in(undo.marker.directory));
+                Some(is_ours.then_some((undo.marker, Some(version))))
+            }
+            // A contender that may not read the record must still delete its znode.
+            (Some(_), Some(Err(RequestFailure::NoNode | RequestFailure::Refused(_)))) => Some(None),
+            (Some(_), _) => None,
+            (None, _) => Some(self.cleanups[at].marker),
+        };
+        let (true, true, Some(own), Some(marker)) = (has_passed, is_synced, own, restored) else {
+            return self.back_off(place, Purpose::CleanupPause(czxid), step);
+        };
+        self.cleanups[at].marker = marker;
+        if own { self.send_delete(place, czxid, step) } else { self.find_gone(at, step) }
+    }
+
+    /// Handles a missing znode. If none of our deletes may have deleted it, another client has.
+    fn find_gone(&mut self, at: usize, step: &mut Step) {
+        let outcome = match self.cleanups[at].is_repeated {
+            true => ReleaseOutcome::Clean,
+            false => ReleaseOutcome::Lost(Loss::Broken),
+        };
+        self.end_cleanup(at, outcome, step);
+    }
+
+    fn end_cleanup(&mut self, at: usize, outcome: ReleaseOutcome, step: &mut Step) {
+        if self.cleanups.remove(at).reports {
+            self.report_release(outcome, step);
+        }
+    }
+}

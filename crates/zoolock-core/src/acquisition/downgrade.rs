@@ -1,0 +1,115 @@
+//! A writer becomes a reader, in the same queue position.
+
+use super::*;
+
+impl Machine {
+    pub(super) fn downgrade(&mut self, step: &mut Step) {
+        if self.phase != Phase::Held || self.lost.is_some() || self.seats.len() > 1 {
+            return;
+        }
+        let Some(me) = self.seats[0].node else { return };
+        if !self.config.kind.properties().becomes_reader || me.prefix.as_reader().is_none() {
+            return step.actions.push(Action::Downgraded(me));
+        }
+        // The watch on our own znode would fire for our own transaction.
+        step.actions.extend(self.seats[0].own_watch.take().map(Action::Unwatch));
+        self.void_all(step);
+        self.phase = Phase::Downgrading(None);
+        // Without a connection the request arrives late. By then the name may be another contender's, so check first.
+        if self.offline { self.check_downgrade(step) } else { self.send_downgrade(step) }
+    }
+
+    fn send_downgrade(&mut self, step: &mut Step) {
+        let seat = &self.seats[0];
+        let Some(me) = seat.node else { return };
+        let is_tracked = |directory: &Directory| {
+            directory.record.marker_of(directory.czxid).is_some_and(|marker| marker.tracked)
+        };
+        let tracked = seat.directory.as_ref().is_some_and(is_tracked);
+        let marker = if tracked { self.release_marker(seat, me, HolderState::Downgraded) } else { None };
+        let directory = (Part::Directory, Request::ReadDirectory);
+        let directory = self.config.rules.downgrades_in_place().then_some(directory);
+        let requests = [(Part::Main, Request::Downgrade { node: me, marker })].into_iter().chain(directory);
+        self.send(0, Purpose::Downgrade, requests, step);
+    }
+
+    /// Checks our znode before a downgrade is sent again or sent late, because its name may be another contender's now. A
+    /// repeated downgrade is also a barrier: an earlier one cannot arrive after it. If an earlier one succeeded, the
+    /// repeated one finds the reader's znode instead of the writer's.
+    pub(super) fn check_downgrade(&mut self, step: &mut Step) {
+        let Some(me) = self.seats[0].node else { return };
+        let requests = [(Part::Sync, Request::Sync), (Part::Own(None), Request::Exists(me))];
+        self.send(0, Purpose::DowngradeCheck, requests, step);
+    }
+
+    pub(super) fn downgrade_checked(&mut self, answers: Answers, step: &mut Step) {
+        let Some(me) = self.seats[0].node else { return };
+        if !matches!(answers.sync, Some(Ok(()))) {
+            return self.back_off(0, Purpose::DowngradePause, step);
+        }
+        match self.still_mine(me, answers.own.as_ref()) {
+            // Another contender has our name. So the directory was deleted with our znode, and created again.
+            Some(false) if matches!(answers.own, Some(Ok(_))) => self.lose_downgrade(step),
+            Some(_) => self.send_downgrade(step),
+            None => self.back_off(0, Purpose::DowngradePause, step),
+        }
+    }
+
+    pub(super) fn downgraded(&mut self, answers: Answers, step: &mut Step) {
+        let Some(me) = self.seats[0].node else { return };
+        match answers.main {
+            Some(Ok(Reply::Joined(reader))) => match answers.directory {
+                // A directory that is older than the writer's znode is the one that we joined. In a younger directory
+                // another writer had our name, and the transaction replaced that writer's znode.
+                Some(Ok(seen)) if seen.czxid < me.czxid => self.hold_as(reader, step),
+                Some(Ok(_) | Err(RequestFailure::NoNode)) => {
+                    self.lose_downgrade(step);
+                    self.clean_up_if_ours(0, reader, step);
+                }
+                Some(Err(RequestFailure::Unknown | RequestFailure::Throttled)) => {
+                    self.back_off(0, Purpose::DowngradePause, step);
+                }
+                // The server refuses to read the directory. Then the name alone must be enough.
+                None | Some(Err(_)) => self.hold_as(reader, step),
+            },
+            None | Some(Ok(_) | Err(RequestFailure::Unknown | RequestFailure::Throttled)) => {
+                self.back_off(0, Purpose::DowngradePause, step);
+            }
+            Some(Err(RequestFailure::NoNode)) => self.lose_downgrade(step),
+            // Another client has written the record: we may not write it any more. The refusal does not prove that the znode of
+            // that name is still ours, so check first.
+            Some(Err(RequestFailure::BadVersion)) => {
+                self.seats[0].directory = None;
+                self.check_downgrade(step);
+            }
+            // The server refuses the downgrade. The holder stays a writer, and a writer may also read.
+            Some(Err(_)) => self.hold_as(me, step),
+        }
+    }
+
+    /// Reports a loss, because another client deleted our znode.
+    fn lose_downgrade(&mut self, step: &mut Step) {
+        self.seats[0].node = None;
+        self.lose(Loss::Broken, step);
+        self.end_downgrade(step);
+    }
+
+    /// Continues to hold: as a reader, or as a writer if the server refused the downgrade.
+    fn hold_as(&mut self, me: Node, step: &mut Step) {
+        self.seats[0].node = Some(me);
+        if self.lost.is_none() {
+            step.actions.push(Action::Downgraded(me));
+        }
+        self.end_downgrade(step);
+    }
+
+    /// Holds again, or carries out the release that the holder asked for meanwhile.
+    pub(super) fn end_downgrade(&mut self, step: &mut Step) {
+        let Phase::Downgrading(release) = std::mem::replace(&mut self.phase, Phase::Held) else { return };
+        match release {
+            Some(state) => self.release(state, step),
+            None if self.lost.is_none() => self.watch_own(0, step),
+            None => {}
+        }
+    }
+}

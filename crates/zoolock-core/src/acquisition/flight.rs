@@ -1,0 +1,477 @@
+//! Flights: requests that are sent together, and whose answers are handled together.
+//!
+//! A session answers its requests in order, so the last answer ends the flight. If the connection is lost, the flight ends
+//! with [`RequestFailure::Unknown`] for each answer that is missing. An event of a watch waits for the end of the flight that has
+//! set the watch.
+
+use super::*;
+
+/// The reason for a flight, and with it the handler of its answers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(super) enum Purpose {
+    // To all directories.
+    /// Create our znodes, and read the queues.
+    Create,
+    MakeDirectories,
+    /// Wait for an answer of the leader. After it, no earlier create can still arrive.
+    Barrier,
+    /// Find our znodes after a lost reply.
+    Search,
+    /// Read all our znodes again before the grant.
+    Verify,
+    /// Write the `held` markers of a multi-lock.
+    BeginAll,
+    ReleaseAll,
+    /// Wait before the next try.
+    Pause,
+    // To the directory that is retired.
+    RetireRead,
+    RetireDelete,
+    RetirePause,
+    // To one directory, before the grant.
+    /// Read the directory, then our own znode.
+    Look,
+    /// List the children, read the directory, then our own znode.
+    List,
+    /// Watch the predecessor. For look-ahead also read the directory, and watch our own znode.
+    Watch,
+    /// Read our own znode behind a younger predecessor.
+    CheckOwn,
+    WriteSize,
+    /// Write the `held` marker of one lock.
+    Begin,
+    /// Wait before the next read of the queue.
+    LookPause,
+    /// Wait, so that the waiters do not all list at the same time.
+    Spread,
+    /// Wait before the grant, because the previous holder may have crashed.
+    Delay,
+    // To one directory, after the grant.
+    WatchOwn,
+    OwnPause,
+    SayGranted,
+    ReadRecord,
+    RecordPause,
+    Downgrade,
+    DowngradeCheck,
+    DowngradePause,
+    // To the directory of a clean-up. The value is the czxid of the znode to clean up.
+    Delete(Zxid),
+    Check(Zxid),
+    CleanupPause(Zxid),
+}
+
+impl Purpose {
+    fn is_of_cleanup(self) -> bool {
+        matches!(self, Purpose::Delete(_) | Purpose::Check(_) | Purpose::CleanupPause(_))
+    }
+}
+
+/// The kind of a request in a flight. It selects the field of `Answers` that keeps the answer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(super) enum Part {
+    /// A write, a barrier or a search.
+    Main,
+    Predecessor(WatchId),
+    Children(Option<WatchId>),
+    Directory,
+    Own(Option<WatchId>),
+    Sync,
+    Timer,
+}
+
+impl Part {
+    /// Returns the watch that the request sets, if it sets one.
+    fn watch(self) -> Option<WatchId> {
+        match self {
+            Part::Predecessor(watch) => Some(watch),
+            Part::Children(watch) | Part::Own(watch) => watch,
+            Part::Main | Part::Directory | Part::Sync | Part::Timer => None,
+        }
+    }
+}
+
+/// Maximum number of requests of a flight to one directory.
+const MAX_PARTS: usize = 4;
+/// Number of flights that can be open in one directory.
+const MAX_FLIGHTS: u8 = 64;
+
+/// The names of the children at one moment.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(super) struct Children {
+    pub(super) names: Vec<String>,
+    pub(super) pzxid: Zxid,
+}
+
+/// One read of a contender's znode.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(super) struct NodeRead {
+    pub(super) czxid: Zxid,
+    pub(super) owner: SessionId,
+    pub(super) version: i32,
+    pub(super) flags: NodeFlags,
+}
+
+/// The answers of a flight to one directory. A value is missing if the flight has no such request.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
+pub(super) struct Answers {
+    pub(super) main: Option<Result<Reply, RequestFailure>>,
+    pub(super) sync: Option<Result<(), RequestFailure>>,
+    pub(super) predecessor: Option<Result<NodeRead, RequestFailure>>,
+    pub(super) children: Option<Result<Children, RequestFailure>>,
+    pub(super) directory: Option<Result<Directory, RequestFailure>>,
+    pub(super) own: Option<Result<NodeRead, RequestFailure>>,
+}
+
+impl Answers {
+    pub(super) fn add(&mut self, part: Part, outcome: Result<Reply, RequestFailure>) {
+        // A reply of an unexpected type counts as lost.
+        let node = |outcome| match outcome {
+            Ok(Reply::Node { czxid, owner, version, says }) => {
+                Ok(NodeRead { czxid, owner, version, flags: says })
+            }
+            Ok(_) => Err(RequestFailure::Unknown),
+            Err(failure) => Err(failure),
+        };
+        match part {
+            Part::Main => self.main = Some(outcome),
+            Part::Timer => {}
+            Part::Sync => self.sync = Some(outcome.map(|_| ())),
+            Part::Predecessor(_) => self.predecessor = Some(node(outcome)),
+            Part::Own(_) => self.own = Some(node(outcome)),
+            Part::Children(_) => {
+                self.children = Some(match outcome {
+                    Ok(Reply::Children { names, pzxid }) => Ok(Children { names, pzxid }),
+                    Ok(_) => Err(RequestFailure::Unknown),
+                    Err(failure) => Err(failure),
+                });
+            }
+            Part::Directory => {
+                self.directory = Some(match outcome {
+                    Ok(Reply::Directory(directory)) => Ok(directory),
+                    Ok(_) => Err(RequestFailure::Unknown),
+                    Err(failure) => Err(failure),
+                });
+            }
+        }
+    }
+
+    /// Returns whether the request for a child or the children was answered with success. Then its watch is set.
+    fn has_set(&self, part: Part) -> bool {
+        match part {
+            Part::Predecessor(_) => matches!(self.predecessor, Some(Ok(_))),
+            Part::Own(_) => matches!(self.own, Some(Ok(_))),
+            Part::Children(_) => matches!(self.children, Some(Ok(_))),
+            Part::Main | Part::Directory | Part::Sync | Part::Timer => false,
+        }
+    }
+}
+
+/// A flight that waits for answers.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(super) struct Flight {
+    number: u8,
+    /// The directory; `None` for a flight to all directories.
+    place: Option<usize>,
+    purpose: Purpose,
+    parts: [Option<Part>; MAX_PARTS],
+    missing: u16,
+    answers: Answers,
+    /// Events that came before the last answer: the watch, and whether its znode was deleted.
+    early: Vec<(WatchId, bool)>,
+    /// Set if the answers are ignored.
+    is_void: bool,
+}
+
+/// Returns the index of the directory that a request is for.
+pub fn place(id: RequestId) -> usize {
+    usize::from(id.0 >> 8)
+}
+
+fn request_id(place: usize, number: u8, part: usize) -> RequestId {
+    RequestId((place as u16) << 8 | u16::from(number) << 2 | part as u16)
+}
+
+fn main(answers: Answers) -> Result<Reply, RequestFailure> {
+    answers.main.unwrap_or(Err(RequestFailure::Unknown))
+}
+
+impl Machine {
+    /// Sends a flight to one directory.
+    pub(super) fn send(
+        &mut self,
+        place: usize,
+        purpose: Purpose,
+        requests: impl IntoIterator<Item = (Part, Request)>,
+        step: &mut Step,
+    ) {
+        let is_used = |number: &u8| {
+            let shares = |flight: &&Flight| flight.place.is_none_or(|of| of == place);
+            self.flights.iter().filter(shares).any(|flight| flight.number == *number)
+        };
+        let number = (0..MAX_FLIGHTS).find(|number| !is_used(number));
+        self.open(number, Some(place), purpose);
+        for (part, request) in requests {
+            self.add(place, part, request, step);
+        }
+    }
+
+    /// Sends a flight of one request.
+    pub(super) fn send_one(
+        &mut self,
+        place: usize,
+        purpose: Purpose,
+        part: Part,
+        request: Request,
+        step: &mut Step,
+    ) {
+        self.send(place, purpose, [(part, request)], step);
+    }
+
+    /// Sends a flight with at most one request to each directory.
+    pub(super) fn send_to_all(
+        &mut self,
+        purpose: Purpose,
+        part: Part,
+        request: impl Fn(&Seat) -> Option<Request>,
+        step: &mut Step,
+    ) {
+        self.open_to_all(purpose);
+        for place in 0..self.seats.len() {
+            if let Some(request) = request(&self.seats[place]) {
+                self.add(place, part, request, step);
+            }
+        }
+    }
+
+    /// Begins a flight to all directories. Its requests follow with [`Machine::add`].
+    pub(super) fn open_to_all(&mut self, purpose: Purpose) {
+        let is_used = |number: &u8| self.flights.iter().any(|flight| flight.number == *number);
+        let number = (0..MAX_FLIGHTS).rev().find(|number| !is_used(number));
+        self.open(number, None, purpose);
+    }
+
+    fn open(&mut self, number: Option<u8>, place: Option<usize>, purpose: Purpose) {
+        self.flights.push(Flight {
+            number: number.expect("a machine has few open flights"),
+            place,
+            purpose,
+            parts: [None; MAX_PARTS],
+            missing: 0,
+            answers: Answers::default(),
+            early: Vec::new(),
+            is_void: false,
+        });
+    }
+
+    /// Sends a request of the flight that was opened last.
+    pub(super) fn add(&mut self, place: usize, part: Part, request: Request, step: &mut Step) {
+        let Some(flight) = self.flights.last_mut() else { return };
+        let is_free = |known: &Option<Part>| known.is_none_or(|known| known == part);
+        let at = flight.parts.iter().position(is_free).expect("a flight has few requests for one directory");
+        flight.parts[at] = Some(part);
+        flight.missing += 1;
+        step.actions.push(Action::Send(request_id(place, flight.number, at), request));
+    }
+
+    /// Waits for some milliseconds.
+    pub(super) fn sleep(&mut self, place: usize, purpose: Purpose, ms: u32, step: &mut Step) {
+        self.send_one(place, purpose, Part::Timer, Request::Sleep(ms), step);
+    }
+
+    /// Waits before the next try, longer after each failure in a row.
+    pub(super) fn back_off(&mut self, place: usize, purpose: Purpose, step: &mut Step) {
+        let wait = backoff(&mut self.tries);
+        self.sleep(place, purpose, wait, step);
+    }
+
+    /// Handles the answer to one request. The last answer of a flight ends it.
+    pub(super) fn answer(&mut self, id: RequestId, outcome: Result<Reply, RequestFailure>, step: &mut Step) {
+        let (place, number, at) = (place(id), id.0 as u8 >> 2, usize::from(id.0 & 3));
+        let is_it = |flight: &Flight| flight.number == number && flight.place.is_none_or(|of| of == place);
+        let Some(index) = self.flights.iter().position(is_it) else { return };
+        let flight = &mut self.flights[index];
+        let Some(part) = flight.parts[at] else { return };
+        flight.missing -= 1;
+        let ends = flight.missing == 0;
+        if flight.is_void {
+            if let (Some(watch), Ok(_)) = (part.watch(), &outcome) {
+                step.actions.push(Action::Unwatch(watch));
+            }
+        } else {
+            if outcome.is_ok() && part != Part::Timer {
+                self.tries = 0;
+            }
+            match flight.purpose {
+                Purpose::Create if place > 0 => {
+                    if let Some(seat) = self.seats.get_mut(place) {
+                        seat.first.get_or_insert_default().add(part, outcome);
+                    }
+                }
+                Purpose::MakeDirectories => self.made_directory(outcome),
+                Purpose::Search => self.found(place, outcome),
+                Purpose::Verify => self.verified(place, outcome),
+                _ => flight.answers.add(part, outcome),
+            }
+        }
+        if ends {
+            let flight = self.flights.remove(index);
+            if !flight.is_void {
+                self.end_flight(place, flight, step);
+            }
+        }
+    }
+
+    /// Handles the answers of a flight, and then the events of the watches that it has set.
+    fn end_flight(&mut self, place: usize, flight: Flight, step: &mut Step) {
+        let Flight { purpose, parts, answers, early, .. } = flight;
+        let parts = || parts.iter().flatten();
+        let own = parts().find_map(|part| if let Part::Own(watch) = part { *watch } else { None });
+        let watch = parts().find_map(|part| match part {
+            Part::Predecessor(watch) => Some(*watch),
+            Part::Children(watch) => *watch,
+            _ => None,
+        });
+        match purpose {
+            Purpose::Create => self.created(answers, step),
+            Purpose::MakeDirectories => self.made_directories(step),
+            Purpose::Barrier => self.passed_barrier(&main(answers), step),
+            Purpose::Search => self.searched(step),
+            Purpose::Verify => self.all_verified(step),
+            Purpose::BeginAll => self.all_begun(main(answers), step),
+            Purpose::ReleaseAll => self.all_released(main(answers), step),
+            Purpose::Pause => self.paused(step),
+            Purpose::RetireRead => self.retire_read(answers, step),
+            Purpose::RetireDelete => self.retire_deleted(main(answers), step),
+            Purpose::RetirePause => self.read_retired(step),
+            Purpose::Look => self.looked(place, answers, step),
+            Purpose::List => self.listed(place, watch, answers, &early, step),
+            Purpose::Watch => {
+                if let Some(watch) = watch {
+                    self.watched(place, watch, own, &answers, step);
+                }
+            }
+            Purpose::CheckOwn => self.checked_own(place, answers, step),
+            Purpose::WriteSize => self.size_written(place, main(answers), step),
+            Purpose::Begin => self.begun(place, main(answers), step),
+            Purpose::LookPause => self.look(place, step),
+            Purpose::Spread => self.list(place, false, step),
+            Purpose::Delay => self.delay_ended(place, step),
+            Purpose::WatchOwn => {
+                if let Some(watch) = own {
+                    self.watched_own(place, watch, &answers, step);
+                }
+            }
+            Purpose::OwnPause => self.watch_own(place, step),
+            Purpose::SayGranted => self.said_granted(place, &main(answers), step),
+            Purpose::ReadRecord => self.record_read(place, answers, step),
+            Purpose::RecordPause => self.read_record(place, step),
+            Purpose::Downgrade => self.downgraded(answers, step),
+            Purpose::DowngradeCheck => self.downgrade_checked(answers, step),
+            Purpose::DowngradePause => self.check_downgrade(step),
+            Purpose::Delete(czxid) => self.deleted(place, czxid, main(answers), step),
+            Purpose::Check(czxid) => self.checked_cleanup(place, czxid, answers, step),
+            Purpose::CleanupPause(czxid) => self.check_cleanup(place, czxid, step),
+        }
+        for (watch, deleted) in early {
+            self.fired(watch, deleted, step);
+        }
+    }
+
+    /// Keeps the event of a watch for later, if the flight that has set the watch is still open. Returns false if it has
+    /// ended.
+    pub(super) fn keep_early(&mut self, watch: WatchId, deleted: bool) -> bool {
+        let sets = |flight: &&mut Flight| {
+            let mut parts = flight.parts.iter().flatten();
+            !flight.is_void && parts.any(|part| part.watch() == Some(watch) && flight.answers.has_set(*part))
+        };
+        let flight = self.flights.iter_mut().find(sets);
+        flight.map(|flight| flight.early.push((watch, deleted))).is_some()
+    }
+
+    /// Ignores the answers of all flights but those of clean-ups, and removes the watches that they set.
+    pub(super) fn void_all(&mut self, step: &mut Step) {
+        self.void(step, |_| true);
+    }
+
+    /// Ignores the answers of the flights to one directory but those of clean-ups, and removes the watches that they set.
+    pub(super) fn void_seat(&mut self, place: usize, step: &mut Step) {
+        self.void(step, |flight| flight.place == Some(place));
+    }
+
+    fn void(&mut self, step: &mut Step, is_meant: impl Fn(&Flight) -> bool) {
+        for flight in &mut self.flights {
+            if flight.is_void || flight.purpose.is_of_cleanup() || !is_meant(flight) {
+                continue;
+            }
+            flight.is_void = true;
+            let fired = |watch| flight.early.iter().any(|(early, _)| *early == watch);
+            for part in flight.parts.iter().flatten().filter(|part| flight.answers.has_set(**part)) {
+                step.actions.extend(part.watch().filter(|watch| !fired(*watch)).map(Action::Unwatch));
+            }
+        }
+    }
+
+    /// Ignores the answers that only a holder needs. Does not remove a watch on our own znode that is still being set,
+    /// because that would cost a request. It fires for our own delete.
+    pub(super) fn void_own_reads(&mut self, place: usize) {
+        for flight in &mut self.flights {
+            let is_of_holder = matches!(
+                flight.purpose,
+                Purpose::WatchOwn | Purpose::OwnPause | Purpose::RecordPause | Purpose::ReadRecord
+            );
+            if is_of_holder && flight.place == Some(place) {
+                flight.is_void = true;
+                flight.parts.iter_mut().flatten().for_each(|part| {
+                    if let Part::Own(watch) = part {
+                        *watch = None;
+                    }
+                });
+            }
+        }
+    }
+
+    /// Returns our new znode in the directory, if the create is answered and other answers of its flight are still missing.
+    pub(super) fn created_node(&self, place: usize) -> Option<Node> {
+        let is_create = |flight: &&Flight| flight.purpose == Purpose::Create && !flight.is_void;
+        match &self.flights.iter().find(is_create)?.answers.main {
+            Some(Ok(Reply::Joined(node))) if place == 0 => Some(*node),
+            Some(Ok(Reply::AllJoined(nodes))) => nodes.get(place).copied(),
+            _ => None,
+        }
+    }
+
+    /// Returns whether a flight with this purpose is open in the directory.
+    pub(super) fn is_open(&self, place: usize, purpose: Purpose) -> bool {
+        let is_it = |flight: &Flight| {
+            !flight.is_void && flight.purpose == purpose && flight.place.is_none_or(|of| of == place)
+        };
+        self.flights.iter().any(is_it)
+    }
+
+    /// Returns an unused id for a new watch in this directory.
+    pub(super) fn new_watch(&self, place: usize) -> WatchId {
+        let seat = &self.seats[place];
+        let is_set = |watch: &WatchId| {
+            let waiting = matches!(seat.state, SeatState::Waiting { watch: known, .. } if known == *watch);
+            waiting || seat.own_watch == Some(*watch) || seat.ahead.own() == Some(*watch)
+        };
+        let is_sent = |watch: &WatchId| {
+            self.flights
+                .iter()
+                .flat_map(|flight| flight.parts)
+                .flatten()
+                .any(|part| part.watch() == Some(*watch))
+        };
+        let upper = (place as u16) << 8;
+        let free = (0..=0xff).map(|low| WatchId(upper | low)).find(|watch| !is_set(watch) && !is_sent(watch));
+        free.expect("a machine has few watches in one directory")
+    }
+}
+
+/// Returns the wait before the next try: 10 ms, doubled for each failure in a row, at most 640 ms.
+pub(super) fn backoff(tries: &mut u8) -> u32 {
+    let wait = 10u32 << (*tries).min(6);
+    *tries = tries.saturating_add(1).min(7);
+    wait
+}

@@ -1,0 +1,245 @@
+//! Holding, detecting a loss, releasing.
+
+use super::*;
+
+impl Machine {
+    /// Watches our own znode, at once or after the configured time.
+    pub(super) fn watch_own_soon(&mut self, place: usize, step: &mut Step) {
+        match self.config.watch_own_after {
+            0 => self.watch_own(place, step),
+            // Most holders release before another client could break the lock. The watch would cost each of them a request and
+            // an event.
+            pause => self.sleep(place, Purpose::OwnPause, pause, step),
+        }
+    }
+
+    /// Watches our own znode, to detect a delete by another client. The grant does not wait for this watch.
+    pub(super) fn watch_own(&mut self, place: usize, step: &mut Step) {
+        // Choose the id before the field is cleared: an earlier watch may still be set.
+        let watch = self.new_watch(place);
+        let seat = &mut self.seats[place];
+        seat.own_watch = None;
+        let Some(me) = seat.node else { return };
+        let request = Request::Watch { name: me.name(), watch };
+        self.send_one(place, Purpose::WatchOwn, Part::Own(Some(watch)), request, step);
+    }
+
+    pub(super) fn watched_own(&mut self, place: usize, watch: WatchId, answers: &Answers, step: &mut Step) {
+        let Some(me) = self.seats[place].node else { return };
+        match (self.still_mine(me, answers.own.as_ref()), answers.own) {
+            (Some(true), Some(Ok(read))) => {
+                self.seats[place].own_watch = Some(watch);
+                self.read_own(place, me, read, step);
+            }
+            (Some(false), own) => {
+                step.actions.extend(own.filter(|own| own.is_ok()).map(|_| Action::Unwatch(watch)));
+                self.lose_seat(place, step);
+            }
+            _ => self.back_off(place, Purpose::OwnPause, step),
+        }
+    }
+
+    /// Handles the flags in our own znode: reports a request to release, and writes a missing `granted` flag.
+    fn read_own(&mut self, place: usize, me: Node, read: NodeRead, step: &mut Step) {
+        if read.flags.revoked && !self.revoked {
+            self.revoked = true;
+            // Before the grant the caller is not told. The grant of a multi-lock reports the request.
+            if self.phase == Phase::Held {
+                step.actions.push(Action::Revoked);
+            }
+        }
+        self.say_granted_again(place, me, read, step);
+    }
+
+    /// Handles the deletion of our own znode by another client. There is nothing to delete: a delete now would hit the next
+    /// owner of the name.
+    pub(super) fn lose_seat(&mut self, place: usize, step: &mut Step) {
+        self.stop_seat(place, step);
+        self.seats[place].node = None;
+        match self.phase {
+            Phase::Held => self.lose(Loss::Broken, step),
+            Phase::Releasing(_) => {}
+            _ => self.fail(Reason::Broken, step),
+        }
+    }
+
+    pub(super) fn lease_lost(&mut self, step: &mut Step) {
+        match self.phase {
+            // The znode stays until the holder releases. It may still keep others out, in case the holder stops late.
+            Phase::Held => {
+                self.is_doubtful = true;
+                (0..self.seats.len()).for_each(|place| self.stop_seat(place, step));
+                self.lose(Loss::Unreachable, step);
+            }
+            Phase::Downgrading(_) => {
+                self.is_doubtful = true;
+                self.lose(Loss::Unreachable, step);
+            }
+            // Before the grant the caller does not rely on the lease.
+            _ => {}
+        }
+    }
+
+    /// Reports a loss, once.
+    pub(super) fn lose(&mut self, loss: Loss, step: &mut Step) {
+        if self.lost.is_none() {
+            self.lost = Some(loss);
+            step.actions.push(Action::Lost(loss));
+        }
+    }
+
+    // ---- release ----
+
+    /// Releases the lock.
+    pub(super) fn release(&mut self, state: HolderState, step: &mut Step) {
+        match &mut self.phase {
+            Phase::Downgrading(release) => *release = Some(state),
+            Phase::Held => {
+                // If the session ends from now on, that is reported as the outcome of the release, not as a failed
+                // acquisition.
+                self.wanted = false;
+                // Without a connection the request would arrive late, so release each lock by itself: that checks the znode
+                // before the delete.
+                if self.seats.len() > 1 && self.lost.is_none() && !self.offline {
+                    self.release_all(state, step);
+                } else {
+                    self.release_each(state, ReleaseMode::Usual, step);
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// Releases several locks in one transaction.
+    fn release_all(&mut self, state: HolderState, step: &mut Step) {
+        let op = |seat: &Seat| {
+            let node = seat.node?;
+            Some(ReleaseOp { node, marker: self.release_marker(seat, node, state) })
+        };
+        let ops = self.seats.iter().filter_map(op).collect();
+        self.phase = Phase::Releasing(state);
+        self.void_holder(step);
+        self.open_to_all(Purpose::ReleaseAll);
+        self.add(0, Part::Main, Request::ReleaseAll(ops), step);
+    }
+
+    pub(super) fn all_released(&mut self, outcome: Result<Reply, RequestFailure>, step: &mut Step) {
+        let Phase::Releasing(state) = self.phase else { return };
+        match outcome {
+            Ok(_) => {
+                step.actions.push(Action::Released(ReleaseOutcome::Clean));
+                self.leave(step);
+            }
+            Err(failure) if failure != RequestFailure::Unknown && self.config.rules.leaves_the_rest() => {
+                step.actions.push(Action::Released(ReleaseOutcome::Refused(failure)));
+                self.leave(step);
+            }
+            Err(RequestFailure::Unknown) => self.release_each(state, ReleaseMode::Repeated, step),
+            Err(_) => self.release_each(state, ReleaseMode::Refused, step),
+        }
+    }
+
+    /// Ignores the answers that only a holder needs. Does not remove the watches on our own znodes, because that would cost
+    /// requests. They fire for our deletes.
+    fn void_holder(&mut self, step: &mut Step) {
+        (0..self.seats.len()).for_each(|place| self.void_own_reads(place));
+        self.void_all(step);
+    }
+
+    /// Releases each lock by itself, so that a missing znode does not block the other releases.
+    fn release_each(&mut self, state: HolderState, mode: ReleaseMode, step: &mut Step) {
+        self.phase = Phase::Leaving;
+        // The lost lock did not protect the caller's work to the end. So the markers of the other locks do not say
+        // `released`.
+        let has_lost = self.lost.is_some() && state == HolderState::Released;
+        let state = if has_lost { HolderState::Broken } else { state };
+        self.unreported = self.seats.len();
+        self.void_holder(step);
+        for place in 0..self.seats.len() {
+            let seat = &self.seats[place];
+            let marker = seat.node.and_then(|me| self.release_marker(seat, me, state));
+            match (self.leave_seat(place), self.lost, mode) {
+                (Some(me), Some(loss), _) if self.is_doubtful => {
+                    self.report_release(ReleaseOutcome::Lost(loss), step);
+                    self.clean_up_lost(place, me, step);
+                }
+                (Some(me), _, mode) => self.clean_up_hold(place, me, marker, mode, step),
+                // A watch reported the deletion of our znode after the joint release was sent. That release may have
+                // deleted it.
+                (None, _, ReleaseMode::Repeated) => self.report_release(ReleaseOutcome::Clean, step),
+                (None, loss, _) => {
+                    let loss = loss.unwrap_or(Loss::Broken);
+                    self.report_release(ReleaseOutcome::Lost(loss), step);
+                }
+            }
+        }
+    }
+
+    /// Records the outcome of one release. After the last one, reports the worst outcome.
+    pub(super) fn report_release(&mut self, outcome: ReleaseOutcome, step: &mut Step) {
+        let worst = worse(self.released, outcome);
+        self.released = Some(worst);
+        self.unreported = self.unreported.saturating_sub(1);
+        if self.unreported == 0 {
+            let outcome = self.lost.map_or(worst, ReleaseOutcome::Lost);
+            step.actions.push(Action::Released(outcome));
+        }
+    }
+
+    /// Returns the marker that a releasing holder leaves, and the version that it replaces. `None` if it leaves no marker.
+    pub(super) fn release_marker(
+        &self,
+        seat: &Seat,
+        me: Node,
+        state: HolderState,
+    ) -> Option<(Marker, Option<i32>)> {
+        let directory = seat.directory?;
+        let tracked = directory.record.marker_of(directory.czxid).is_some_and(|marker| marker.tracked);
+        let state = match self.config.kind {
+            _ if self.config.rules.reader_marks(me) => state,
+            kind if kind.properties().leaves_marker && me.prefix.is_exclusive() => state,
+            // The reader of an upgrade still holds, so this marker must not grant the lock to a successor. After a panic
+            // the `held` marker stays.
+            Kind::Upgrade { .. } if tracked && state == HolderState::Released => HolderState::Downgraded,
+            _ => return None,
+        };
+        let marker = Marker { directory: directory.czxid, state, sequence: me.sequence, tracked };
+        directory.record.is_writable(directory.czxid).then_some((marker, Some(directory.version)))
+    }
+
+    /// Undoes a grant that the caller never saw. The caller has not worked under the lock, so the record must not say that the
+    /// last holder released it.
+    pub(super) fn take_back(&mut self, step: &mut Step) {
+        self.wanted = false;
+        self.void_all(step);
+        self.phase = Phase::Leaving;
+        for place in 0..self.seats.len() {
+            let Some(me) = self.leave_seat(place) else { continue };
+            let seat = &mut self.seats[place];
+            let version = seat.directory.map(|directory| directory.version);
+            let marker = seat.undo.take().map(|undo| (undo.marker, version));
+            let is_old = !seat.is_fresh && self.config.rules.reads_after_wait();
+            self.clean_up(place, me, marker, is_old, step);
+        }
+    }
+}
+
+/// The kind of attempt at a release.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum ReleaseMode {
+    /// The first attempt.
+    Usual,
+    /// An attempt after one that may have succeeded.
+    Repeated,
+    /// An attempt after the joint release was refused, because one znode was missing or a record had changed. The missing
+    /// znode may be this one, and its name may now be another contender's.
+    Refused,
+}
+
+pub(super) fn worse(so_far: Option<ReleaseOutcome>, now: ReleaseOutcome) -> ReleaseOutcome {
+    match (so_far, now) {
+        (Some(ReleaseOutcome::Lost(loss)), _) | (_, ReleaseOutcome::Lost(loss)) => ReleaseOutcome::Lost(loss),
+        (Some(refused @ ReleaseOutcome::Refused(_)), _) => refused,
+        _ => now,
+    }
+}

@@ -1,0 +1,428 @@
+//! One acquisition of a lock, or of several at once, as a state machine: from the create of its znodes to the last clean-up.
+//!
+//! The machine takes events ([`Event`]) and returns actions ([`Action`]). The driver sends the requests *in
+//! the order given, on one session*. It reports every answer exactly once, as [`RequestFailure::Unknown`] if the
+//! connection was lost before the answer came. A caller that does not wait any more sends [`Event::Cancel`]
+//! and may drop its handle. The driver continues until [`Action::Finished`]: then the acquisition has no znode
+//! left on the server, or its session has ended.
+//!
+//! An acquisition has a seat in the queue of each of its locks. One transaction creates all its znodes, and a release
+//! deletes them in one transaction. So all queues have the same order: that of the transactions. A waiter waits only for
+//! older contenders, so no cycle can form, in whatever order the locks are named.
+//!
+//! A grant of several locks needs one moment at which all our znodes existed, each as the head of its queue. If no queue
+//! has changed since the create, that moment is the create. Otherwise the machine reads all znodes again, after each has
+//! become the head.
+//!
+//! ```text
+//!         znodes created         each seat first         lease, verify, begin
+//! joining ─────────────▶ queued ────────────────▶ settling ───────────────────▶ held
+//!    ▲                     │                         │                           │
+//!    └── search, retire    └──── cancel, time out, fail, release, session over ──┴──▶ leaving
+//! ```
+//!
+//! The protocol and its proof are in `docs/design/protocol.md`; the bugs that its rules prevent are in [`crate::rules`]. In these
+//! files "we" and "our" mean this acquisition.
+//!
+//! * `messages.rs`: events, requests, answers, actions.
+//! * `flight.rs`: requests that are sent together.
+//! * `join.rs`: create the znodes, and find them after a lost reply. `retire.rs`: a directory whose numbers run out.
+//! * `seat.rs`: our znode in one queue, and what we know of that queue. `read.rs`: read the queue. `wait.rs`: wait for the
+//!   predecessor.
+//! * `ahead.rs`: look-ahead: prove that the predecessor is the head of the queue, so that its deletion grants the lock.
+//! * `settle.rs`: from the head of the queue to the grant: how the last holder left, the delay after a crash, and the
+//!   `held` marker, which is written before the grant if crashes are tracked.
+//! * `permits.rs`: semaphores.
+//! * `hold.rs`: hold, detect a loss, release. `downgrade.rs`: become a reader.
+//! * `cleanup.rs`: delete our own znodes, and verify the deletion.
+//! * `conditions.rs`: the safety rules.
+
+mod ahead;
+mod cleanup;
+mod conditions;
+mod downgrade;
+mod flight;
+mod hold;
+mod join;
+mod messages;
+mod permits;
+mod read;
+mod retire;
+mod seat;
+mod settle;
+mod wait;
+
+#[cfg(test)]
+mod tests;
+
+use crate::ids::{ContenderId, Sequence, SessionId, Zxid};
+pub use crate::names::{Kind, Node};
+use crate::names::{Names, Prefix};
+use crate::queue::Claim;
+use crate::record::{HolderState, Marker, Record};
+use crate::rules::Rules;
+
+pub use flight::place;
+pub use messages::{
+    Action, Directory, Event, Grant, HoldOp, Loss, NodeFlags, Previous, Reason, Refusal, ReleaseOp,
+    ReleaseOutcome, Reply, Request, RequestFailure, RequestId, SessionEnd, WatchId,
+};
+
+use ahead::LookAhead;
+use cleanup::Cleanup;
+use flight::{Answers, Children, Flight, NodeRead, Part, Purpose};
+use hold::ReleaseMode;
+use seat::{Seat, SeatState, Seats};
+use settle::Undo;
+
+/// Maximum number of locks in one acquisition.
+pub const MAX_PLACES: usize = 128;
+
+/// The settings of one acquisition.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Config {
+    /// The session that sends all requests.
+    pub session: SessionId,
+    /// The UUID of this acquisition.
+    pub id: ContenderId,
+    /// The naming scheme of its znodes.
+    pub names: Names,
+    /// Kind of lock.
+    pub kind: Kind,
+    /// The behaviour if the lock is not free.
+    pub mode: Mode,
+    /// Set to write a `held` marker before the grant, so that the next holder detects a crash.
+    pub tracks_crashes: bool,
+    /// Time to wait before the grant, in milliseconds, unless the previous holder is known to have released.
+    pub delay: u32,
+    /// Time from the grant to the watch on our own znode, in milliseconds; zero for at once. With several locks, the time
+    /// counts from when the znode becomes the head of its queue.
+    pub watch_own_after: u32,
+    /// Set to use look-ahead, which grants the lock a round trip earlier. Then the record, which says how the previous
+    /// holder left, is read after the grant. Ignored for several locks.
+    pub looks_ahead: bool,
+    /// The first sequence number at which a directory is retired; [`Sequence::RETIRE_FROM`] except in tests.
+    pub retire_from: Sequence,
+    /// The rules in force; [`Rules::all`] except in tests.
+    pub rules: Rules,
+}
+
+impl Config {
+    /// Returns the prefix of the acquisition's znode names.
+    ///
+    /// # Panics
+    /// If the naming scheme has no names for this kind of lock. Callers check with [`Prefix::of`] first.
+    pub fn prefix(&self) -> Prefix {
+        Prefix::of(self.names.naming, self.kind, self.id, self.session)
+            .expect("the naming scheme has this kind")
+    }
+}
+
+impl Kind {
+    fn claim(self, size: u32) -> Claim {
+        match self {
+            Kind::Permits { .. } => Claim::Permits { size },
+            Kind::Upgrade { from } => Claim::Upgrade { prefix: from.prefix, sequence: from.sequence },
+            _ => Claim::Lock,
+        }
+    }
+}
+
+/// The behaviour if the lock is not free.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Mode {
+    /// Wait in the queue.
+    Wait,
+    /// Take the lock if it is free, otherwise fail.
+    Try,
+}
+
+/// The state machine of one acquisition.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Machine {
+    config: Config,
+    phase: Phase,
+    seats: Seats,
+    /// Znodes that must be deleted.
+    cleanups: Vec<Cleanup>,
+    /// Flights that wait for answers.
+    flights: Vec<Flight>,
+    /// Set while the caller waits for the lock or holds it.
+    wanted: bool,
+    /// Set if a create with a lost reply may have succeeded.
+    create_in_doubt: bool,
+    /// The refusal of a create, kept until the search for our znodes ends. Or the refusal to create a directory, kept until
+    /// every directory has an answer.
+    refusal: Option<RequestFailure>,
+    /// Set if the current flight to all directories must be repeated, for example because an answer was lost.
+    unsure: bool,
+    /// Set if there is no connection. Requests then wait for one, and the queue may change before they arrive.
+    offline: bool,
+    /// Number of failures in a row.
+    tries: u8,
+    /// Set if a seat has waited, or read its queue again, since the create.
+    waited: bool,
+    /// Set if another client asks the holder to release the lock.
+    revoked: bool,
+    /// Set if the lease has ended while the lock was held: our znodes may still exist and keep others out.
+    is_doubtful: bool,
+    lost: Option<Loss>,
+    /// The worst outcome of the releases so far.
+    released: Option<ReleaseOutcome>,
+    /// Number of releases whose outcome is not known.
+    unreported: usize,
+}
+
+/// The next step after a pause.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+enum After {
+    Join,
+    Search,
+    Verify,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+enum Phase {
+    New,
+    /// Waiting for the create.
+    Joining,
+    MakingDirectories,
+    Pausing(After),
+    /// Searching for our znodes after an unknown outcome.
+    Searching,
+    /// Waiting for a directory to become empty. Then it is deleted, because its sequence numbers run out.
+    Retiring {
+        place: usize,
+        directory: Option<Zxid>,
+        polls: u8,
+    },
+    /// Each seat reads its queue, or waits in it.
+    Queued,
+    /// Head of all queues, but without a valid lease.
+    AwaitingLease,
+    /// Head of all queues: reading all our znodes again.
+    Verifying,
+    /// Head of all queues: writing the `held` markers.
+    Beginning,
+    /// Granted. A lost lock stays in this phase until the holder releases.
+    Held,
+    /// Granted, and a downgrade is under way. The value is the release that the holder has asked for meanwhile.
+    Downgrading(Option<HolderState>),
+    /// Releasing several locks in one transaction.
+    Releasing(HolderState),
+    /// Only clean-up is left.
+    Leaving,
+    Finished,
+}
+
+/// The state of one step: the actions so far, and the validity of the lease.
+struct Step<'a> {
+    actions: &'a mut Vec<Action>,
+    lease_valid: bool,
+}
+
+impl Machine {
+    /// Returns an acquisition of one lock, or of `places` locks at once, that has not started.
+    pub fn new(config: Config, places: usize) -> Machine {
+        Machine {
+            config,
+            phase: Phase::New,
+            seats: Seats::new(places.min(MAX_PLACES)),
+            // Room for the fast path, so that its steps allocate nothing.
+            cleanups: Vec::with_capacity(1),
+            flights: Vec::with_capacity(2),
+            wanted: true,
+            create_in_doubt: false,
+            refusal: None,
+            unsure: false,
+            offline: false,
+            tries: 0,
+            waited: false,
+            revoked: false,
+            is_doubtful: false,
+            lost: None,
+            released: None,
+            unreported: 0,
+        }
+    }
+
+    /// Handles one event, and appends the resulting actions to `actions`. `lease_valid`: whether the session's lease is
+    /// valid *now*.
+    pub fn step(&mut self, event: Event, lease_valid: bool, actions: &mut Vec<Action>) {
+        let mut step = Step { actions, lease_valid };
+        match event {
+            Event::Start => self.start(&mut step),
+            Event::Answer(id, outcome) => self.answer(id, outcome, &mut step),
+            Event::Fired { watch, deleted } => self.fired(watch, deleted, &mut step),
+            Event::Disconnected => {
+                self.offline = true;
+                self.interrupted(&mut step);
+            }
+            Event::Reconnected => self.reconnected(&mut step),
+            Event::LeaseRenewed => self.lease_renewed(&mut step),
+            Event::LeaseLost => self.lease_lost(&mut step),
+            Event::SessionOver(end) => self.session_over(end, &mut step),
+            Event::TimedOut => self.abandon(Some(Reason::TimedOut), &mut step),
+            Event::Cancel => self.abandon(None, &mut step),
+            Event::Release(state) => self.release(state, &mut step),
+            Event::Downgrade => self.downgrade(&mut step),
+        }
+        self.conclude(&mut step);
+    }
+
+    /// Returns our znode for the first lock, while all locks are held and none is lost.
+    pub fn holding(&self) -> Option<Node> {
+        match self.phase {
+            Phase::Held | Phase::Downgrading(_) if self.lost.is_none() => self.seats[0].node,
+            _ => None,
+        }
+    }
+
+    /// Returns our znode for the lock with this index, if its create is known to have succeeded.
+    pub fn node(&self, place: usize) -> Option<Node> {
+        self.seats.get(place).and_then(|seat| seat.node).or_else(|| self.created_node(place))
+    }
+
+    /// Returns the name of the predecessor that we watch in the first queue, if there is one.
+    pub fn waiting_for(&self) -> Option<&str> {
+        match &self.seats[0].state {
+            SeatState::Watching { before } | SeatState::Waiting { before: Some(before), .. } => Some(before),
+            _ => None,
+        }
+    }
+
+    /// Returns whether we wait in a queue, with a watch set on a predecessor or on the children.
+    pub fn is_waiting(&self) -> bool {
+        let waits = |seat: &Seat| matches!(seat.state, SeatState::Waiting { .. });
+        self.phase == Phase::Queued && self.seats.iter().any(waits)
+    }
+
+    /// Returns whether we are the head of a queue, and wait for the delay after a possible crash to pass.
+    pub fn is_delaying(&self) -> bool {
+        self.phase == Phase::Queued && self.seats.iter().any(|seat| seat.state == SeatState::Delaying)
+    }
+
+    /// Returns whether we hold the lock and watch all our znodes. Then the machine gets an event for every write to them.
+    pub fn watches_own(&self) -> bool {
+        self.phase == Phase::Held && self.seats.iter().all(|seat| seat.own_watch.is_some())
+    }
+
+    /// Returns whether the caller no longer wants the lock, so that only clean-up is left.
+    pub fn is_leaving(&self) -> bool {
+        !self.wanted || matches!(self.phase, Phase::Releasing(_) | Phase::Leaving | Phase::Finished)
+    }
+
+    /// Returns whether the acquisition has ended, and no clean-up is left.
+    pub fn is_over(&self) -> bool {
+        self.phase == Phase::Finished
+    }
+
+    /// Returns whether the lock is held and not lost.
+    fn is_held(&self) -> bool {
+        self.phase == Phase::Held && self.lost.is_none()
+    }
+
+    fn session_over(&mut self, end: SessionEnd, step: &mut Step) {
+        self.flights.clear();
+        self.cleanups.clear();
+        self.create_in_doubt = false;
+        for seat in self.seats.iter_mut() {
+            (seat.node, seat.own_watch, seat.ahead) = (None, None, LookAhead::Off);
+        }
+        let loss = Loss::SessionOver(end);
+        match self.phase {
+            Phase::Finished => {}
+            Phase::Held => self.lose(loss, step),
+            Phase::Downgrading(_) => {
+                self.lose(loss, step);
+                self.end_downgrade(step);
+            }
+            _ => {
+                if self.unreported > 0 || matches!(self.phase, Phase::Releasing(_)) {
+                    self.unreported = 1;
+                    self.report_release(ReleaseOutcome::Lost(loss), step);
+                }
+                if self.wanted {
+                    self.wanted = false;
+                    step.actions.push(Action::Failed(Reason::SessionOver(end)));
+                }
+                self.phase = Phase::Leaving;
+            }
+        }
+    }
+
+    /// Gives up. `reason`: set if the caller's deadline has passed; `None` if the caller dropped its future or guard.
+    fn abandon(&mut self, reason: Option<Reason>, step: &mut Step) {
+        match self.phase {
+            // A deadline limits only the waiting.
+            Phase::Held | Phase::Downgrading(_) if reason.is_some() => return,
+            Phase::Held if self.lost.is_none() => return self.take_back(step),
+            Phase::Held | Phase::Downgrading(_) => return self.release(HolderState::Released, step),
+            Phase::Releasing(_) | Phase::Leaving | Phase::Finished => return,
+            _ => {}
+        }
+        if self.wanted {
+            self.wanted = false;
+            step.actions.extend(reason.map(Action::Failed));
+            self.stop_waiting(step);
+        }
+    }
+
+    /// Ends the acquisition with a reason, and deletes our znodes.
+    fn fail(&mut self, reason: Reason, step: &mut Step) {
+        if self.wanted {
+            self.wanted = false;
+            step.actions.push(Action::Failed(reason));
+        }
+        self.stop_waiting(step);
+    }
+
+    /// Starts the clean-up from any phase. Waits for pending creates and searches, which may still report znodes of ours.
+    fn stop_waiting(&mut self, step: &mut Step) {
+        match self.phase {
+            // The handler of the pending answer checks `wanted`, and then deletes our znodes.
+            Phase::Joining | Phase::Searching | Phase::Pausing(After::Search) => return,
+            Phase::Pausing(After::Join) | Phase::MakingDirectories if self.create_in_doubt => return,
+            _ => {}
+        }
+        for place in 0..self.seats.len() {
+            // The watch on our own znode is not removed, because that would cost a request. It fires for our delete.
+            self.seats[place].own_watch = None;
+            self.stop_seat(place, step);
+            self.give_up_seat(place, step);
+        }
+        self.leave(step);
+    }
+
+    /// Deletes the znode of a seat that was not granted.
+    fn give_up_seat(&mut self, place: usize, step: &mut Step) {
+        let seat = &mut self.seats[place];
+        let Some(me) = seat.node.take() else { return };
+        let is_old = !seat.is_fresh && self.config.rules.reads_after_wait();
+        if let Some(undo) = self.seats[place].undo.take() {
+            // The record may contain our `held` marker. The next holder would take it for a crash, so undo it.
+            self.clean_up_and_undo(place, me, undo, step);
+        } else {
+            self.clean_up(place, me, None, is_old, step);
+        }
+    }
+
+    /// Ends everything but the clean-ups.
+    fn leave(&mut self, step: &mut Step) {
+        self.void_all(step);
+        for place in 0..self.seats.len() {
+            self.leave_seat(place);
+        }
+        self.phase = Phase::Leaving;
+    }
+
+    fn conclude(&mut self, step: &mut Step) {
+        if self.phase == Phase::Queued && self.seats.iter().all(Seat::is_first) {
+            self.settle(step);
+        }
+        if self.phase == Phase::Leaving && self.cleanups.is_empty() {
+            self.phase = Phase::Finished;
+            step.actions.push(Action::Finished);
+        }
+    }
+}

@@ -1,0 +1,116 @@
+//! The part that only semaphores need: their size, and the `granted` flag in a waiter's znode.
+//!
+//! A grant of permits deletes no znode, so it would wake no waiter. A waiter that was not granted at once
+//! therefore writes a `granted` flag into its own znode. Its successor reads and watches that znode. The first
+//! waiter that lacks permits watches the children, since any holder may release the permits that it lacks. So
+//! each change wakes two contenders at most.
+
+use super::*;
+use crate::record::Size;
+
+#[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
+pub(super) struct State {
+    /// Set once the size was found to equal ours. A later difference is a resize.
+    pub(super) size_checked: bool,
+    /// The predecessor whose znode says that it was granted. If the size says that its permits do not fit, the
+    /// semaphore was made smaller since.
+    pub(super) granted_before: Option<String>,
+    /// Set if another contender may have listed us as a waiter.
+    pub(super) seen_waiting: bool,
+}
+
+/// The size according to the record.
+pub(super) enum SizeCheck {
+    Size(u32),
+    /// The record has no size, and this one must be written.
+    Missing(u32),
+    Refused(Reason),
+}
+
+impl Machine {
+    /// Returns the size of the semaphore from the record. It must equal ours when we queue; later it may change.
+    pub(super) fn check_size(&self, place: usize, directory: Option<Directory>) -> SizeCheck {
+        let Some(ours) = self.config.kind.size() else { return SizeCheck::Size(0) };
+        let Some(directory) = directory else { return SizeCheck::Refused(Reason::ForeignRecord) };
+        match directory.record {
+            Record::Semaphore(size) if size.is_of(directory.czxid) => {
+                if !self.seats[place].permits.size_checked && size.permits != ours {
+                    return SizeCheck::Refused(Reason::OtherSize(size.permits));
+                }
+                SizeCheck::Size(size.permits)
+            }
+            Record::Empty | Record::Semaphore(_) => SizeCheck::Missing(ours),
+            Record::Marker(marker) if marker.directory != directory.czxid => SizeCheck::Missing(ours),
+            Record::Marker(_) => SizeCheck::Refused(Reason::OtherKind),
+            Record::Foreign | Record::KazooSize(_) => SizeCheck::Refused(Reason::ForeignRecord),
+        }
+    }
+
+    pub(super) fn write_size(&mut self, place: usize, directory: Option<Directory>, step: &mut Step) {
+        let (Some(permits), Some(Directory { czxid, version, .. })) = (self.config.kind.size(), directory)
+        else {
+            return;
+        };
+        let request = Request::WriteSize { size: Size { directory: czxid, permits }, version };
+        self.send_one(place, Purpose::WriteSize, Part::Main, request, step);
+    }
+
+    pub(super) fn size_written(
+        &mut self,
+        place: usize,
+        outcome: Result<Reply, RequestFailure>,
+        step: &mut Step,
+    ) {
+        match outcome {
+            // The record has a size now, even if another contender wrote it.
+            Ok(_) | Err(RequestFailure::BadVersion | RequestFailure::NoNode) => self.look(place, step),
+            Err(RequestFailure::Unknown | RequestFailure::Throttled) => self.look_later(place, step),
+            Err(failure) => self.fail(Reason::Refused(failure), step),
+        }
+    }
+
+    /// Tells the successor that we were granted, if it may have seen us wait.
+    pub(super) fn say_granted(&mut self, place: usize, me: Node, step: &mut Step) {
+        if self.tells_grant(place) {
+            let request = Request::SayGranted { node: me, version: 0, revoked: false };
+            self.send_one(place, Purpose::SayGranted, Part::Main, request, step);
+        }
+    }
+
+    fn tells_grant(&self, place: usize) -> bool {
+        let has_waited = self.config.kind.is_permits() && self.seats[place].permits.seen_waiting;
+        has_waited && self.config.rules.tells_grants()
+    }
+
+    pub(super) fn said_granted(
+        &mut self,
+        place: usize,
+        outcome: &Result<Reply, RequestFailure>,
+        step: &mut Step,
+    ) {
+        // A refused write is not repeated. Then the successor waits until we release.
+        if !matches!(
+            outcome,
+            Err(RequestFailure::Unknown | RequestFailure::Throttled | RequestFailure::BadVersion)
+        ) {
+            return;
+        }
+        // A read of our own znode is pending. It returns the version, and its handler writes a missing `granted`
+        // flag.
+        if self.is_open(place, Purpose::WatchOwn) || self.is_open(place, Purpose::OwnPause) {
+            return;
+        }
+        step.actions.extend(self.seats[place].own_watch.take().map(Action::Unwatch));
+        self.back_off(place, Purpose::OwnPause, step);
+    }
+
+    /// Writes the `granted` flag again if another client has overwritten the data, for example with a request to
+    /// release.
+    pub(super) fn say_granted_again(&mut self, place: usize, me: Node, read: NodeRead, step: &mut Step) {
+        let is_under_way = self.is_open(place, Purpose::SayGranted);
+        if self.tells_grant(place) && !is_under_way && !read.flags.granted {
+            let request = Request::SayGranted { node: me, version: read.version, revoked: self.revoked };
+            self.send_one(place, Purpose::SayGranted, Part::Main, request, step);
+        }
+    }
+}

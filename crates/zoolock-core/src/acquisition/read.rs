@@ -1,0 +1,286 @@
+//! Reading the queue: with the create, after a wait, and after a failure.
+
+use super::permits::SizeCheck;
+use super::*;
+use crate::layout::Layout;
+use crate::queue::{QueueDecision, decide};
+
+/// Number of children from which a waiter pauses before it lists. The pauses differ, so that not all waiters list at once.
+const SPREAD_FROM: u32 = 64;
+/// Maximum pause, in milliseconds.
+const SPREAD_MAX: u32 = 500;
+
+impl Machine {
+    /// Adds the reads that go out with the create, in its flight.
+    pub(super) fn add_first_reads(&mut self, step: &mut Step) {
+        // The predecessor's name can be computed for a native mutex. All other contenders list.
+        let lists = !self.config.prefix().is_computable();
+        for place in 0..self.seats.len() {
+            self.seats[place].first = None;
+            if lists {
+                self.add(place, Part::Children(None), Request::List, step);
+            }
+            self.add(place, Part::Directory, Request::ReadDirectory, step);
+        }
+    }
+
+    /// Handles the reads that were sent with the create.
+    pub(super) fn looked_first(&mut self, place: usize, answers: Answers, step: &mut Step) {
+        let Answers { children, directory, .. } = answers;
+        let Some(me) = self.seats[place].node else { return };
+        let directory = match directory {
+            Some(Ok(directory)) => directory,
+            None | Some(Err(RequestFailure::Unknown | RequestFailure::Throttled)) => {
+                return self.look_later(place, step);
+            }
+            Some(Err(_)) => return self.look(place, step),
+        };
+        if let Some(reason) = self.refusal_by_record(&directory) {
+            return self.fail(reason, step);
+        }
+        if let Some(Ok(children)) = children {
+            // If the directory is older than our znode, all reads saw the same incarnation of it. One incarnation gives
+            // each name once, so our name in the listing is our znode. The size of a semaphore must also be of the same
+            // moment as the listing.
+            let fits = self.config.kind.size().is_none()
+                || self.config.rules.is_size_of_that_moment(children.pzxid, directory.pzxid);
+            return match directory.czxid < me.czxid && fits {
+                true => self.apply_listing(place, Some(directory), &children, None, step),
+                false => self.look(place, step),
+            };
+        }
+        if !me.prefix.is_computable() {
+            return self.look(place, step);
+        }
+        // There is one child, and our create was the last change of the children. So the child is our znode.
+        if self.config.rules.is_alone(&directory, me) {
+            return self.reach_head(place, Some(directory), &[], step);
+        }
+        match me.sequence.before() {
+            Some(before) if self.config.mode == Mode::Wait => {
+                self.wait_for_predecessor(place, before, directory, step);
+            }
+            _ => self.look(place, step),
+        }
+    }
+
+    /// Returns the reason to fail if the record shows a semaphore that excludes this kind of lock.
+    fn refusal_by_record(&self, directory: &Directory) -> Option<Reason> {
+        let permits = self.config.kind.is_permits();
+        match directory.record {
+            Record::Semaphore(size) if size.is_of(directory.czxid) && !permits => Some(Reason::OtherKind),
+            // The record alone shows a kazoo semaphore, without a listing.
+            record => Layout::proven_by::<&str>(&[], record).map(Reason::OtherLayout),
+        }
+    }
+
+    /// Reads the queue again: the directory and then our own znode, in one flight. This order proves that our znode still
+    /// existed when the marker was read. Lists the queue instead if no marker grants this kind of lock.
+    pub(super) fn look(&mut self, place: usize, step: &mut Step) {
+        if !self.config.kind.properties().is_granted_by_marker {
+            return self.list(place, false, step);
+        }
+        let Some(me) = self.start_reading(place) else { return };
+        self.seats[place].is_fresh = false;
+        let own = self.config.rules.reads_own_node().then_some((Part::Own(None), Request::Exists(me)));
+        let requests = [(Part::Directory, Request::ReadDirectory)].into_iter().chain(own);
+        self.send(place, Purpose::Look, requests, step);
+    }
+
+    fn start_reading(&mut self, place: usize) -> Option<Node> {
+        self.waited = true;
+        self.seats[place].state = SeatState::Reading;
+        self.seats[place].node
+    }
+
+    /// Reads the queue again after a pause.
+    pub(super) fn look_later(&mut self, place: usize, step: &mut Step) {
+        self.start_reading(place);
+        self.grow_stale();
+        self.back_off(place, Purpose::LookPause, step);
+    }
+
+    pub(super) fn looked(&mut self, place: usize, answers: Answers, step: &mut Step) {
+        let Some(me) = self.seats[place].node else { return };
+        let directory = match answers.directory {
+            Some(Ok(directory)) => Some(directory),
+            None | Some(Err(RequestFailure::Unknown | RequestFailure::Throttled)) => {
+                return self.look_later(place, step);
+            }
+            // Either the directory is missing, and our znode with it. Or the server refuses the read, and the listing is
+            // enough.
+            Some(Err(_)) => None,
+        };
+        if let Some(reason) = directory.and_then(|directory| self.refusal_by_record(&directory)) {
+            return self.fail(reason, step);
+        }
+        match self.still_mine(me, answers.own.as_ref()) {
+            Some(true) => self.seats[place].is_fresh = true,
+            Some(false) => return self.fail_broken(place, step),
+            None => return self.look_later(place, step),
+        }
+        match directory {
+            Some(directory) if self.is_released_to(place, &directory, me) => {
+                self.reach_head(place, Some(directory), &[], step);
+            }
+            Some(Directory { children, .. }) if children >= SPREAD_FROM && self.config.mode == Mode::Wait => {
+                self.grow_stale();
+                let range = (children / 4).min(SPREAD_MAX);
+                let moment = (me.sequence.0 as u32).wrapping_mul(0x9e37_79b9) % range;
+                self.sleep(place, Purpose::Spread, moment, step);
+            }
+            _ => self.list(place, false, step),
+        }
+    }
+
+    /// Lists the children, then reads the record, then our own znode, in one flight. The record is newer than the listing,
+    /// so it covers every predecessor that the listing no longer shows. Our own znode is read last, so it existed during
+    /// the other two reads.
+    pub(super) fn list(&mut self, place: usize, is_watching: bool, step: &mut Step) {
+        // Choose the id before the state changes: the watch that the seat waits for may still be set.
+        let watch = is_watching.then(|| self.new_watch(place));
+        let Some(me) = self.start_reading(place) else { return };
+        let children = (Part::Children(watch), watch.map_or(Request::List, Request::WatchChildren));
+        let directory = (Part::Directory, Request::ReadDirectory);
+        let own = self.config.rules.reads_own_node().then_some((Part::Own(None), Request::Exists(me)));
+        let reads = match self.config.rules.lists_before_record() {
+            true => [children, directory],
+            false => [directory, children],
+        };
+        self.send(place, Purpose::List, reads.into_iter().chain(own), step);
+    }
+
+    pub(super) fn listed(
+        &mut self,
+        place: usize,
+        watch: Option<WatchId>,
+        answers: Answers,
+        early: &[(WatchId, bool)],
+        step: &mut Step,
+    ) {
+        let Some(me) = self.seats[place].node else { return };
+        let is_set = matches!(answers.children, Some(Ok(_)));
+        let has_fired = |watch: &WatchId| early.iter().any(|(fired, _)| fired == watch);
+        let watch = watch.filter(|watch| is_set && !has_fired(watch));
+        let unwatch = |step: &mut Step| step.actions.extend(watch.map(Action::Unwatch));
+        let directory = match (&answers.children, answers.directory) {
+            (Some(Err(RequestFailure::Refused(refusal))), _) => {
+                return self.fail(Reason::Refused(RequestFailure::Refused(*refusal)), step);
+            }
+            (Some(Ok(_) | Err(RequestFailure::NoNode)), Some(Ok(directory))) => Some(directory),
+            // Either the directory is missing, and our znode with it. Or the server refuses the read, and the listing is
+            // enough.
+            (Some(Ok(_) | Err(RequestFailure::NoNode)), Some(Err(failure))) if failure.is_answer() => None,
+            _ => {
+                unwatch(step);
+                return self.look_later(place, step);
+            }
+        };
+        match self.still_mine(me, answers.own.as_ref()) {
+            Some(true) => self.seats[place].is_fresh = true,
+            Some(false) => {
+                unwatch(step);
+                return self.fail_broken(place, step);
+            }
+            None => {
+                unwatch(step);
+                return self.look_later(place, step);
+            }
+        }
+        let nothing = || Children { names: Vec::new(), pzxid: Zxid(0) };
+        let children = answers.children.and_then(Result::ok).unwrap_or_else(nothing);
+        self.apply_listing(place, directory, &children, watch, step);
+    }
+
+    /// Decides by the names of the children: grants, waits or fails. `watch`: a watch on the children, set by the same
+    /// request that listed them.
+    fn apply_listing(
+        &mut self,
+        place: usize,
+        directory: Option<Directory>,
+        children: &Children,
+        watch: Option<WatchId>,
+        step: &mut Step,
+    ) {
+        let Some(me) = self.seats[place].node else { return };
+        if let (Some(reader), Some(directory)) = (self.config.kind.reader(), directory)
+            && directory.czxid > reader.czxid
+        {
+            // The directory was created after the reader: a znode with the reader's name is another contender's.
+            return self.fail_without_reader(place, step);
+        }
+        let permits = &self.seats[place].permits;
+        let decide = |size| {
+            let claim = self.config.kind.claim(size);
+            match decide(&children.names, me.prefix, me.sequence, claim, self.config.names) {
+                QueueDecision::WaitFor(before) if permits.granted_before.as_ref() == Some(&before) => {
+                    QueueDecision::WatchChildren
+                }
+                // After a resize the predecessor may hold without having waited. Then it never writes `granted` into its
+                // znode, so a watch on it is not enough.
+                QueueDecision::WaitFor(_)
+                    if self.config.kind.is_permits() && directory.is_some_and(|d| d.version > 1) =>
+                {
+                    QueueDecision::WatchChildren
+                }
+                decision => decision,
+            }
+        };
+        let record = directory.map_or(Record::Empty, |directory| directory.record);
+        let size_check = match Layout::proven_by(&children.names, record) {
+            Some(layout) => SizeCheck::Refused(Reason::OtherLayout(layout)),
+            None => self.check_size(place, directory),
+        };
+        let decision = match size_check {
+            SizeCheck::Size(size) => Ok(decide(size)),
+            // The directory must not become a semaphore while a contender holds it as another kind of lock.
+            SizeCheck::Missing(size) if decide(size) == QueueDecision::OtherKind => {
+                Ok(QueueDecision::OtherKind)
+            }
+            SizeCheck::Missing(_) => Err(None),
+            SizeCheck::Refused(reason) => Err(Some(reason)),
+        };
+        let permits = &mut self.seats[place].permits;
+        if let Ok(QueueDecision::Held | QueueDecision::WatchChildren | QueueDecision::WaitFor(_)) = decision {
+            permits.size_checked = true;
+        }
+        // The children have changed since our create, so another contender may have listed us as a waiter.
+        permits.seen_waiting |= children.pzxid != me.czxid;
+        if decision != Ok(QueueDecision::WatchChildren) || self.config.mode == Mode::Try {
+            step.actions.extend(watch.map(Action::Unwatch));
+        }
+        match decision {
+            Err(None) => self.write_size(place, directory, step),
+            Err(Some(reason)) => self.fail(reason, step),
+            Ok(QueueDecision::Held) => self.reach_head(place, directory, &children.names, step),
+            Ok(QueueDecision::WaitFor(_) | QueueDecision::WatchChildren) if self.config.mode == Mode::Try => {
+                self.fail(Reason::Busy, step);
+            }
+            Ok(QueueDecision::WaitFor(before)) => self.watch(place, before, step),
+            Ok(QueueDecision::WatchChildren) => match watch {
+                Some(watch) => self.wait(place, None, watch),
+                None => self.list(place, true, step),
+            },
+            Ok(QueueDecision::NotQueued) if self.config.kind.reader().is_some() => {
+                self.fail_without_reader(place, step);
+            }
+            Ok(QueueDecision::NotQueued) => self.fail_broken(place, step),
+            Ok(QueueDecision::Outranked) => self.fail(Reason::Outranked, step),
+            Ok(QueueDecision::OtherKind) => self.fail(Reason::OtherKind, step),
+            Ok(QueueDecision::Clash(clash)) => self.fail(Reason::Clash(clash), step),
+        }
+    }
+
+    /// Fails because another client deleted the reader's znode, or ours. If it was the reader's, our znode still keeps all
+    /// others out, so it is deleted.
+    fn fail_without_reader(&mut self, place: usize, step: &mut Step) {
+        let seat = &mut self.seats[place];
+        let (me, undo) = (seat.node, seat.undo.take());
+        self.fail_broken(place, step);
+        match (me, undo) {
+            (Some(me), Some(undo)) => self.clean_up_and_undo(place, me, undo, step),
+            (Some(me), None) => self.clean_up_if_ours(place, me, step),
+            (None, _) => {}
+        }
+    }
+}

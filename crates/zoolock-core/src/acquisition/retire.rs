@@ -1,0 +1,73 @@
+//! Leaving a directory whose sequence numbers run out.
+//!
+//! Past the end, the counter of a directory repeats and turns negative (tested on 3.8.0). So we wait until the directory is
+//! empty, delete it, and join the next one.
+
+use super::*;
+
+/// Number of polls of a retired directory before it is joined again.
+const POLLS_BEFORE_JOINING_AGAIN: u8 = 20;
+/// Pause between two polls of a retired directory, in milliseconds.
+const RETIRE_POLL: u32 = 50;
+
+impl Machine {
+    /// Returns whether the number of a znode is so near the end that its directory must be retired.
+    pub(super) fn is_near_the_end(&self, me: Node) -> bool {
+        let is_near = me.sequence.0 < 0 || me.sequence >= self.config.retire_from;
+        is_near && self.config.rules.retires()
+    }
+
+    /// Retires a directory. `directory`: the transaction that created it, if that is known.
+    pub(super) fn retire(&mut self, place: usize, directory: Option<Zxid>, step: &mut Step) {
+        if !self.wanted {
+            return self.leave(step);
+        }
+        if self.config.kind.reader().is_some() {
+            // The znode of our own reader keeps the directory from becoming empty.
+            self.phase = Phase::Leaving;
+            return self.fail(Reason::Exhausted, step);
+        }
+        self.phase = Phase::Retiring { place, directory, polls: 0 };
+        self.read_retired(step);
+    }
+
+    pub(super) fn read_retired(&mut self, step: &mut Step) {
+        let Phase::Retiring { place, .. } = self.phase else { return };
+        self.send_one(place, Purpose::RetireRead, Part::Directory, Request::ReadDirectory, step);
+    }
+
+    pub(super) fn retire_read(&mut self, answers: Answers, step: &mut Step) {
+        let Phase::Retiring { place, directory, polls } = self.phase else { return };
+        match answers.directory {
+            Some(Ok(seen)) => {
+                let retired = directory.unwrap_or(seen.czxid);
+                self.phase =
+                    Phase::Retiring { place, directory: Some(retired), polls: polls.saturating_add(1) };
+                if retired != seen.czxid {
+                    self.join(step);
+                } else if seen.children == 0 {
+                    self.send_one(place, Purpose::RetireDelete, Part::Main, Request::DeleteDirectory, step);
+                } else if self.config.mode == Mode::Try {
+                    self.fail(Reason::Busy, step);
+                } else if polls >= POLLS_BEFORE_JOINING_AGAIN {
+                    // If the first read was lost, this directory may be a later one, whose numbers do not run out.
+                    self.join(step);
+                } else {
+                    self.sleep(place, Purpose::RetirePause, RETIRE_POLL, step);
+                }
+            }
+            Some(Err(RequestFailure::NoNode)) => self.join(step),
+            Some(Err(failure @ RequestFailure::Refused(_))) => self.fail(Reason::Refused(failure), step),
+            None | Some(Err(_)) => self.back_off(place, Purpose::RetirePause, step),
+        }
+    }
+
+    pub(super) fn retire_deleted(&mut self, outcome: Result<Reply, RequestFailure>, step: &mut Step) {
+        let Phase::Retiring { place, .. } = self.phase else { return };
+        match outcome {
+            Ok(_) | Err(RequestFailure::NoNode) => self.join(step),
+            Err(failure @ RequestFailure::Refused(_)) => self.fail(Reason::Refused(failure), step),
+            Err(_) => self.back_off(place, Purpose::RetirePause, step),
+        }
+    }
+}

@@ -1,0 +1,322 @@
+//! From the head of the queue to the grant: how the previous holder left, the delay after a crash, the lease, the second
+//! read of a multi-lock's znodes, and the `held` marker.
+//!
+//! If crashes are tracked, a holder writes the `held` marker before its grant. In this code that write is the beginning of
+//! the hold.
+
+use super::*;
+use crate::names::{Name, Role};
+
+/// The state before our `held` marker: the marker to restore if we give up, and the version of the data.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(super) struct Undo {
+    pub(super) marker: Marker,
+    pub(super) version: i32,
+}
+
+impl Node {
+    /// Returns the `held` marker of this znode, for the directory with this czxid.
+    pub fn beginning_in(self, directory: Zxid) -> Marker {
+        Marker { directory, state: HolderState::Held, sequence: self.sequence, tracked: true }
+    }
+}
+
+impl Machine {
+    /// Continues when our znode has become the head of one queue. `directory` was read after that. `others`: the names of
+    /// the children at that time, if they were listed.
+    pub(super) fn reach_head(
+        &mut self,
+        place: usize,
+        directory: Option<Directory>,
+        others: &[String],
+        step: &mut Step,
+    ) {
+        let Some(me) = self.seats[place].node else { return };
+        let read = |directory| self.read_previous(place, &directory, me, others);
+        let previous = directory.map_or(Previous::Unknown, read);
+        if self.config.delay > 0 && !self.seats[place].delayed && previous != Previous::Clean {
+            self.waited = true;
+            self.grow_stale();
+            self.seats[place].state = SeatState::Delaying;
+            return self.sleep(place, Purpose::Delay, self.config.delay, step);
+        }
+        let seat = &mut self.seats[place];
+        (seat.state, seat.directory, seat.previous) = (SeatState::First, directory, Some(previous));
+        if !self.prepare_beginning(place, others, step) {
+            return;
+        }
+        if self.seats.len() > 1 {
+            if self.seats[place].unrecorded.is_some() && self.config.rules.begins_alone() {
+                self.seats[place].state = SeatState::Reading;
+                return self.begin(place, step);
+            }
+            // The acquisition may still wait in other queues. Meanwhile the watch reports a deletion of this znode.
+            self.watch_own_soon(place, step);
+        }
+    }
+
+    pub(super) fn delay_ended(&mut self, place: usize, step: &mut Step) {
+        if self.seats[place].state == SeatState::Delaying {
+            self.seats[place].delayed = true;
+            self.look(place, step);
+        }
+    }
+
+    /// Prepares our `held` marker, if crashes are tracked. Returns false if the acquisition has failed.
+    fn prepare_beginning(&mut self, place: usize, others: &[String], step: &mut Step) -> bool {
+        let tracks_crashes = self.config.tracks_crashes;
+        let seat = &mut self.seats[place];
+        seat.unrecorded = None;
+        let Some(me) = seat.node.filter(|me| me.prefix.is_exclusive()) else { return true };
+        let marker = seat.directory.and_then(|directory| directory.record.marker_of(directory.czxid));
+        let is_tracked = marker.is_some_and(|marker| marker.tracked);
+        let has_begun = marker.is_some_and(|marker| marker == me.beginning_in(marker.directory));
+        if !(is_tracked || tracks_crashes) || has_begun {
+            return true;
+        }
+        let Some(directory) = seat.directory.filter(|seen| seen.record.is_writable(seen.czxid)) else {
+            // We may not write our `held` marker over this record. So we may not restore an older record over it either.
+            seat.undo = None;
+            self.fail(Reason::ForeignRecord, step);
+            return false;
+        };
+        // If we give up, we restore the marker that was here, so that the crash of an earlier holder stays known. A holder
+        // whose znode still exists has not crashed. But its znode will be missing when the next waiter reads, so its `held`
+        // marker is restored as `broken`.
+        let marker = match marker {
+            Some(marker) if is_of_present_contender(&marker, others) => {
+                Marker { state: HolderState::Broken, ..marker }
+            }
+            Some(marker) => marker,
+            None => Marker { state: HolderState::Broken, ..me.beginning_in(directory.czxid) },
+        };
+        seat.unrecorded = Some(Undo { marker, version: directory.version });
+        true
+    }
+
+    /// Continues when each seat is the head of its queue.
+    pub(super) fn settle(&mut self, step: &mut Step) {
+        // The reads of the first flight are of different moments. A reader may become the head of one queue only after
+        // another queue has changed.
+        let is_untouched = self.seats.iter().all(Seat::is_untouched);
+        let is_old = self.seats.len() > 1 && (self.waited || !is_untouched);
+        if is_old && self.config.rules.verifies_all() {
+            self.verify(step);
+        } else {
+            self.grant(step);
+        }
+    }
+
+    pub(super) fn lease_renewed(&mut self, step: &mut Step) {
+        if self.phase != Phase::AwaitingLease {
+            return;
+        }
+        match self.seats.len() {
+            1 => {
+                self.phase = Phase::Queued;
+                self.look(0, step);
+            }
+            _ => self.verify(step),
+        }
+    }
+
+    // ---- a multi-lock reads all its znodes again ----
+
+    /// Reads all our znodes again. If all of them exist, there was a moment at which each was the head of its queue.
+    pub(super) fn verify(&mut self, step: &mut Step) {
+        self.phase = Phase::Verifying;
+        self.unsure = false;
+        self.send_to_all(Purpose::Verify, Part::Own(None), |seat| seat.node.map(Request::Exists), step);
+    }
+
+    pub(super) fn verified(&mut self, place: usize, outcome: Result<Reply, RequestFailure>) {
+        let mut answers = Answers::default();
+        answers.add(Part::Own(None), outcome);
+        let Some(me) = self.seats[place].node else { return };
+        match self.still_mine(me, answers.own.as_ref()) {
+            Some(true) => self.seats[place].is_fresh = true,
+            // The watch on our own znode may not have been set in time to report this. A znode with that name now is not
+            // ours, so do not delete it.
+            Some(false) => self.seats[place].node = None,
+            None => self.unsure = true,
+        }
+    }
+
+    pub(super) fn all_verified(&mut self, step: &mut Step) {
+        if self.seats.iter().any(|seat| seat.node.is_none()) {
+            self.fail(Reason::Broken, step);
+        } else if self.unsure {
+            self.pause(After::Verify, step);
+        } else {
+            self.grant(step);
+        }
+    }
+
+    // ---- the grant and the `held` marker ----
+
+    /// Grants the lock. Waits first for a valid lease, and writes the `held` markers that are due.
+    fn grant(&mut self, step: &mut Step) {
+        if !self.config.rules.may_grant(step.lease_valid) {
+            self.phase = Phase::AwaitingLease;
+            return self.grow_stale();
+        }
+        if self.seats.iter().any(|seat| seat.unrecorded.is_some()) {
+            self.phase = Phase::Beginning;
+            return match self.seats.len() {
+                1 => self.begin(0, step),
+                _ => self.begin_all(step),
+            };
+        }
+        let Some(node) = self.seats[0].node else { return };
+        let has = |what| self.seats.iter().any(|seat| seat.previous == Some(what));
+        let previous = match () {
+            () if has(Previous::Crashed) => Previous::Crashed,
+            () if has(Previous::Unknown) => Previous::Unknown,
+            () => Previous::Clean,
+        };
+        self.phase = Phase::Held;
+        step.actions.push(Action::Granted(Grant { node, previous }));
+        if self.seats.len() > 1 {
+            // Each own znode is watched since it became the head of its queue. The watch may have reported a request to
+            // release.
+            step.actions.extend(self.revoked.then_some(Action::Revoked));
+        } else {
+            self.say_granted(0, node, step);
+            self.watch_own_soon(0, step);
+        }
+    }
+
+    /// Writes the `held` marker of one lock, in one transaction with a check of our znode.
+    fn begin(&mut self, place: usize, step: &mut Step) {
+        let Some(HoldOp { node, marker, version, .. }) = self.beginning(place) else { return };
+        let node = self.config.rules.checks_own_node_at_beginning().then_some(node);
+        let request = Request::Hold { node, marker, version };
+        self.send_one(place, Purpose::Begin, Part::Main, request, step);
+    }
+
+    fn begin_all(&mut self, step: &mut Step) {
+        let beginnings = (0..self.seats.len()).filter_map(|place| self.beginning(place)).collect();
+        self.open_to_all(Purpose::BeginAll);
+        self.add(0, Part::Main, Request::HoldAll(beginnings), step);
+    }
+
+    /// Returns the `held` marker that must still be written. Sets `undo`, because from now on the record may contain it.
+    fn beginning(&mut self, place: usize) -> Option<HoldOp> {
+        let seat = &mut self.seats[place];
+        let (node, directory, undo) = (seat.node?, seat.directory?, seat.unrecorded?);
+        seat.undo = Some(undo);
+        let marker = node.beginning_in(directory.czxid);
+        Some(HoldOp { place, node, marker, version: directory.version })
+    }
+
+    pub(super) fn begun(&mut self, place: usize, outcome: Result<Reply, RequestFailure>, step: &mut Step) {
+        match outcome {
+            Ok(_) => self.beginning_recorded(place),
+            Err(failure) => return self.beginning_failed(&[place], failure, step),
+        }
+        if self.phase == Phase::Beginning {
+            self.grant(step);
+        } else {
+            self.seats[place].state = SeatState::First;
+            self.watch_own_soon(place, step);
+        }
+    }
+
+    pub(super) fn all_begun(&mut self, outcome: Result<Reply, RequestFailure>, step: &mut Step) {
+        let places: Vec<usize> = (0..self.seats.len()).collect();
+        match outcome {
+            Ok(_) => places.into_iter().for_each(|place| self.beginning_recorded(place)),
+            Err(failure) => return self.beginning_failed(&places, failure, step),
+        }
+        self.grant(step);
+    }
+
+    fn beginning_recorded(&mut self, place: usize) {
+        let seat = &mut self.seats[place];
+        if let (Some(me), Some(directory), Some(_)) = (seat.node, &mut seat.directory, seat.unrecorded.take())
+        {
+            directory.record = Record::Marker(me.beginning_in(directory.czxid));
+            directory.version = directory.version.wrapping_add(1);
+        }
+    }
+
+    /// Handles a failed write of `held` markers. Fails if the server refuses the write for good. Otherwise reads the queues
+    /// again: another client wrote a record, one of our znodes is missing, the server is busy, or the reply is lost.
+    fn beginning_failed(&mut self, places: &[usize], failure: RequestFailure, step: &mut Step) {
+        self.phase = Phase::Queued;
+        self.grow_stale();
+        for &place in places {
+            let seat = &mut self.seats[place];
+            if seat.unrecorded.take().is_none() {
+                continue;
+            }
+            seat.perhaps_marked |= failure == RequestFailure::Unknown;
+            if !seat.perhaps_marked {
+                // A marker that was not written must not be undone: that would overwrite later records.
+                seat.undo = None;
+            }
+            if failure.is_transient() {
+                self.stop_seat(place, step);
+                match failure.is_answer() {
+                    true => self.look(place, step),
+                    false => self.look_later(place, step),
+                }
+            }
+        }
+        if !failure.is_transient() {
+            self.fail(Reason::Refused(failure), step);
+        }
+    }
+
+    // ---- the last holder ----
+
+    /// Returns whether the record has the release marker of the holder directly before `me`.
+    pub(super) fn is_released_to(&self, place: usize, directory: &Directory, me: Node) -> bool {
+        let marker = self.config.rules.marker_in(directory);
+        marker.is_some_and(|marker| {
+            marker.state.is_release() && self.is_right_before(place, marker.sequence, me)
+        })
+    }
+
+    /// Returns whether no contender that we must wait for can be between sequence number `theirs` and ours.
+    fn is_right_before(&self, place: usize, theirs: Sequence, me: Node) -> bool {
+        let reads = me.prefix.reads();
+        me.sequence.before() == Some(theirs)
+            || (reads && self.seats[place].exclusive_predecessor == Some(theirs))
+    }
+
+    /// Returns how the previous holder left, as far as the record says.
+    pub(super) fn read_previous(
+        &self,
+        place: usize,
+        directory: &Directory,
+        me: Node,
+        others: &[String],
+    ) -> Previous {
+        let Some(marker) = self.config.rules.marker_in(directory) else { return Previous::Unknown };
+        if marker.state == HolderState::Held && marker.sequence == me.sequence {
+            // Our own marker: we were interrupted after it was written.
+            return self.seats[place].previous.unwrap_or(Previous::Unknown);
+        }
+        if is_of_present_contender(&marker, others) {
+            return Previous::Unknown;
+        }
+        // If crashes are tracked, every holder writes its marker, so this is the marker of the last one.
+        let is_last = marker.tracked || self.is_right_before(place, marker.sequence, me);
+        match marker.state {
+            HolderState::Released | HolderState::Downgraded if is_last => Previous::Clean,
+            HolderState::Panicked | HolderState::Held if is_last => Previous::Crashed,
+            _ => Previous::Unknown,
+        }
+    }
+}
+
+/// Returns whether this is the `held` marker of a contender whose znode still exists. Such a contender has not crashed. It
+/// is an upgraded reader: after a lost reply, its writer's znode may be deleted later than its reader's.
+fn is_of_present_contender(marker: &Marker, others: &[String]) -> bool {
+    let is_its_writer = |other: &String| {
+        let name = Name::parse(other).filter(|name| name.role == Role::Exclusive);
+        name.is_some_and(|name| name.sequence == marker.sequence)
+    };
+    marker.state == HolderState::Held && others.iter().any(is_its_writer)
+}

@@ -1,0 +1,131 @@
+//! Look-ahead: the deletion of the predecessor grants the lock.
+
+use super::*;
+
+const AFTER: u32 = 5;
+
+/// Returns a waiter that the deletion of its predecessor will grant.
+///
+/// The directory record has version 3. Watch 0 is on the predecessor, watch 1 on the waiter's own znode.
+fn proven_waiter(me: Node, watch_own_after: u32) -> Drive {
+    let machine = Machine::new(Config { looks_ahead: true, watch_own_after, ..config(Kind::Mutex) }, 1);
+    let mut drive = Drive { machine, sent: Vec::new(), reported: Vec::new(), lease: true };
+    drive.feed(Event::Start);
+    drive.answer(Request::Join, Ok(Reply::Joined(me)));
+    drive.answer(Request::ReadDirectory, Ok(directory(me.czxid, 2, Record::Empty)));
+    drive.answer(watch(me.sequence.0 - 1, 0), Ok(untracked_znode(15)));
+    drive.answer(watch_own(me), Ok(mine(me)));
+    assert_eq!((drive.take_reported(), drive.sent.len()), (Vec::new(), 0));
+    drive
+}
+
+/// Returns the znode of another contender that writes no `held` marker.
+fn untracked_znode(czxid: i64) -> Reply {
+    let says = NodeFlags { untracked: true, ..NodeFlags::default() };
+    Reply::Node { czxid: Zxid(czxid), owner: SessionId(8), version: 0, says }
+}
+
+fn watch_own(node: Node) -> Request {
+    Request::WatchOwn { node, watch: WatchId(1) }
+}
+
+/// Returns the directory after predecessor 3 is deleted.
+fn directory_after_deletion(version: i32, record: Record) -> Reply {
+    Reply::Directory(Directory { czxid: DIRECTORY, pzxid: Zxid(30), version, children: 1, record })
+}
+
+fn release_at_version(me: Node, version: i32) -> Request {
+    Request::Release { node: me, marker: released(me.sequence.0), version: Some(version) }
+}
+
+#[test]
+fn failed_marker_read_is_retried_after_grant() {
+    let me = node(4, 20);
+    let mut drive = proven_waiter(me, 0);
+    drive.feed(fired(0, true));
+    drive.answer(Request::ReadDirectory, Err(RequestFailure::Unknown));
+    drive.wake();
+    drive.answer(Request::ReadDirectory, Ok(directory_after_deletion(4, Record::Marker(released(3)))));
+    assert_eq!(drive.take_reported(), [granted(me, Previous::Unknown), Action::Previous(Previous::Clean)]);
+    drive.feed(Event::Release(HolderState::Released));
+    drive.answer(release_at_version(me, 4), Ok(Reply::Done));
+    assert_eq!(drive.take_reported().last(), Some(&Action::Finished));
+}
+
+#[test]
+fn record_of_recreated_directory_is_ignored() {
+    let me = node(4, 20);
+    let mut drive = proven_waiter(me, 0);
+    drive.feed(fired(0, true));
+    let record = Record::Marker(released(3));
+    let recreated = Directory { czxid: Zxid(40), pzxid: Zxid(41), version: 4, children: 1, record };
+    drive.answer(Request::ReadDirectory, Ok(Reply::Directory(recreated)));
+    assert_eq!(drive.take_reported(), [granted(me, Previous::Unknown)]);
+    // Without a known record, the release leaves no marker.
+    drive.feed(Event::Release(HolderState::Released));
+    drive.answer(Request::Withdraw(me), Ok(Reply::Done));
+}
+
+#[test]
+fn release_keeps_foreign_record() {
+    let me = node(4, 20);
+    let mut drive = proven_waiter(me, 0);
+    drive.feed(fired(0, true));
+    drive.answer(Request::ReadDirectory, Ok(directory_after_deletion(4, Record::Foreign)));
+    assert_eq!(drive.take_reported(), [granted(me, Previous::Unknown), Action::Previous(Previous::Unknown)]);
+    drive.feed(Event::Release(HolderState::Released));
+    drive.answer(Request::Withdraw(me), Ok(Reply::Done));
+}
+
+#[test]
+fn waiter_fails_when_its_znode_is_deleted() {
+    let me = node(4, 20);
+    let mut drive = proven_waiter(me, AFTER);
+    drive.feed(fired(1, true));
+    let reported = [Action::Unwatch(WatchId(0)), Action::Unwatch(WatchId(1)), Action::Failed(Reason::Broken)];
+    assert_eq!(drive.take_reported()[..3], reported);
+    assert_eq!(drive.sent, [], "a znode of another contender is not deleted");
+}
+
+#[test]
+fn changed_znode_ends_look_ahead() {
+    let me = node(4, 20);
+    for (changed, then) in [(1, None), (0, Some(watch(3, 1)))] {
+        let mut drive = proven_waiter(me, AFTER);
+        drive.feed(fired(changed, false));
+        assert_eq!(drive.take_reported(), [Action::Unwatch(WatchId(1))]);
+        if let Some(again) = then {
+            drive.answer(again, Err(RequestFailure::NoNode));
+        } else {
+            drive.feed(fired(0, true));
+        }
+        drive.answer(Request::ReadDirectory, Ok(directory_after_deletion(4, Record::Marker(released(3)))));
+        drive.answer(Request::Exists(me), Ok(mine(me)));
+        assert_eq!(drive.take_reported(), [granted(me, Previous::Clean)]);
+    }
+}
+
+/// A client that may create znodes here may choose any name, also that of the direct predecessor. A znode that is younger
+/// than ours did not exist when ours was created.
+#[test]
+fn forged_predecessor_grants_nothing_when_deleted() {
+    let me = node(7, 20);
+    let mut drive = Drive::of(Config { looks_ahead: true, ..config(Kind::Mutex) });
+    drive.answer(Request::Join, Ok(Reply::Joined(me)));
+    // Two children: our znode, and a holder with a much lower number.
+    drive.answer(Request::ReadDirectory, Ok(directory(me.czxid, 2, Record::Empty)));
+    drive.answer(watch(6, 0), Ok(untracked_znode(25)));
+    drive.answer(watch_own(me), Ok(mine(me)));
+    drive.answer(Request::Exists(me), Ok(mine(me)));
+    drive.feed(fired(0, true));
+    let is_grant = |reported: &Action| matches!(reported, Action::Granted(_));
+    assert!(!drive.take_reported().iter().any(is_grant), "two holders");
+    drive.answer(Request::ReadDirectory, Ok(directory(Zxid(26), 2, Record::Empty)));
+    drive.answer(Request::Exists(me), Ok(mine(me)));
+    let names = ["lock-0000000003", "lock-0000000007"].map(str::to_owned).to_vec();
+    drive.answer(Request::List, Ok(children(names)));
+    drive.answer(Request::ReadDirectory, Ok(directory(Zxid(26), 2, Record::Empty)));
+    drive.answer(Request::Exists(me), Ok(mine(me)));
+    assert_eq!(drive.machine.waiting_for(), Some("lock-0000000003"));
+    assert!(!drive.take_reported().iter().any(is_grant), "two holders");
+}

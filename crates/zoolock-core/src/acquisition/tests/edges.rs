@@ -1,0 +1,125 @@
+//! Caller events in unusual states.
+
+use super::*;
+use crate::acquisition::flight::backoff;
+
+#[test]
+fn backoff_doubles_until_success() {
+    let mut tries = 0;
+    let waits: Vec<u32> = (0..9).map(|_| backoff(&mut tries)).collect();
+    assert_eq!(waits, [10, 20, 40, 80, 160, 320, 640, 640, 640]);
+
+    // The end of a sleep does not reset the backoff.
+    let me = node(4, 20);
+    let mut drive = Drive::hold(me);
+    for pause in [10, 20, 40] {
+        drive.answer(watch(4, 0), Err(RequestFailure::Unknown));
+        assert_eq!(drive.sent[0].1, Request::Sleep(pause));
+        drive.wake();
+    }
+    drive.answer(watch(4, 0), Ok(mine(me)));
+    drive.feed(fired(0, false));
+    drive.answer(watch(4, 1), Err(RequestFailure::Unknown));
+    assert_eq!(drive.sent[0].1, Request::Sleep(10));
+}
+
+#[test]
+fn own_watch_counts_once_answered() {
+    let me = node(4, 20);
+    let mut drive = Drive::hold(me);
+    assert!(!drive.machine.watches_own());
+    drive.answer(watch(4, 0), Ok(mine(me)));
+    assert!(drive.machine.watches_own());
+}
+
+#[test]
+fn holder_returns_its_znode_until_loss() {
+    let me = node(4, 20);
+    assert_eq!(Drive::wait(me).machine.holding(), None);
+    let mut drive = Drive::hold_and_watch(me);
+    assert_eq!(drive.machine.holding(), Some(me));
+    drive.feed(Event::LeaseLost);
+    assert_eq!(drive.machine.holding(), None);
+}
+
+#[test]
+fn contender_waits_once_predecessor_is_watched() {
+    let me = node(4, 20);
+    let mut drive = Drive::start();
+    drive.answer(Request::Join, Ok(Reply::Joined(me)));
+    drive.answer(Request::ReadDirectory, Ok(directory(me.czxid, 2, Record::Empty)));
+    assert!(!drive.machine.is_waiting());
+    drive.answer(watch(3, 0), Ok(theirs()));
+    assert!(drive.machine.is_waiting());
+}
+
+#[test]
+fn holder_watches_its_znode_again_after_reconnect() {
+    let me = node(4, 20);
+    let mut drive = Drive::hold_and_watch(me);
+    drive.feed(Event::Disconnected);
+    drive.feed(Event::Reconnected);
+    assert_eq!(drive.take_reported(), [Action::Unwatch(WatchId(0))]);
+    drive.answer(watch(4, 1), Ok(mine(me)));
+    // A late event of the removed watch does not count.
+    drive.feed(fired(0, true));
+    assert_eq!(drive.take_reported(), []);
+    drive.feed(fired(1, true));
+    assert_eq!(drive.take_reported(), [Action::Lost(Loss::Broken)]);
+}
+
+#[test]
+fn timeout_does_not_affect_holder() {
+    let me = node(4, 20);
+    let mut drive = Drive::hold_and_watch(me);
+    drive.feed(Event::TimedOut);
+    assert_eq!((drive.take_reported(), &drive.sent), (vec![], &vec![]));
+    assert!(!drive.machine.is_leaving());
+    drive.feed(Event::Release(HolderState::Released));
+    drive.answer(release(me), Ok(Reply::Done));
+    assert_eq!(drive.take_reported(), [Action::Released(ReleaseOutcome::Clean), Action::Finished]);
+    // Later events do not affect a contender that has ended.
+    drive.feed(Event::TimedOut);
+    drive.feed(Event::Cancel);
+    assert_eq!((drive.take_reported(), &drive.sent), (vec![], &vec![]));
+}
+
+#[test]
+fn acquire_cancelled_before_create_reply_is_leaving() {
+    let mut drive = Drive::start();
+    assert!(!drive.machine.is_leaving());
+    drive.feed(Event::Cancel);
+    assert!(drive.machine.is_leaving() && !drive.machine.is_over());
+    let me = node(4, 20);
+    drive.answer(Request::Join, Ok(Reply::Joined(me)));
+    drive.answer(Request::ReadDirectory, Ok(directory(me.czxid, 2, Record::Empty)));
+    drive.answer(Request::Delete(me), Ok(Reply::Done));
+    assert!(drive.machine.is_over());
+}
+
+#[test]
+fn cancelled_waiter_removes_its_watch() {
+    let me = node(4, 20);
+    let mut drive = Drive::wait(me);
+    drive.feed(Event::Cancel);
+    assert_eq!(drive.take_reported(), [Action::Unwatch(WatchId(0))]);
+    // The waiter has not read its own znode since the create, so it reads it before the delete.
+    drive.answer(Request::Sync, Ok(Reply::Done));
+    drive.answer(Request::Exists(me), Ok(mine(me)));
+    drive.answer(Request::Delete(me), Ok(Reply::Done));
+    assert_eq!(drive.take_reported(), [Action::Finished]);
+}
+
+#[test]
+fn watch_set_after_cancel_is_removed() {
+    let me = node(4, 20);
+    let mut drive = Drive::start();
+    drive.answer(Request::Join, Ok(Reply::Joined(me)));
+    drive.answer(Request::ReadDirectory, Ok(directory(me.czxid, 2, Record::Empty)));
+    drive.feed(Event::Cancel);
+    assert_eq!(drive.take_reported(), []);
+    drive.answer(watch(3, 0), Ok(theirs()));
+    assert_eq!(drive.take_reported(), [Action::Unwatch(WatchId(0))]);
+    drive.answer(Request::Delete(me), Ok(Reply::Done));
+    assert_eq!(drive.take_reported(), [Action::Finished]);
+}

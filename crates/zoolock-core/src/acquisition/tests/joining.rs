@@ -1,0 +1,204 @@
+//! Joining, the search after a lost create reply, and directories near their last sequence number.
+
+use super::*;
+
+const DENIED: RequestFailure = RequestFailure::Refused(Refusal::Denied);
+
+/// Returns a contender with one lost create reply and a second create pending.
+fn in_doubt(retire_from: Sequence) -> Drive {
+    let mut drive = Drive::start_with(Mode::Wait, retire_from);
+    drive.answer(Request::Join, Err(RequestFailure::Unknown));
+    drive.answer(Request::ReadDirectory, Err(RequestFailure::Unknown));
+    drive.wake();
+    drive
+}
+
+fn doubting() -> Drive {
+    in_doubt(Sequence::RETIRE_FROM)
+}
+
+fn found(nodes: &[Node]) -> Result<Reply, RequestFailure> {
+    Ok(Reply::Mine(nodes.to_vec()))
+}
+
+#[test]
+fn cancelled_acquire_does_not_retry_failed_create() {
+    let mut drive = Drive::start();
+    drive.feed(Event::Cancel);
+    drive.answer(Request::Join, Err(RequestFailure::Throttled));
+    drive.answer(Request::ReadDirectory, Err(RequestFailure::Throttled));
+    assert_eq!(drive.pending(), [Request::Sleep(10)]);
+    drive.wake();
+    assert_eq!((drive.take_reported(), drive.pending()), (vec![Action::Finished], vec![]));
+}
+
+#[test]
+fn cancel_during_the_pause_ends_without_a_znode() {
+    let mut drive = Drive::start();
+    drive.answer(Request::Join, Err(RequestFailure::Throttled));
+    drive.answer(Request::ReadDirectory, Err(RequestFailure::Throttled));
+    drive.feed(Event::Cancel);
+    assert_eq!(drive.take_reported(), [Action::Finished]);
+}
+
+#[test]
+fn refused_create_fails_when_search_finds_nothing() {
+    let mut drive = doubting();
+    drive.answer(Request::Join, Err(DENIED));
+    drive.answer(Request::Barrier, Err(RequestFailure::NoNode));
+    drive.answer(Request::FindMine, Err(RequestFailure::NoNode));
+    assert_eq!(drive.take_reported(), [Action::Failed(Reason::Refused(DENIED)), Action::Finished]);
+}
+
+#[test]
+fn lost_barrier_is_repeated_with_the_create() {
+    for failure in [RequestFailure::Unknown, RequestFailure::Throttled] {
+        let mut drive = doubting();
+        drive.answer(Request::Join, Err(DENIED));
+        drive.answer(Request::Barrier, Err(failure));
+        drive.wake();
+        assert_eq!(drive.pending(), [Request::Join]);
+    }
+}
+
+#[test]
+fn denied_search_keeps_last_created_znode() {
+    let mut drive = doubting();
+    drive.answer(Request::Join, Ok(Reply::Joined(node(6, 26))));
+    drive.answer(Request::FindMine, Err(DENIED));
+    assert_eq!(drive.machine.node(0), Some(node(6, 26)));
+}
+
+#[test]
+fn found_znode_near_number_limit_is_deleted() {
+    let (last, mut drive) = (node(101, 26), in_doubt(Sequence(100)));
+    drive.answer(Request::Join, Ok(Reply::Joined(last)));
+    drive.answer(Request::FindMine, found(&[last]));
+    assert_eq!(drive.pending(), [Request::Delete(last), Request::ReadDirectory]);
+
+    // The sequence counter of the directory has reached its maximum, so every create fails with `NodeExists`.
+    let mut drive = doubting();
+    drive.answer(Request::Join, Err(RequestFailure::NodeExists));
+    drive.answer(Request::FindMine, found(&[]));
+    assert_eq!(drive.pending(), [Request::ReadDirectory]);
+}
+
+/// Returns a contender that deleted its znode in a directory to retire. Other contenders remain there.
+fn retiring(mode: Mode) -> Drive {
+    let last = node(100, 20);
+    let mut drive = Drive::start_with(mode, Sequence(100));
+    drive.answer(Request::Join, Ok(Reply::Joined(last)));
+    drive.answer(Request::ReadDirectory, Ok(directory(last.czxid, 2, Record::Empty)));
+    drive.answer(Request::Delete(last), Ok(Reply::Done));
+    assert_eq!(drive.pending(), [Request::ReadDirectory]);
+    drive
+}
+
+#[test]
+fn retirement_rejoins_missing_directory_and_reports_denial() {
+    let mut drive = retiring(Mode::Wait);
+    drive.answer(Request::ReadDirectory, Err(RequestFailure::NoNode));
+    assert_eq!(drive.pending()[0], Request::Join);
+
+    let mut drive = retiring(Mode::Wait);
+    drive.answer(Request::ReadDirectory, Err(DENIED));
+    assert_eq!(drive.take_reported(), [Action::Failed(Reason::Refused(DENIED)), Action::Finished]);
+}
+
+/// The sequence counter of the directory has reached its maximum.
+#[test]
+fn create_refused_at_number_limit_retires_the_directory() {
+    let mut drive = Drive::start();
+    drive.answer(Request::Join, Err(RequestFailure::NodeExists));
+    assert_eq!((drive.take_reported(), drive.pending()), (vec![], vec![Request::ReadDirectory]));
+}
+
+#[test]
+fn failed_retirement_read_is_retried() {
+    let mut drive = retiring(Mode::Wait);
+    drive.answer(Request::ReadDirectory, Err(RequestFailure::Unknown));
+    drive.wake();
+    assert_eq!(drive.pending(), [Request::ReadDirectory]);
+}
+
+#[test]
+fn occupied_retiring_directory_is_joined_again() {
+    let mut drive = retiring(Mode::Wait);
+    let mut looks = 0;
+    while drive.pending()[0] == Request::ReadDirectory {
+        looks += 1;
+        assert!(looks < 30, "contender waits forever");
+        drive.answer(Request::ReadDirectory, Ok(directory(Zxid(21), 1, Record::Empty)));
+        drive.wake_if_it_pauses();
+    }
+    assert_eq!((looks, drive.pending()[0].clone()), (21, Request::Join));
+}
+
+impl Drive {
+    fn wake_if_it_pauses(&mut self) {
+        if self.sent.iter().any(|(_, request)| matches!(request, Request::Sleep(_))) {
+            self.wake();
+        }
+    }
+}
+
+/// The pending delete will remove the found znode, so a lock held through that znode would be lost.
+#[test]
+fn search_ignores_znode_being_deleted() {
+    let (last, me) = (node(100, 20), node(0, 40));
+    let mut drive = Drive::start_with(Mode::Wait, Sequence(100));
+    drive.answer(Request::Join, Ok(Reply::Joined(last)));
+    drive.answer(Request::ReadDirectory, Ok(directory(last.czxid, 2, Record::Empty)));
+    // The delete is still pending.
+    let delete = drive.sent.remove(0);
+    assert_eq!(delete.1, Request::Delete(last));
+    drive.answer(Request::ReadDirectory, Err(RequestFailure::NoNode));
+    drive.answer(Request::Join, Err(RequestFailure::Unknown));
+    drive.answer(Request::ReadDirectory, Err(RequestFailure::Unknown));
+    drive.wake();
+    drive.answer(Request::Join, Ok(Reply::Joined(me)));
+    drive.answer(Request::FindMine, found(&[last, me]));
+    assert_eq!(drive.machine.node(0), Some(me));
+}
+
+#[test]
+fn only_leader_failures_are_decided() {
+    for (failure, decided) in [
+        (RequestFailure::NoNode, true),
+        (RequestFailure::NodeExists, true),
+        (RequestFailure::NotEmpty, true),
+        (RequestFailure::BadVersion, true),
+        (RequestFailure::Unknown, false),
+        (RequestFailure::Throttled, false),
+        (DENIED, false),
+    ] {
+        assert_eq!(failure.is_decided(), decided, "{failure:?}");
+    }
+}
+
+#[test]
+fn each_doubtful_delete_is_checked_separately() {
+    let nodes = [node(4, 20), node(5, 21), node(6, 26)];
+    let mut drive = doubting();
+    drive.feed(Event::Cancel);
+    drive.answer(Request::Join, Ok(Reply::Joined(nodes[2])));
+    drive.answer(Request::FindMine, found(&nodes));
+    assert_eq!(drive.pending(), nodes.map(Request::Delete));
+    drive.answer(Request::Delete(nodes[0]), Err(RequestFailure::Unknown));
+    drive.answer(Request::Delete(nodes[1]), Err(RequestFailure::Unknown));
+    drive.answer(Request::Delete(nodes[2]), Ok(Reply::Done));
+    let looks = [nodes[0], nodes[1]].map(|node| [Request::Sync, Request::Exists(node)]);
+    assert_eq!(drive.pending(), looks.concat());
+    // A failed sync for the first znode does not affect the second.
+    drive.answer(Request::Sync, Err(RequestFailure::Throttled));
+    drive.answer(Request::Exists(nodes[0]), Err(RequestFailure::NoNode));
+    drive.answer(Request::Sync, Ok(Reply::Done));
+    drive.answer(Request::Exists(nodes[1]), Ok(mine(nodes[1])));
+    assert!(drive.pending().contains(&Request::Delete(nodes[1])), "{:?}", drive.pending());
+    drive.wake();
+    drive.answer(Request::Delete(nodes[1]), Ok(Reply::Done));
+    assert_eq!(drive.take_reported(), []);
+    drive.answer(Request::Sync, Ok(Reply::Done));
+    drive.answer(Request::Exists(nodes[0]), Err(RequestFailure::NoNode));
+    assert_eq!(drive.take_reported(), [Action::Finished]);
+}

@@ -1,0 +1,69 @@
+//! The modes in which locks are held, as types.
+//!
+//! Two types are behind the public names: a [`Handle<M>`](crate::Handle) acquires a lock, and a [`Guard<M>`](crate::Guard)
+//! holds it in the mode `M`.
+//!
+//! | mode | handle | guard |
+//! |---|---|---|
+//! | [`Exclusive`] | [`Mutex`](crate::Mutex) | [`Guard`](crate::Guard) |
+//! | [`ReadWrite`] | [`RwLock`](crate::RwLock) | |
+//! | [`Read`] | | [`ReadGuard`](crate::ReadGuard) |
+//! | [`Write`] | | [`WriteGuard`](crate::WriteGuard) |
+//! | [`Upgradable`] | | [`UpgradableReadGuard`](crate::UpgradableReadGuard) |
+//! | [`Permits`] | [`Semaphore`](crate::Semaphore) | [`PermitGuard`](crate::PermitGuard) |
+//! | [`Multi`] | [`MultiLock`](crate::MultiLock) | [`MultiGuard`](crate::MultiGuard) |
+//! | [`MultiRead`] | | [`MultiReadGuard`](crate::MultiReadGuard) |
+//!
+//! Code that works with several kinds of guards is generic over the mode, bounded by the trait that has the methods it
+//! calls:
+//!
+//! ```
+//! use zoolock::{FencingToken, Guard, mode};
+//!
+//! /// Returns the token of a mutex, of a writer, or of a multi-lock.
+//! fn token<M: mode::Fenced>(guard: &Guard<M>) -> FencingToken {
+//!     guard.token()
+//! }
+//! ```
+
+// Each file with a type of locks defines its modes.
+pub use super::multi::modes::*;
+pub use super::rwlock::modes::*;
+pub use super::semaphore::modes::*;
+
+/// One holder at a time.
+pub enum Exclusive {}
+
+/// The modes of a single lock.
+pub trait OneLock: sealed::Mode {}
+
+/// The modes of locks that can have an exclusive holder: all except those of semaphores. A guard tells how the previous
+/// exclusive holder left.
+pub trait HasPrevious: sealed::Mode {}
+
+/// The modes with a fencing token: those of exclusive holders.
+pub trait Fenced: HasPrevious {}
+
+/// The modes of handles that can also acquire the lock for reading.
+pub trait HasReaders: HasPrevious {
+    /// The mode of the guard that a reader gets.
+    type Reader;
+}
+
+/// The modes of readers that can upgrade to writers.
+pub trait CanUpgrade: OneLock {}
+
+pub(super) mod sealed {
+    /// A mode. Only this crate defines modes.
+    pub trait Mode: 'static {}
+}
+
+impl sealed::Mode for Exclusive {}
+impl OneLock for Exclusive {}
+impl HasPrevious for Exclusive {}
+impl Fenced for Exclusive {}
+
+/// Returns the name of a mode, for `Debug`.
+pub(super) fn name<M>() -> &'static str {
+    std::any::type_name::<M>().rsplit("::").next().unwrap_or_default()
+}

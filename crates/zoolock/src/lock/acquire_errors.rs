@@ -1,0 +1,99 @@
+//! The errors of acquisitions.
+
+use zoolock_core::acquisition::{Kind, Reason, Refusal, RequestFailure, SessionEnd};
+use zoolock_core::layout::Layout;
+
+use crate::base::error::{Error, LossReason};
+use crate::base::naming;
+use crate::engine::Acquisition;
+use crate::lock::acquire::Lock;
+use crate::zk::session::NO_IDENTITY;
+
+impl Lock {
+    /// Returns the error for the reason why an acquisition failed. Returns `Ok` if the lock is busy.
+    pub(super) fn explain(&self, reason: Reason, kind: Kind, acquisition: &Acquisition) -> Result<(), Error> {
+        let paths = acquisition.directories().iter().map(|path| self.context.without_chroot(path.as_str()));
+        let path = paths.collect::<Vec<_>>().join(", ");
+        // The message of the server's last refusal.
+        let refusal_message = acquisition.refusal_message();
+        let subject = || format!("lock {path}");
+        match reason {
+            Reason::TimedOut | Reason::Busy => Ok(()),
+            // The reader's guard comes back with this error. `Lost` tells the caller not to rely on that
+            // guard.
+            Reason::Broken if matches!(kind, Kind::Upgrade { .. }) => {
+                Err(Error::Lost { path, reason: LossReason::Broken })
+            }
+            Reason::Broken => Err(Error::Removed { path }),
+            Reason::SessionOver(SessionEnd::AuthFailed) => Err(denied(&path)),
+            Reason::SessionOver(SessionEnd::Closed) => Err(Error::closed()),
+            Reason::SessionOver(SessionEnd::Expired) => {
+                Err(Error::Lost { path, reason: LossReason::SessionExpired })
+            }
+            Reason::OtherKind => Err(Error::invalid(
+                subject(),
+                match kind {
+                    Kind::Permits { .. } => {
+                        "is not a semaphore, but a lock of another kind; use another name"
+                    }
+                    _ => "is a semaphore; a lock of another kind needs a name of its own",
+                },
+            )),
+            Reason::OtherLayout(layout) => Err(self.other_layout(layout)),
+            Reason::Clash(clash) => Err(Error::ForeignContender { path, message: naming::refusal(&clash) }),
+            Reason::OtherSize(permits) => Err(Error::invalid(
+                subject(),
+                format!("has {permits} permits; ask for a semaphore of that size, or resize it"),
+            )),
+            Reason::ForeignRecord => Err(Error::invalid(
+                subject(),
+                "the data of its znode belongs to something else; use another name, or empty it",
+            )),
+            Reason::Outranked => Err(Error::Conflict {
+                path,
+                message: "another reader has precedence (older, upgradable, or behind a queued writer); release the read \
+                          lock and acquire the write lock, or use an upgradable read lock"
+                    .to_owned(),
+            }),
+            Reason::Exhausted => Err(Error::Conflict {
+                path,
+                message: "the directory has almost used up its sequence numbers; release the read lock, and acquire the \
+                          write lock"
+                    .to_owned(),
+            }),
+            Reason::Refused(RequestFailure::Refused(Refusal::Other)) => {
+                Err(Error::Protocol { subject: subject(), message: refusal_message })
+            }
+            Reason::Refused(RequestFailure::Refused(Refusal::Denied)) if refusal_message == NO_IDENTITY => {
+                Err(Error::Denied { subject: subject(), message: refusal_message })
+            }
+            Reason::Refused(RequestFailure::Refused(Refusal::Denied)) => Err(denied(&path)),
+            Reason::Refused(RequestFailure::Refused(Refusal::Quota)) => Err(Error::Denied {
+                subject: subject(),
+                message: "a quota of the server is exceeded; raise it, or use another root".to_owned(),
+            }),
+            Reason::Refused(failure) => Err(Error::Protocol {
+                subject: subject(),
+                message: format!("unexpected answer from the server: {failure:?}"),
+            }),
+        }
+    }
+
+    /// Returns the error for a semaphore of another client library at this path.
+    pub(crate) fn other_layout(&self, layout: Layout) -> Error {
+        let library = layout.library();
+        let message = format!(
+            "is a semaphore of {library}, from which zoolock cannot acquire permits; use another name, or acquire them \
+             with {library}"
+        );
+        Error::invalid(format!("lock {}", self.path()), message)
+    }
+}
+
+fn denied(path: &str) -> Error {
+    Error::Denied {
+        subject: format!("lock {path}"),
+        message: "the server denied access; use credentials that may create and read in the lock directory"
+            .to_owned(),
+    }
+}

@@ -1,0 +1,184 @@
+//! The lease of a session: what extends it, and the report of its end.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use tokio::sync::watch;
+use zoolock_core::lease::{self, Lease};
+use zoolock_core::{Event, Instant};
+
+use super::{Connection, LockSession};
+use crate::base::clock::{self, Alarm};
+use crate::base::sync::lock;
+use crate::zk::session::ConnectionState;
+
+impl LockSession {
+    pub(crate) fn valid_until(&self) -> Instant {
+        Instant(self.valid_until.load(Ordering::Acquire))
+    }
+
+    pub(crate) fn lease_valid(&self) -> bool {
+        clock::now() < self.valid_until()
+    }
+
+    /// Records that a quorum confirmed a write that was sent at `sent`.
+    ///
+    /// A confirmation may arrive after the lease ended. Extending the lease is still correct: the session was alive at
+    /// `sent`, so it had not ended before. Every holder that has *seen* the end of the lease, by the alarm or by its
+    /// guard, has lost the lock for good.
+    pub(crate) fn confirm(&self, sent: Instant) {
+        self.update_lease(|lease| lease.confirm(sent, clock::now()));
+    }
+
+    /// Records that the server answered a request that was sent at `sent`.
+    pub(super) fn record_answer(&self, sent: Instant) {
+        self.update_lease(|lease| lease.record_answer(sent, clock::now()));
+    }
+
+    /// Records that a server granted a session timeout again. A shorter timeout cuts the lease. This is called under
+    /// the mutex of the session client, so it must not send requests.
+    pub(super) fn attach(&self, sent: Instant, timeout: Duration) {
+        let mut lease = lock(&self.lease);
+        if timeout < lease.timeout() {
+            tracing::warn!(?timeout, "the server granted a shorter session timeout");
+        }
+        lease.attach(sent, timeout);
+        self.valid_until.store(lease.valid_until().map_or(0, |end| end.0), Ordering::Release);
+        self.lease_moved.notify_waiters();
+    }
+
+    /// Changes the lease, and reports a lease that is valid again. `change` returns whether the end of the lease has
+    /// moved.
+    fn update_lease(&self, change: impl FnOnce(&mut Lease) -> bool) {
+        let (lapsed, moved) = {
+            let mut lease = lock(&self.lease);
+            let before = self.valid_until();
+            if let Some(tick) = self.tick.of(lease.timeout()) {
+                lease.set_tick(tick);
+            }
+            let moved = change(&mut lease);
+            if moved {
+                self.valid_until.store(lease.valid_until().map_or(0, |end| end.0), Ordering::Release);
+                self.lease_moved.notify_waiters();
+            }
+            // The clock is read after the store: a waiter that saw an ended lease before the store waits for
+            // `LeaseRenewed`, and must get this event.
+            (before <= clock::now(), moved)
+        };
+        if self.lease_valid() {
+            if moved && *self.connection_state.borrow() == ConnectionState::Up {
+                let confirmed = self.connection.send_if_modified(|c| {
+                    *c == Connection::Suspect && clock::now() < self.late_at() && {
+                        *c = Connection::Connected;
+                        true
+                    }
+                });
+                if confirmed {
+                    self.acquisitions().iter().for_each(|acquisition| acquisition.report_connection(false));
+                }
+            }
+            if lapsed {
+                self.tell_all(&Event::LeaseRenewed);
+            }
+        }
+    }
+
+    /// Returns whether so little of the lease is left that each renewal should be a write.
+    pub(super) fn is_low(&self) -> bool {
+        lock(&self.lease).is_low(clock::now())
+    }
+
+    /// Returns whether the lease ends soon, while acquisitions need it and there is a connection.
+    pub(super) fn ends_soon(&self) -> bool {
+        !self.is_idle() && self.is_up() && lock(&self.lease).ends_soon(clock::now())
+    }
+
+    /// Attaches the session on a new connection if the lease ends soon, and the present connection can hardly renew it.
+    /// This is the case if the server does not answer, if it confirms nothing, or if its answers cannot prove in time
+    /// that the leader knows of the session.
+    pub(super) fn attach_again_if_needed(&self) {
+        let now = clock::now();
+        let (ends_soon, is_hopeless, server_works) = {
+            let lease = lock(&self.lease);
+            (lease.ends_soon(now), lease.needs_attach(now), lease.is_confirmed_last())
+        };
+        if ends_soon && let Some(zk) = self.zk() {
+            zk.reattach(is_hopeless, server_works);
+        }
+    }
+
+    /// Returns the time from which a renewal is late: without an answer until then, the server has been silent for a
+    /// third of the timeout.
+    fn late_at(&self) -> Instant {
+        let timeout = self.timeout();
+        let spare = lease::spare_time(timeout, self.tick.of(timeout));
+        Instant(self.valid_until().0.saturating_sub(nanos(spare)))
+    }
+
+    pub(super) fn report_doubt(&self) {
+        let suspect = self.connection.send_if_modified(|c| {
+            *c == Connection::Connected && {
+                *c = Connection::Suspect;
+                true
+            }
+        });
+        if suspect {
+            self.acquisitions().iter().for_each(|acquisition| acquisition.report_connection(true));
+        }
+    }
+}
+
+/// Reports the end of the lease to the acquisitions. If the computer was suspended, reports it right after the resume.
+pub(super) async fn watch_lease(
+    session: Arc<LockSession>,
+    alarm: Alarm,
+    mut connection_state: watch::Receiver<ConnectionState>,
+) {
+    let mut reported_end = 0;
+    let mut timeout = session.timeout();
+    while session.end().is_none() {
+        let moved = session.lease_moved.notified();
+        tokio::pin!(moved);
+        moved.as_mut().enable();
+        let end = session.valid_until();
+        let shorter = session.timeout();
+        if shorter < timeout {
+            timeout = shorter;
+            // Wakes the receivers of the connection state. `zoolock run` must learn of the earlier end, to end its
+            // command in time.
+            session.connection.send_modify(|_| {});
+        }
+        let ring = async {
+            if end.0 == reported_end {
+                std::future::pending::<()>().await;
+            }
+            // The first alarm is after a third of the timeout without a confirmation: the lock is suspect, but not
+            // lost.
+            for at in [session.late_at(), end] {
+                if let Err(error) = alarm.wait_until(at).await {
+                    tracing::error!(%error, "the lease timer failed; guards still check the clock when asked");
+                    std::future::pending::<()>().await;
+                }
+                if !session.is_idle() {
+                    session.report_doubt();
+                }
+            }
+        };
+        tokio::select! {
+            biased;
+            () = &mut moved => {}
+            () = ring => {
+                reported_end = end.0;
+                if !session.lease_valid() {
+                    session.tell_all(&Event::LeaseLost);
+                }
+            }
+            changed = connection_state.changed() => if changed.is_err() { return },
+        }
+    }
+}
+
+fn nanos(d: Duration) -> u64 {
+    u64::try_from(d.as_nanos()).unwrap_or(u64::MAX)
+}

@@ -1,0 +1,192 @@
+//! The requests that keep the lease and the session alive.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use tokio::sync::{Semaphore, watch};
+use zoolock_core::acquisition::{RequestFailure, SessionEnd};
+use zoolock_core::pace::Pace;
+
+use super::LockSession;
+use crate::base::clock;
+use crate::base::metrics;
+use crate::base::sync::lock;
+use crate::zk::session::ConnectionState;
+
+/// Minimum time between two renewals. It matters only for session timeouts that are too short for any lease.
+const SHORTEST_BEAT: Duration = Duration::from_millis(10);
+
+/// Number of beats for which an idle spare session is kept. A beat is the interval of the renewals.
+const MAX_IDLE_BEATS: u32 = 4;
+
+/// Maximum number of renewals without an answer. Several are allowed, so that a late answer does not delay the next
+/// renewal.
+const MAX_PENDING: usize = 6;
+
+/// Number of renewals after which the client asks for the tick of the servers. A client that ends earlier, such as a
+/// short command, does not ask.
+const RENEWALS_BEFORE_TICK: u32 = 4;
+
+/// Follows the connection, and renews the lease while the session has acquisitions.
+pub(super) async fn run_keep_alive(
+    session: Arc<LockSession>,
+    mut connection_state: watch::Receiver<ConnectionState>,
+) {
+    let mut pace = Pace::new();
+    let mut renewer = Renewer::new(&session);
+    let mut beats = beats(session.timeout());
+    let mut idle_beats = 0u32;
+    loop {
+        let is_beat = tokio::select! {
+            biased;
+            changed = connection_state.changed() => {
+                let now = *connection_state.borrow_and_update();
+                match now {
+                    ConnectionState::Down => {
+                        session.report_doubt();
+                    }
+                    ConnectionState::Up => {
+                        metrics::reconnected();
+                        beats = self::beats(session.timeout());
+                    }
+                    ConnectionState::Ended(end) => return session.finish(end),
+                }
+                if changed.is_err() {
+                    // The task of the ZooKeeper session ended without reporting the end of the session.
+                    return session.finish(SessionEnd::Closed);
+                }
+                false
+            }
+            _ = beats.tick() => true,
+            // This check is more frequent than the beats, because a holder may have to try several servers before its
+            // lease ends.
+            () = tokio::time::sleep(Pace::beat(session.timeout()) / 8), if session.ends_soon() => {
+                session.attach_again_if_needed();
+                continue;
+            }
+        };
+        if session.end().is_some() {
+            return;
+        }
+        if !session.is_up() {
+            // Without a connection, a renewal would be refused.
+        } else if !session.is_idle() {
+            idle_beats = 0;
+            if is_beat {
+                session.attach_again_if_needed();
+            }
+            // After a reconnect, a write renews the lease at once.
+            renewer.renew(!is_beat || pace.next_beat(session.is_low()));
+        } else if is_beat {
+            idle_beats += 1;
+            if idle_beats > MAX_IDLE_BEATS && session.retire_if_unused() {
+                return;
+            }
+            if pace.next_idle_beat(session.tick.of(session.timeout()).is_some()) {
+                renewer.keep_alive();
+            }
+        }
+    }
+}
+
+fn beats(timeout: Duration) -> tokio::time::Interval {
+    let mut beats = tokio::time::interval(Pace::beat(timeout).max(SHORTEST_BEAT));
+    beats.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    beats
+}
+
+/// The sender of the requests that keep the lease and the session alive.
+struct Renewer {
+    session: Arc<LockSession>,
+    pending: Arc<Semaphore>,
+    renewals: u32,
+    /// The number of znodes that renewals could not check, because they did not exist or the server refused.
+    missing: Arc<AtomicUsize>,
+}
+
+impl Renewer {
+    fn new(session: &Arc<LockSession>) -> Renewer {
+        Renewer {
+            session: session.clone(),
+            pending: Arc::new(Semaphore::new(MAX_PENDING)),
+            renewals: 0,
+            missing: Arc::default(),
+        }
+    }
+
+    /// Sends a request that shows the leader that the session is alive: a `sync`, or with `writes` a transaction that
+    /// checks a znode. The check changes nothing, and only a quorum can confirm it.
+    ///
+    /// The answers to both come over the connection between the connected server and the leader. So they arrive after
+    /// the leader's earlier ping, and after the server's earlier report of its sessions. A read would prove nothing,
+    /// because the connected server answers it by itself.
+    fn renew(&mut self, writes: bool) {
+        self.renewals = self.renewals.saturating_add(1);
+        // Asks again after a failure, at growing intervals.
+        if self.renewals >= RENEWALS_BEFORE_TICK && self.renewals.is_power_of_two() {
+            self.session.tick.ask();
+        }
+        if !writes {
+            return self.keep_alive();
+        }
+        let Some(zk) = self.session.zk() else { return };
+        let turn = self.missing.load(Ordering::Relaxed);
+        let Some(path) = self.session.checked_znode(turn) else { return };
+        let Ok(slot) = self.pending.clone().try_acquire_owned() else { return };
+        let (session, sent) = (self.session.clone(), clock::now());
+        let (answer, missing) = (zk.check(&path), self.missing.clone());
+        self.session.tasks.spawn(async move {
+            let outcome = answer.await;
+            metrics::renewed(outcome.is_ok());
+            match outcome {
+                Ok(()) => session.confirm(sent),
+                Err(error) => {
+                    // Makes the next renewal check another znode.
+                    if matches!(error.failure, RequestFailure::NoNode | RequestFailure::Refused(_)) {
+                        // Counts several checks of this znode once.
+                        let _ =
+                            missing.compare_exchange(turn, turn + 1, Ordering::Relaxed, Ordering::Relaxed);
+                    }
+                    tracing::debug!(message = error.message, "the lease was not renewed");
+                }
+            }
+            drop(slot);
+        });
+    }
+
+    /// Sends a `sync`. A session without acquisitions sends it, too. Otherwise the lease of the next acquisition would
+    /// begin only after three answers, as after a silence.
+    fn keep_alive(&mut self) {
+        let Some(zk) = self.session.zk() else { return };
+        let Ok(slot) = self.pending.clone().try_acquire_owned() else { return };
+        let session = self.session.clone();
+        let (sent, answer) = (clock::now(), zk.sync_ahead());
+        self.session.tasks.spawn(async move {
+            if answer.await.is_ok() {
+                session.record_answer(sent);
+            }
+            drop(slot);
+        });
+    }
+}
+
+impl LockSession {
+    /// Returns the znode that a renewal checks: the directory of one of the acquisitions, or the root of the tree. `turn` counts
+    /// the znodes that could not be checked.
+    ///
+    /// Every second turn checks the root, which exists even if an operator has removed all lock directories. Otherwise
+    /// no renewal could succeed any more, and an acquisition that waits for the lease would wait for ever.
+    fn checked_znode(&self, turn: usize) -> Option<String> {
+        if turn % 2 == 1 {
+            return Some("/".to_owned());
+        }
+        let turn = turn / 2;
+        let acquisitions = lock(&self.acquisitions);
+        // Acquisitions with a znode are preferred, because their directory exists.
+        let placed = acquisitions.values().filter(|registration| !registration.nodes.is_empty());
+        let at = turn.checked_rem(placed.clone().count().max(1))?;
+        let registration = placed.clone().nth(at).or_else(|| acquisitions.values().next())?;
+        registration.acquisition.directories().first().map(|path| path.as_str().to_owned())
+    }
+}
