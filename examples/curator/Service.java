@@ -5,7 +5,7 @@ import org.apache.curator.framework.CuratorFrameworkFactory;
 import org.apache.curator.framework.recipes.locks.InterProcessMutex;
 import org.apache.curator.retry.ExponentialBackoffRetry;
 
-/** Works under a lock until it is asked to let go. */
+/** A service that holds a lock until another client asks it to release the lock. */
 public class Service {
     public static void main(String[] args) throws Exception {
         String connect = System.getenv("ZOOLOCK_CONNECT");
@@ -14,13 +14,13 @@ public class Service {
             client.start();
             client.blockUntilConnected(30, TimeUnit.SECONDS);
             InterProcessMutex mutex = new InterProcessMutex(client, args[0]);
-            CountDownLatch asked = new CountDownLatch(1);
-            mutex.makeRevocable(lock -> asked.countDown());
+            CountDownLatch revoked = new CountDownLatch(1);
+            mutex.makeRevocable(lock -> revoked.countDown());
             mutex.acquire();
             System.out.println("the service holds " + args[0]);
-            asked.await();
+            revoked.await();
             mutex.release();
-            System.out.println("the service let go");
+            System.out.println("the service released " + args[0]);
         }
     }
 }

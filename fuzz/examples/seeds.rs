@@ -11,7 +11,7 @@ use zoolock_server::acl::AclList;
 use zoolock_server::log::codec;
 use zoolock_server::tree::Tree;
 use zoolock_server::txn::{Change, Create, Password, Txn};
-use zoolock_server::{SessionId, FourLetterWord, Zxid, fuzzing};
+use zoolock_server::{FourLetterWord, SessionId, Zxid, fuzzing};
 use zoolock_wire::{
     Acl, ConnectRequest, ConnectResponse, EventKind, Hidden, Identity, OpResult, Reply, ReplyHeader, Request,
     Stat, WatchEvent, Writer, op,

@@ -12,7 +12,7 @@ use zoolock_fuzz::{CREDENTIALS, Input, frame, records, sorted};
 use zoolock_server::acl;
 use zoolock_server::core::{ConnId, Core, CoreConfig, Now, SessionSeed};
 use zoolock_server::log::{codec, replay};
-use zoolock_server::tree::{NodeRecord, ZnodeOwner, Tree};
+use zoolock_server::tree::{NodeRecord, Tree, ZnodeOwner};
 use zoolock_server::{Access, Secret, SessionId, State, Users, txn};
 use zoolock_wire::{
     ConnectRequest, ConnectResponse, Hidden, Reader, Reply, ReplyHeader, Request, RequestHeader, WatchEvent,
@@ -64,7 +64,7 @@ struct Server {
     epoch: u32,
     now: Now,
     seed: u64,
-    /// The connections on which the steps act.
+    /// The connections that the steps use.
     conns: [ConnId; 3],
     /// All connections since the last restart.
     all: Vec<ConnId>,
@@ -207,7 +207,7 @@ impl Server {
         let conn = self.conns[index];
         let mut connections = self.core.connections();
         if !connections.any(|report| report.conn == conn && report.session.is_some()) {
-            // The first frame of a connection is always read as a greeting.
+            // The first frame of a connection is always decoded as a connect request.
             drop(connections);
             return self.receive(index, &frame(7, request));
         }
@@ -340,7 +340,8 @@ impl Server {
     }
 }
 
-/// Checks that a decoded request equals its re-encoded one, and that no decoder panics.
+/// Checks that a decoded request is the same after another encoding and decoding, and that no
+/// decoder panics.
 fn round_trips(data: &[u8]) {
     let _ = ConnectRequest::decode(data);
     let _ = ConnectResponse::decode(data);

@@ -1,6 +1,6 @@
 //! The log and its snapshots: truncated or damaged histories, and well-formed files with invalid contents.
 //!
-//! Opening the log returns an earlier state, or an error.
+//! Opening such a log must return an earlier state, or an error.
 #![no_main]
 
 use std::net::{IpAddr, Ipv4Addr};
@@ -16,7 +16,7 @@ use zoolock_server::log::forge::{self, Batch};
 use zoolock_server::log::{Log, LogError, Options, Recovered, SnapshotWriter, codec, replay};
 use zoolock_server::tree::{CONTAINER, NodeMeta, NodeRecord, Tree, ttl_owner};
 use zoolock_server::txn::{Change, Create, Password, Txn};
-use zoolock_server::{Requester, StoredSession, SessionId, State, Zxid, commit, prepare};
+use zoolock_server::{Requester, SessionId, State, StoredSession, Zxid, commit, prepare};
 use zoolock_wire::{Acl, ConnectRequest, Identity, Reader, Request, Writer};
 
 fuzz_target!(|data: &[u8]| {
@@ -114,7 +114,7 @@ impl History {
         Ok(())
     }
 
-    /// Returns the state after this transaction, if the log contains it.
+    /// Returns the state after this transaction, if the history contains it.
     fn at(&self, zxid: Zxid) -> Option<State> {
         let mut state = State::new(0);
         for txn in &self.txns {
@@ -394,7 +394,8 @@ fn forged_change(input: &mut Input<'_>) -> Change {
     }
 }
 
-/// Opens a well-formed snapshot of arbitrary znodes and sessions, which may not be a valid state.
+/// Opens a well-formed snapshot of arbitrary znodes and sessions, which are possibly no valid
+/// state.
 fn forged_snapshot(input: &mut Input<'_>) {
     let zxid = Zxid(i64::from(input.byte()));
     let (mut sessions, mut nodes, mut lists) = (BytesMut::new(), BytesMut::new(), BytesMut::new());
@@ -457,8 +458,7 @@ fn forged_snapshot(input: &mut Input<'_>) {
     disk.put(&name, contents);
     // The log contains one transaction, which is also the last one of the snapshot.
     let payload = payload(&[encoded(zxid.0, SessionId::NONE, 1, Change::Check)]);
-    let (name, contents) =
-        forge::segment(Zxid(0), &[Batch { records: 1, synced_to: 0, payload: &payload }]);
+    let (name, contents) = forge::segment(Zxid(0), &[Batch { records: 1, synced_to: 0, payload: &payload }]);
     disk.put(&name, contents);
     open_forged(&disk, input);
 }
@@ -511,7 +511,7 @@ fn serve(state: State, input: &mut Input<'_>) {
     assert_eq!(core.stats().ephemerals, 0, "an ephemeral has outlived its session");
 }
 
-/// Checks that a decoded record equals its re-encoded one.
+/// Checks that a decoded record is the same after another encoding and decoding.
 fn decoders(input: &mut Input<'_>) {
     let choice = input.byte();
     let bytes = input.rest();

@@ -92,7 +92,10 @@ fn lists(list: Vec<Acl>) {
     }
     assert_eq!(acl::masked(&stored).len(), stored.len());
     for (acl, shown) in stored.iter().zip(acl::masked(&stored)) {
-        assert!(acl.identity.scheme != "digest" || shown.identity.id.ends_with(":x"), "a masked list shows a hash");
+        assert!(
+            acl.identity.scheme != "digest" || shown.identity.id.ends_with(":x"),
+            "a masked list shows a hash"
+        );
     }
 }
 

@@ -1,4 +1,5 @@
-//! The first bytes of an unknown client, in arbitrary pieces: words, greetings, other protocols, HTTP.
+//! The first bytes of an unknown client, in arbitrary pieces: four-letter words, connect requests,
+//! other protocols, HTTP.
 //!
 //! The clock is paused and advances only when no task can run, so that timeouts end at once.
 #![no_main]
@@ -12,7 +13,7 @@ use tokio::time::timeout;
 use zoolock_fuzz::{CREDENTIALS, Input};
 use zoolock_server::acl;
 use zoolock_server::fuzzing::FuzzServer;
-use zoolock_server::{Access, Secret, Users, FourLetterWord};
+use zoolock_server::{Access, FourLetterWord, Secret, Users};
 
 fuzz_target!(|data: &[u8]| {
     let mut input = Input::new(data);

@@ -31,7 +31,7 @@ pub const PATHS: [&str; 14] = [
 /// Credentials of an account, of the shared secret, of the super user, and of an empty user.
 pub const CREDENTIALS: [&str; 4] = ["me:pw", "zoolock:secret", "super:test", ":"];
 
-/// Bytes that are read from the front. After the last one, zeros follow.
+/// An input of bytes, read from the front. After the last byte, [`byte`](Input::byte) returns zero.
 pub struct Input<'a>(&'a [u8]);
 
 impl<'a> Input<'a> {

@@ -1,4 +1,5 @@
-//! A cheap client for measurements: blocking, with hand-made frames. It only counts answers and checks them for errors.
+//! A blocking client for measurements, which needs little processor time. It only counts answers,
+//! and checks them for errors.
 
 use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
@@ -37,7 +38,8 @@ impl BlockingClient {
         Ok(client)
     }
 
-    /// Sends requests in one piece and waits for all answers. An error in an answer is an error.
+    /// Sends requests in one piece and waits for all answers. Fails if the server answers a request
+    /// with an error.
     pub(crate) fn exchange(&mut self, requests: impl Iterator<Item = Request>) -> Outcome<()> {
         let mut count = 0;
         for request in requests {

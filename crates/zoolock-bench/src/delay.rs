@@ -1,4 +1,4 @@
-//! A delaying proxy, in place of a network: it passes each byte on half a round trip later.
+//! A proxy that simulates a network: it delays each byte by half a round trip.
 //!
 //! Each piece is delayed from its own arrival, so pipelined requests stay pipelined. The proxy of `zoolock-tests`
 //! cannot be used here: it delays in steps of a whole millisecond (tokio's timers), and parses ZooKeeper's frames,
@@ -16,7 +16,7 @@ use zoolock_tests::lock;
 
 use crate::Outcome;
 
-/// The proxy. Its connections end when it is dropped.
+/// The proxy. Dropping it ends its connections.
 pub(crate) struct Delay {
     /// The address on which it listens.
     pub(crate) addr: SocketAddr,

@@ -1,5 +1,5 @@
-//! The protocol between harness and workers, which are written in three languages: one line for a job, and one line for
-//! its answer.
+//! The protocol between the harness and the workers: one line for a job, and one line for its
+//! answer. The workers are written in three languages.
 //!
 //! A job is `WORK key=value …`, an answer `ok elapsed_ns=… cpu_ns=… samples=…,…` or `failed why`.
 
@@ -66,9 +66,9 @@ impl<'a> Fields<'a> {
 pub(crate) struct Measurement {
     /// The time from the first counted request to the last counted answer.
     pub(crate) elapsed_ns: u64,
-    /// The worker's processor time in that time.
+    /// The worker's processor time during `elapsed_ns`.
     pub(crate) cpu_ns: u64,
-    /// The time until all contenders were queued, if there is a queue.
+    /// The time that it took until all contenders were queued, if there is a queue.
     pub(crate) joined_ns: u64,
     /// Number of acquisitions.
     pub(crate) turns: u64,

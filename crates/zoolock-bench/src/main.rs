@@ -1,4 +1,5 @@
-//! Measures zoolock and its peers: the same work, on the same machine, in one run, in turns.
+//! Measures zoolock and its peers. They do the same work, on the same machine, in one run, one
+//! after the other.
 //!
 //! `cargo build --release && cargo run --release -p zoolock-bench -- compare` writes docs/BENCHMARKS.md and
 //! bench/results. `-- server` measures the embedded server beside Apache ZooKeeper. Times depend on the machine, so
@@ -39,7 +40,7 @@ enum BenchCommand {
     Compare(compare::CompareArgs),
     /// Compare the embedded server with a standalone Apache ZooKeeper from Debian's package, both with fsync
     Server {
-        /// Number of measurements of each server, in turns
+        /// Number of measurements of each server. The servers are measured alternately
         #[arg(long, default_value_t = 3)]
         rounds: usize,
         /// Number of znodes for the measurement of memory

@@ -10,7 +10,7 @@ use crate::Outcome;
 /// Returns the processor time that all threads of a process have used.
 pub(crate) fn cpu(pid: u32) -> Outcome<Duration> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat"))?;
-    // The name of the program can contain any character. It ends at the last parenthesis.
+    // The name of the program can contain any character. The name ends at the last parenthesis.
     let fields: Vec<&str> = stat.rsplit_once(')').map_or("", |(_, rest)| rest).split_whitespace().collect();
     let ticks = |at: usize| fields.get(at).and_then(|field| field.parse::<u64>().ok());
     let (Some(user), Some(system)) = (ticks(11), ticks(12)) else {

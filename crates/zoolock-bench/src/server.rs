@@ -17,7 +17,7 @@ const SESSIONS: usize = 8;
 const WINDOW: usize = 500;
 const WINDOWS: usize = 60;
 const AWAITED: usize = 1_000;
-/// Windows before the measurement: Java compiles code that runs often.
+/// Number of windows of requests before the measurement, so that Java has compiled the code.
 const WARM_UP: usize = 40;
 
 /// The settings of a measurement.
@@ -56,7 +56,7 @@ pub(crate) struct Piped {
     pub(crate) cpu_us: Vec<f64>,
 }
 
-/// Measures both servers, in turns.
+/// Measures both servers alternately.
 pub(crate) fn run(settings: &MeasurementSettings) -> Outcome<ServerFigures> {
     let mut figures = ServerFigures { znodes: settings.znodes, ..ServerFigures::default() };
     for round in 1..=settings.rounds {

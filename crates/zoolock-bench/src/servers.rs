@@ -41,7 +41,8 @@ pub(crate) enum ServerKind {
 }
 
 impl ServerKind {
-    /// The kinds that speak ZooKeeper's protocol and run alone, in the order of their turns.
+    /// The kinds that use ZooKeeper's protocol and consist of one server, in the order in which
+    /// they are measured.
     pub(crate) const ZOOKEEPER: [ServerKind; 2] = [ServerKind::Ours, ServerKind::Apache];
 
     /// Returns the name in tables.
@@ -78,7 +79,7 @@ fn no_program(name: &str, package: &str) -> Option<String> {
     (!there).then(|| format!("no {name}, install the package {package}"))
 }
 
-/// A running server without data. It is killed when dropped.
+/// A running server, started without data. Dropping it kills the server.
 pub(crate) struct RunningServer {
     /// The address for clients.
     pub(crate) addr: SocketAddr,
@@ -101,7 +102,7 @@ struct NodeProcess {
 }
 
 impl RunningServer {
-    /// Starts a server and waits for its first session.
+    /// Starts a server, and waits until it serves.
     pub(crate) fn start(kind: ServerKind, zoolock: &Path, dir: &Path) -> Outcome<Self> {
         let mut running = RunningServer::launch(kind, zoolock, dir)?;
         while !running.check_serving()? {
@@ -267,7 +268,8 @@ fn etcd(dir: &Path) -> Outcome<NodeProcess> {
 
 fn is_serving(kind: ServerKind, addr: SocketAddr) -> bool {
     match kind {
-        // Apache ZooKeeper does not answer a client that connects too early.
+        // Apache ZooKeeper does not answer a client that connects too early, so each probe has a
+        // time limit.
         ServerKind::Ours | ServerKind::Apache | ServerKind::Ensemble => {
             BlockingClient::connect_within(addr, PROBE).is_ok()
         }

@@ -16,7 +16,8 @@ pub(crate) fn spread(samples: &[f64]) -> (f64, f64) {
     (samples.iter().copied().fold(f64::INFINITY, f64::min), samples.iter().copied().fold(0.0, f64::max))
 }
 
-/// Returns the smallest value that at least `percent` of the sorted samples do not exceed.
+/// Returns the smallest sample that is at least as large as `percent` per cent of the sorted
+/// samples. Returns zero if there are no samples.
 pub(crate) fn percentile(sorted: &[u64], percent: usize) -> u64 {
     let at = (sorted.len() * percent).div_ceil(100).saturating_sub(1);
     sorted.get(at).copied().unwrap_or(0)

@@ -210,7 +210,8 @@ async fn assert_same_requests(same: &str, work: impl Fn(u64) -> String, toleranc
     ];
     let mut added = Vec::new();
     for client in ["zoolock", same] {
-        // The difference counts the requests of twenty locks, without those of the session itself.
+        // The difference between thirty and ten locks counts the requests of twenty locks, without
+        // those of the session itself.
         let (few, many) = (count_requests(client, &work(10)).await, count_requests(client, &work(30)).await);
         let requests = ops.map(|op| many.requests(op) - few.requests(op));
         added.push((requests, many.bytes_to_server - few.bytes_to_server));

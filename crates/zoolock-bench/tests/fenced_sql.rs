@@ -1,4 +1,4 @@
-//! Tests of the example `fenced_sql`, and of the SQL in the guide and in the README.
+//! Tests of the example `fenced_sql`, and of the SQL in the guide.
 
 #[path = "../examples/fenced_sql/scenarios.rs"]
 mod scenarios;

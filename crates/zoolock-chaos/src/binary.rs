@@ -13,13 +13,15 @@ use crate::Outcome;
 /// Returns a command with its own home directory and without the `ZOOLOCK_*` variables of this process.
 pub(crate) fn command(zoolock: &Path, home: &Path) -> Command {
     let mut command = zoolock_tests::binary::command(zoolock, home);
-    // In its own process group, the command gets no interrupt from the terminal. This process ends it.
+    // In its own process group, the command gets no interrupt from the terminal. This process ends
+    // the command.
     command.process_group(0);
     command
 }
 
-/// Returns a command that runs a hidden subcommand of this program, with a seeded bug if there is one. Input and output
-/// are piped. The child process is killed when its handle is dropped.
+/// Returns a command that runs a hidden subcommand of this program, with `--break` if a deliberate
+/// bug is given. Input and output are piped. The child process is killed when its handle is
+/// dropped.
 pub(crate) fn own_command(subcommand: &str, broken: Option<impl ValueEnum>) -> Outcome<Command> {
     let mut command = Command::new(std::env::current_exe()?);
     command.arg(subcommand);

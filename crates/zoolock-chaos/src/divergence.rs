@@ -6,8 +6,8 @@ use crate::Outcome;
 use crate::ensemble::{Ensemble, NODES};
 use crate::tree;
 
-/// Checks whether all nodes have the same contenders. Restarts a node that differs without its data, so that it copies
-/// the data of the leader. Returns a description of each such node.
+/// Checks whether all nodes have the same contenders. Deletes the data of a node that differs, and
+/// restarts it, so that it copies the data of the leader. Returns a description of each such node.
 ///
 /// Nodes of ZooKeeper 3.8.0 differed under load when a follower lost its leader or came back: reads from each node
 /// found znodes that existed on one node only. ZOOKEEPER-4712 and ZOOKEEPER-4785 describe such bugs, and either may be

@@ -20,7 +20,7 @@ use crate::reach::{Prober, Reach};
 use crate::referee::Referee;
 use crate::report;
 use crate::seen::{DrillArgs, Observations, ProgressSample};
-use crate::task::SeededBug;
+use crate::task::DeliberateBug;
 use crate::tree;
 use crate::worker::TIMEOUTS;
 use crate::workers::Workers;
@@ -40,7 +40,7 @@ pub(crate) async fn run(settings: &DrillArgs) -> Outcome<bool> {
     let socket = dir.path().join("referee");
     let mut ensemble = Ensemble::configure(dir.path(), SYNC_LIMIT).await?;
     ensemble.wait_until_whole(START).await?;
-    let referee = Arc::new(Referee::start(&file, &socket, settings.broken != Some(SeededBug::Unfenced))?);
+    let referee = Arc::new(Referee::start(&file, &socket, settings.broken != Some(DeliberateBug::Unfenced))?);
     let nodes: Vec<_> = (0..NODES).map(|node| ensemble.client_addr(node)).collect();
     let prober = Prober::start(&nodes);
     let workers = Workers::new(settings.workers, &nodes, socket, seed, settings.broken).await?;
@@ -175,7 +175,8 @@ impl FaultLoop<'_> {
         Ok(())
     }
 
-    /// Waits until all attempts to hold a lock that began before `since` have ended.
+    /// Waits until all attempts that began before `since` have ended. Records a violation if that
+    /// takes longer than [`SERVED`].
     async fn until_served(&mut self, since: i64) -> Outcome<()> {
         let deadline = Instant::now() + SERVED;
         let mut look = Instant::now() + LOOK;
@@ -221,7 +222,8 @@ impl FaultLoop<'_> {
     }
 }
 
-/// Restarts a node whose tree differs from that of the others. Such a difference is no violation by zoolock.
+/// Restarts a node whose tree differs from that of the others. Such a difference is a bug of
+/// ZooKeeper, and no violation.
 async fn restart_diverged(targets: &mut Targets, observations: &Mutex<Observations>) -> Outcome<()> {
     let diverged = restart_diverged_nodes(&mut targets.ensemble, WHOLE).await?;
     lock(observations).diverged.extend(diverged);

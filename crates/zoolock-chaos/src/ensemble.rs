@@ -114,12 +114,12 @@ impl Ensemble {
         Ok(Ensemble { nodes, links })
     }
 
-    /// Returns the address of a node for clients, which bypasses all links.
+    /// Returns the client address of a node. Connections to this address bypass all links.
     pub(crate) fn client_addr(&self, node: usize) -> SocketAddr {
         self.nodes[node].client.addr()
     }
 
-    /// Returns the addresses of all nodes for clients, which bypass all links.
+    /// Returns the client addresses of all nodes. Connections to these addresses bypass all links.
     pub(crate) fn connect_string(&self) -> String {
         let addrs = self.nodes.iter().map(|node| node.client.addr().to_string());
         addrs.collect::<Vec<_>>().join(",")
@@ -193,9 +193,10 @@ impl Ensemble {
 
     /// Ends a node and deletes its data.
     ///
-    /// ZooKeeper 3.8 continues silently after its disk was full. The transactions that it could not write are missing
-    /// in its log, and after its next start also in its tree. Then it serves znodes that were deleted long ago. In a
-    /// run of this drill, a lock had no holder, and no waiter was granted it.
+    /// ZooKeeper 3.8 continues silently after its disk was full. The transactions that it could not
+    /// write are missing in its log, and after its next start also in its tree. Then it serves
+    /// znodes that were deleted long ago. In one run, a lock therefore had no holder, and yet none
+    /// of its waiters acquired it.
     pub(crate) async fn wipe(&mut self, node: usize) -> Outcome<()> {
         self.end(node, Signal::KILL).await;
         Ok(std::fs::remove_dir_all(self.nodes[node].dir.join("data/version-2"))?)

@@ -1,4 +1,5 @@
-//! The kinds of fault, and how each is injected. Healing is the same for all: it restores everything.
+//! The kinds of fault, and how each is injected. The healing is the same for all kinds: it restores
+//! everything.
 
 use std::time::Duration;
 
@@ -24,23 +25,25 @@ pub(crate) enum FaultKind {
     KillLeader,
     /// SIGKILL to a follower.
     KillFollower,
-    /// SIGKILL to all three at once.
+    /// SIGKILL to all three nodes at once.
     KillAll,
-    /// SIGSTOP to the leader: its connections stay.
+    /// SIGSTOP to the leader: its connections stay open.
     StopLeader,
     /// SIGSTOP to a follower.
     StopFollower,
-    /// SIGTERM to one node after the other. Each serves again before the next.
+    /// SIGTERM to one node after the other. Each node serves again before the next node gets the
+    /// signal.
     RollingRestart,
     /// The leader is cut off from the other nodes, in both directions. Its clients still reach it.
     IsolateLeader,
     /// The follower with the most connections is cut off from the other nodes, in both directions. Its clients still reach it.
     IsolateFollower,
-    /// The leader receives nothing from its followers. They still receive from it, and its clients are not affected.
+    /// The leader receives nothing from its followers. The followers still receive from the leader,
+    /// and the clients of the leader are not affected.
     DeafLeader,
-    /// The followers receive nothing from the leader, and it receives from them.
+    /// The followers receive nothing from the leader. The leader still receives from them.
     MuteLeader,
-    /// Two of the three do not reach each other; both reach the third.
+    /// Two nodes do not reach each other. Both reach the third node.
     HalfPartition,
     /// A node reaches no other node and no client.
     CutOffNode,
@@ -48,20 +51,22 @@ pub(crate) enum FaultKind {
     SlowPeers,
     /// All messages between clients and nodes are late.
     SlowClients,
-    /// A node cannot write its files. It comes back without data and copies the leader's.
+    /// A node cannot write its files. It is restarted without data, and copies the data of the
+    /// leader.
     FullDisk,
     /// The directory of a lock is deleted, with its contenders.
     DeleteDirectory,
-    /// An intruder attaches to a holder's session, and closes it or not.
+    /// An intruder attaches to the session of a contender. Then the intruder closes the session, or
+    /// keeps the connection for a second.
     TakeSession,
-    /// SIGSTOP to a worker for longer than its sessions live. If possible, it hits between a look at a guard and the
-    /// write after it.
+    /// SIGSTOP to a worker for longer than its session timeouts. If possible, the worker stops
+    /// between the check of a guard and the write after the check.
     StopClient,
     /// SIGKILL to a worker.
     KillClient,
     /// A worker reaches no node.
     CutOffClient,
-    /// A worker's messages arrive, and it receives none.
+    /// A worker receives no messages. Its own messages arrive.
     DeafClient,
     /// The connections of a worker are closed, again and again.
     FlappingClient,
@@ -79,7 +84,7 @@ pub(crate) struct InjectedFault {
     pub(crate) target: String,
     /// The time for which the fault lasts.
     pub(crate) lasts: Duration,
-    /// A node that may come back only without the data on its disk.
+    /// A node that must be restarted without the data on its disk.
     pub(crate) node_to_wipe: Option<usize>,
 }
 
@@ -222,7 +227,8 @@ impl FaultKind {
                     let session = contenders[rng.usize(..contenders.len())].session;
                     match tree::take_over(targets.ensemble.client_addr(follower), session, close).await {
                         Ok(()) => break,
-                        // The owner of the session may have attached first, or may have closed the session.
+                        // The owner of the session may have attached first, or may have closed the
+                        // session. Then another session is tried.
                         Err(_) if attempts < 5 => sleep(Duration::from_millis(200)).await,
                         Err(error) => return Err(error),
                     }
@@ -283,8 +289,8 @@ impl Targets {
     }
 }
 
-/// Waits for a worker with a task between the check of its guard and its write, for at most ten seconds. A process that
-/// is stopped there writes after its check is out of date.
+/// Waits, for at most ten seconds, for a worker with a task between the check of its guard and its
+/// write. A process that is stopped there writes after its check is out of date.
 async fn worker_before_write(referee: &Referee) -> Option<usize> {
     for _ in 0..2_000 {
         let found = referee.live().worker_before_write();

@@ -7,7 +7,7 @@ use zoolock::{Error, Guard, LossReason, MultiGuard, PermitGuard, ReadGuard, Reen
 /// A guard of any kind.
 pub(crate) trait HeldGuard: Send {
     fn is_valid(&self) -> bool;
-    /// Returns the fencing token of an exclusive lock.
+    /// Returns the fencing token of an exclusive lock, or `None` for a lock that can be shared.
     fn token(&self) -> Option<String>;
     fn ticket(&self) -> String;
     /// Returns the reason of the loss, if the lock is lost.

@@ -4,7 +4,8 @@ use tokio::signal::unix::{SignalKind, signal};
 
 use crate::Outcome;
 
-/// Runs a drill to its end. An interrupt or SIGTERM drops the drill, which ends its processes, and is an error.
+/// Runs a drill to its end. On an interrupt or SIGTERM, drops the drill, which ends its processes,
+/// and returns an error.
 pub(crate) async fn until_interrupted<T>(drill: impl Future<Output = Outcome<T>>) -> Outcome<T> {
     let mut terminated = signal(SignalKind::terminate())?;
     tokio::select! {

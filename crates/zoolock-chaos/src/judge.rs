@@ -66,7 +66,8 @@ fn sections(db: &Connection) -> Outcome<Vec<CriticalSection>> {
 }
 
 impl RunVerdict {
-    /// Checks that the tokens of accepted writes never decrease. Reads the log of all writes, and not the fenced table.
+    /// Checks for each lock that the tokens of accepted writes never decrease. Reads the table
+    /// `writes`, which contains all writes, and not the table `fence`.
     fn judge_writes(&mut self, db: &Connection) -> rusqlite::Result<()> {
         let mut newest: BTreeMap<String, (String, String)> = BTreeMap::new();
         let mut last_refused = (0, String::new());
@@ -124,16 +125,18 @@ impl RunVerdict {
         }
     }
 
-    /// Checks that no lock was lost although a server could have kept it. Such a server was usable, and the worker
-    /// reached it, for a whole span. The span begins a sixth of the session timeout before the last time at which the
-    /// guard was valid. It ends with the loss.
+    /// Checks that the lock was not lost although a node could have kept it. A node could have kept
+    /// the lock if the node was usable, and the worker reached the node, for a whole span. The span
+    /// begins a sixth of the session timeout before the last time at which the guard was valid. The
+    /// span ends with the loss.
     fn judge_loss(&mut self, section: &CriticalSection, reach: &Reach) {
         let (Some(valid), Some(lost)) = (section.last_valid, section.lost) else { return };
         self.lost += 1;
         let timeout = TIMEOUTS[section.who.task % TIMEOUTS.len()];
         let span = (valid - i64::try_from(timeout.as_nanos() / 6).unwrap_or(i64::MAX), lost);
         let worker = format!("worker {}", section.who.worker);
-        // A stopped process renews nothing, and an intruder may close a session.
+        // Losses during these faults are excused: a stopped process renews nothing, and an intruder
+        // can close a session.
         let is_excused = self.faults.iter().any(|fault| {
             let hits = match fault.kind.trim_end_matches(NOT_DONE) {
                 "stop-client" | "kill-client" => fault.target.split(',').next() == Some(worker.as_str()),
@@ -155,7 +158,8 @@ impl RunVerdict {
         }
     }
 
-    /// Checks that guards of two holders are valid at the same time only if their locks can be shared.
+    /// Checks that the guards of two holders of a lock are valid at the same time only if their
+    /// shares of the lock are compatible. For example, two readers are compatible.
     fn judge_overlaps(&mut self, sections: &[CriticalSection]) {
         let mut holding: BTreeMap<&str, Vec<(i64, &CriticalSection)>> = BTreeMap::new();
         for section in sections {
@@ -201,7 +205,8 @@ impl RunVerdict {
     }
 }
 
-/// Returns a holder that excludes the section, and the time until which that holder held the lock.
+/// Returns a holder whose share of the lock excludes that of the section, and the time until which
+/// that holder held the lock.
 fn excluding_holder<'a>(
     section: &CriticalSection,
     holders: &[(i64, &'a CriticalSection)],

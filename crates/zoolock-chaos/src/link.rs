@@ -22,12 +22,12 @@ use crate::Outcome;
 use crate::clock::now;
 use crate::reach::TimeSpan;
 
-/// The largest number of reads that are kept while the link is shut.
+/// The largest number of chunks of bytes that are kept while the link is shut.
 const IN_FLIGHT: usize = 256;
 const CHUNK: usize = 16 << 10;
 /// The time in nanoseconds for which a link counts as broken after its connections were closed.
 const CUT: i64 = 200_000_000;
-/// The largest size of an address in the first message, in bytes.
+/// The largest size of an address in the first message of a connection for elections, in bytes.
 const LONGEST_NAME: usize = 1024;
 
 /// A fault of a link. Requests are the bytes from the client to the listener, and replies the bytes back.
@@ -52,14 +52,14 @@ struct LinkState {
     /// The address to put into the first message. A connection for elections begins with the address on which its
     /// client listens. A connection to that address would bypass the link.
     return_address: Option<SocketAddr>,
-    /// The time to wait for the listener.
+    /// The longest time to wait until the listener accepts a connection.
     patience: Duration,
     fault: watch::Sender<LinkFault>,
     /// The number of times that bytes of a client were forwarded.
     forwarded: watch::Sender<u64>,
     cuts: watch::Sender<u64>,
     open: AtomicUsize,
-    /// The spans in which the link was broken. The end of the last one may be unknown yet.
+    /// The spans in which the link was broken. The last span has no end while the link is broken.
     broken: Mutex<Vec<(i64, Option<i64>)>>,
 }
 
@@ -116,7 +116,8 @@ impl Link {
     pub(crate) fn cut(&self) {
         let at = now();
         let mut broken = lock(&self.state.broken);
-        // The cut is inserted before a fault that continues, because that fault must stay the last entry.
+        // The cut is inserted before a fault that continues, because that fault must stay the last
+        // one in the list.
         let place = broken.iter().position(|(_, until)| until.is_none()).unwrap_or(broken.len());
         broken.insert(place, (at, Some(at + CUT)));
         self.state.cuts.send_modify(|cuts| *cuts += 1);
@@ -182,8 +183,8 @@ async fn forward(mut from: TcpStream, state: &LinkState) -> std::io::Result<()> 
     done.map(|_| ())
 }
 
-/// Forwards the first message of a connection for elections, with another address: the version, the number and the
-/// address of a node.
+/// Forwards the first message of a connection for elections. The message contains a version, and
+/// the number and the address of a node. Replaces the address by `return_address`.
 async fn introduce(
     from: &mut TcpStream,
     to: &mut TcpStream,

@@ -45,10 +45,10 @@ const RUNS: usize = 4;
 const READY: Duration = Duration::from_secs(60);
 /// The longest time after the session timeout until all rivals have been granted their locks.
 const SERVED: Duration = Duration::from_secs(20);
-/// The longest time after healing until all holders know of the loss.
+/// The longest time after healing until all holders have noticed the loss.
 const KNOWN: Duration = Duration::from_secs(10);
 const LOOK: Duration = Duration::from_millis(20);
-/// The longest time from the forwarding of a renewal to the kill of the node, in microseconds.
+/// The longest time from the forwarding of a request to the kill of the node, in microseconds.
 const FORWARDED: u64 = 3_000;
 
 /// Runs the drill. Returns whether all holders learned of the loss in time.

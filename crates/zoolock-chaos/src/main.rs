@@ -1,5 +1,5 @@
-//! Injects faults into a real ensemble under zoolock. Meanwhile a referee checks that no write of a former holder
-//! comes after a write of its successor.
+//! Injects faults into a real ensemble while workers acquire zoolock's locks on it. A run fails if
+//! a write of a former holder is accepted after a write of the next holder.
 //!
 //! `cargo run --release -p zoolock-chaos -- run --time 30m` starts three Apache ZooKeeper nodes on loopback, and needs
 //! no privileges. All connections between nodes and from clients go through ports that can be shut in one or both
@@ -51,17 +51,18 @@ enum ChaosCommand {
     Run(seen::DrillArgs),
     /// Cuts holders off in several ways, and checks that they learn of the loss of their locks in time.
     Loss(loss::LossArgs),
-    /// Checks that short outages cost no lock.
+    /// Checks that no lock is lost in a short outage.
     Outages(outages::OutagesArgs),
-    /// Opens and closes thousands of sessions and locks: memory and files must not grow.
+    /// Opens and closes thousands of sessions and acquires locks: memory and open files must not
+    /// grow.
     Load(load::LoadArgs),
     /// Runs some tasks that acquire locks.
     #[command(hide = true)]
     Worker(worker::WorkerArgs),
-    /// Holds one lock and reports what its guard reports.
+    /// Holds one lock, and reports whether its guard is valid and when the lock is lost.
     #[command(hide = true)]
     Holder(loss::holder::HolderArgs),
-    /// Opens some of the thousands of sessions.
+    /// Opens a part of the sessions of `load`, and acquires locks with them.
     #[command(hide = true)]
     Churn(load::churn::ChurnArgs),
 }

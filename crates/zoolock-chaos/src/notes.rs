@@ -36,15 +36,15 @@ pub(crate) struct CriticalSection {
     pub(crate) granted: Option<i64>,
     /// The last time at which the guard was valid. The task read the clock, and then checked the guard.
     pub(crate) last_valid: Option<i64>,
-    /// The time at which the task noticed that the session or its lease had ended. `None` if the lock was not lost, or
-    /// was broken.
+    /// The time at which the task noticed that the session or its lease had ended. `None` if the
+    /// lock was not lost, or was lost for another reason.
     pub(crate) lost: Option<i64>,
     /// The time at which the server confirmed the release.
     pub(crate) released: Option<i64>,
     pub(crate) ticket: Option<String>,
-    /// The number of writes that the referee refused, after which the guard was still valid.
+    /// The number of refused writes, after whose refusal the guard was still valid.
     pub(crate) refused_while_valid: u32,
-    /// The number of writes that the referee refused, after which the guard was not valid.
+    /// The number of refused writes, after whose refusal the guard was not valid.
     pub(crate) refused_while_invalid: u32,
     pub(crate) end: String,
 }

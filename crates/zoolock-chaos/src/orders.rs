@@ -40,7 +40,7 @@ impl Orders {
 /// Reports to the parent process, as a line of JSON.
 pub(crate) fn send_report(report: &impl Serialize) -> Outcome<()> {
     let line = serde_json::to_string(report)?;
-    // Each line is one write.
+    // The lock is held for the whole line, so that lines of several threads do not mix.
     Ok(writeln!(std::io::stdout().lock(), "{line}")?)
 }
 

@@ -1,5 +1,6 @@
-//! Checks that short outages cost no lock. Many clients hold a lock each while one outage after the other hits the
-//! ensemble. At the end of each round, each client must still hold its lock.
+//! Checks that no lock is lost in a short outage. Many clients hold a lock each while one outage
+//! after the other hits the ensemble. At the end of each round, each client must still hold its
+//! lock.
 
 use std::fmt::Write as _;
 use std::time::Duration;
@@ -92,7 +93,7 @@ struct OutageFigures {
 pub(crate) async fn run(settings: &OutagesArgs) -> Outcome<bool> {
     let seed = settings.seed.unwrap_or_else(|| fastrand::u64(..));
     eprintln!("seed {seed}, {} holders, {} rounds of each outage", settings.holders, settings.rounds);
-    // An interrupt drops the future, and the nodes and their directory with it.
+    // An interrupt drops the future. This ends the nodes and deletes their directory.
     until_interrupted(judge(settings, seed)).await
 }
 
@@ -115,7 +116,8 @@ async fn judge(settings: &OutagesArgs, seed: u64) -> Outcome<bool> {
             field.round(&mut ensemble, *outage, &mut rng, &mut figures).await?;
             eprintln!("{round:3} {}, {} locks lost so far", outage.name(), figures.lost);
         }
-        // Longer than a lease, so that a lease that was not renewed since the outage has ended.
+        // Together with the pause at the end of the last round, this time is longer than a usual
+        // lease. So a guard whose lease was not renewed after the last outage is no longer valid.
         field.check_guards_for(outage.session_timeout() * 2 / 3).await;
         figures.lost += field.lost();
         field.close().await;
@@ -206,7 +208,9 @@ impl OutageSetup {
         self.proxies.iter().max_by_key(open).expect("each node has a proxy")
     }
 
-    /// Checks all guards again and again for this time. A guard that is checked after the end of its lease stays lost.
+    /// Checks all guards again and again for this time. A check after the end of the lease marks
+    /// the guard as lost for good. So a later count also includes guards that were invalid for a
+    /// short time.
     async fn check_guards_for(&self, time: Duration) {
         let until = Instant::now() + time;
         loop {
@@ -260,7 +264,7 @@ impl OutageSetup {
                 figures.longest_reconnect = figures.longest_reconnect.max(self.reconnected().await?);
             }
         }
-        // Long enough for the next renewal, and for a move to another server.
+        // This time is long enough for the next renewal, and for a move to another server.
         self.check_guards_for(timeout / 6).await;
         figures.most_connections = figures.most_connections.max(self.connections() - before);
         figures.rounds += 1;

@@ -1,5 +1,5 @@
-//! Records when each node was usable, and when the links of the workers were open. The judge uses this record to decide
-//! whether a lock was lost although a node could have kept it.
+//! Records when each node was usable, and when the links of the workers were broken. The judge uses
+//! this record to decide whether a lock was lost although a node could have kept it.
 
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
@@ -25,7 +25,8 @@ const OPENED: Duration = Duration::from_secs(1);
 /// A span of time, as two values of [`now`].
 pub(crate) type TimeSpan = (i64, i64);
 
-/// The spans in which each node was usable, and in which the link of each worker to it was broken.
+/// The spans in which each node was usable, and in which the link of each worker to each node was
+/// broken.
 #[derive(Default)]
 pub(crate) struct Reach {
     /// The spans in which each node was usable, by node.

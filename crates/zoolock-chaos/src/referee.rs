@@ -1,8 +1,8 @@
 //! The referee: an SQLite file that refuses an older token after a newer one, and records all attempts to hold a lock.
 //!
-//! One thread writes to the file, in the order in which it receives messages. It answers each write after its
-//! transaction was committed. Workers send messages over a socket, and do not open the file: a stopped worker must not
-//! lock the others out of the file.
+//! One thread writes to the file, in the order in which it receives messages. The thread answers a
+//! write after the SQLite transaction with the write was committed. Workers send messages over a
+//! socket, and do not open the file: a stopped worker must not lock the others out of the file.
 
 use std::collections::{HashMap, HashSet};
 use std::path::Path;
@@ -19,7 +19,7 @@ use crate::Outcome;
 use crate::clock::now;
 use crate::notes::{CriticalSection, Note, TaskId};
 
-/// Maximum number of messages that join the transaction of the first one.
+/// Maximum number of further messages that are stored in the SQLite transaction of a message.
 const BATCH: usize = 256;
 
 /// The referee. It listens until it is dropped.
@@ -75,7 +75,7 @@ impl Referee {
         lock(&self.live)
     }
 
-    /// Forgets the state of the earlier lives of a killed worker.
+    /// Removes the current state of a worker's tasks from before its start number `before`.
     pub(crate) fn forget(&self, worker: usize, before: u32) {
         let mut live = self.live();
         live.busy.retain(|who, _| who.worker != worker || who.life >= before);

@@ -8,7 +8,7 @@ use clap::Args;
 
 use crate::faults::FaultKind;
 use crate::reach::Reach;
-use crate::task::SeededBug;
+use crate::task::DeliberateBug;
 
 /// The settings of a run.
 #[derive(Args, Debug)]
@@ -25,9 +25,9 @@ pub(crate) struct DrillArgs {
     /// The number of workers, with twenty-two tasks each.
     #[arg(long, default_value_t = 4)]
     pub(crate) workers: usize,
-    /// Seeds a bug: the run must fail.
+    /// Adds a deliberate bug: the run must fail.
     #[arg(long = "break", value_name = "WHAT")]
-    pub(crate) broken: Option<SeededBug>,
+    pub(crate) broken: Option<DeliberateBug>,
     /// The directory for the data of the servers and the referee.
     #[arg(long, value_name = "DIR")]
     pub(crate) dir: Option<PathBuf>,
@@ -83,7 +83,7 @@ pub(crate) struct RunVerdict {
     pub(crate) sections: BTreeMap<String, u64>,
     /// Number of accepted writes.
     pub(crate) written: u64,
-    /// The times of the writes that the fence refused.
+    /// The times of the writes that the referee refused.
     pub(crate) refused: Vec<i64>,
     /// Number of refused writes with a valid guard, after a fault had deleted the znode or closed the session.
     pub(crate) refused_while_valid: u64,
@@ -114,8 +114,8 @@ pub(crate) struct FaultRecord {
 }
 
 impl FaultRecord {
-    /// Returns whether the fault was injected. This may fail: for example, no session can be taken if there is no
-    /// contender.
+    /// Returns whether the fault was injected. An injection may fail: for example, no session can
+    /// be taken if there is no contender.
     pub(crate) fn is_done(&self) -> bool {
         !self.kind.ends_with(NOT_DONE)
     }

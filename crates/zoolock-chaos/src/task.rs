@@ -18,18 +18,18 @@ use crate::clock::now;
 use crate::held::HeldGuard;
 use crate::notes::{CriticalSection, HeldShare, Note, TaskId};
 
-/// A seeded bug, which the judge must find.
+/// A deliberate bug, which the judge must find.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(crate) enum SeededBug {
-    /// The referee lets older tokens write.
+pub(crate) enum DeliberateBug {
+    /// The referee accepts writes with older tokens.
     Unfenced,
-    /// Tasks do not ask their guards.
+    /// Tasks treat every guard as valid.
     NoCheck,
-    /// In one attempt of ten the task does not acquire the lock.
+    /// In one attempt of ten, a mutex task pretends to hold the lock.
     NoLock,
     /// In one attempt of a hundred the task reports a release without releasing.
     NoRelease,
-    /// Each worker knows one server only, so it loses locks that another one could keep.
+    /// Each worker connects to one server only, so it loses locks that another server could keep.
     OneServer,
 }
 
@@ -89,7 +89,7 @@ pub(crate) struct LockTask {
     from: Lines<BufReader<OwnedReadHalf>>,
     to: OwnedWriteHalf,
     rng: Rng,
-    broken: Option<SeededBug>,
+    broken: Option<DeliberateBug>,
     owner: Owner,
 }
 
@@ -100,7 +100,7 @@ impl LockTask {
         zoolock: Zoolock,
         referee: &Path,
         seed: u64,
-        broken: Option<SeededBug>,
+        broken: Option<DeliberateBug>,
     ) -> Outcome<Self> {
         let (from, to) = UnixStream::connect(referee).await?.into_split();
         let (from, rng) = (BufReader::new(from).lines(), Rng::with_seed(seed));
@@ -123,7 +123,7 @@ impl LockTask {
         let one = vec![name.to_owned()];
         match self.kind {
             TaskKind::Mutex => {
-                if self.broken == Some(SeededBug::NoLock) && self.rng.u8(..10) == 0 {
+                if self.broken == Some(DeliberateBug::NoLock) && self.rng.u8(..10) == 0 {
                     return self.pretend_to_hold(one).await;
                 }
                 let begun = self.begin(one, HeldShare::Alone).await?;
@@ -229,7 +229,7 @@ impl LockTask {
         })
     }
 
-    /// Works under the lock, if it was granted.
+    /// Works under the lock, if it was granted, and reports the end of the attempt.
     async fn work<G: HeldGuard>(
         &mut self,
         mut section: CriticalSection,
@@ -285,7 +285,7 @@ impl LockTask {
         if !self.check_valid(section, &guard) {
             section.note_loss(guard.loss());
         }
-        if self.broken == Some(SeededBug::NoRelease) && self.rng.u8(..100) == 0 {
+        if self.broken == Some(DeliberateBug::NoRelease) && self.rng.u8(..100) == 0 {
             std::mem::forget(guard);
             section.released = Some(now());
             return Ok(());
@@ -309,7 +309,7 @@ impl LockTask {
     /// between, a valid guard was valid at the recorded time.
     fn check_valid<G: HeldGuard>(&self, section: &mut CriticalSection, guard: &G) -> bool {
         let at = now();
-        let valid = guard.is_valid() || self.broken == Some(SeededBug::NoCheck);
+        let valid = guard.is_valid() || self.broken == Some(DeliberateBug::NoCheck);
         if valid {
             section.last_valid = Some(at);
         }

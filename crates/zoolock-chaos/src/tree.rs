@@ -69,7 +69,8 @@ pub(crate) async fn odd_one_out(nodes: &[String]) -> Outcome<Option<(usize, Stri
         for _ in 0..8 {
             seen.clear();
             for client in &clients {
-                // Both requests are in one flight. A server answers in the order of the requests.
+                // Both requests are sent at once. A server answers in the order of the requests, so
+                // the stat is read after the sync.
                 let (sync, stat) = (client.sync(ROOT), client.check_stat(&path));
                 sync.await?;
                 seen.push(stat.await?.map(|stat| stat.czxid));
@@ -88,7 +89,8 @@ pub(crate) async fn odd_one_out(nodes: &[String]) -> Outcome<Option<(usize, Stri
     Ok(None)
 }
 
-/// Deletes a lock directory and its children. Repeats the deletion, because contenders create them again.
+/// Deletes a lock directory and its children. Repeats the deletion for at most two seconds, because
+/// contenders create these znodes again.
 pub(crate) async fn remove(client: &Client, lock: &str) -> Outcome<()> {
     let path = format!("{ROOT}/{lock}");
     let deadline = Instant::now() + Duration::from_secs(2);
@@ -105,12 +107,14 @@ pub(crate) async fn remove(client: &Client, lock: &str) -> Outcome<()> {
             Err(error) => return Err(error.into()),
         }
     }
-    // The contenders create their znodes faster. Each of them was deleted many times.
+    // The contenders create znodes faster than this loop deletes them. Each contender has lost its
+    // znode many times, so the fault has had its effect.
     Ok(())
 }
 
-/// Attaches to a session of another client on Apache ZooKeeper, where the password of a session follows from its id.
-/// Then closes the session, or keeps its connection for a second.
+/// Attaches to a session of another client on Apache ZooKeeper, where the password of a session
+/// follows from its id. Then closes the session if `close` is true, and otherwise keeps the
+/// connection for a second.
 pub(crate) async fn take_over(node: SocketAddr, session: i64, close: bool) -> Outcome<()> {
     let ticket = SessionTicket { session, password: password_on_apache(session) };
     let attack = async {

@@ -1,6 +1,7 @@
 //! A worker: a process with two sessions, and tasks that acquire locks of every kind, write under them and release them.
 //!
-//! It ends when it reads `stop`, after the attempts of its tasks have ended. It ends at once when its input ends.
+//! When the process reads `stop` from its input, it ends after the current attempts of its tasks.
+//! When its input ends, the process ends at once.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -15,9 +16,10 @@ use zoolock::Zoolock;
 use crate::Outcome;
 use crate::ensemble::TICK;
 use crate::notes::TaskId;
-use crate::task::{LockTask, SeededBug, TaskKind};
+use crate::task::{DeliberateBug, LockTask, TaskKind};
 
-/// The session timeouts of a worker's sessions. Each task uses the session at its number modulo the number of sessions.
+/// The timeouts of a worker's sessions. Task number N uses session number N modulo the number of
+/// sessions.
 pub(crate) const TIMEOUTS: [Duration; 2] = [Duration::from_secs(5), Duration::from_secs(8)];
 
 /// The settings of a worker.
@@ -34,7 +36,7 @@ pub(crate) struct WorkerArgs {
     #[arg(long)]
     pub(crate) seed: u64,
     #[arg(long = "break")]
-    pub(crate) broken: Option<SeededBug>,
+    pub(crate) broken: Option<DeliberateBug>,
 }
 
 /// Runs the tasks until the worker reads `stop`.
@@ -46,7 +48,7 @@ pub(crate) async fn run(settings: WorkerArgs) -> Outcome<()> {
         move || listen(&stop)
     });
     let mut addresses = settings.connect.as_str();
-    if settings.broken == Some(SeededBug::OneServer) {
+    if settings.broken == Some(DeliberateBug::OneServer) {
         let all: Vec<&str> = addresses.split(',').collect();
         addresses = all[settings.number % all.len()];
     }

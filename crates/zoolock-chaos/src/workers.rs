@@ -15,13 +15,13 @@ use crate::Outcome;
 use crate::binary::{own_command, send_signal};
 use crate::link::{Link, LinkFault};
 use crate::reach::TimeSpan;
-use crate::task::SeededBug;
+use crate::task::DeliberateBug;
 
 /// All workers.
 pub(crate) struct Workers {
     referee: PathBuf,
     seed: u64,
-    broken: Option<SeededBug>,
+    broken: Option<DeliberateBug>,
     workers: Vec<Worker>,
 }
 
@@ -32,13 +32,13 @@ struct Worker {
 }
 
 impl Workers {
-    /// Opens the links of this number of workers. Starts no worker.
+    /// Opens the links of `count` workers. Starts no worker.
     pub(crate) async fn new(
         count: usize,
         nodes: &[SocketAddr],
         referee: PathBuf,
         seed: u64,
-        broken: Option<SeededBug>,
+        broken: Option<DeliberateBug>,
     ) -> Outcome<Self> {
         let mut workers = Vec::new();
         for _ in 0..count {
@@ -60,7 +60,7 @@ impl Workers {
         self.workers[worker].life
     }
 
-    /// Starts a worker unless it runs. Returns whether it was started.
+    /// Starts a worker unless it runs. Returns whether this call started it.
     pub(crate) fn start(&mut self, number: usize) -> Outcome<bool> {
         let worker = &mut self.workers[number];
         if let Some(child) = &mut worker.child
@@ -131,8 +131,8 @@ impl Workers {
         ended
     }
 
-    /// Tells all workers to stop, and waits for them. Kills workers that do not stop in time. Returns a message for
-    /// each of these, and for each worker that failed.
+    /// Tells all workers to stop, and waits for them. Kills workers that do not stop in time.
+    /// Returns a message for each worker that was killed, and for each worker that failed.
     pub(crate) async fn stop(&mut self, patience: Duration) -> Vec<String> {
         let mut inputs = Vec::new();
         for worker in &mut self.workers {

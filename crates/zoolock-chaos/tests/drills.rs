@@ -1,4 +1,5 @@
-//! Short runs of every drill, and runs with a seeded bug that the drill must find: `./check --also chaos`.
+//! Short runs of every drill, and runs with a deliberate bug that the drill must find:
+//! `./check --also chaos`.
 
 use std::process::{Command, Output, Stdio};
 
@@ -24,8 +25,8 @@ fn assert_finds(output: &Output, finding: &str) {
 mod load {
     use super::*;
 
-    /// Runs a short load drill. The tolerance covers the growth of a young process, which is a few percent. With the
-    /// seeded leak, memory grows by half.
+    /// Runs a short load drill. The tolerance covers the growth of a young process, which is a few
+    /// percent. With the deliberate leak, memory grows by half.
     fn load(args: &[&str]) -> Output {
         let short = "--sessions 100 --locks 1000 --time 10s --processes 2 --rate 500 --tolerance 20";
         drill("load", &[&short.split(' ').collect::<Vec<_>>()[..], args].concat())
@@ -118,7 +119,7 @@ mod chaos {
         }
     }
 
-    /// Each worker knows only one server, and each server has a worker.
+    /// Runs three workers. Each worker connects to one server only, and each server has one worker.
     #[test]
     fn apache_with_needless_losses_is_found() {
         if availability().or_skip("apache_with_needless_losses_is_found") {

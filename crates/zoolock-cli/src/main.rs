@@ -13,6 +13,7 @@ mod render;
 mod run;
 mod service;
 mod top;
+#[cfg(feature = "ui")]
 mod ui;
 mod verbs;
 mod watch;
@@ -54,7 +55,8 @@ fn main() -> ExitCode {
         Ok(args) => args,
         Err(error) => return refuse(&error).into(),
     };
-    // Called before the first thread starts, because new threads inherit the signal mask, and before any file is opened.
+    // These calls come before the first thread starts, because new threads inherit the signal mask.
+    // `become_independent` closes inherited files, so it also comes before any file is opened.
     match &args.command {
         args::Command::Serve(serve) if serve.local => local::become_independent(),
         args::Command::Run(_) | args::Command::Hold(_) => terminal::block_ttou(),
@@ -76,7 +78,7 @@ fn main() -> ExitCode {
     exit.into()
 }
 
-/// Prints what is wrong with the command line, or the help that it asks for.
+/// Prints the error in the command line, or the help that the command line asks for.
 fn refuse(error: &clap::Error) -> Exit {
     // Help and version are not errors. A closed standard output does not matter here.
     if !error.use_stderr() {
@@ -89,7 +91,7 @@ fn refuse(error: &clap::Error) -> Exit {
     Exit::USAGE
 }
 
-/// Runs the command on the async runtime.
+/// Runs the subcommand of `plan` on a new async runtime.
 fn execute(plan: Plan, color: ColorWhen, reporter: &Arc<Reporter>) -> Result<Exit, Failure> {
     let mut builder = tokio::runtime::Builder::new_multi_thread();
     builder.worker_threads(2).enable_all();
@@ -123,6 +125,7 @@ fn execute(plan: Plan, color: ColorWhen, reporter: &Arc<Reporter>) -> Result<Exi
                 operate::resize(&service, &name, permits, reporter).await
             }
             Plan::Doctor(plan) => doctor::doctor(plan, color, reporter).await,
+            #[cfg(feature = "ui")]
             Plan::Ui(plan) => ui::ui(*plan, reporter).await,
             Plan::Serve(plan) => serve::serve(*plan, reporter).await,
             Plan::ServeLocal { idle } => local::serve(idle, reporter).await,
@@ -137,7 +140,7 @@ fn execute(plan: Plan, color: ColorWhen, reporter: &Arc<Reporter>) -> Result<Exi
         }
     });
     zombies::reap_all();
-    // The command has awaited all work that must finish. The remaining tasks are dropped.
+    // The subcommand has awaited all work that must finish. The remaining tasks are dropped.
     runtime.shutdown_background();
     result
 }

@@ -18,7 +18,7 @@ pub enum Host {
 }
 
 impl Host {
-    /// Returns the name or the address, without the port. A Unix socket is on `localhost`.
+    /// Returns the name or the address, without the port. Returns `localhost` for a Unix socket.
     pub fn name(&self) -> &str {
         match self {
             Host::Tcp { name, .. } => name,
@@ -40,7 +40,8 @@ impl fmt::Display for Host {
 /// The kind of a failed dial.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum DialFailure {
-    /// No connection was made: the name is not resolved, or no server accepts in time.
+    /// No connection was made: the name has no address, or the server does not accept a connection
+    /// in time.
     NotConnected,
     /// The server accepted the connection, and closed it at once.
     HungUp,

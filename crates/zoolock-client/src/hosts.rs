@@ -46,7 +46,7 @@ impl Security {
 #[derive(Debug, Clone)]
 pub(crate) struct Hosts {
     hosts: Vec<Host>,
-    /// The position of the server to try first, unless it was reached last.
+    /// The position of the server to try first, unless that server was reached last.
     next: usize,
     /// The position of the server that was reached last.
     last_reached: Option<usize>,
@@ -78,7 +78,7 @@ impl Hosts {
         order.map(|at| (at, self.hosts[at].clone())).collect()
     }
 
-    /// Records the server that was reached: the next dial starts behind it.
+    /// Records the server that was reached: the next dial starts with the server after it.
     pub(crate) fn record_reached(&mut self, at: usize) {
         self.last_reached = Some(at);
         self.next = (at + 1) % self.hosts.len().max(1);
@@ -94,12 +94,14 @@ pub(crate) struct Dialed {
     pub(crate) sasl: Option<(Box<dyn Exchange>, SaslStep)>,
 }
 
-/// Connects to the first server of a round that accepts. If SASL is used, there must also be a token for that server.
+/// Connects to the servers of a round until one accepts. If SASL is used, a server counts only if
+/// there is a token for it.
 ///
-/// Each server gets `head_start` before the next one is tried beside it. After a refusal, the next one is tried at once.
+/// Tries each server alone for `head_start`. After that, also tries the next server, while the
+/// earlier attempts go on. If the newest attempt fails, tries the next server at once.
 ///
 /// # Errors
-/// No server accepts. The errors are those of all servers.
+/// All attempts failed. The list has the error of each server.
 pub(crate) async fn dial(
     round: Vec<(usize, Host)>,
     head_start: Duration,
@@ -118,8 +120,9 @@ pub(crate) async fn dial(
 
 /// Connects to a server, and computes the first SASL token. TLS is used on TCP only.
 ///
-/// A Kerberos ticket may take long, so it is fetched before the session leaves its old connection. The time to connect
-/// is limited, so that a server that does not accept leaves time for the ticket of the next one.
+/// It may take long to fetch a Kerberos ticket. So the ticket is fetched before the session leaves
+/// its old connection. The time to connect is limited: if a server does not accept, there must be
+/// time left for the ticket of the next server.
 async fn connect_to_host(
     at: usize,
     host: &Host,
@@ -158,7 +161,7 @@ async fn connect(
     Ok(stream)
 }
 
-/// The shortest limit on connecting to a server, if a SASL token is computed afterwards.
+/// The minimum time limit of connecting to a server, if a SASL token is computed afterwards.
 const SHORTEST_CONNECT: Duration = Duration::from_millis(500);
 
 #[cfg(test)]
@@ -191,7 +194,7 @@ mod tests {
             })
             .collect();
         assert!(firsts == [2, 0, 2, 0], "the other servers take turns: {firsts:?}");
-        // A move to another server does not try it at all.
+        // A move to another server leaves out the server that was reached last.
         let others: Vec<usize> = hosts.round(true, false).iter().map(|(at, _)| *at).collect();
         assert!(others.len() == 2 && !others.contains(&1), "{others:?}");
         assert_eq!(hosts.round(false, true)[0].0, 1, "the same server is tried first");

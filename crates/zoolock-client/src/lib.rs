@@ -30,7 +30,7 @@ mod session;
 mod socket_path;
 mod threads;
 
-/// Types that a test replaces, to run the code in many orders of the threads.
+/// Types that a test replaces, to run the code under many interleavings of the threads.
 mod sync {
     pub(crate) use std::sync::{Mutex, MutexGuard};
 

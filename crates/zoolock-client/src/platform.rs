@@ -54,9 +54,11 @@ pub trait Platform: Send + Sync + 'static {
     fn now(&self) -> Instant;
     /// Returns a random number.
     fn random(&self) -> u64;
-    /// Spawns the task that drives a session. It must run on a tokio runtime, where it spawns its attempts to connect.
+    /// Spawns the task that drives a session. The task must run on a tokio runtime, because it
+    /// spawns its attempts to connect there.
     fn spawn(&self, task: SessionFuture);
-    /// Connects to a server. Each of its addresses gets `head_start` before the next one is tried beside it.
+    /// Connects to a server. Tries each address of the server alone for `head_start`. After that,
+    /// also tries the next address, while the earlier attempts go on.
     fn connect(&self, host: &Host, head_start: Duration) -> Connecting;
 }
 
@@ -79,7 +81,8 @@ impl Platform for Os {
     }
 
     fn random(&self) -> u64 {
-        // The standard library seeds its hash maps from the operating system.
+        // The standard library takes the keys of this hasher from the operating system, so the hash
+        // is random.
         RandomState::new().build_hasher().finish()
     }
 

@@ -5,8 +5,9 @@ use std::time::Duration;
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 
-/// Runs attempts until one succeeds. The next attempt starts when the newest one fails, or when the head start of the
-/// newest one ends.
+/// Runs attempts until one succeeds. The next attempt starts when the newest attempt fails, or when
+/// the newest attempt has run for `head_start`. Returns the errors of all attempts if none
+/// succeeds.
 pub(crate) async fn race<T, E>(
     attempts: impl Iterator<Item: Future<Output = Result<T, E>> + Send + 'static>,
     head_start: Duration,

@@ -34,7 +34,7 @@ pub type Notices = broadcast::Receiver<Notice>;
 #[derive(Debug, Clone, thiserror::Error)]
 #[non_exhaustive]
 pub enum OpenError {
-    /// No server was reached. Each server has an error.
+    /// No server was reached. The list has the error of each server.
     #[error("{}", list(.0))]
     Unreachable(Vec<DialError>),
     /// The server refused the credentials, or did not prove its identity.
@@ -47,14 +47,14 @@ pub enum OpenError {
 
 /// A session for single requests, without locks.
 ///
-/// Dropping it closes the session in the background.
+/// Dropping this value closes the session in the background.
 pub struct Requests {
     client: Client<PendingReplies>,
     notices: broadcast::Sender<Notice>,
 }
 
 struct PendingReplies {
-    /// The waiting caller of [`Requests::open`]. `None` after it has got its result.
+    /// The waiting caller of [`Requests::open`]. `None` after the caller has got the result.
     opener: Option<oneshot::Sender<Result<(), OpenError>>>,
     replies: HashMap<RequestNumber, oneshot::Sender<Result<Reply, RequestError>>>,
     notices: broadcast::Sender<Notice>,
@@ -166,7 +166,7 @@ impl Requests {
         }
     }
 
-    /// Reads the state of a znode. `None` if it does not exist.
+    /// Reads the stat of a znode. Returns `None` if the znode does not exist.
     ///
     /// # Errors
     /// As [`Requests::call`].
@@ -200,7 +200,7 @@ impl Requests {
         }
     }
 
-    /// Creates a znode that ends with the session.
+    /// Creates an ephemeral znode, which the server deletes when the session ends.
     ///
     /// # Errors
     /// As [`Requests::call`].
@@ -261,7 +261,8 @@ impl Requests {
 /// The watch type of `removeWatches` that stands for all types.
 const ANY_WATCH: i32 = 3;
 
-/// The mode of `addWatch` for a watch on a znode and all znodes below it, which stays after it fires.
+/// The mode of `addWatch` for a watch on a znode and on all znodes below it. The watch stays set
+/// after it fires.
 const PERSISTENT_RECURSIVE: i32 = 1;
 
 /// Returns the error of a result that is not the expected reply. A reply of another kind does not occur, because the

@@ -9,8 +9,9 @@ use rustix::fs::{Mode, OFlags};
 /// The longest path that the kernel accepts for a Unix socket, in bytes.
 const LONGEST: usize = 107;
 
-/// A path of a Unix socket that is short enough for the kernel. A longer path is replaced with one through its open
-/// directory in `/proc/self/fd`.
+/// A path of a Unix socket that is short enough for the kernel. If the path of the socket is
+/// longer, this type opens the socket's directory, and the path goes through that directory in
+/// `/proc/self/fd`.
 #[derive(Debug)]
 pub struct SocketPath {
     path: PathBuf,
@@ -23,7 +24,7 @@ impl SocketPath {
     /// the path may still be too long.
     ///
     /// # Errors
-    /// The path is longer than 107 bytes, and its directory does not exist or may not be searched.
+    /// The path is longer than 107 bytes, and its directory does not exist or cannot be opened.
     pub fn new(path: &Path) -> io::Result<SocketPath> {
         let is_long = path.as_os_str().len() > LONGEST;
         let Some((directory, name)) = path.parent().zip(path.file_name()).filter(|_| is_long) else {

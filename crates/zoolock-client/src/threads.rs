@@ -59,7 +59,8 @@ static LOOKUPS: Semaphore = Semaphore::const_new(4);
 /// Resolves the name of a host.
 ///
 /// # Errors
-/// The name is unknown, or the system refuses the thread that asks for it. The error is a text in lower case.
+/// The name is unknown, or the system refuses the thread for the lookup. The error is a text in
+/// lower case.
 pub async fn resolve(name: &str, port: u16) -> Result<Vec<SocketAddr>, String> {
     if let Ok(address) = name.parse::<IpAddr>() {
         return Ok(vec![SocketAddr::new(address, port)]);

@@ -9,7 +9,8 @@ use tokio_rustls::rustls::pki_types::ServerName;
 
 use crate::platform::Stream;
 
-/// A source of TLS settings for a session. The settings may change during the session, as certificates are renewed.
+/// A source of TLS settings for a session. The settings may change during the session, for example
+/// when a certificate is renewed.
 pub trait TlsSource: Send + Sync + 'static {
     /// Returns the settings for the next connections. Called before each dial.
     ///

@@ -1,4 +1,5 @@
-//! The driver on real sockets: the embedded server, and servers that misbehave.
+//! Tests of the driver, which runs a client's session on real sockets. The servers are the embedded
+//! server (`zoolock-server`), and small servers in this file, for example one that never answers.
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
@@ -192,8 +193,8 @@ async fn server_that_never_answers_is_left() {
     server.shutdown().await;
 }
 
-/// Listens on this socket, and passes at most `places` connections at a time on to the server. Hangs up on all others,
-/// as a server with `maxClientCnxns` does.
+/// Listens on this socket, and passes at most `places` connections at a time on to the server.
+/// Closes all other connections at once, as a server with `maxClientCnxns` does.
 fn serve_with_places(socket: &Path, server: SocketAddr, places: usize) -> JoinHandle<()> {
     let _ = std::fs::remove_file(socket);
     let listener = UnixListener::bind(socket).expect("socket is bound");
@@ -240,7 +241,8 @@ async fn newcomers_take_no_places_of_holders_after_a_restart() {
     for (id, holder) in &mut holders {
         assert_eq!(holder.connected().await, *id, "a holder lost its session");
     }
-    // A newcomer gets the connection that a holder gives up.
+    // A holder gives up its connection. Then the server accepts the connection of a newcomer, which
+    // is a new session.
     drop(holders.pop());
     let connected = newcomers.iter_mut().map(|newcomer| Box::pin(newcomer.connected()));
     futures_util::future::select_all(connected).await;
@@ -274,7 +276,8 @@ async fn dial_errors_name_host_and_cause() {
     assert!(matches!(session.client.request(&create("/a", 0)), Err(RequestError::NotSent)));
 }
 
-/// After a pause of the process every deadline is past, but the replies wait in the socket.
+/// After the process was stopped for a while, every deadline has passed, but the replies wait in
+/// the socket.
 #[test]
 fn session_survives_a_pause_of_the_process() {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build();
@@ -314,7 +317,7 @@ fn caller_writes_without_the_driver() {
         session.call(create("/a", 0)).await.expect("znode is created");
         session
     });
-    // Nothing drives the session now.
+    // The driver does not run now, because its runtime is not polled.
     let request = session.client.request(&create("/b", 0)).expect("request is sent");
     runtime.block_on(async {
         let mut other = Session::start(vec![host]);
@@ -364,7 +367,7 @@ async fn replaced_session_is_never_adopted() {
             read_frame(&mut stream, &mut input).await.expect("connect request arrives");
             write_connect_response(&mut stream, session).await;
             if session == 7 {
-                // Answers the first ping, then hangs up.
+                // Answers the first ping, then closes the connection.
                 read_frame(&mut stream, &mut input).await.expect("ping arrives");
                 let mut frame = BytesMut::new();
                 Writer::frame(&mut frame, |writer| {

@@ -1,22 +1,24 @@
 //! Visibility: which contenders of different client libraries see each other.
 //!
-//! A contender that does not see an earlier contender of its queue holds at the same time. zoolock reads the names of all
-//! families. Other libraries read only their own names and a few more. So a contender that lists the queue checks whether
-//! all contenders there exclude each other, and does not join if they do not. `docs/INTEROP.md` has the table, and says for
-//! each family how this was found out.
+//! A contender that does not see an earlier contender does not wait for it. Then both may hold at
+//! once. zoolock reads the names of all client libraries. Other libraries read only their own names
+//! and a few more. So a contender that lists the queue checks whether all contenders there exclude
+//! each other. If they do not, it does not join. `docs/INTEROP.md` has the table of what each
+//! library sees, and explains how this was found out.
 
 use crate::names::{Name, Names, Role, Spelling};
 
 /// Two contenders in one queue that should exclude each other, and do not.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Clash {
-    /// The contender that does not wait.
+    /// The contender that does not wait for `ignored`.
     pub viewer: Name,
-    /// The contender that it should wait for.
+    /// The contender for which `viewer` should wait.
     pub ignored: Name,
     /// Set if `ignored` is our own contender.
     pub ours: bool,
-    /// A spelling of our name that all contenders in the queue see.
+    /// A format for our name that all contenders in the queue would see. `None` if there is no such
+    /// format, or if `ignored` is not ours.
     pub remedy: Option<Spelling>,
 }
 
@@ -27,7 +29,7 @@ pub fn census(others: impl Iterator<Item = Name>, me: Option<Name>, names: Names
         let kind = |known: &&mut Name| (known.spelling, known.role) == (name.spelling, name.role);
         match seen.iter_mut().find(kind) {
             None => seen.push(name),
-            // Of several names of one kind, the first in the queue is reported.
+            // Of several names with one format and role, the first in the queue is reported.
             Some(known) if name.position() < known.position() => *known = name,
             Some(_) => {}
         }
@@ -49,7 +51,7 @@ pub fn census(others: impl Iterator<Item = Name>, me: Option<Name>, names: Names
     Some(Clash { viewer, ignored: me, ours: true, remedy })
 }
 
-/// The spellings that our own name can have, the best one first.
+/// The formats that our own name can have, the best one first.
 const REMEDIES: [Spelling; 6] = [
     Spelling::Lock,
     Spelling::Marked,
@@ -59,7 +61,8 @@ const REMEDIES: [Spelling; 6] = [
     Spelling::WriteLock,
 ];
 
-/// Returns whether `viewer` waits for an earlier `other`, or need not wait.
+/// Returns whether a client that uses the name `viewer` waits for an earlier `other`, or need not
+/// wait. Returns true if the client library is not known.
 fn sees(viewer: &Name, other: &Name, names: Names) -> bool {
     use Spelling::*;
     // Readers need not see each other. But the library of a reader has writers, too, so the check covers readers.
@@ -67,9 +70,11 @@ fn sees(viewer: &Name, other: &Name, names: Names) -> bool {
         return true;
     }
     match viewer.spelling {
-        // zoolock reads all names. .NET's mutex has the spelling `lock-`, too.
+        // zoolock reads all names. The name of a .NET mutex also begins with `lock-`, so the mutex
+        // is taken for a zoolock contender here.
         Lock | Marked | Own => true,
-        // Orders names with a number after the last `lock-`. It compares other names as text, so their order may be wrong.
+        // Curator's mutex orders names by the number after the last `lock-`. It compares other
+        // names as text, so their order may be wrong.
         CuratorLock => matches!(other.spelling, Lock | UnknownLock),
         CuratorMarked => matches!(other.spelling, Marked),
         CuratorLease => false,
@@ -83,7 +88,8 @@ fn sees(viewer: &Name, other: &Name, names: Names) -> bool {
         Aiozk => true,
         // A reader of aiozk's SharedLock waits only for names that begin with `write-`.
         AiozkMarked => false,
-        // Not known, so no clash is reported here. `show` and `doctor` report these contenders.
+        // It is not known for which names these clients wait, so no clash is reported here. `show`
+        // and `doctor` report these contenders.
         UnknownLock | UnknownDash | Unknown => true,
     }
 }

@@ -1,26 +1,29 @@
 //! The graph of owners that wait for each other, and its deadlocks.
 //!
-//! Owners are queued for locks. An owner can continue when it is granted everything that it asks for. Some time later it
-//! releases everything. Stuck owners are found by reduction, as R. C. Holt reduces general resource graphs ("Some Deadlock
-//! Properties of Computer Systems", ACM Computing Surveys 4 (3), 1972). The conditions are those of E. G. Coffman, M. J.
-//! Elphick and A. Shoshani ("System Deadlocks", ibid. 3 (2), 1971). An owner that would be granted everything is removed,
-//! which makes room for others. The owners that remain when none can be removed are stuck. So readers and permits are
-//! handled correctly. For them a cycle alone proves nothing, because another holder may release.
+//! An owner has contenders in the queues of one or more locks. An owner can continue when it is
+//! granted everything that it asks for. Some time later it releases everything. Stuck owners are
+//! found by reduction, as R. C. Holt reduces general resource graphs ("Some Deadlock Properties of
+//! Computer Systems", ACM Computing Surveys 4 (3), 1972). The conditions for a deadlock are those
+//! of E. G. Coffman, M. J. Elphick and A. Shoshani ("System Deadlocks", ibid. 3 (2), 1971). An
+//! owner that would be granted everything is removed, which makes room for others. The owners that
+//! remain when none can be removed are stuck. So readers and permits are handled correctly. For
+//! them a cycle alone proves nothing, because another holder may release.
 //!
-//! Stuck owners are in a deadlock if they are on a cycle, and would be stuck without all other owners, too. The other stuck
-//! owners wait behind a deadlock.
+//! Stuck owners are in a deadlock if they are on a cycle, and would also be stuck if there were no
+//! other owners. The other stuck owners wait behind a deadlock, or behind a request for more
+//! permits than the semaphore has.
 
 use std::collections::VecDeque;
 
 use crate::names::{Role, Roles};
 
-/// One queue, in the order of grants: the holders come first.
+/// One queue, in the order of grants. A contender waits only for contenders before it.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Queue {
-    /// Number of permits; unused if there is no semaphore. `None` if it is unknown: then a waiter for permits never counts
-    /// as stuck in this queue.
+    /// Number of permits; unused if the lock is no semaphore. `None` if the number is unknown: then
+    /// a waiter for permits never counts as stuck in this queue.
     pub permits: Option<u64>,
-    /// The contenders, in order.
+    /// The contenders, in the order of grants.
     pub places: Vec<QueuePosition>,
 }
 
@@ -44,7 +47,8 @@ impl QueuePosition {
     /// holds.
     fn waits_for(&self, at: usize, other: &QueuePosition, other_has: bool) -> bool {
         match self.upgrades {
-            // Writers between the reader and this contender wait for the reader.
+            // An upgrade waits only for other holders: the writers between its reader and it wait
+            // for that reader.
             Some(reader) => other_has && reader != at,
             None => self.role.waits_for(other.role),
         }
@@ -76,13 +80,14 @@ pub struct WaitStep {
     pub behind: usize,
 }
 
-/// Owners and queues.
+/// A graph of owners, and of the queues in which they hold or wait.
 #[derive(Debug, Clone, Default)]
 pub struct Graph {
     queues: Vec<Queue>,
-    /// The positions of each owner, as queue and position.
+    /// By owner: the positions of the owner, as index of the queue and index in that queue.
     places: Vec<Vec<(usize, usize)>>,
-    /// The number of each queue's first position, if the positions of all queues are numbered in a row.
+    /// By queue: the number of its first position. The positions of all queues are numbered
+    /// consecutively.
     base: Vec<usize>,
     count: usize,
 }
@@ -113,12 +118,13 @@ impl Graph {
         &self.queues
     }
 
-    /// Returns the positions of this owner, as queue and position.
+    /// Returns the positions of this owner, as index of the queue and index in that queue.
     pub fn places(&self, owner: usize) -> &[(usize, usize)] {
         self.places.get(owner).map_or(&[], Vec::as_slice)
     }
 
-    /// Returns the earlier positions in the queue for which the contender at `place` waits.
+    /// Returns the positions for which the contender at `place` waits. All of them are earlier in
+    /// the same queue.
     pub fn waits_for(&self, queue: usize, place: usize) -> impl Iterator<Item = usize> {
         let places = &self.queues[queue].places;
         let ours = &places[place];
@@ -198,8 +204,9 @@ impl Graph {
                     }
                     if missing[owner] == 0 {
                         removed[owner] = true;
-                        // Contenders behind this position are visited below. The other queues need a visit, and so does this
-                        // one if the owner has an earlier position here.
+                        // This loop visits the contenders behind this position next. The owner's
+                        // other queues need another visit. So does this queue, if the owner has an
+                        // earlier position in it.
                         for &(other, another) in self.places(owner) {
                             if (other != queue || another < at)
                                 && !std::mem::replace(&mut is_due[other], true)
@@ -217,8 +224,9 @@ impl Graph {
         Reduction { stuck, removed, has }
     }
 
-    /// Returns for each owner the stuck owners that it waits for. A contender that waits for all earlier ones represents
-    /// them: later contenders have an edge to it, and not to them. So a long queue has few edges.
+    /// Returns for each owner the stuck owners that it waits for. A contender that waits for all
+    /// earlier contenders represents them: a later contender has an edge to it, and no edges to the
+    /// earlier ones. So a long queue has few edges.
     fn edges(&self, reduced: &Reduction) -> Vec<Vec<usize>> {
         let Reduction { stuck, removed, has } = reduced;
         let mut edges = vec![Vec::new(); self.places.len()];
@@ -229,7 +237,8 @@ impl Graph {
         queues.dedup();
         for queue in queues {
             let (mut before, mut holders) = (Vec::new(), Vec::new());
-            // The owners behind the last contender that waits for all earlier ones, by role.
+            // By role: the earlier owners to which a later contender that waits for this role needs
+            // an edge.
             let mut by_role = Role::ALL.map(|_| Vec::<usize>::new());
             for (at, place) in self.queues[queue].places.iter().enumerate() {
                 let owner = place.owner;
@@ -269,7 +278,8 @@ impl Graph {
         edges
     }
 
-    /// Returns a shortest cycle among the stuck owners. There is at least one.
+    /// Returns a shortest cycle through one of the first `MAX_CYCLE_STARTS` stuck owners, holders
+    /// first. Every stuck owner is on a cycle.
     fn shortest_cycle(&self, reduced: &Reduction) -> Vec<WaitStep> {
         let holds = |owner: usize| self.places(owner).iter().any(|&at| self.place(at).holds);
         let mut starts = reduced.stuck.clone();
@@ -318,13 +328,14 @@ impl Graph {
 /// The result of a reduction.
 struct Reduction {
     stuck: Vec<usize>,
-    /// By owner: set if it can continue, or is not a member.
+    /// By owner: set if the owner can continue, or is not a member.
     removed: Vec<bool>,
-    /// By position: set if it holds, or will hold when the removed owners have released.
+    /// By position: set if the contender there holds, or will hold when the removed owners have
+    /// released.
     has: Vec<bool>,
 }
 
-/// Counts of the contenders before a position that were not removed.
+/// A summary of the contenders before a position, without those of removed owners.
 #[derive(Default)]
 struct EarlierCounts {
     roles: Roles,
@@ -352,8 +363,9 @@ impl EarlierCounts {
     }
 }
 
-/// Returns the vertices on cycles, by strongly connected component (R. Tarjan, "Depth-First Search and Linear Graph
-/// Algorithms", SIAM Journal on Computing 1 (2), 1972). Does not recurse, because queues are long.
+/// Returns the strongly connected components that have a cycle (R. Tarjan, "Depth-First Search and
+/// Linear Graph Algorithms", SIAM Journal on Computing 1 (2), 1972). Does not recurse, because
+/// queues are long.
 fn components(vertices: &[usize], edges: &[Vec<usize>]) -> Vec<Vec<usize>> {
     const UNSEEN: usize = usize::MAX;
     let (mut number, mut low) = (vec![UNSEEN; edges.len()], vec![UNSEEN; edges.len()]);
@@ -402,7 +414,7 @@ fn components(vertices: &[usize], edges: &[Vec<usize>]) -> Vec<Vec<usize>> {
     found
 }
 
-/// Returns the number of owners that wait for one of these, directly or not, themselves included.
+/// Returns the number of owners in `of` and of all owners that wait for them, directly or not.
 fn count_waiting_for(of: &[usize], edges: &[Vec<usize>]) -> usize {
     let mut waiting = vec![Vec::new(); edges.len()];
     for (owner, others) in edges.iter().enumerate() {

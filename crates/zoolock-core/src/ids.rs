@@ -1,4 +1,4 @@
-//! Types of ids and numbers that must not be confused.
+//! The types of ids and numbers. Each has a type of its own, so that the compiler tells them apart.
 
 use std::fmt;
 
@@ -23,10 +23,12 @@ impl fmt::Display for ContenderId {
 pub struct Sequence(pub i32);
 
 impl Sequence {
-    /// The last number that a directory can give.
+    /// The highest number. After it, ZooKeeper refuses creates, repeats the number, or gives
+    /// negative numbers.
     pub const LAST: Sequence = Sequence(i32::MAX);
 
-    /// The first number at which a directory is retired: 2^31 - 2^20.
+    /// The first number at which a directory is retired: 2^31 - 2^20. Contenders leave a retired
+    /// directory, and it is deleted when it is empty.
     pub const RETIRE_FROM: Sequence = Sequence(i32::MAX - (1 << 20) + 1);
 
     /// Parses a number in ZooKeeper's format `%010d`: ten digits, or a minus and nine or ten digits.
@@ -42,7 +44,7 @@ impl Sequence {
         text.parse().ok().map(Sequence)
     }
 
-    /// Returns the number before this one, if there is one.
+    /// Returns the number before this one; `None` for zero and for negative numbers.
     pub fn before(self) -> Option<Sequence> {
         (self.0 > 0).then(|| Sequence(self.0 - 1))
     }

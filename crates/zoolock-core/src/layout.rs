@@ -9,11 +9,11 @@ use crate::record::Record;
 /// The directory layout of a semaphore of another client library.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Layout {
-    /// Curator's InterProcessSemaphoreV2: permits are `leases/_c_<uuid>-lease-S`, guarded by a mutex in
-    /// `locks`. The size is not stored.
+    /// Curator's InterProcessSemaphoreV2: permits are `leases/_c_<uuid>-lease-S`, where `S` is the
+    /// sequence number. A mutex in `locks` guards them. The size is not stored.
     Curator,
-    /// kazoo's Semaphore: permits are `<hex32>`, guarded by a lock in a directory beside that of the permits.
-    /// The size is the data of the permits' directory.
+    /// kazoo's Semaphore: permits are `<hex32>`. A lock in a directory beside that of the permits
+    /// guards them. The size is the data of the permits' directory.
     Kazoo,
 }
 
@@ -21,7 +21,7 @@ pub enum Layout {
 pub const CURATOR_GUARD: &str = "locks";
 /// Name of the directory of Curator's permits, below the path of the semaphore.
 pub const CURATOR_LEASES: &str = "leases";
-/// Suffix of the directory of kazoo's guarding lock, after the path of the permits.
+/// Suffix of the path of kazoo's guarding lock. The path of the permits' directory comes before it.
 pub const KAZOO_GUARD: &str = "-__lock__";
 
 impl Layout {
@@ -35,9 +35,10 @@ impl Layout {
 
     /// Returns the layout that these children and this record prove.
     ///
-    /// A semaphore may exist without proof: the server removes an empty `locks` while permits are held, and
-    /// kazoo does not write the data of a directory that others created. A single child called `leases` or
-    /// `locks`, or with a name of 32 hex digits, is no proof: it may be the directory of another lock.
+    /// A semaphore may exist without proof: the server removes an empty directory `locks` while
+    /// permits are held, and kazoo does not write the data of a directory that another client
+    /// created. A single child called `leases` or `locks`, or with a name of 32 hex digits, is no
+    /// proof: it may be the directory of another lock.
     pub fn proven_by<S: AsRef<str>>(children: &[S], record: Record) -> Option<Layout> {
         let has = |name: &str| children.iter().any(|child| child.as_ref() == name);
         // kazoo's size stays in the data even if no permit is held.

@@ -1,26 +1,31 @@
 //! The lease: how long a holder may rely on its session.
 //!
-//! ZooKeeper deletes the znodes of a session of which the leader has not heard for the session timeout T. So a holder may
-//! rely on its lock until `min(confirmed, told) + T - T/12`:
+//! ZooKeeper expires a session if the leader gets no report of it for the session timeout T. Then
+//! ZooKeeper deletes the session's ephemeral znodes. So a holder may rely on its lock until
+//! `min(confirmed, told) + T - T/12`:
 //!
-//! * `confirmed` is the send time of the newest write that a quorum confirmed. A leader that was cut off still answers reads
-//!   and `sync`. Meanwhile the other servers have elected a new leader, which counts the silence of the session. A leader
-//!   that was cut off cannot confirm a write.
-//! * `told` is the send time of the newest request of which the leader surely knows. The leader does not measure a
-//!   session's silence from the requests that it confirms, but from the reports of the client's server. That server answers
-//!   the leader's pings, and each answer reports the sessions of which the server has heard.
+//! * `confirmed` is the send time of the newest write that a quorum confirmed. A leader that is cut
+//!   off from the quorum still answers reads and `sync`. Meanwhile the other servers have elected a
+//!   new leader, which measures the session's silence. A leader that is cut off cannot confirm a
+//!   write.
+//! * `told` is the send time of the newest request of which the leader surely knows. The leader
+//!   does not measure a session's silence from the requests that it confirms, but from the reports
+//!   of the server to which the client is connected. That server answers the leader's pings, and
+//!   each answer reports the sessions from which the server has received requests.
 //! * T/12 allows for the drift of the clocks.
 //!
 //! Three answered requests prove that the leader was told of the first one:
 //!
-//! 1. The second one is sent a ping interval after the first was answered. The leader has sent a ping in between, and that
-//!    ping is ahead of the second answer on the connection between the leader and the server. So when the second answer is
-//!    here, the server has reported the session.
-//! 2. The third one is sent when the second was answered, so the report is ahead of it on that connection. When the third
-//!    answer is here, the leader has the report.
+//! 1. The second request is sent at least a report interval after the answer to the first. The
+//!    leader has sent a ping in between, and that ping is ahead of the second answer on the
+//!    connection between the leader and the server. So when the client receives the second answer,
+//!    the server has reported the session.
+//! 2. The third request is sent after the answer to the second, so the report is ahead of the third
+//!    request on that connection. When the client receives the third answer, the leader has the
+//!    report.
 //!
-//! An attach (the client connects to a server again) tells the leader directly: the leader touches the session when it
-//! confirms the session to that server.
+//! An attach (the client connects to a server again) tells the leader directly: the leader starts
+//! the session timeout again when it confirms the session to that server.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -44,8 +49,8 @@ fn report_interval(timeout: Duration, tick: Option<Duration>) -> Duration {
     }
 }
 
-/// Returns the length of a steady lease: how long it lasts from the sending of the newest request, if all answers come at
-/// once.
+/// Returns the length of a steady lease. A lease is steady if every request is answered without a
+/// delay. The length counts from the send time of the newest write to the end of the lease.
 pub fn steady_length(timeout: Duration, tick: Option<Duration>) -> Duration {
     let beat = (timeout / BEATS).max(Duration::from_nanos(1));
     let before_second = report_interval(timeout, tick).as_nanos() / beat.as_nanos() + 1;
@@ -70,10 +75,10 @@ pub struct Lease {
     confirmed: Option<Instant>,
     /// The send time of the newest request of which the leader surely knows.
     told: Instant,
-    /// Requests that the server has reported to the leader: the time when each was sent, and when the report became known.
-    /// The oldest is first.
+    /// Requests that the server has reported to the leader: the send time of each, and the time at
+    /// which the client received the proof of the report. The oldest is first.
     reported: VecDeque<(Instant, Instant)>,
-    /// Answered requests: when they were sent and answered. The oldest is first.
+    /// Answered requests: the send time and the answer time of each. The oldest is first.
     answered: VecDeque<(Instant, Instant)>,
     end: Option<Instant>,
 }
@@ -93,8 +98,9 @@ impl Lease {
         }
     }
 
-    /// Records that a server attached the session again. The attach was requested at `sent`, and `timeout` is the shortest
-    /// timeout that was granted so far. A shorter one cuts the lease.
+    /// Records that a server attached the session again. The attach was requested at `sent`, and
+    /// `timeout` is the shortest timeout that was granted so far. If this timeout is shorter than
+    /// before, the lease may end earlier.
     pub fn attach(&mut self, sent: Instant, timeout: Duration) {
         self.told = self.told.max(sent);
         // The new server knows nothing of the old requests.
@@ -135,7 +141,8 @@ impl Lease {
             self.answered.pop_front();
         }
         self.reported.extend(newest);
-        // Keep only as many answers as are needed.
+        // Keep only some of the answers, to save memory: at most one for each quarter of the
+        // interval.
         if self.answered.back().is_none_or(|(last, _)| sent >= last.after(wait / 4)) {
             self.answered.push_back((sent, now));
         }
@@ -149,8 +156,9 @@ impl Lease {
         let moves = if self.is_valid(now) {
             self.end.is_none_or(|known| known < end)
         } else {
-            // The lease has ended. It becomes valid again only if it then lasts until the next renewal is answered, and
-            // until the leader can be told of a newer request. After a gap no earlier request can extend it.
+            // The lease has ended, or has not begun. It becomes valid only if it then lasts until
+            // the next renewal is answered, and until the leader can be told of a newer request.
+            // After a gap without answers, no request from before the gap can extend the lease.
             let told_again = match (self.reported.is_empty(), self.answered.front()) {
                 (true, Some((_, answered))) => {
                     answered.after(report_interval(self.timeout, self.tick) + self.timeout / 6)
@@ -165,7 +173,7 @@ impl Lease {
         moves
     }
 
-    /// Returns the end of the lease. `None` before the first confirmation.
+    /// Returns the end of the lease; `None` if the lease has not begun.
     pub fn valid_until(&self) -> Option<Instant> {
         self.end
     }
@@ -175,14 +183,16 @@ impl Lease {
         self.timeout
     }
 
-    /// Returns whether much less of the lease is left than if all answers came at once. Then the session renews the lease
-    /// more often.
+    /// Returns whether little of the lease is left, so that the session must renew it more often.
+    /// Little is less than the length of a steady lease minus a quarter of the timeout. Also
+    /// returns true if the lease has not begun.
     pub fn is_low(&self, now: Instant) -> bool {
         let low = steady_length(self.timeout, self.tick).saturating_sub(self.timeout / 4);
         self.end.is_none_or(|end| now.until(end) < low)
     }
 
-    /// Returns whether the lease ends soon, and the session may have to be attached on another connection.
+    /// Returns whether the lease ends within a sixth of the timeout. Then the session may have to
+    /// attach on another connection.
     pub fn ends_soon(&self, now: Instant) -> bool {
         self.end.is_some_and(|end| now < end && now.until(end) < self.timeout / 6)
     }
@@ -194,15 +204,16 @@ impl Lease {
 
     /// Returns whether a lease that ends soon can hardly be renewed on this connection, even if answers are prompt.
     ///
-    /// One cause is a connected server that has no quorum and confirms nothing. The other cause is too few answers since an
-    /// outage to prove in time that the leader was told of the session. An attach helps in both cases: it tells the leader
-    /// at once. Call this at a beat, just before a request is sent.
+    /// One cause is a connected server that has no quorum and confirms nothing. The other cause is
+    /// an outage: too few requests have been answered since to prove in time that the leader was
+    /// told of the session. An attach helps in both cases: it tells the leader at once. Call this
+    /// at a beat, just before a request is sent.
     pub fn needs_attach(&self, now: Instant) -> bool {
         let Some(end) = self.end.filter(|_| self.ends_soon(now)) else { return false };
         let beat = self.timeout / BEATS;
         let last_sent = match (self.reported.is_empty(), self.answered.front()) {
             _ if !self.is_confirmed_last() => return true,
-            // The third of the three requests is sent now.
+            // Of the three requests that prove a report, the third is sent now.
             (false, _) => now,
             // The second request is sent now or at a later beat, and the third one at the beat after that.
             (true, Some((_, answered))) => {
@@ -319,7 +330,7 @@ mod tests {
     fn lease_follows_the_request_reported_to_the_leader() {
         let mut lease = lease();
         assert!(lease.confirm(at(100), at(100)));
-        // The leader knows of the session since the attach.
+        // The leader knows of the session since 99, when the session was requested.
         assert_eq!(lease.valid_until(), Some(at(121)));
         assert!(!lease.confirm(at(102), at(102)), "the answers to 100 and 102 prove a report");
         assert!(lease.confirm(at(103), at(103)), "and the answer to 103 proves its arrival");
@@ -345,7 +356,8 @@ mod tests {
             let now = Instant(half * 500_000_000);
             lease.confirm(now, now);
         }
-        // The answers to the requests at 101, 103 and 103.5 prove this.
+        // The answers to the requests at 101, 103 and 103.5 prove that the leader was told of the
+        // first.
         assert_eq!(lease.valid_until(), Some(at(123)));
         let mut unknown = Lease::new(T, None, at(99));
         for second in 100..=106 {

@@ -1,16 +1,20 @@
 //! The core of zoolock as pure state machines: the queue, one acquisition, the lease.
 //!
-//! This crate opens no socket, reads no clock, spawns no task and draws no random numbers. Time and answers
-//! are arguments; requests and grants are return values. The product, the model checker and the simulation
-//! drive the same machines, so the code that was searched is the code that runs.
+//! This crate opens no socket, reads no clock, spawns no task and draws no random numbers. Time and
+//! answers are arguments; requests and grants are results. The library, the model checker and the
+//! simulation run the same machines. So the code that the model checker searches is the code that
+//! runs.
 //!
+//! * [`ids`]: the types of ids and numbers.
 //! * [`names`]: the names of contenders, in the format of each known client library.
 //! * [`census`]: which contenders see each other.
 //! * [`queue`]: the order of contenders, and the predecessor of each.
 //! * [`graph`]: which owners wait for each other in several queues, and deadlocks.
 //! * [`layout`]: semaphores of other client libraries, which use more than one directory.
-//! * [`record`]: the release marker, in the lock directory's own data.
-//! * [`acquisition`]: one acquisition as a state machine, of one lock or of several, from the create to the last clean-up.
+//! * [`record`]: the release marker or the size of a semaphore, in the lock directory's own data.
+//! * [`acquisition`]: one acquisition as a state machine, of one lock or of several, from the
+//!   create of its znodes to the last clean-up.
+//! * [`rules`]: the safety rules of the protocol.
 //! * [`lease`]: the time until which a holder may rely on its session.
 //! * [`pace`]: the requests that renew the lease.
 //! * [`tenure`]: one queue position for all tasks of a process.

@@ -1,42 +1,47 @@
 //! The requests that keep a session and its lease alive.
 //!
-//! A session with a holder or a waiter sends a request every twelfth of its timeout. So the leader soon hears of the
-//! session (see [`lease`](crate::lease)). Every second request is a write, which only a quorum confirms. When little of the
-//! lease is left, every request is a write.
+//! A session with a holder or a waiter sends a request every twelfth of its timeout. So the leader
+//! soon gets a report that the session lives (see [`lease`](crate::lease)). Every second request is
+//! a write, which only a quorum confirms. When little of the lease is left, every request is a
+//! write.
 
 use std::time::Duration;
 
 use crate::lease::BEATS;
 
-/// The pace of the requests of one session, counted in beats.
+/// The pace of the requests of one session, counted in beats. A beat is a twelfth of the session
+/// timeout.
 #[derive(Debug, Clone, Default)]
 pub struct Pace {
     /// The number of beats since the last write, or since the last request of an idle session.
     beats: u32,
 }
 
-/// The number of beats between two writes.
+/// The number of beats from one write to the next, or from one request of an idle session to the
+/// next.
 const WRITES_EACH: u32 = 2;
 
 impl Pace {
-    /// Creates a pace. A request is due at the first beat.
+    /// Creates a pace. A write is due at the first beat, or a request if the session is idle.
     pub fn new() -> Pace {
         Pace { beats: WRITES_EACH }
     }
 
-    /// Returns the time of one beat.
+    /// Returns the length of a beat.
     pub fn beat(timeout: Duration) -> Duration {
         timeout / BEATS
     }
 
-    /// Counts a beat. Returns whether its request is a write. `is_low`: little of the lease is left.
+    /// Counts a beat. Returns whether its request is a write. `is_low`: set if little of the lease
+    /// is left.
     pub fn next_beat(&mut self, is_low: bool) -> bool {
         self.beat_for(if is_low { 1 } else { WRITES_EACH })
     }
 
-    /// Counts a beat of a session without locks. Returns whether it sends a request. It sends one at every second beat. If
-    /// the tick of the servers is unknown, it sends one at each beat, because then it takes longer to prove that the leader
-    /// knows of the session.
+    /// Counts a beat of a session without locks. Returns whether the session sends a request. The
+    /// session sends a request at every second beat. If the tick of the servers is unknown, the
+    /// session sends a request at each beat, because without the tick it takes longer to prove that
+    /// the leader was told of the session.
     pub fn next_idle_beat(&mut self, knows_tick: bool) -> bool {
         self.beat_for(if knows_tick { WRITES_EACH } else { 1 })
     }
@@ -70,7 +75,7 @@ mod tests {
         }
     }
 
-    /// A request under way.
+    /// A request that was sent, and its answer.
     struct Sent {
         at: Instant,
         answered: Instant,
@@ -105,7 +110,8 @@ mod tests {
             self.under_way.push_back(Sent { at: now, answered: self.last_answer, is_write });
         }
 
-        /// Runs a session for ten timeouts. A contender asks for a lock after some idle time.
+        /// Runs a session. A contender asks for a lock after some idle time, and the run ends ten
+        /// timeouts later.
         fn of(seed: u64, timeout: Duration, late: Duration, tick: Option<Duration>) -> SimulatedOutcome {
             let begin = Instant(1 << 40);
             let mut run = SimulatedRun {

@@ -18,7 +18,8 @@ pub enum Claim {
         /// Number of permits of the semaphore.
         size: u32,
     },
-    /// An exclusive lock for a reader that upgrades. Its reader already holds the lock.
+    /// The write lock of a reader that upgrades. The reader already holds, and keeps its own znode
+    /// in the queue.
     Upgrade {
         /// Prefix of the reader's own znode.
         prefix: Prefix,
@@ -34,11 +35,14 @@ pub enum QueueDecision {
     Held,
     /// The contender waits for this child.
     WaitFor(String),
-    /// Permits are missing, and every predecessor holds its permits. Each of them may free the missing ones.
+    /// Too few permits are left, and every predecessor holds its permits. Any predecessor may free
+    /// the missing permits, so the contender watches all children.
     WatchChildren,
-    /// Our znode is not in the list.
+    /// Our znode is not in the list. Or we upgrade a reader, and the reader's znode is not in the
+    /// list.
     NotQueued,
-    /// A reader upgrades, but another reader goes first.
+    /// The upgrade of a reader fails: another reader goes first, or readers are queued behind a
+    /// writer that waits for our reader.
     Outranked,
     /// This directory contains locks of another kind.
     OtherKind,
@@ -51,11 +55,16 @@ pub enum QueueDecision {
 /// * An exclusive contender waits for the nearest predecessor of any client library and any role.
 /// * A reader waits for the nearest exclusive predecessor. An upgradable reader also waits for upgradable
 ///   predecessors.
-/// * Permits are granted, all or none, if the weights of the predecessors and its own fit.
-/// * An upgrading reader waits for the other readers that hold, and goes before writers that wait for it. If two readers
-///   upgrade, an upgradable reader goes before a plain one, and otherwise the older reader goes first. The other reader is
-///   outranked. An upgrading reader is also outranked if other readers are queued behind a waiting writer.
-/// * The answer is [`QueueDecision::Clash`] if a contender in the queue ignores our znode, or that of another contender.
+/// * Permits are granted, all or none, if those of the contender and of all its predecessors fit
+///   into the semaphore.
+/// * An upgrading reader waits for the other readers that hold. It goes before writers that wait
+///   for it.
+/// * An upgrading reader is outranked in two cases, because a wait could last for ever. In the
+///   first case it is a plain reader, and an older reader or an upgradable reader also holds: that
+///   reader may upgrade, too. In the second case other readers are queued behind a writer that
+///   waits for the upgrading reader.
+/// * The answer is [`QueueDecision::Clash`] if a contender in the queue ignores our znode, or that
+///   of another contender.
 pub fn decide<S: AsRef<str>>(
     children: &[S],
     prefix: Prefix,
@@ -64,7 +73,7 @@ pub fn decide<S: AsRef<str>>(
     names: Names,
 ) -> QueueDecision {
     let mine = prefix.name(me);
-    let ours = prefix.parsed(me).role;
+    let ours = prefix.to_name(me).role;
     let position = position(me);
     let mut found = false;
     let mut others: Vec<(Name, &str)> = Vec::with_capacity(children.len());
@@ -82,11 +91,12 @@ pub fn decide<S: AsRef<str>>(
     if !found {
         return QueueDecision::NotQueued;
     }
-    if let Some(clash) = census(others.iter().map(|(name, _)| *name), Some(prefix.parsed(me)), names) {
+    if let Some(clash) = census(others.iter().map(|(name, _)| *name), Some(prefix.to_name(me)), names) {
         return QueueDecision::Clash(clash);
     }
-    // A child with our own sequence number counts as a predecessor. A Curator reader under its own write lock repeats the
-    // writer's number. In any case that znode existed before we could be granted.
+    // Another child with our own sequence number counts as a predecessor. For example, a Curator
+    // reader under its own write lock repeats the writer's number. Such a znode existed before we
+    // could be granted, so we wait for it.
     let before = others.into_iter().filter(|(name, _)| name.position() <= position);
     match (claim, prefix) {
         (Claim::Upgrade { prefix, sequence }, _) => upgrade(before, prefix, sequence),
@@ -95,13 +105,16 @@ pub fn decide<S: AsRef<str>>(
     }
 }
 
-/// Returns which contenders hold the lock, for observers. `queue` is sorted by [`Name::order`]. `permits`: the size of the
-/// semaphore. `upgrades`: whether the writer at this index of the queue belongs to an upgrading reader. Such a writer holds
-/// if exactly one contender before it holds, because that is its own reader. A reader with the number of a holding writer
-/// belongs to that writer (Curator), and holds, too.
+/// Returns which contenders hold the lock, for observers, which see only the names in the queue.
 ///
-/// The names do not show that a contender was granted by a larger semaphore, or that it does not know of its
-/// grant yet.
+/// `queue` is sorted by [`Name::order`]. `permits` is the size of the semaphore; if it is `None`,
+/// all permits count as granted. `upgrades` returns whether the writer at an index of the queue
+/// belongs to an upgrading reader. Such a writer holds if exactly one contender before it holds,
+/// because that is its own reader. A Curator reader with the number of a holding writer belongs to
+/// that writer, and holds, too.
+///
+/// The result can be wrong in two cases that the names do not show: a contender got its permits
+/// while the semaphore had more of them, or a contender has not yet learned that it is granted.
 pub fn holders(queue: &[Name], upgrades: impl Fn(usize) -> bool, permits: Option<u32>) -> Vec<bool> {
     let mut weight = 0u64;
     let mut older = Roles::default();
@@ -117,7 +130,8 @@ pub fn holders(queue: &[Name], upgrades: impl Fn(usize) -> bool, permits: Option
                     !older.contains(Role::Exclusive) && fits
                 }
                 Role::Exclusive => {
-                    // Writers between it and its reader wait for that reader.
+                    // An upgrade goes before the writers between it and its reader, because they
+                    // wait for that reader.
                     let holds = before == 0 || (holding == 1 && upgrades(before));
                     writer = writer.or(holds.then_some(name.sequence));
                     holds
@@ -171,13 +185,13 @@ fn upgrade<'a>(
     let writer = all.iter().filter(|(name, _)| name.role == Role::Exclusive).map(|(name, _)| name.position());
     let writer = writer.min().unwrap_or(u32::MAX);
     if writer < position(from) {
-        // A writer before our reader holds, or assumes that it does. Then our reader does not hold. Only another client
-        // library can cause that.
+        // A writer before our reader holds, or assumes that it holds. So our reader does not hold
+        // the lock. Only another client library can cause that.
         return wait_for_nearest(all.into_iter().filter(|(name, _)| name.position() == writer));
     }
     // A later contender that excludes our reader waits for us while our reader's znode exists.
     let waits_for_us = |name: &Name| name.role.waits_for(prefix.role()) && name.position() >= position(from);
-    // The position of the first of them, by role.
+    // By role: the position of the first contender that waits for us.
     let first_waiter = Role::ALL.map(|role| {
         let others = all.iter().filter(|(name, child)| name.role == role && *child != mine);
         let waiters = others.filter(|(name, _)| waits_for_us(name)).map(|(name, _)| name.position());
@@ -192,8 +206,9 @@ fn upgrade<'a>(
         .filter(|(name, child)| name.role != Role::Exclusive && *child != mine && !waits_for_us(name));
     let readers: Vec<_> = readers.collect();
     if readers.iter().any(|(name, _)| waits_for_waiter(name)) {
-        // They hold as soon as that waiter gives up, since they do not wait for our writer's znode. We cannot wait for them,
-        // because that waiter waits for us.
+        // One of these readers waits for a contender that waits for us. If that contender gives up,
+        // the reader holds at once, because our writer's znode is behind the reader's. We cannot
+        // wait for the reader: it waits, through that contender, for us.
         return QueueDecision::Outranked;
     }
     let ranks_before_us = |name: &Name| {
@@ -321,7 +336,7 @@ mod tests {
         };
         assert_eq!(asks(5, 1, 2), QueueDecision::Held);
         assert_eq!(asks(5, 3, 3), QueueDecision::WatchChildren);
-        // One permit is left, but not for later contenders.
+        // Two permits are left, but contender 3 needs three and goes before contender 4.
         assert_eq!(asks(5, 1, 4), wait("permit-3-0000000003"));
         assert_eq!(asks(6, 1, 4), QueueDecision::WatchChildren);
         assert_eq!(asks(7, 1, 4), QueueDecision::Held);
@@ -373,7 +388,8 @@ mod tests {
         assert_eq!(holders(&mixed, |_| false, None), [true, false, false]);
         assert_eq!(holders(&mixed, |at| at == 1, None), [true, true, false]);
         assert_eq!(holders(&names(&["lock-0000000001", "lock-0000000002"]), |_| false, None), [true, false]);
-        // A writer of Curator that also reads: its own reader repeats its number. No other reader holds.
+        // A Curator writer that also reads: its own reader has the writer's number. No other reader
+        // holds.
         let own = names(&["__WRIT__0000000002", "__READ__0000000002", "__READ__0000000003"]);
         assert_eq!(holders(&own, |_| false, None), [true, true, false]);
         let queued = names(&["lock-0000000001", "__WRIT__0000000002", "__READ__0000000002"]);
@@ -393,7 +409,7 @@ mod tests {
         let children =
             ["__READ__0000000001", "__WRIT__0000000002", "__READ__0000000003", "__WRIT__0000000004"];
         let claim = Claim::Upgrade { prefix: Prefix::Read, sequence: Sequence(1) };
-        // The reader behind the writer would hold as soon as the writer gives up.
+        // Reader 3 would hold as soon as writer 2 gives up.
         assert_eq!(
             decide(&children, Prefix::Write, Sequence(4), claim, Names::default()),
             QueueDecision::Outranked

@@ -1,4 +1,5 @@
-//! The record of a lock directory: the release marker, kept in the directory's own data.
+//! The record of a lock directory, kept in the directory's own data: a release marker, or the size
+//! of a semaphore.
 //!
 //! The record is one short line of text, so that a person with a ZooKeeper shell can read it:
 //!
@@ -8,10 +9,10 @@
 //! zoolock/1 semaphore 0x100000002 5
 //! ```
 //!
-//! The fields are: format, kind of lock, and czxid of the directory that the record was written for. Then
-//! follow the state and the sequence number of a contender, or the size of the semaphore. `tracked` means
-//! that crashes are tracked: every holder from then on writes a `held` marker before its grant. All other
-//! data counts as no record and is not overwritten.
+//! The fields are: format, kind of lock, and czxid of the directory that the record was written
+//! for. Then follow the state and the sequence number of a holder, or the size of the semaphore.
+//! `tracked` means that crashes are tracked: every holder from then on writes a `held` marker
+//! before its grant. Other data, unless it is empty, counts as no record and is not overwritten.
 
 use std::fmt::Write as _;
 
@@ -27,11 +28,11 @@ const TRACKED: &str = "tracked";
 pub enum Record {
     /// The data is empty.
     Empty,
-    /// The release marker of the last holder.
+    /// The marker of a holder.
     Marker(Marker),
     /// The size of a semaphore.
     Semaphore(Size),
-    /// A number: perhaps the size of a kazoo semaphore.
+    /// A number, which may be the size of a kazoo semaphore.
     KazooSize(u32),
     /// Data of another program. It is not overwritten.
     Foreign,
@@ -46,13 +47,13 @@ pub struct Size {
     pub permits: u32,
 }
 
-/// The release marker: a holder writes it in the transaction that deletes its znode. If crashes are tracked,
-/// the holder also writes one before its grant ([`HolderState::Held`]).
+/// The release marker: a holder writes it in the transaction that deletes its znode. If crashes are
+/// tracked, the holder also writes a marker before its grant ([`HolderState::Held`]).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Marker {
     /// The transaction that created the directory for which the marker was written.
     pub directory: Zxid,
-    /// The way in which the holder left.
+    /// The state of the holder when the marker was written.
     pub state: HolderState,
     /// Sequence number of the holder.
     pub sequence: Sequence,
@@ -60,14 +61,15 @@ pub struct Marker {
     pub tracked: bool,
 }
 
-/// The way in which the last holder left.
+/// The state of a holder, as a marker records it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum HolderState {
     /// The holder released the lock.
     Released,
     /// The holder's guard was dropped while its thread unwound from a panic.
     Panicked,
-    /// The holder wrote this marker before its grant, and has not left since.
+    /// The holder wrote this marker before its grant. The holder has held the lock since then, or
+    /// it has ended without a release.
     Held,
     /// The holder did not release cleanly, but is not known to have crashed. For example, another client took
     /// the lock away from it.
@@ -86,7 +88,8 @@ impl HolderState {
         HolderState::Downgraded,
     ];
 
-    /// Returns whether the holder deleted its own znode in the transaction that wrote this marker.
+    /// Returns whether a marker with this state grants the lock to the successor. The holder wrote
+    /// such a marker in the transaction that released the lock.
     pub(crate) fn is_release(self) -> bool {
         matches!(self, HolderState::Released | HolderState::Panicked)
     }
@@ -105,7 +108,8 @@ impl HolderState {
 impl Marker {
     /// Returns the text to store.
     pub fn encode(&self) -> String {
-        // One allocation: every release encodes a marker.
+        // Reserve room for the whole text, so that it is allocated once: every release encodes a
+        // marker.
         let mut text = String::with_capacity(72);
         let (directory, state, sequence) = (self.directory, self.state.word(), self.sequence);
         let written = match self.tracked {
@@ -143,8 +147,8 @@ impl Record {
     pub fn is_writable(&self, directory: Zxid) -> bool {
         match self {
             Record::Empty | Record::Marker(_) => true,
-            // The record of a semaphore that does not exist any more: the directory was copied, or the write
-            // was late.
+            // This is the size of a semaphore in another directory. The data was copied from there,
+            // or the write arrived after the directory had been created again.
             Record::Semaphore(size) => !size.is_of(directory),
             Record::KazooSize(_) | Record::Foreign => false,
         }
@@ -159,8 +163,8 @@ impl Record {
     }
 }
 
-/// Parses the size of a kazoo semaphore. kazoo accepts everything that Python's `int` parses; programs write
-/// only this form.
+/// Parses a decimal number as the size of a kazoo semaphore. kazoo also accepts the other texts
+/// that Python's `int` parses, but programs write only decimal numbers.
 fn kazoo_size(text: &str) -> Option<Record> {
     let permits = text.trim_ascii().parse().ok().filter(|&permits| permits > 0)?;
     Some(Record::KazooSize(permits))

@@ -1,10 +1,12 @@
 //! Local hand-off: one znode for all tasks of a process. The tasks queue in memory, and the lock passes among them without
 //! the network.
 //!
-//! A tenure begins when the process is granted the lock, and ends when the process releases it. While no other contender
-//! is queued, the lock may pass on without limit. As soon as another contender may be queued, the [`TenureLimits`] apply.
-//! Each local grant needs a valid lease, as any grant does. The machine takes inputs ([`TenureInput`]) and returns
-//! outputs ([`TenureOutput`]). It has no clock, no task and no connection. For its safety see `docs/design/kinds.md`.
+//! A tenure begins when the process is granted the lock, and ends when the process releases it.
+//! While no other contender is queued, the lock may pass from task to task without limit. As soon
+//! as another contender may be queued, the [`TenureLimits`] apply. Each local grant needs a valid
+//! lease, as any grant does. A [`Tenure`] is a state machine: it takes inputs ([`TenureInput`]) and
+//! returns outputs ([`TenureOutput`]). It has no clock, no task and no connection. For its safety
+//! see `docs/design/kinds.md`.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -14,7 +16,8 @@ use crate::lease::Instant;
 /// The limits of a tenure.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct TenureLimits {
-    /// Maximum number of local passes while another contender waits.
+    /// Maximum number of times that the lock passes from task to task while another contender
+    /// waits.
     pub max_passes: u32,
     /// Time after which the lock is not passed on locally, while another contender waits.
     pub max_hold: Duration,
@@ -26,7 +29,7 @@ pub struct TenureLimits {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct LocalId(pub u64);
 
-/// An input of the machine.
+/// An input of a [`Tenure`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum TenureInput {
     /// A task requests the lock.
@@ -34,7 +37,7 @@ pub enum TenureInput {
     /// A task gives up its request, or its deadline has passed. If the task already holds the lock, it has not worked
     /// under it.
     GiveUp(LocalId),
-    /// A holder has worked under the lock, and releases it.
+    /// The task that holds the lock has worked under it, and releases it.
     Done {
         /// The task.
         who: LocalId,
@@ -60,18 +63,19 @@ pub enum TenureInput {
     Alarm,
 }
 
-/// An output of the machine.
+/// An output of a [`Tenure`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum TenureOutput {
     /// Queue for the lock.
     Acquire,
     /// Leave the queue.
     Cancel,
-    /// Release the lock. If [`TenureOutput::Acquire`] follows, its requests may be sent directly after the release.
+    /// Release the lock. If [`TenureOutput::Acquire`] follows, the requests of the new acquisition
+    /// may be sent directly after the release.
     Release(ReleaseKind),
-    /// List the queue for other contenders, and watch it.
+    /// List the directory to find other contenders, and watch its children.
     Look,
-    /// Grant the lock to this task. The number is the pass in its fencing token.
+    /// Grant the lock to this task. The number is the pass in the fencing token.
     Grant(LocalId, u32),
     /// Send [`TenureInput::Alarm`] at this time. This replaces the time of an earlier output.
     WakeAt(Instant),
@@ -84,11 +88,12 @@ pub enum ReleaseKind {
     Released,
     /// A task unwinds from a panic.
     Panicked,
-    /// No task has worked under the lock. In the record the previous holder stays the last one.
+    /// No task has worked under the lock. The record must still name the previous holder as the
+    /// last one.
     Untouched,
 }
 
-/// The tasks of one process that share one queue position for one lock.
+/// The state machine of a tenure: the tasks of one process share one queue position for one lock.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Tenure {
     limits: TenureLimits,
@@ -127,7 +132,8 @@ struct HeldTenure {
 enum OtherContenders {
     /// No other contender is queued.
     None,
-    /// A look is in progress. Until its answer, another contender is assumed.
+    /// A listing ([`TenureOutput::Look`]) is in progress. Until its answer, another contender is
+    /// assumed.
     Unknown(Instant, u32),
     /// Another contender was seen in the queue during this tenure.
     Seen(Instant, u32),
@@ -146,7 +152,7 @@ impl Tenure {
             (TenureInput::Ask(who), phase) => {
                 self.waiting.push_back(who);
                 match phase {
-                    TenurePhase::Idle => self.acquire(&mut outputs),
+                    TenurePhase::Idle => self.enter_queue(&mut outputs),
                     TenurePhase::Queued => {}
                     TenurePhase::Held(_) => self.grant_next_or_release(now, lease_valid, &mut outputs),
                 }
@@ -195,8 +201,8 @@ impl Tenure {
                 self.grant_next_or_release(now, lease_valid, &mut outputs);
             }
             (TenureInput::NotAlone, TenurePhase::Held(holding)) => {
-                // A contender that was seen once counts until the release. A new look would cost a listing for each new
-                // contender.
+                // A contender that was seen once counts as present until the release. A new look
+                // would cost a listing for each new contender.
                 holding.others = match holding.others {
                     OtherContenders::None => OtherContenders::Seen(now, holding.grants),
                     OtherContenders::Unknown(since, grants) | OtherContenders::Seen(since, grants) => {
@@ -240,7 +246,7 @@ impl Tenure {
         matches!(self.phase, TenurePhase::Held(HeldTenure { holder: None, .. }))
     }
 
-    /// Grants a lock that no task holds to the next task, releases it, or keeps it for later.
+    /// If no task holds the lock, grants it to the next task, releases it, or keeps it for later.
     fn grant_next_or_release(&mut self, now: Instant, lease_valid: bool, outputs: &mut Vec<TenureOutput>) {
         let TenurePhase::Held(holding) = &mut self.phase else { return };
         if holding.holder.is_some() {
@@ -290,8 +296,8 @@ impl Tenure {
         outputs.push(TenureOutput::WakeAt(until));
     }
 
-    /// Ends the hold of a task. Ignores a task that held before the lock was lost. `panicked`: `None` if the task has not
-    /// worked under the lock.
+    /// Ends the hold of a task. Ignores a task that is not the current holder, for example because
+    /// its tenure has ended. `panicked`: `None` if the task has not worked under the lock.
     fn end_task_hold(
         &mut self,
         who: LocalId,
@@ -308,7 +314,8 @@ impl Tenure {
         holding.worked |= panicked.is_some();
         match panicked {
             Some(true) => self.release_as(ReleaseKind::Panicked, outputs),
-            // Without a valid lease no task can be granted the lock, so it is not kept.
+            // Without a valid lease no task can be granted the lock, so the process does not keep
+            // the lock.
             _ if !lease_valid => self.release(outputs),
             _ => self.grant_next_or_release(now, lease_valid, outputs),
         }
@@ -327,11 +334,11 @@ impl Tenure {
     fn end(&mut self, outputs: &mut Vec<TenureOutput>) {
         self.phase = TenurePhase::Idle;
         if !self.waiting.is_empty() {
-            self.acquire(outputs);
+            self.enter_queue(outputs);
         }
     }
 
-    fn acquire(&mut self, outputs: &mut Vec<TenureOutput>) {
+    fn enter_queue(&mut self, outputs: &mut Vec<TenureOutput>) {
         self.phase = TenurePhase::Queued;
         outputs.push(TenureOutput::Acquire);
     }

@@ -5,11 +5,13 @@ use std::str::FromStr;
 
 use crate::ids::Zxid;
 
-/// A fencing token: a number that rises with every grant, for the resource to check.
+/// A fencing token: a number that rises with every grant. The resource that the lock protects
+/// checks the token.
 ///
-/// Tokens are ordered by epoch, then by the transaction that created the holder's znode, then by the local hand-off within
-/// one tenure. The epoch is a setting. An operator raises it when the ensemble is wiped, restored from a backup, or
-/// replaced by another one: the transaction ids of the new ensemble start again.
+/// Tokens are ordered by epoch, then by the transaction that created the holder's znode, then by
+/// the number of local passes within one tenure. The epoch is a setting. An operator raises it when
+/// the ensemble is wiped, restored from a backup, or replaced by another ensemble, because the
+/// transaction ids then start again.
 ///
 /// The text form has a fixed width, so tokens compare as text exactly as they compare as values. This helps in SQL and in
 /// object names.
@@ -45,7 +47,8 @@ impl FencingToken {
         self.czxid
     }
 
-    /// Returns how often the lock was passed on before, among the tasks of one process and on the same znode.
+    /// Returns the number of local passes before this grant: how often the tasks of one process
+    /// passed the lock on, with the same znode.
     pub fn pass(&self) -> u32 {
         self.pass
     }

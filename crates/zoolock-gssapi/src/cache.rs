@@ -29,8 +29,9 @@ fn configuration() -> Vec<PathBuf> {
     }
 }
 
-/// Returns whether the configuration file, or a file that it includes, may name another cache than the default in
-/// `/tmp`. In that case libkrb5 does not read the default cache, where any user may have left a damaged file.
+/// Returns whether the configuration file, or a file that it includes, may name another cache than
+/// the default in `/tmp`. In that case libkrb5 does not read the default cache. So a damaged file
+/// there, which any user can create, is no error.
 fn may_name_cache(file: &Path) -> bool {
     std::fs::read(file).is_ok_and(|text| {
         let text = String::from_utf8_lossy(&text);

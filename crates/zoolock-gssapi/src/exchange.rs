@@ -1,8 +1,8 @@
 //! One SASL exchange with GSSAPI (RFC 4752): first the tokens of Kerberos, then the agreement that no security layer
 //! follows.
 //!
-//! GSSAPI blocks its caller, for half a minute if the KDC does not answer. So each exchange has a thread of its own, which
-//! ends with the exchange.
+//! GSSAPI blocks its caller, for half a minute if the Kerberos server (KDC) does not answer. So
+//! each exchange has a thread of its own, which ends with the exchange.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -31,7 +31,8 @@ pub(crate) struct Threads {
 }
 
 impl Threads {
-    /// Runs `work` on a thread. Returns false if too many threads are blocked, or none can be started.
+    /// Runs `work` on a thread. Returns false if too many threads run already, or if the system
+    /// refuses a thread. Then `work` does not run.
     pub(crate) fn run(&self, work: impl FnOnce() + Send + 'static) -> bool {
         if self.running.fetch_add(1, Ordering::AcqRel) >= MAX_THREADS {
             self.running.fetch_sub(1, Ordering::AcqRel);
@@ -48,7 +49,7 @@ impl Threads {
     }
 }
 
-/// The count of one running thread, which ends on drop.
+/// One running thread in the count of running threads. Dropping it lowers the count.
 struct RunningThread(Arc<AtomicUsize>);
 
 impl Drop for RunningThread {
@@ -65,7 +66,8 @@ pub(crate) struct ThreadedExchange {
 }
 
 impl ThreadedExchange {
-    /// Starts an exchange. `begin` creates the context and its first token, on the thread.
+    /// Starts an exchange. `begin` runs on the thread of the exchange. It creates the GSSAPI
+    /// context and the first token.
     pub(crate) fn start(
         threads: &Threads,
         begin: impl FnOnce() -> Option<(ClientCtx, Bytes)> + Send + 'static,
@@ -101,8 +103,8 @@ fn answer(questions: Receiver<ChallengeRequest>, begin: impl FnOnce() -> Option<
     }
 }
 
-/// Returns the next step. `has_context` is set when the context is complete. The next challenge then offers security
-/// layers.
+/// Returns the next step. Sets `has_context` when the context is complete. The challenge after that
+/// offers security layers.
 fn next_step(
     context: &mut ClientCtx,
     has_context: &mut bool,

@@ -24,19 +24,23 @@ use crate::tickets::Tickets;
 /// [`Builder::auth`](zoolock::Builder::auth) on access apply.
 ///
 /// # Tickets
-/// The ticket is in the default cache, which `kinit` fills, or in the cache that `KRB5CCNAME` names. An expired ticket is
-/// replaced if `KRB5_CLIENT_KTNAME` names a keytab. Each new connection shows a ticket. If the connection is lost after the
-/// ticket expired, the client tries again until there is a new ticket, or the lock is lost.
+/// The ticket is in the default cache, which `kinit` fills, or in the cache that `KRB5CCNAME`
+/// names. An expired ticket is replaced if `KRB5_CLIENT_KTNAME` names a keytab. Each new connection
+/// shows a ticket. If the connection is lost after the ticket expired, the client tries again until
+/// there is a new ticket, or the lock is lost.
 ///
 /// A ticket proves the identity of the client, and no more. Without TLS, requests are neither encrypted nor signed.
 ///
-/// No ticket is forwarded to the server. The KDC is asked only for tickets that are not in the cache. If it does not answer, a
-/// connection is delayed by half a minute, which may cost the lock.
+/// No ticket is forwarded to the server. The client asks the Kerberos server (KDC) only for tickets
+/// that are not in the cache. If the KDC does not answer, a new connection is delayed by half a
+/// minute, and the lock may be lost meanwhile.
 ///
 /// # Errors
-/// When connecting: [`Error::Denied`] at once if there is no ticket, or if the KDC does not know the service;
-/// [`Error::Unavailable`] if the KDC does not answer within the connect timeout; [`Error::Invalid`] for a service or host that
-/// cannot be part of a principal.
+/// When connecting:
+///
+/// * [`Error::Denied`] at once if there is no ticket, or if the KDC does not know the service.
+/// * [`Error::Unavailable`] if the KDC does not answer within the connect timeout.
+/// * [`Error::Invalid`] for a service or host that cannot be part of a principal.
 ///
 /// # Examples
 /// ```no_run
@@ -73,7 +77,8 @@ impl Kerberos {
         self
     }
 
-    /// Sets the host for all hosts of the connect string: the part of the principal after the slash.
+    /// Sets the host in the principal: the part after the slash. It is used for all hosts of the
+    /// connect string.
     pub fn host(mut self, host: impl Into<String>) -> Kerberos {
         self.host = Some(host.into());
         self

@@ -93,7 +93,8 @@ impl Authenticator for Tickets {
         self
     }
 
-    /// Fetches a service ticket into the cache, as each connection does. Unlike a connection, reports why that fails.
+    /// Fetches a service ticket into the cache, as each connection does. Unlike a connection,
+    /// reports why a fetch fails.
     fn fetch(&self) -> BoxFuture<'_, Result<(), MissingCredentials>> {
         Box::pin(async move {
             let fetched_at = self.last_fetch().fetched_at;
@@ -128,7 +129,8 @@ mod code {
     pub(super) const REALM_UNRESOLVED: u32 = 0x96c7_3adc;
 }
 
-/// Tries to fetch a ticket for each host. Succeeds if it has at least one ticket.
+/// Tries to fetch a ticket for each host. Succeeds if the cache then has a ticket for at least one
+/// host.
 fn fetch_any(service: &str, hosts: &[String]) -> Result<(), MissingCredentials> {
     let (mut has_ticket, mut refused) = (false, None);
     for host in hosts {
@@ -145,8 +147,8 @@ fn fetch_any(service: &str, hosts: &[String]) -> Result<(), MissingCredentials> 
     }
 }
 
-/// Creates the context of a connection with this host, and its first token. Fetches the ticket for the host if the
-/// cache has none.
+/// Creates the GSSAPI context of a connection with this host, and the first token. Fetches the
+/// ticket for the host if the cache has none.
 fn begin(service: &str, host: &str) -> Result<(ClientCtx, Bytes), MissingCredentials> {
     let mut context = context(service, host)?;
     let token = context.step(None, None).map_err(|error| no_service_ticket(service, host, &error))?;
@@ -156,7 +158,7 @@ fn begin(service: &str, host: &str) -> Result<(ClientCtx, Bytes), MissingCredent
 
 const KINIT: &str = "run kinit, or name a client keytab in KRB5_CLIENT_KTNAME";
 
-/// Creates the context of a connection with this host.
+/// Creates the GSSAPI context of a connection with this host.
 fn context(service: &str, host: &str) -> Result<ClientCtx, MissingCredentials> {
     const NO_TICKET: &str = "no Kerberos ticket";
     let no_ticket = |error| missing(NO_TICKET, &error, KINIT, true);

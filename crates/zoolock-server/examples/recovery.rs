@@ -1,4 +1,6 @@
-//! Measures the time that a server needs to recover its log: `cargo run --release --example recovery -- [TRANSACTIONS]`.
+//! Measures the time that a server needs to recover its log.
+//!
+//! Run it with `cargo run --release --example recovery -- [TRANSACTIONS]`.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -16,7 +18,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let mut state: State = recovered.state;
     let begun = Instant::now();
     for i in 0..count {
-        // Each znode is created once and written three times. Each directory has 999 children.
+        // Each znode is created once and written three times. Each znode `/d*` has 999 children.
         let node = i / 4;
         let path: Arc<str> = match node % 1000 {
             0 => format!("/d{}", node / 1000).into(),

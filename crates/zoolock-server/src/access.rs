@@ -29,7 +29,8 @@ impl Users {
     /// Parses accounts, one per line. Empty lines and lines that start with `#` are skipped.
     ///
     /// # Errors
-    /// The number of the first line that is not an account. Its text may be a password and is not returned.
+    /// Returns the number of the first line that is not an account. The text of the line is not
+    /// returned, because it may be a password.
     pub fn parse(text: &str) -> Result<Self, usize> {
         let mut users = HashSet::new();
         for (index, line) in text.lines().enumerate() {
@@ -81,7 +82,8 @@ impl Access {
         !self.required || identities.iter().any(proven)
     }
 
-    /// Returns the identities that `credentials` of scheme `digest` prove, or `None` if they are wrong.
+    /// Returns the identities that `credentials` of scheme `digest` prove, or `None` if the
+    /// credentials are wrong.
     pub(crate) fn verify_digest(&self, credentials: &[u8]) -> Option<Vec<Identity>> {
         let identity = acl::digest(credentials);
         if self.super_digest.as_ref().is_some_and(|digest| digest.matches(&identity.id)) {
@@ -93,7 +95,7 @@ impl Access {
         }
     }
 
-    /// Returns whether these credentials are the secret.
+    /// Returns whether the credentials are `zoolock:<secret>`.
     pub(crate) fn is_secret(&self, credentials: &[u8]) -> bool {
         self.secret.as_ref().is_some_and(|secret| secret.matches_credentials(credentials))
     }

@@ -1,6 +1,7 @@
 //! Access lists: the permissions that identities have on a znode.
 //!
-//! The schemes are `world`, `auth`, `digest`, `ip` and `x509`, and `super` for the identity that has all permissions.
+//! An entry has the scheme `world`, `auth`, `digest`, `ip` or `x509`. A client with an identity of
+//! scheme `super` has all permissions on every znode.
 
 use std::cell::LazyCell;
 use std::net::IpAddr;
@@ -26,8 +27,8 @@ pub fn digest(credentials: &[u8]) -> Identity {
     Identity::new("digest", format!("{user}:{hash}"))
 }
 
-/// Returns whether the client proved this identity. An entry with the scheme `auth` stands for all such identities of
-/// the client.
+/// Returns whether a client gets this identity by authentication. An entry with the scheme `auth`
+/// stands for all such identities of the client.
 fn is_authenticated(identity: &Identity) -> bool {
     matches!(identity.scheme.as_str(), "digest" | "x509")
 }
@@ -37,20 +38,26 @@ pub fn open() -> AclList {
     Arc::clone(&OPEN)
 }
 
-/// Maximum number of entries of a list. Each entry is compared with all entries before it.
+/// Maximum number of entries of a list. The number is limited, because each entry is compared with
+/// all entries before it.
 const MAX_ENTRIES: usize = 1024;
-/// Maximum number of subnets of a list. Each check parses them, and a multi makes tens of thousands of checks.
+/// Maximum number of subnets of a list. The number is limited, because each check parses all of
+/// them, and one multi can make tens of thousands of checks.
 const MAX_SUBNETS: usize = 256;
-/// Maximum size of a stored list in bytes. A short entry with `auth` may be stored as many long entries.
+/// Maximum size of a stored list in bytes. [`MAX_ENTRIES`] does not limit the size, because a short
+/// entry with `auth` can be stored as many long entries.
 const MAX_BYTES: usize = 1 << 20;
-/// Maximum size of all stored lists of a multi together, in bytes. The log stores each list separately.
+/// Maximum size of all stored lists of a multi together, in bytes. This size is limited too,
+/// because the log stores each list separately.
 pub(crate) const MAX_MULTI_BYTES: usize = 4 << 20;
 
-/// Converts a list from a client to the list to store: removes duplicates, and replaces `auth` by the client's identities.
+/// Converts a list from a client to the list to store. Removes duplicates, and replaces an `auth`
+/// entry by entries for the client's authenticated identities.
 ///
 /// # Errors
-/// [`Code::InvalidAcl`] for an empty or too long list, an unknown scheme, an id that its scheme does not allow, or `auth`
-/// from a client that has not authenticated.
+/// Returns [`Code::InvalidAcl`] if the list is empty or too long, or an entry is invalid. An entry
+/// is invalid if its scheme is unknown or does not allow its id. An `auth` entry is also invalid if
+/// the client has not authenticated.
 pub fn resolve(sent: Vec<Acl>, client: &[Identity]) -> Result<AclList, Code> {
     if let [only] = sent.as_slice()
         && only == &OPEN[0]
@@ -103,10 +110,11 @@ fn has_two_parts(id: &str) -> bool {
     id.trim_end_matches(':').split(':').count() == 2
 }
 
-/// Checks that `list` gives a client the permission `perm`. An empty list gives every client all permissions.
+/// Checks that `list` gives a client at least one of the permissions in `perm`. An empty list gives
+/// every client all permissions.
 ///
 /// # Errors
-/// [`Code::NoAuth`] if the client does not have the permission.
+/// [`Code::NoAuth`] if the client has none of these permissions.
 pub fn check(list: &[Acl], perm: i32, client: &[Identity]) -> Result<(), Code> {
     let addresses = LazyCell::new(|| {
         let identities = client.iter().filter(|identity| identity.scheme == "ip");
@@ -129,7 +137,7 @@ pub fn check(list: &[Acl], perm: i32, client: &[Identity]) -> Result<(), Code> {
     }
 }
 
-/// Returns the list with hidden password hashes, for clients without the ADMIN permission.
+/// Returns the list without its password hashes, for clients without the ADMIN permission.
 pub fn masked(list: &[Acl]) -> Vec<Acl> {
     let mask = |acl: &Acl| match acl.identity.scheme.as_str() {
         "digest" => {

@@ -20,7 +20,8 @@ use crate::storage::{Durability, Storage};
 use crate::tls::TlsConfig;
 use crate::word::FourLetterWord;
 
-/// Maximum of [`Limits::max_frame`]. A transaction in the log takes at most twice as many bytes.
+/// Maximum of [`Limits::max_frame`]. With this limit, every transaction fits into one record of the
+/// log. A record has at most 1 GiB.
 const MAX_MAX_FRAME: usize = 512 << 20;
 
 /// The address reported for a server that listens only on a Unix socket.
@@ -96,7 +97,7 @@ impl Builder {
         self
     }
 
-    /// Sets the unit of session expiry. Default: 2 s.
+    /// Sets the tick, which is the unit of session expiry. Default: 2 s.
     pub fn tick(mut self, tick: Duration) -> Self {
         self.tick = tick;
         self
@@ -114,16 +115,17 @@ impl Builder {
         self
     }
 
-    /// Sets the maximum time for a new connection to open a session and to authenticate if that is required. The same
-    /// time limits four-letter words and HTTP requests, including the time in which the client reads the answer.
-    /// Default: 10 s.
+    /// Sets the maximum time for a new connection to open a session and, if required, to
+    /// authenticate. The same time limits four-letter words and HTTP requests, including the time
+    /// in which the client reads the answer. Default: 10 s.
     pub fn connect_timeout(mut self, timeout: Duration) -> Self {
         self.connect_timeout = timeout;
         self
     }
 
-    /// Sets the data directory, which is locked while the server runs. With [`Durability::Sync`] it stores znodes and
-    /// sessions. Default: none, and nothing survives a restart.
+    /// Sets the data directory, which is locked while the server runs. With [`Durability::Sync`]
+    /// the directory stores znodes and sessions. Default: no directory. Without a directory,
+    /// nothing survives a restart.
     pub fn data_dir(mut self, path: impl Into<PathBuf>) -> Self {
         self.data_dir = Some(path.into());
         self
@@ -143,7 +145,8 @@ impl Builder {
         self
     }
 
-    /// Sets the super user, which bypasses all access lists, as `user:base64(sha1(user:password))`. Default: none.
+    /// Sets the super user, in the form `user:base64(sha1(user:password))`. The super user bypasses
+    /// all access lists. Default: none.
     pub fn super_digest(mut self, digest: impl Into<String>) -> Self {
         self.access.super_digest = Some(Secret::new(digest));
         self
@@ -168,8 +171,9 @@ impl Builder {
         self
     }
 
-    /// Listens on a Unix socket instead of plain TCP. Only processes of the server's user and of root may connect.
-    /// Their identity has the scheme `uid` and the number of the user.
+    /// Listens on a Unix socket instead of plain TCP. Only processes of the server's user and of
+    /// root may connect. The identity of a client has the scheme `uid` and the number of the
+    /// client's user.
     pub fn unix(mut self, listener: UnixListener) -> Self {
         self.unix = Some(Arc::new(listener));
         self.plain = false;
@@ -227,7 +231,7 @@ impl Builder {
     /// Starts the server: locks the data directory, listens, and serves.
     ///
     /// # Errors
-    /// [`Error`] says what to change.
+    /// If the server cannot start. The [`Error`] says what to change.
     pub async fn start(self) -> Result<ServerHandle, Error> {
         let core = self.core_config()?;
         let mut probe = [0; 1];
@@ -260,7 +264,8 @@ impl Builder {
             });
         };
         let addr = first.addr().unwrap_or(NO_ADDRESS);
-        // Opened last, so that a start that fails before uses no epoch.
+        // The storage is opened last, because this step uses up one epoch of zxids. A start that
+        // fails earlier uses up none.
         let Storage { dir, log, state, epoch, repairs } = self.storage().await?;
         if let Some(listener) = &http {
             tracing::info!(addr = ?listener.local_addr().ok(), "answering HTTP");
@@ -304,7 +309,8 @@ impl Builder {
         tasks.push(tokio::spawn(async move {
             let (shared, stop, mut stopped) = failing;
             tokio::select! {
-                // A server whose log has failed must not acknowledge writes.
+                // The server stops if its log has failed or its core has panicked. The server must
+                // not acknowledge writes after that.
                 _ = shared.failed() => { stop.send_replace(true); }
                 _ = stopped.wait_for(|stopped| *stopped) => {}
             }
@@ -316,7 +322,7 @@ impl Builder {
         Ok(ServerHandle { addr, epoch, repairs, shared, stop, clients_stopped, tasks, http })
     }
 
-    /// Opens the storage, on a thread that may block.
+    /// Opens the storage on a separate thread, because opening it blocks.
     async fn storage(&self) -> Result<Storage, Error> {
         let Some(path) = self.data_dir.clone() else {
             return match self.durability {
@@ -329,7 +335,8 @@ impl Builder {
         };
         let (durability, options) = (self.durability.unwrap_or(Durability::Sync), self.limits.log.clone());
         let disk = self.limits.disk.clone().unwrap_or_else(|| Arc::new(log::RealDisk::new(&path)));
-        // Uses its own thread, because tokio panics if the system cannot create one.
+        // This is a thread of the standard library. `spawn_blocking` of tokio panics if the system
+        // cannot create a thread.
         let (sender, opened) = oneshot::channel();
         let thread = std::thread::Builder::new()
             .name("zoolock-open".to_owned())

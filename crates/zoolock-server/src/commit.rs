@@ -1,4 +1,4 @@
-//! Applies decided changes. Recovery calls the same function with the transactions of the log.
+//! Applies decided changes. Recovery calls [`commit()`] with the transactions of the log.
 
 use std::sync::Arc;
 
@@ -25,15 +25,16 @@ pub struct PathChange {
     pub kind: EventKind,
     /// Path of the znode.
     pub path: Arc<str>,
-    /// Access list of the znode. Clients that may not read the znode get no event (CVE-2024-23944).
+    /// Access list of the znode. A client without the permission to read the znode gets no event
+    /// (CVE-2024-23944).
     pub acl: AclList,
 }
 
-/// Applies the change, and advances the state's zxid.
+/// Applies the change of a transaction, and advances the state's zxid.
 ///
 /// # Panics
-/// If the transaction does not fit the state, which is a bug. Recovery checks each transaction of the log before it
-/// commits it.
+/// If the transaction does not fit the state, which is a bug. Recovery checks each transaction of
+/// the log before it calls this function.
 pub fn commit(txn: &Txn, state: &mut State) -> Committed {
     let mut events = Vec::new();
     let reply = match &txn.change {
@@ -127,8 +128,8 @@ fn as_result(change: &Change, reply: &Reply) -> OpResult {
     }
 }
 
-/// Returns the results of a failed multi, as ZooKeeper does: 0 before the failed operation, "runtime inconsistency"
-/// after it.
+/// Returns the results of a failed multi, with the error codes that ZooKeeper returns. The
+/// operations before the failed one get 0. The operations after it get "runtime inconsistency".
 fn failed_multi_results(at: usize, of: usize, code: Code) -> Vec<OpResult> {
     let result = |i: usize| match i.cmp(&at) {
         std::cmp::Ordering::Less => OpResult::Error(0),

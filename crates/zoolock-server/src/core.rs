@@ -1,12 +1,13 @@
-//! The server without sockets, clock and randomness: frames in, frames out.
+//! The server without sockets, clock and randomness. Its input and its output are frames.
 //!
-//! The socket tasks of the server drive a [`Core`]. Simulations drive one with their own clock and scheduler. The
-//! interface serves only these two and may change in any release.
+//! The socket tasks of the server drive a [`Core`]. Simulations drive a core with their own clock
+//! and scheduler. The interface has no other users and may change in any release.
 //!
 //! Each connection has one output buffer. A commit appends its watch events to the buffers before any later reply, so
 //! clients receive events and replies in order.
 //!
-//! * `requests.rs`: requests of attached connections; `sessions.rs`: sessions, from the greeting to their end.
+//! * `requests.rs`: requests of connections that have a session; `sessions.rs`: sessions, from the
+//!   connect request to their end.
 //! * `output.rs`: output of connections; `connection.rs`: state of a connection; `report.rs`: data for four-letter
 //!   words and metrics.
 
@@ -48,16 +49,17 @@ pub struct CoreConfig {
     pub max_timeout_ms: u32,
     /// Access control.
     pub access: Access,
-    /// Maximum number of bytes queued for a connection when an event is added. Above it the connection is closed.
+    /// Maximum number of bytes queued for a connection. If more are queued when an event is added,
+    /// the connection is closed.
     pub max_output: usize,
-    /// Maximum number of bytes queued for all connections; 0: no limit. Above it the connection with the most queued
-    /// bytes is closed.
+    /// Maximum number of bytes queued for all connections; 0: no limit. If more are queued, the
+    /// connection with the most queued bytes is closed.
     pub max_queued: usize,
-    /// Maximum number of watched paths of a connection; 0: no limit. A long path counts as several. Above it the
-    /// connection is closed.
+    /// Maximum number of watched paths of a connection; 0: no limit. A long path counts as several.
+    /// A connection that watches more is closed.
     pub max_watches: usize,
-    /// Maximum number of connections; 0: no limit. A new session is refused if all free connections are reserved for
-    /// sessions that own ephemerals and may reconnect.
+    /// Maximum number of connections; 0: no limit. A new session is refused if all free connections
+    /// are reserved for sessions that own ephemerals and have no connection.
     pub max_connections: usize,
     /// Maximum number of connections per client address; 0: no limit.
     pub max_connections_per_address: usize,
@@ -91,7 +93,7 @@ impl Default for CoreConfig {
 pub struct Now {
     /// Milliseconds of a monotonic clock, for the expiry of sessions.
     pub mono_ms: u64,
-    /// Milliseconds since 1970, for stats.
+    /// Milliseconds since 1970, for the `ctime` and `mtime` of znodes and for their time to live.
     pub wall_ms: i64,
 }
 
@@ -148,14 +150,15 @@ pub struct Core {
     expiry: ExpiryQueue,
     conns: BTreeMap<ConnId, Conn>,
     attached: HashMap<SessionId, ConnId>,
-    /// Last client address of each session that is not attached. Unknown after a restart.
+    /// Last client address of each session without a connection. The addresses are unknown after a
+    /// restart.
     last_addresses: HashMap<SessionId, IpAddr>,
     /// Longest session timeout granted. [`Core::update_longest_timeout_ms`] resets it while there are no sessions.
     longest_timeout_ms: u32,
     next_conn: u64,
     woken: Vec<ConnId>,
     decided: Vec<Txn>,
-    /// Last transaction that changed the state.
+    /// Last transaction that was not refused. Refused writes change nothing but the zxid.
     last_change: Zxid,
     /// Counters for [`Core::stats`]. Counts that are derived from other fields are zero here.
     totals: ServerStats,
@@ -206,8 +209,8 @@ impl Core {
         id
     }
 
-    /// Removes a connection that has ended. Its session stays until it expires. A session that was never admitted ends
-    /// now.
+    /// Removes a connection that has ended. Its session remains until the session expires. But if
+    /// the session was never admitted (see [`Core::admitted`]), the session ends now.
     pub fn remove_connection(&mut self, conn: ConnId, now: Now) {
         self.end_if_never_admitted(conn, now);
         self.watches.forget(conn);
@@ -223,8 +226,9 @@ impl Core {
         }
     }
 
-    /// Stops handling input of a connection. Returns whether the connection has a session, so that replies may still be
-    /// pending.
+    /// Stops handling input of a connection. Returns whether the connection has a session. If it
+    /// has one, replies may still be pending. The caller should write them before it closes the
+    /// connection.
     pub fn stop_input(&mut self, conn: ConnId) -> bool {
         self.close(conn);
         matches!(self.conns.get(&conn), Some(Conn { phase: HandshakePhase::Attached { .. }, .. }))
@@ -249,7 +253,8 @@ impl Core {
         }
     }
 
-    /// Ends the sessions whose timeout has passed. Call it at [`Core::next_expiry`], or every tick.
+    /// Ends the sessions whose timeout has passed. Call this method at [`Core::next_expiry`], or
+    /// every tick.
     pub fn tick(&mut self, now: Now) {
         for session in self.expiry.expired(now.mono_ms) {
             tracing::info!(session = format_args!("{session:#x}"), "session expired");
@@ -302,9 +307,10 @@ impl Core {
         self.conns.get(&conn).map_or(0, |conn| conn.output.len())
     }
 
-    /// Returns the decided transactions that were not taken yet, in order, for the log. Refusals are not included
-    /// because they change nothing. Output of [`Core::take_output`] may be sent only when all of these transactions are
-    /// on disk.
+    /// Returns the decided transactions, in order. The caller removes them from the vector and
+    /// writes them to the log. Refused writes are not included, because they change nothing but the
+    /// zxid. Output of [`Core::take_output`] may be sent only when all of these transactions are on
+    /// disk.
     pub fn decided_mut(&mut self) -> &mut Vec<Txn> {
         &mut self.decided
     }
@@ -316,7 +322,8 @@ impl Core {
         (self.last_change, self.state.sessions.clone())
     }
 
-    /// Returns the next znodes of the snapshot, possibly none, or `None` at its end.
+    /// Returns the next znodes of the snapshot, or `None` at its end. The vector may be empty
+    /// before the end. Visits at most `max` slots of the tree. A slot holds at most one znode.
     pub fn snapshot_chunk(&mut self, max: usize) -> Option<Vec<NodeRecord>> {
         self.state.tree.snapshot_chunk(max)
     }
@@ -326,12 +333,15 @@ impl Core {
         self.state.tree.abandon_snapshot();
     }
 
-    /// Returns the last transaction that changed the state. No answer shows the effects of a later one.
+    /// Returns the last transaction that was not refused. The queued replies and events show the
+    /// effects of transactions up to this one, and of no others. The queued output may be sent when
+    /// this transaction is on disk.
     pub fn last_change(&self) -> Zxid {
         self.last_change
     }
 
-    /// Takes the connections whose tasks the caller must wake, because they have new events or must be closed.
+    /// Takes the connections that have new events or must be closed. The caller must wake the tasks
+    /// of these connections.
     pub fn take_woken(&mut self) -> Vec<ConnId> {
         std::mem::take(&mut self.woken)
     }
@@ -341,7 +351,7 @@ impl Core {
         self.state.zxid = self.state.zxid.max(Zxid::start_of(epoch));
     }
 
-    /// Returns the number of the last transaction.
+    /// Returns the number of the last transaction, which may be a refused write.
     pub fn zxid(&self) -> Zxid {
         self.state.zxid
     }
@@ -360,7 +370,7 @@ impl Core {
         known
     }
 
-    /// Closes all connections at once, without their queued output.
+    /// Closes all connections at once, without sending their queued output.
     pub fn disconnect_all(&mut self) {
         let conns: Vec<ConnId> = self.conns.keys().copied().collect();
         for conn in conns {
@@ -372,7 +382,7 @@ impl Core {
         }
     }
 
-    /// Returns the number of live sessions, attached or not.
+    /// Returns the number of live sessions, with or without a connection.
     pub fn session_count(&self) -> usize {
         self.state.sessions.len()
     }
@@ -384,7 +394,7 @@ impl Core {
         self.state.tree.set_created(path, count)
     }
 
-    /// Assigns a number to a change, applies it, and fires watches.
+    /// Assigns a transaction number to a change, applies the change, and fires watches.
     fn execute(&mut self, session: SessionId, change: Change, now: Now) -> Result<zoolock_wire::Reply, Code> {
         let Some(zxid) = self.state.zxid.next() else {
             tracing::error!("no transaction numbers left in this epoch; refusing writes");
@@ -404,8 +414,8 @@ impl Core {
         reply
     }
 
-    /// Fires the watches of an event. As in ZooKeeper, a one-shot watch is removed even if its client may not read the
-    /// znode, and so gets no event.
+    /// Fires the watches of an event. As in ZooKeeper, a client gets no event if it has no
+    /// permission to read the znode. Its one-shot watch is removed nevertheless.
     fn fire(&mut self, event: &PathChange) {
         for conn in self.watches.fire(event.kind, &event.path) {
             if acl::check(&event.acl, perms::READ, self.identities(conn)).is_ok() {

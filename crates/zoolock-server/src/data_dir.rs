@@ -1,7 +1,8 @@
 //! The data directory. It is locked against a second server, and contains the epoch of the last start.
 //!
-//! The epoch increases by one, on disk, before the server serves clients. So each zxid of this run is above all zxids
-//! of earlier runs, including those of transactions that were never written.
+//! Each start of the server increases the epoch on disk by one, before clients are served. So each
+//! zxid of a run is above all zxids of earlier runs. This includes the zxids of transactions that
+//! were never written.
 
 use std::fs::{DirBuilder, File, OpenOptions};
 use std::io::{self, Read as _, Seek as _, Write as _};
@@ -16,8 +17,8 @@ use crate::error::Error;
 /// The highest epoch whose zxids are positive.
 const MAX_EPOCH: u32 = i32::MAX as u32;
 
-/// Name of the file that exists while there are sessions that a crash would lose. It contains their longest session
-/// timeout, in milliseconds.
+/// Name of the file that exists while there are sessions that a crash would lose. The file contains
+/// the longest timeout of these sessions, in milliseconds.
 const SESSION_TIMEOUT_FILE: &str = "owed";
 
 /// A data directory, locked until this value is dropped.
@@ -44,7 +45,8 @@ impl DataDir {
         if is_new {
             // Without a sync, a power failure could remove the directory with its epoch, and epochs would start again.
             for parent in path.ancestors().skip(1).filter(|parent| !parent.as_os_str().is_empty()) {
-                // A directory that this user may not open existed before.
+                // An error is ignored: a directory that this user has no permission to open was not
+                // created here.
                 let _ = File::open(parent).and_then(|parent| parent.sync_all());
             }
         }
@@ -58,7 +60,8 @@ impl DataDir {
         }
     }
 
-    /// Records that there are sessions with at most this timeout. Zero means that there are none.
+    /// Records that there are sessions with at most this timeout. Zero means that there are no
+    /// sessions.
     pub(crate) fn record_session_timeout(&self, timeout_ms: u32) -> io::Result<()> {
         let file = self.path.join(SESSION_TIMEOUT_FILE);
         if timeout_ms == 0 {
@@ -70,8 +73,9 @@ impl DataDir {
         write_number(&self.path, &file, timeout_ms)
     }
 
-    /// Returns the time for which clients of an earlier server may still rely on sessions that it lost. An unreadable
-    /// file is an error, because its existence means that sessions were lost.
+    /// Returns the time for which clients of an earlier server may still rely on sessions that the
+    /// server lost. An unreadable file is an error, because the existence of the file means that
+    /// sessions were lost.
     pub(crate) fn old_session_timeout(&self) -> Result<Duration, Error> {
         let path = self.path.join(SESSION_TIMEOUT_FILE);
         let text = match std::fs::read_to_string(&path) {
@@ -89,7 +93,8 @@ impl DataDir {
         names.into_iter().any(|entry| entry.file_name().to_str().is_some_and(ours))
     }
 
-    /// Advances the epoch on disk, and returns it. `logged` is the epoch of the last transaction in the log.
+    /// Advances the epoch on disk, and returns the new epoch. `logged` is the epoch of the last
+    /// transaction in the log.
     pub(crate) fn next_epoch(&self, logged: u32) -> Result<u32, Error> {
         let file = self.path.join("epoch");
         let mut noted = String::new();

@@ -1,5 +1,5 @@
-//! The expiry of sessions. Deadlines are in buckets of one tick, as in ZooKeeper, so a request rarely moves its session
-//! to another bucket.
+//! The expiry of sessions. Deadlines are rounded up to ticks, as in ZooKeeper. Sessions with the
+//! same deadline share a bucket, and a request rarely moves its session to another bucket.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -76,8 +76,9 @@ pub(crate) struct ExpiryRounds {
 }
 
 impl ExpiryRounds {
-    /// Records a round, and returns whether sessions may expire in it. After a pause of the process, requests that came
-    /// in time may be unread. So one round is skipped to read them first, but never two in a row.
+    /// Records a round, and returns whether sessions may expire in it. After a pause of the
+    /// process, requests that came in time may be unread. So the first round after a pause is
+    /// skipped, to read these requests first. Two rounds in a row are never skipped.
     pub(crate) fn begin_round(&mut self, now_ms: u64, tick_ms: u64) -> bool {
         let late = now_ms.saturating_sub(self.last_ms) > tick_ms.saturating_mul(2);
         self.last_ms = now_ms;

@@ -13,14 +13,14 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 
-/// Maximum time for which open requests delay the stop.
+/// Maximum time for which [`accept`] waits for open connections after `stop` completes.
 const STOP_TIMEOUT: Duration = Duration::from_millis(500);
 
 /// Pause after a failed accept. Most likely no file descriptor is free until a connection ends.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
-/// Accepts connections until `stop` completes, and runs `serve` for each one. Above `max_connections` it closes new
-/// connections at once.
+/// Accepts connections until `stop` completes, and runs `serve` for each one. While
+/// `max_connections` connections are open, closes new connections at once.
 pub async fn accept<F>(
     listener: TcpListener,
     max_connections: usize,
@@ -58,7 +58,8 @@ pub async fn accept<F>(
     let _ = timeout(STOP_TIMEOUT, async { while tasks.join_next().await.is_some() {} }).await;
 }
 
-/// Answers one request, then closes the connection: an idle connection would occupy a slot. The caller sets the deadline.
+/// Answers one request, then closes the connection, because an idle connection would occupy a slot.
+/// The caller limits the time.
 ///
 /// # Errors
 /// If the client sends no HTTP, or disconnects.

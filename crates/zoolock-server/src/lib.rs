@@ -1,20 +1,22 @@
 //! A single server for the ZooKeeper protocol, small enough to embed in a program or a test.
 //!
-//! It answers like a standalone Apache ZooKeeper 3.8.0, and works with any ZooKeeper client. [`Server::builder`] starts
-//! it. It runs on one machine only. To survive the loss of a machine, use an ensemble of Apache ZooKeeper servers
-//! instead.
+//! The server answers like a standalone Apache ZooKeeper 3.8.0, and works with any ZooKeeper
+//! client. [`Server::builder`] configures and starts a server. A server runs on one machine only.
+//! To survive the loss of a machine, use an ensemble of Apache ZooKeeper servers instead.
 //!
 //! # Differences from Apache ZooKeeper
-//! - With a data directory, the zxids of each start are above those of all earlier starts. With [`Durability::Memory`],
-//!   znodes and sessions are lost on a restart. Without a data directory, zxids start again as well.
+//! - With a data directory, each zxid is greater than all zxids from before the last start. With
+//!   [`Durability::Memory`], znodes and sessions are lost on a restart. Without a data directory, a
+//!   restart also begins the zxids at the first epoch again.
 //! - Session passwords come from the operating system's random source, and a client attaches to an existing session
 //!   only with its password. (Apache ZooKeeper computes the password from the session id.)
-//! - A client that reconnects is granted at most the timeout that its session began with. The server does not store a
-//!   longer one, so a restart would shorten the timeout while the client relies on it.
+//! - A client that reconnects is granted at most the timeout that its session began with. The
+//!   server stores only that timeout. After a restart, a longer timeout would become shorter while
+//!   the client relies on it.
 //! - Unknown operations are answered "unimplemented", and the connection stays open; Apache ZooKeeper closes it.
 //!   `createSession` sent by a client is an unknown operation; Apache ZooKeeper answers with a connect response.
-//! - A client whose session expires while it is connected gets no events for its own ephemerals: the server closes the
-//!   connection.
+//! - A client whose session expires while it is connected gets no events for the deletion of its
+//!   own ephemerals. The server only closes the connection.
 //! - A request with bytes after its last field, or with text that is not UTF-8, is answered with a marshalling error.
 //! - A one-shot, a persistent and a recursive watch on the same path do not replace each other (ZOOKEEPER-4466).
 //! - `checkWatches` checks only the watches of the client that sends it; Apache ZooKeeper also counts watches of other
@@ -24,25 +26,28 @@
 //! - An access list may name IPv6 addresses.
 //! - `createTTL` without the flags for a time to live is answered "bad arguments"; some such requests make Apache
 //!   ZooKeeper exit.
-//! - There are no quotas. `/zookeeper/quota` can be read, and a create, `setData` or delete below it is answered
-//!   "unimplemented". Clients do not get "no auth", because no credentials would permit such a write.
+//! - There are no quotas. `/zookeeper/quota` can be read, and a create, `setData` or delete below
+//!   it is answered "unimplemented". The error is not "no auth", because no credentials would
+//!   permit such a write.
 //! - Znodes with a time to live are enabled unless [`Limits::extended_types`] disables them.
-//! - A part of a certificate's name that is not UTF-8 is written in hexadecimal. Java writes different parts of this
-//!   kind as the same text.
+//! - A part of a certificate's name is written in hexadecimal if the part is not UTF-8. Java, and
+//!   so Apache ZooKeeper, writes different parts of this kind as the same text.
 //! - An access list has at most 256 subnets and 1,024 entries.
 //! - The data of one `multiRead` answer is limited to 16 MiB.
 //!
 //! # Not supported
-//! `reconfig` and SASL (their requests get the replies of a standalone Apache ZooKeeper that has them disabled),
-//! quotas, and the four-letter words `gtmk`, `stmk` and `hash`.
+//! Not supported are `reconfig`, SASL, quotas, and the four-letter words `gtmk`, `stmk` and `hash`.
+//! `reconfig` and SASL requests get the replies of a standalone Apache ZooKeeper that has both
+//! disabled.
 //!
 //! # Implementation
-//! [`prepare()`] decides how a write request changes the [`State`], but does not change it. [`commit()`] applies the
-//! decided change and returns the reply and the events. Neither does input or output. [`core::Core`] adds sessions,
-//! watches and connections, still without a clock or a socket. [`Server`] adds sockets, clocks and the log. Everything
-//! but [`Server`], [`Builder`], [`Limits`], [`Durability`], [`ServerHandle`], [`TlsConfig`], [`ClientCertificates`],
-//! [`Users`], [`FourLetterWord`], [`Secret`] and [`Error`] is public only for tests, simulations and zoolock's command,
-//! and may change in any release.
+//! [`prepare()`] decides how a write request changes the [`State`], without changing the state.
+//! [`commit()`] applies the decided change and returns the reply and the events. Neither function
+//! does input or output. [`core::Core`] adds sessions, watches and connections, still without a
+//! clock or a socket. [`Server`] adds sockets, clocks and the log. Everything but [`Server`],
+//! [`Builder`], [`Limits`], [`Durability`], [`ServerHandle`], [`TlsConfig`],
+//! [`ClientCertificates`], [`Users`], [`FourLetterWord`], [`Secret`] and [`Error`] is public only
+//! for tests, simulations and zoolock's command, and may change in any release.
 
 #![forbid(unsafe_code)]
 

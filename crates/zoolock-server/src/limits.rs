@@ -23,22 +23,24 @@ pub struct Limits {
     pub max_frame: usize,
     /// Maximum number of bytes of unsent replies and events, over all connections. Default: 512 MiB. 0 means no limit.
     ///
-    /// Above the limit the server closes the connection with the most waiting bytes. Incomplete requests have a
-    /// separate limit of the same size. Above it the server closes connections with an incomplete request of more than
-    /// 64 KiB.
+    /// Above the limit the server closes the connection with the most unsent bytes. Incomplete
+    /// requests have a separate limit of the same size. Above that limit, the server closes
+    /// connections with an incomplete request of more than 64 KiB.
     pub max_queued: usize,
     /// Maximum number of paths that a connection may watch. Default: 1,000,000. 0 means no limit.
     ///
-    /// The server closes a connection that watches more. A path of more than 128 bytes counts as several.
+    /// The server closes a connection that watches more paths. A path of more than 128 bytes counts
+    /// as several.
     pub max_watches: usize,
-    /// True to allow znodes with a time to live; ZooKeeper's `extendedTypesEnabled`. Default: true.
+    /// Set if znodes may have a time to live, like ZooKeeper's `extendedTypesEnabled`. Default:
+    /// true.
     pub extended_types: bool,
     /// Sizes of the log's files, in bytes. Default: a new segment after 64 MiB, a snapshot after 64 MiB, and allocation
     /// in steps of 8 MiB.
     #[doc(hidden)]
     pub log: log::Options,
-    /// Disk that stores the log and the snapshots; the lock and the epoch stay in the data directory. Default: `None`,
-    /// which means the data directory.
+    /// Disk that stores the log and the snapshots. Default: `None`, which means the data directory.
+    /// The lock and the epoch are always in the data directory.
     #[doc(hidden)]
     pub disk: Option<Arc<dyn log::Disk>>,
 }

@@ -1,5 +1,5 @@
-//! The state that an operation of a multi sees: the tree with the changes of the earlier operations, which are not
-//! applied yet.
+//! The state on which an operation of a multi is decided: the tree with the changes of the earlier
+//! operations, which are not applied yet.
 
 use std::collections::HashMap;
 
@@ -9,7 +9,7 @@ use crate::acl::AclList;
 use crate::state::State;
 use crate::tree::Tree;
 
-/// The properties of a znode that a decision needs.
+/// The properties of a znode that the decision about a write depends on.
 #[derive(Debug, Clone)]
 pub(crate) struct PendingZnode {
     pub(crate) version: i32,
@@ -22,8 +22,8 @@ pub(crate) struct PendingZnode {
 
 pub(crate) struct PendingState<'a> {
     tree: &'a Tree,
-    /// The znodes that earlier operations changed, by path; a deleted znode is `None`. A single operation needs no such
-    /// record.
+    /// The znodes that earlier operations changed, by path. A deleted znode has the value `None`.
+    /// There is no map for a single operation.
     changed: Option<HashMap<String, Option<PendingZnode>>>,
 }
 

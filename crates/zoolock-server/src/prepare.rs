@@ -1,6 +1,7 @@
 //! Decides writes: computes the [`Change`] or the error of a request, without changing the state.
 //!
-//! The checks come in the order of Apache ZooKeeper, because the order decides which error a client sees.
+//! The checks come in the order of Apache ZooKeeper, because the order decides which error a client
+//! gets.
 
 use std::sync::Arc;
 
@@ -24,7 +25,7 @@ pub struct Requester<'a> {
     pub extended_types: bool,
 }
 
-/// Decides a write. A refusal is a [`Change::Refused`] because it also takes a zxid.
+/// Decides a write. A refused write is a [`Change::Refused`], because it also takes a zxid.
 pub fn prepare(request: Request, state: &State, asker: Requester<'_>) -> Change {
     let decided = match request {
         _ if !state.sessions.contains_key(&asker.session) => Err(Code::SessionExpired),
@@ -40,7 +41,8 @@ pub(crate) fn close_session(state: &State, session: SessionId) -> Change {
     Change::CloseSession { ephemerals: state.tree.ephemerals(session) }
 }
 
-/// Decides to remove an empty container, or a znode past its time to live, if it still has no child.
+/// Decides the removal of a container, or of a znode with a time to live. The caller has checked
+/// that the removal is due. Returns `None` if the znode has children or is gone.
 pub(crate) fn remove_container(state: &State, path: &Arc<str>) -> Option<Change> {
     let node = state.tree.get(path)?;
     let removable = matches!(ZnodeOwner::of(node.owner()), ZnodeOwner::Container | ZnodeOwner::Ttl(_));
@@ -74,9 +76,9 @@ fn prepare_multi(ops: Vec<Request>, state: &State, asker: Requester<'_>) -> Chan
     Change::Multi(changes)
 }
 
-/// Adapts the operation of a create within a multi to its flags, which alone decide the kind of the znode and of the
-/// reply. Returns `None` for the flags of a time to live without `createTTL`: they fail the whole multi, as in Apache
-/// ZooKeeper.
+/// Replaces the operation of a create by the operation that its flags stand for. Within a multi,
+/// the flags alone decide the kind of the znode and of the reply. Returns `None` for the flags of a
+/// time to live without `createTTL`. Such a create fails the whole multi, as in Apache ZooKeeper.
 fn as_in_multi(create: CreateRequest) -> Option<CreateRequest> {
     let op = match create.flags {
         4 => op::CREATE_CONTAINER,
@@ -135,7 +137,8 @@ fn decide(request: Request, pending: &mut PendingState<'_>, asker: Requester<'_>
             check_version(node.version, version)?;
             Ok(Change::Check)
         }
-        // Apache ZooKeeper takes the header of such a request for the path, so each one fails.
+        // Apache ZooKeeper takes the header of a `deleteContainer` request for its path, so every
+        // such request fails.
         Request::DeleteContainer => Err(Code::BadArguments),
         Request::Reconfig => Err(Code::ReconfigDisabled),
         _ => Err(Code::Unimplemented),
@@ -152,8 +155,8 @@ fn decide_create(
     let ttl_owner_number = match (op, mode.ttl) {
         (_, true) if !asker.extended_types => return Err(Code::Unimplemented),
         (op::CREATE_TTL, true) => ttl_owner(ttl).ok_or(Code::BadArguments)?,
-        // The flags of a time to live without `createTTL`, or the reverse. The reverse makes Apache ZooKeeper exit in
-        // some cases.
+        // Either the flags of a time to live came without `createTTL`, or `createTTL` came without
+        // these flags. In the second case Apache ZooKeeper sometimes exits.
         (_, true) | (op::CREATE_TTL, false) => return Err(Code::BadArguments),
         _ => 0,
     };

@@ -8,10 +8,11 @@ use crate::prepare::Requester;
 use crate::state::State;
 use crate::tree::Znode;
 
-/// Maximum number of bytes in the answer to a multi of reads. A few bytes of a request can ask for a megabyte.
+/// Maximum number of bytes of data and names in the answer to a `multiRead`. The number is limited,
+/// because a few bytes of a request can ask for a megabyte.
 const MAX_READ: usize = 16 << 20;
 
-/// Maximum size of a listing in bytes. Its length fits into a frame.
+/// Maximum size of a listing in bytes. A listing of this size fits into one frame.
 const MAX_LISTING: usize = 1 << 30;
 
 /// Answers a request that changes nothing. The caller sets watches.
@@ -41,7 +42,7 @@ pub fn query(request: &Request, state: &State, asker: Requester<'_>) -> Result<R
         Request::GetAllChildrenNumber { path } => {
             readable(path)?;
             let mut count = state.tree.descendants(path).ok_or(Code::NoNode)?;
-            // ZooKeeper stores the root under two names, and counts one as a child of the other.
+            // ZooKeeper stores the root twice, as "" and as "/". It counts "/" as a child of "".
             count += usize::from(path.is_empty());
             Ok(Reply::Number(i32::try_from(count).unwrap_or(i32::MAX)))
         }

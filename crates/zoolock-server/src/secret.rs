@@ -1,11 +1,13 @@
 use std::fmt;
 
-/// A secret that every client must present before its requests are executed. `Debug` hides it.
+/// A confidential text: the secret that clients must present, or the digest of the super user.
+/// `Debug` hides the text.
 #[derive(Clone)]
 pub struct Secret(String);
 
 impl Secret {
-    /// The user name that goes with the secret: the credentials are `zoolock:<secret>`, scheme `digest`.
+    /// The user name for the secret. The credentials are `zoolock:<secret>`, with the scheme
+    /// `digest`.
     pub const USER: &'static str = "zoolock";
 
     /// Wraps a secret.

@@ -1,4 +1,4 @@
-//! Sockets and clocks around a [`Core`].
+//! The sockets and the clocks of a server, which drive a [`Core`].
 //!
 //! Each connection has one task. A mutex guards the core. A task holds the mutex for one batch of frames, and never
 //! across an await. The replies to a batch are collected, then written to the socket.
@@ -43,19 +43,22 @@ use crate::tree::NodeRecord;
 use crate::txn::Password;
 use crate::word::FourLetterWord;
 
-/// Maximum number of bytes queued for a connection when an event is added. Above it the connection is closed.
+/// Maximum number of bytes queued for a connection. If more are queued when an event is added, the
+/// connection is closed.
 pub(crate) const MAX_OUTPUT: usize = 64 << 20;
 
-/// Number of queued bytes of replies at which the server stops reading from a connection.
+/// The server stops reading from a connection while at least this many bytes of output are queued
+/// for it.
 const HIGH_WATER: usize = 1 << 20;
 
-/// Maximum length of a frame before a connection is admitted: room for a connect request with a password, or for
-/// credentials.
+/// Maximum length of a frame before a connection is admitted. A connect request with a password
+/// fits, and so do credentials.
 const MAX_GREETING: usize = 8192;
 
 /// Maximum number of frames that a task handles before it releases the core for other connections.
 const BATCH: usize = 128;
-/// Time after which a task ends such a batch early, because some requests cost more than others.
+/// Time after which a task ends a batch of frames early, because some requests cost more than
+/// others.
 const BATCH_TIME: Duration = Duration::from_millis(2);
 
 /// Times and limits for the tasks.
@@ -72,7 +75,7 @@ pub(crate) struct Timing {
     pub(crate) conf: ReportedSettings,
 }
 
-/// Settings that the word `conf` and the server's handle report.
+/// Settings that the four-letter word `conf` and the server's handle report.
 #[derive(Debug)]
 pub(crate) struct ReportedSettings {
     pub(crate) addr: Option<SocketAddr>,
@@ -88,7 +91,7 @@ pub(crate) struct ReportedSettings {
 #[derive(Debug)]
 struct ConnectedPeer {
     addr: SocketAddr,
-    /// Time at which it connected, in milliseconds since 1970.
+    /// Time at which the peer connected, in milliseconds since 1970.
     since_ms: i64,
     waker: Arc<Notify>,
 }
@@ -103,8 +106,8 @@ pub(crate) struct SharedServer {
     /// Number of bytes of requests, over all connections, that are incomplete or not handled yet.
     unhandled_bytes: AtomicUsize,
     pub(crate) timing: Timing,
-    // Declared before the directory, and so dropped first: the journal must not write after the lock of the directory
-    // is released.
+    // The journal is declared before the directory, and so dropped first. The journal must not
+    // write after the lock of the directory is released.
     journal: Option<Journal>,
     data_dir: Option<DataDir>,
     /// Becomes true when the core has panicked and must not be used.
@@ -122,7 +125,7 @@ pub(crate) struct GuardedCore {
     rejected: u64,
     /// Number of failed TLS handshakes.
     failed_handshakes: u64,
-    /// Value of [`Core::update_longest_timeout_ms`] recorded in the data directory.
+    /// Longest session timeout that the data directory records, in milliseconds.
     recorded_timeout_ms: u32,
 }
 
@@ -163,7 +166,8 @@ pub(crate) async fn accept(
                     });
                 }
                 Err(error) => {
-                    // Most likely there are no file descriptors left: wait until some connections end.
+                    // Most likely no file descriptor is free. The pause gives connections time to
+                    // end.
                     tracing::warn!(%error, "cannot accept a connection");
                     sleep(Duration::from_millis(50)).await;
                 }
@@ -179,7 +183,8 @@ pub(crate) async fn accept(
 /// Expires sessions, removes empty containers, and starts a new epoch if necessary, until `stop` is set.
 pub(crate) async fn tick(shared: Arc<SharedServer>, mut stop: watch::Receiver<bool>) {
     let tick = shared.timing.tick;
-    // Session deadlines are multiples of a tick after the start, and so are these ticks.
+    // Session deadlines are a whole number of ticks after the start. The interval ticks at the same
+    // times.
     let mut ticks = interval_at(shared.started + tick, tick);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Skip);
     let mut rounds = ExpiryRounds::default();
@@ -206,7 +211,8 @@ pub(crate) async fn tick(shared: Arc<SharedServer>, mut stop: watch::Receiver<bo
 }
 
 impl SharedServer {
-    /// Creates the state. `log`, if any, must contain everything in `core`.
+    /// Creates the shared state, and starts a journal if there is a log. The log must contain all
+    /// transactions of `core`.
     pub(crate) fn new(
         core: Core,
         timing: Timing,
@@ -250,7 +256,7 @@ impl SharedServer {
         }
     }
 
-    /// Returns whether the log has failed, so that no further transaction will be kept.
+    /// Returns whether the log has failed. A failed log stores no further transactions.
     fn log_has_failed(&self) -> bool {
         self.journal.as_ref().is_some_and(|journal| journal.failure().is_some())
     }
@@ -262,8 +268,9 @@ impl SharedServer {
         }
     }
 
-    /// Writes all decided transactions and ends the journal. Without a journal, records the time that the next server
-    /// has to wait. Blocks.
+    /// Writes all decided transactions and ends the journal. Without a journal, records in the data
+    /// directory how long the next server has to wait until no client relies on the lost sessions.
+    /// Blocks the thread.
     pub(crate) fn stop_journal(&self) {
         if let Some(journal) = &self.journal {
             journal.stop();
@@ -297,7 +304,7 @@ impl SharedServer {
         self.with_core(|core, _| core.disconnect_all());
     }
 
-    /// Advances the clocks, and removes the sessions and znodes that expire by then.
+    /// Advances the clocks, and removes the sessions and znodes that have expired by the new time.
     pub(crate) fn advance(&self, by: Duration) {
         self.advanced.fetch_add(u64::try_from(by.as_millis()).unwrap_or(u64::MAX), Ordering::Relaxed);
         self.with_core(|core, now| {
@@ -331,7 +338,9 @@ impl SharedServer {
         conn
     }
 
-    /// Stops reading from a connection. Returns whether it has a session, so that replies may still be pending.
+    /// Stops reading from a connection. Returns whether the connection has a session. If it has
+    /// one, replies may still be pending. The caller should write them before it closes the
+    /// connection.
     fn stop_input(&self, conn: ConnId) -> bool {
         let Ok(mut inner) = self.inner.lock() else { return false };
         let had_session = inner.core.stop_input(conn);
@@ -340,8 +349,8 @@ impl SharedServer {
     }
 
     fn remove_connection(&self, conn: ConnId) {
-        // This also runs while a panic unwinds. A second panic would abort the process, so a core that has panicked is
-        // ignored.
+        // This function also runs while a panic unwinds. A second panic would abort the process. So
+        // this function does nothing if the core has panicked.
         self.report_panic();
         let Ok(mut inner) = self.inner.lock() else { return };
         let now = self.now();
@@ -351,7 +360,8 @@ impl SharedServer {
         inner.wake_connections(None);
     }
 
-    /// Passes decided transactions to the journal. The caller still holds the core, so the transactions stay in order.
+    /// Passes decided transactions to the journal. The caller still holds the lock of the core, so
+    /// the transactions stay in order.
     fn journal_decided(&self, inner: &mut GuardedCore) {
         if let Some(journal) = &self.journal {
             journal.append(inner.core.decided_mut());
@@ -386,11 +396,12 @@ impl SharedServer {
                 }
             }
         };
-        // Recorded before the answer that grants a session, so that the next server waits until that session has
-        // expired.
+        // The session timeout is recorded before the answer that grants the session is sent. So
+        // even after a crash, the next server waits until that session has expired.
         let is_recorded = self.record_session_timeout(&mut inner, false);
         self.journal_decided(&mut inner);
         if !is_recorded && inner.core.session_timeout_ms(conn) > inner.recorded_timeout_ms {
+            tracing::warn!("refusing a new session, because its timeout is not recorded");
             inner.wake_connections(Some(conn));
             return InputStatus { closing: true, more: false, admitted: false };
         }
@@ -404,13 +415,15 @@ impl SharedServer {
         InputStatus { closing, more, admitted }
     }
 
-    /// Returns whether the journal's queue is full, so that no more requests should be handled.
+    /// Returns whether the journal's queue is full. If so, no requests should be handled until
+    /// `waker` is woken.
     fn is_full(&self, waker: &Arc<Notify>) -> bool {
         self.journal.as_ref().is_some_and(|journal| journal.is_full(waker))
     }
 
-    /// Records in the data directory how long the next server has to wait. Always writes a longer time, but a shorter
-    /// time only if `allow_decrease` is set. Returns false if the time cannot be written.
+    /// Records in the data directory how long the next server has to wait until the sessions of
+    /// this server have expired. Always writes a longer time, but a shorter time only if
+    /// `allow_decrease` is set. Returns false if the time cannot be written.
     pub(crate) fn record_session_timeout(&self, inner: &mut GuardedCore, allow_decrease: bool) -> bool {
         // With a log, the next server restores the sessions and need not wait.
         let Some(dir) = self.data_dir.as_ref().filter(|_| self.journal.is_none()) else { return true };
@@ -428,14 +441,14 @@ impl SharedServer {
             Err(error) => {
                 tracing::error!(
                     %error,
-                    "cannot record the longest session timeout in the data directory; refusing the new session"
+                    "cannot record the longest session timeout in the data directory"
                 );
                 false
             }
         }
     }
 
-    /// Starts a new epoch long before this one runs out of transaction numbers.
+    /// Starts a new epoch if half of the transaction numbers of the current epoch are used.
     async fn start_epoch_if_needed(&self) {
         let zxid = self.lock().core.zxid();
         if zxid.count() < 1 << 31 {
@@ -491,7 +504,8 @@ impl GuardedCore {
         self.core.record_latency(conn, frames, ms);
     }
 
-    /// Wakes the connections with new output, except `awake`, whose task is running. Updates `idle_since`.
+    /// Wakes the connections that have new events or must be closed. Skips `awake`, whose task is
+    /// running. Updates `idle_since`.
     fn wake_connections(&mut self, awake: Option<ConnId>) {
         for conn in self.core.take_woken() {
             if Some(conn) != awake
@@ -528,7 +542,7 @@ fn random_session_seed() -> SessionSeed {
     }
 }
 
-/// Resolves when the server is told to stop, or its handle is dropped.
+/// Resolves when the stop flag is set, or when its sender is dropped.
 async fn stopped(stop: &mut watch::Receiver<bool>) {
     let _ = stop.wait_for(|stop| *stop).await;
 }

@@ -11,12 +11,13 @@ use crate::core::ServerStats;
 use crate::serve::SharedServer;
 use crate::state::State;
 
-/// The embedded server; see [`Server::builder`].
+/// The entry point to the embedded server. [`Server::builder`] configures and starts a server.
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct Server;
 
-/// A running server. Dropping it stops the server without waiting for it.
+/// A running server. Dropping the handle stops the server, but does not wait until the server has
+/// stopped.
 pub struct ServerHandle {
     pub(crate) addr: SocketAddr,
     pub(crate) epoch: u32,
@@ -69,7 +70,8 @@ impl ServerHandle {
         self.shared.lock().core.stats().sessions
     }
 
-    /// Returns the time since which there has been no session, or `None` while there is one.
+    /// Returns the instant since which there has been no session, or `None` while there is a
+    /// session.
     pub fn idle_since(&self) -> Option<Instant> {
         self.shared.lock().idle_since
     }
@@ -79,8 +81,9 @@ impl ServerHandle {
         self.shared.lock().core.stats()
     }
 
-    /// Waits until the server stops because its log has failed or because of a bug, and returns the reason. A server
-    /// with a log has then stored all acknowledged writes. Never resolves while the server works.
+    /// Waits until the server stops because its log has failed or because of a bug. Returns the
+    /// reason. If the server has a log, the log contains all acknowledged writes even then. Never
+    /// resolves while the server works.
     ///
     /// # Cancel safety
     /// This method is cancel safe.
@@ -89,7 +92,7 @@ impl ServerHandle {
     }
 
     /// Stops the server and waits for all of its tasks. Sessions survive with
-    /// [`Durability::Sync`](crate::Durability::Sync). Otherwise they are lost.
+    /// [`Durability::Sync`](crate::Durability::Sync). Otherwise sessions are lost.
     ///
     /// # Cancel safety
     /// If the future is dropped early, the server still stops, but in the background.
@@ -115,19 +118,19 @@ impl ServerHandle {
         self.shared.expire_sessions()
     }
 
-    /// Closes all connections, like a network failure. Sessions stay.
+    /// Closes all connections, like a network failure. The sessions remain until they expire.
     pub fn cut_connections(&self) {
         self.shared.disconnect_all();
     }
 
-    /// Advances the server's clocks. Sessions whose timeout has passed by then expire. Empty containers, and znodes
-    /// past their time to live, are deleted.
+    /// Advances the server's clocks. Then expires the sessions whose timeout has passed, and
+    /// deletes empty containers and znodes past their time to live.
     pub fn advance(&self, by: Duration) {
         self.shared.advance(by);
     }
 
-    /// Returns the children of a znode, each with the session that owns it, or 0 if it is not ephemeral. The list is
-    /// empty if there is no such znode.
+    /// Returns the children of a znode, each with the id of the session that owns the child, or 0
+    /// if the child is not ephemeral. The list is empty if there is no such znode.
     pub fn children(&self, path: &str) -> Vec<(String, i64)> {
         let inner = self.shared.lock();
         let tree = &inner.core.state().tree;
@@ -155,8 +158,8 @@ impl ServerHandle {
         let shared = Arc::clone(&self.shared);
         let stop = move || {
             shared.stop_journal();
-            // `shared` holds the lock of the data directory. The thread drops it before `stop` returns, because the
-            // next server may start then.
+            // `shared` holds the lock of the data directory. The thread drops `shared` before
+            // `stop` returns, because the caller may start the next server then.
             drop(shared);
             drop(stopping);
         };

@@ -18,7 +18,8 @@ pub enum Durability {
     Memory,
 }
 
-/// A locked data directory, and the state restored from it.
+/// The storage of a server: the locked data directory and the log, if there are any, and the
+/// restored state.
 #[derive(Debug)]
 pub(crate) struct Storage {
     pub(crate) dir: Option<DataDir>,
@@ -47,8 +48,9 @@ impl Storage {
         let dir = DataDir::open(path)?;
         let wait = dir.old_session_timeout()?;
         if !wait.is_zero() {
-            // The previous server lost its sessions, but their clients rely on their locks until the session timeout
-            // has passed. Until then no other client may acquire these locks.
+            // The previous server lost its sessions. But the clients of these sessions rely on
+            // their locks until the session timeout has passed. Until then no other client may
+            // acquire these locks.
             tracing::warn!(
                 ?wait,
                 "the previous server lost its sessions; waiting until their timeout has passed"

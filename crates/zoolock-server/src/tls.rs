@@ -1,4 +1,4 @@
-//! TLS settings, and the files that they name.
+//! TLS settings, and the loading of the files that they name.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;

@@ -26,8 +26,8 @@ pub use self::znode::{NodeRecord, Znode};
 use crate::acl::{self, AclList};
 use crate::ids::{SessionId, Zxid};
 
-/// Number of copied data bytes at which a chunk of a snapshot ends. This limits the memory that the copies of large
-/// znodes take.
+/// A chunk of a snapshot ends when at least this many data bytes were copied for it. This limits
+/// the memory that the copies of large znodes take.
 const CHUNK_BYTES: usize = 4 << 20;
 
 /// All znodes, by path.
@@ -133,7 +133,8 @@ impl Tree {
         self.paths(self.owner_index.expired(now_wall_ms))
     }
 
-    /// Returns the paths of these slots, sorted. The order of the slots changes with a restart.
+    /// Returns the paths of the znodes in these slots of the arena. The paths are sorted, because
+    /// the order of the slots changes with a restart.
     fn paths(&self, ids: impl Iterator<Item = u32>) -> Vec<Arc<str>> {
         let mut paths: Vec<Arc<str>> = ids.map(|id| self.arena.path(id).into()).collect();
         paths.sort_unstable();
@@ -156,8 +157,9 @@ impl Tree {
         self.snapshot.begin(self.arena.end());
     }
 
-    /// Returns the next records of the snapshot: at most `max`, possibly none. Visits at most `max` slots, but at least
-    /// one. Returns `None` if the snapshot is complete, or none is in progress.
+    /// Returns the next records of the snapshot: at most `max`, possibly none. Visits at most `max`
+    /// slots of the arena, and fewer if their znodes have much data (`CHUNK_BYTES`). A `max` of 0
+    /// counts as 1. Returns `None` if the snapshot is complete, or if no snapshot is in progress.
     pub fn snapshot_chunk(&mut self, max: usize) -> Option<Vec<NodeRecord>> {
         let max = max.max(1);
         let mut chunk = self.snapshot.take_saved(max)?;
@@ -188,8 +190,9 @@ impl Tree {
         let parent = self.find(parent_path);
         let id = self.change_znode(parent, |tree| {
             let node = tree.arena.node_mut(parent);
-            // As in ZooKeeper, the count stops at its maximum: the next count wraps to a negative number, which is not
-            // larger. After that neither the count nor pzxid changes.
+            // As in ZooKeeper, the count stops at its maximum. The maximum plus one wraps to a
+            // negative number, which is not larger than the maximum. So neither the count nor pzxid
+            // changes any more.
             let created =
                 if parent_created == -1 { node.meta.created.wrapping_add(1) } else { parent_created };
             if created > node.meta.created {
@@ -284,8 +287,9 @@ impl Tree {
     }
 }
 
-/// Returns the share of a znode in [`Tree::approximate_data_size`]. Java counts paths in UTF-16 units. Each character
-/// that a path may contain is one unit.
+/// Returns the share of a znode in [`Tree::approximate_data_size`]. Java counts the UTF-16 units of
+/// a path. Each character that is allowed in a path is one unit, so this function counts
+/// characters.
 fn size(path: &str, data: Option<&[u8]>) -> usize {
     path.chars().count() + data.map_or(0, <[u8]>::len)
 }

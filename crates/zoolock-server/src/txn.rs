@@ -18,7 +18,7 @@ pub struct Txn {
     pub zxid: Zxid,
     /// The session that sent the request, or [`SessionId::NONE`].
     pub session: SessionId,
-    /// The wall clock, in milliseconds since 1970.
+    /// The wall-clock time of the decision, in milliseconds since 1970.
     pub time: i64,
     /// The change.
     pub change: Change,
@@ -76,7 +76,7 @@ pub enum Change {
 /// A znode to create.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Create {
-    /// The path, with the sequence number of a sequential znode.
+    /// The path. For a sequential znode, it includes the sequence number.
     pub path: Arc<str>,
     /// The data.
     pub data: Option<Bytes>,
@@ -111,7 +111,8 @@ pub enum WriteRefusal {
 pub struct Password(pub [u8; 16]);
 
 impl Password {
-    /// Returns whether `bytes` are the password. The time does not depend on the number of correct bytes.
+    /// Returns whether `bytes` are the password. The time that this takes does not depend on the
+    /// number of correct bytes.
     pub fn matches(&self, bytes: &[u8]) -> bool {
         crate::secret::equal_in_constant_time(&self.0, bytes)
     }

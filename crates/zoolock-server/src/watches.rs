@@ -1,8 +1,9 @@
 //! The watches of all connections.
 //!
-//! As in ZooKeeper, a path has a data side and a child side. `exists` and `getData` set watches on the data side,
-//! `getChildren` sets them on the child side, and persistent watches are on both sides. A one-shot watch and a
-//! persistent one on the same path are kept apart (ZOOKEEPER-4466), but a connection gets each event once.
+//! As in ZooKeeper, a path has a data side and a child side. `exists` and `getData` set watches on
+//! the data side, `getChildren` sets them on the child side, and persistent watches are on both
+//! sides. A one-shot watch and a persistent watch on the same path do not replace each other
+//! (ZOOKEEPER-4466). A connection with both gets each event once.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
@@ -91,15 +92,15 @@ struct PathWatches {
     data_watchers: usize,
 }
 
-/// Counts of watches on data. They are updated with each change, because any client may ask for them, and counting a
-/// million watches takes seconds.
+/// Counts of watches on data. They are updated with each change of a watch. To count a million
+/// watches on request would take seconds, and any client may send such a request.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct DataWatchCounts {
     /// Connections that watch the data of any path.
     pub connections: usize,
     /// Paths whose data is watched.
     pub paths: usize,
-    /// Pairs of such a connection and path.
+    /// Pairs of a connection and a path whose data the connection watches.
     pub total: usize,
 }
 
@@ -109,7 +110,7 @@ struct ConnectionWatches {
     paths: HashSet<Arc<str>>,
     /// Number of paths whose data is watched.
     data_paths: usize,
-    /// Total cost of the paths.
+    /// Total number of the paths. A long path counts as several (see `cost`).
     cost: usize,
 }
 

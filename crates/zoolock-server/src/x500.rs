@@ -37,7 +37,8 @@ const OTHER_KEYWORDS: [&str; 12] = [
 /// Returns the subject of a certificate, or `None` if it cannot be read.
 pub(crate) fn subject(certificate: &[u8]) -> Option<String> {
     let mut names = rdns(certificate).ok()?;
-    // RFC 2253 begins with the most specific part, like a host name.
+    // RFC 2253 begins with the most specific part, like a host name. A certificate begins with the
+    // most general part.
     names.reverse();
     Some(names.join(","))
 }
@@ -69,7 +70,7 @@ fn rdns(certificate: &[u8]) -> der::Result<Vec<String>> {
             parts.push(attribute_text(&oid, &AnyRef::decode(&mut part)?)?);
         }
         if parts.is_empty() {
-            // RFC 5280 forbids an empty set. It cannot be written as a valid name.
+            // RFC 5280 forbids an empty set. An empty set cannot be written as a valid name.
             return Err(Tag::Set.length_error());
         }
         names.push(parts.join("+"));
@@ -94,8 +95,9 @@ fn text(value: &AnyRef<'_>) -> Option<String> {
         value.tag(),
         Tag::Utf8String | Tag::PrintableString | Tag::Ia5String | Tag::TeletexString | Tag::BmpString
     );
-    // Java decodes all of these types as UTF-8, which is wrong for the last two. It writes different values that are
-    // not UTF-8 as the same text. So a value that is not UTF-8 does not count as text here.
+    // Java decodes all of these types as UTF-8, which is wrong for the last two. Java writes
+    // different values that are not UTF-8 as the same text. So a value that is not UTF-8 does not
+    // count as text here.
     std::str::from_utf8(value.value()).ok().filter(|_| is_text).map(str::to_owned)
 }
 
@@ -117,7 +119,8 @@ fn escaped(text: &str) -> String {
     out
 }
 
-/// Splits at each character of `at` that is neither quoted nor escaped. Returns `None` if a quote or an escape is left open.
+/// Splits the text at each character of `at` that is neither quoted nor escaped. Returns `None` if
+/// a quote or an escape is left open.
 fn split<'a>(text: &'a str, at: &[char]) -> Option<Vec<&'a str>> {
     let (mut parts, mut begin, mut quoted, mut escape) = (Vec::new(), 0, false, false);
     for (index, c) in text.char_indices() {

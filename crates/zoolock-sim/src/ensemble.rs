@@ -1,4 +1,4 @@
-//! The ensemble: a leader, and servers that learn of its decisions late.
+//! The ensemble: a leader, and servers that receive its decisions late.
 //!
 //! The leader decides each write against its state, with the `prepare` of the real server, and adds the decision to a
 //! log. Each server applies the log to its own state, entry by entry, some time later. It answers reads and fires
@@ -12,7 +12,7 @@ use zoolock_wire::{Code, EventKind, Identity, OpResult, Reply, Request};
 
 /// The tick in milliseconds.
 pub(crate) const TICK: u64 = 2000;
-/// The number of ticks for which a server may be cut off from the leader.
+/// The number of ticks after which a server that is cut off from the leader gives up.
 pub(crate) const SYNC_LIMIT: u64 = 5;
 
 /// The origin of a request: server, connection and xid.
@@ -23,7 +23,7 @@ pub(crate) struct Leader {
     pub(crate) state: State,
     pub(crate) log: Vec<LogEntry>,
     pub(crate) sessions: BTreeMap<i64, LeaderSession>,
-    /// The time of the last election. Before it, there is no leader.
+    /// The time at which the last election ends. Until then there is no leader.
     pub(crate) elected_at: u64,
     /// The leader does nothing until this time.
     pub(crate) stalled_until: u64,
@@ -41,7 +41,8 @@ pub(crate) struct LogEntry {
 
 /// A session, as the leader knows it.
 pub(crate) struct LeaderSession {
-    /// The timeout of its creation, with which a new leader tracks it.
+    /// The timeout that was granted when the session was created. A new leader counts with this
+    /// timeout.
     pub(crate) timeout: u64,
     deadline: u64,
     /// The newest connection on which the session wrote. Writes on older connections are refused.
@@ -53,7 +54,7 @@ pub(crate) enum WriteOutcome {
     Logged,
     /// The session does not exist.
     Expired,
-    /// The session has moved to another connection.
+    /// The session has written on a newer connection.
     Moved,
 }
 
@@ -84,7 +85,7 @@ impl Leader {
         session.0
     }
 
-    /// Restarts the timeout of a session at `now`. A shorter timeout may bring the expiry forward
+    /// Restarts the timeout of a session at `now`. A shorter timeout can bring the expiry forward
     /// (`ExpiryQueue.update`).
     pub(crate) fn extend_session(&mut self, session: i64, timeout: u64, now: u64) {
         if let Some(known) = self.sessions.get_mut(&session) {
@@ -138,7 +139,8 @@ impl Leader {
         }
     }
 
-    /// Elects another leader. The new leader restarts the timeout of every session, with the timeout of its creation.
+    /// Elects another leader. The new leader restarts the timeout of every session, with the
+    /// timeout that was granted when the session was created.
     pub(crate) fn elect(&mut self, now: u64) {
         self.epoch += 1;
         self.state.zxid = self.state.zxid.max(Zxid::start_of(self.epoch));
@@ -165,7 +167,7 @@ impl Leader {
         self.elect(now);
     }
 
-    /// Removes containers without children. Returns their number.
+    /// Deletes container znodes whose children were all deleted. Returns their number.
     pub(crate) fn remove_empty_containers(&mut self, now: u64) -> usize {
         let empty = self.state.tree.emptied_containers();
         let count = empty.len();
@@ -232,7 +234,8 @@ pub(crate) struct SimServer {
     watches: BTreeMap<(String, WatchSide), BTreeSet<u64>>,
     /// The longest session timeout that the server grants.
     pub(crate) longest_timeout: u64,
-    /// Sessions that sent a request since the last report to the leader, with the timeout of their connection.
+    /// Sessions that sent a request since the last report to the leader, with the timeout that was
+    /// granted on their connection.
     pub(crate) touched: BTreeMap<i64, u64>,
     /// The server is cut off from the leader until this time.
     pub(crate) cut_until: u64,
@@ -240,24 +243,26 @@ pub(crate) struct SimServer {
     pub(crate) deposed: bool,
     /// The server accepts no connections until this time.
     pub(crate) down_until: u64,
-    /// The server hangs up on every connection until this time.
+    /// Until this time, the server accepts connections, and closes each connection when it receives
+    /// the first bytes on it.
     pub(crate) refuses_until: u64,
     /// The server does nothing until this time. Its operating system still accepts connections.
     pub(crate) silent_until: u64,
     /// The replies of the server are late until this time, by at most `late_by`.
     pub(crate) late_until: u64,
     pub(crate) late_by: u64,
-    /// The server learns of decisions late until this time, by at most `slow_by`.
+    /// The server receives the decisions of the leader late until this time, by at most `slow_by`.
     pub(crate) slow_until: u64,
     pub(crate) slow_by: u64,
-    /// The number of restarts. It marks messages from before a restart, most of which are lost.
+    /// The number of restarts. A message to the leader carries this number. If the server has
+    /// restarted since, most such messages are lost.
     pub(crate) life: u64,
     /// The syncs that wait: the number of log entries that must be applied first, the connection, and the xid.
     pub(crate) syncs: Vec<(usize, u64, i32)>,
     identities: Vec<Identity>,
 }
 
-/// The consequences of an applied entry.
+/// The consequences of an applied log entry.
 pub(crate) struct Applied {
     pub(crate) reply: Result<Reply, Code>,
     /// The watch events, with their connections.
@@ -287,7 +292,7 @@ impl SimServer {
         }
     }
 
-    /// Copies the state of the leader, and removes all watches.
+    /// Copies the state of the leader, and removes all watches and syncs.
     pub(crate) fn restore(&mut self, leader: &Leader) {
         self.state = leader.state.clone();
         self.applied = leader.log.len();
@@ -299,8 +304,8 @@ impl SimServer {
         now < self.cut_until
     }
 
-    /// Applies the next entry. With `returns_created_stat`, creates in a transaction return their Stat, as in newer
-    /// servers.
+    /// Applies the next log entry. With `returns_created_stat`, creates in a transaction return
+    /// their Stat, as in newer servers.
     pub(crate) fn apply(&mut self, entry: &LogEntry, returns_created_stat: bool) -> Applied {
         let outcome = commit(&entry.txn, &mut self.state);
         self.applied += 1;

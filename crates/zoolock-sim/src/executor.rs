@@ -1,8 +1,8 @@
 //! Runs the tasks of all hosts on one thread, in an order that follows from the seed.
 //!
-//! A task that is woken is put into a set, and the next task to run is drawn from that set. So the order in which
-//! wakers are called does not matter. Every order in which a runtime with one thread could run the tasks is tried
-//! sooner or later.
+//! A task that is woken is put into a set, and the next task to run is drawn from that set. So the
+//! order in which wakers are called does not matter. With enough seeds, every order in which a
+//! runtime with one thread could run the tasks is tried.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
@@ -103,7 +103,7 @@ impl Executor {
         }
     }
 
-    /// Sets the waker of the loop that drives the run. The loop is about to sleep.
+    /// Sets the waker of the loop that drives the run. The loop calls this just before it sleeps.
     pub(crate) fn wake_with(&self, driver: &Waker) {
         lock(&self.inner).driver = Some(driver.clone());
     }
@@ -159,8 +159,8 @@ impl Executor {
                 Poll::Pending => false,
             };
         if over {
-            // The future is dropped before the task counts as finished, and without the mutex: the drop may send
-            // requests.
+            // The future is dropped before the task counts as finished. The mutex is not locked
+            // meanwhile, because the drop may send requests.
             future = None;
         }
         let rest = {

@@ -66,12 +66,14 @@ impl AnyGuard {
         each!(self, guard => guard.node_path())
     }
 
-    /// Returns the path of the znode of the strongest lock that is held.
+    /// Returns the path of the holder's znode. For an upgraded reader, this is the znode of the
+    /// writer.
     fn check_path(&self) -> String {
         each!(self, guard => guard.check().path)
     }
 
-    /// Returns the zxid of the transaction that created the znode of the guard.
+    /// Returns the zxid of the transaction that created the znode of the guard. For an upgraded
+    /// reader, this is the znode of the reader.
     pub(crate) fn created(&self) -> i64 {
         let ticket = each!(self, guard => guard.ticket());
         ticket.to_string().parse::<FencingToken>().map_or(0, |ticket| ticket.czxid().0)
@@ -98,7 +100,7 @@ impl AnyGuard {
     }
 }
 
-/// The mode of a hold, which decides the other holds that it excludes.
+/// The mode of a hold. It decides which other holds this hold excludes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum HoldMode {
     Exclusive,
@@ -131,7 +133,7 @@ pub(crate) struct RunHistory {
     next: u64,
     /// The newest token that was granted for each lock.
     newest: Vec<Option<FencingToken>>,
-    /// The time of the last restore. Tokens from before it are not in `newest`.
+    /// The time of the last restore. Tokens from before the restore are not in `newest`.
     restored_at: Option<u64>,
     pub(crate) grants: Grants,
     /// The number of unfinished tasks of the simulation on each host.
@@ -180,7 +182,8 @@ impl RunHistory {
 }
 
 impl Sim {
-    /// Checks and records a guard that was granted on this host just now. Returns the number of its entry.
+    /// Checks and records a guard that was granted on this host just now. Returns the number of its
+    /// entry in `holdings`.
     pub(crate) fn acquired(
         &self,
         host: usize,
@@ -197,8 +200,9 @@ impl Sim {
         }
         let history = &mut *lock(&self.history);
         history.count(guard, origin);
-        // A holder whose znode an operator deleted before the grant has not noticed yet. Only fencing protects against
-        // it, so its grant is not checked.
+        // An operator may already have deleted the znode of the new guard, before the new holder
+        // has been told. Then another contender can hold at the same time. Only fencing tokens
+        // protect against that, so the grant of this guard is not checked.
         let broken = self.is_broken(locks, guard);
         for &lock in locks.iter().filter(|_| !broken) {
             let mut permits = 0;
@@ -208,7 +212,8 @@ impl Sim {
                     continue;
                 }
                 if self.world(|world| world.hosts[holding.host].paused_until > world.now) {
-                    // Permits exclude other permits only if too few are left.
+                    // A paused holder of permits is not overtaken by a grant of other permits: both
+                    // may fit into the semaphore.
                     let alone = !matches!(theirs, HoldMode::Permits(_));
                     holding.overtaken |= alone && !self.is_broken(&holding.locks, &holding.guard);
                     continue;
@@ -240,8 +245,9 @@ impl Sim {
                 ));
             }
             if let Some(token) = guard.token() {
-                // After a restore, tokens may be lower than before, because the epoch of the servers may have gone
-                // back. `Builder::token_epoch` is the remedy.
+                // After a restore, tokens may be lower than before, because the epoch of the
+                // servers may have gone back. (`Builder::token_epoch` is the remedy.) So tokens
+                // from before the restore are forgotten.
                 let restored = self.world(|world| world.restored_at);
                 if history.restored_at != restored {
                     history.restored_at = restored;
@@ -308,9 +314,11 @@ impl Sim {
             let exists = holds(world, locks, guard);
             match reason {
                 LossReason::SessionExpired => !exists || world.any_expired(host),
-                // A lock whose znodes exist was not broken. An upgraded reader is an exception, because its guard does
-                // not name its write znode. Tasks that share a queue position may lose it by an action of an operator
-                // from before they asked for the lock.
+                // A lock whose znodes exist was not broken. Write guards are an exception: the
+                // guard of an upgraded reader identifies the writer's znode only by its path, and
+                // that path may now belong to another contender's znode. If tasks share a queue
+                // position, an operator's action from before a task requested the lock can end that
+                // task's hold, too. So all actions count for such a task.
                 LossReason::Broken if exists && !matches!(guard, AnyGuard::Write(_)) => false,
                 LossReason::Broken => {
                     world.count_operator_actions(locks) > if turns { 0 } else { actions_before }
@@ -328,10 +336,11 @@ impl Sim {
         }
     }
 
-    /// Checks that no server could have kept a lost lock: none was usable for the last sixth of the session timeout.
+    /// Checks that a lost lock could not have been kept: no server was usable for all of the sixth
+    /// of a session timeout before the loss.
     fn check_loss_was_needed(&self, host: usize, guard: &AnyGuard) {
         let timeout = self.plan.timeout;
-        // With a slow network, a sixth of the timeout is too short for a move to another server.
+        // On a slow network, a sixth of the timeout is too short for a reconnect to another server.
         if slowest(self.plan.latency) > timeout / 60 {
             return;
         }
@@ -367,7 +376,8 @@ impl Sim {
                 let exists = holds(world, &holding.locks, &holding.guard);
                 (world.now, machine.paused_until > world.now, fresh, exists)
             });
-            // The tasks of the host may not have run yet, so they may not have noticed a loss.
+            // While the host is paused or has tasks to run, a loss may not have been reported yet.
+            // So this host is checked later.
             if paused || self.executor.is_busy(holding.host) {
                 continue;
             }
@@ -430,7 +440,8 @@ fn holds(world: &World, locks: &[usize], guard: &AnyGuard) -> bool {
     locks.iter().all(exists) && tree.get(&guard.check_path()).is_some()
 }
 
-/// Returns whether the znode was deleted so long ago that its watch, or the end of its lease, must have reported it.
+/// Returns whether a znode was deleted so long ago that its watch, or the end of the lease, must
+/// have reported the loss.
 fn is_long_ago(deleted_at: &u64, now: u64, timeout: u64) -> bool {
     now > deleted_at + 3 * timeout
 }
@@ -446,7 +457,8 @@ fn excludes(theirs: HoldMode, ours: HoldMode) -> bool {
     }
 }
 
-/// Returns a violation if a contender that excludes the new holder is before it in the queue of the leader.
+/// Returns a violation if the leader's tree has a contender that excludes the new holder and is
+/// queued before the new holder.
 fn contender_before(world: &World, lock: usize, guard: &AnyGuard, family: PlannedKind) -> Option<String> {
     let directory = directory(lock);
     let node = world.leader.state.tree.get(&directory)?;
@@ -461,7 +473,8 @@ fn contender_before(world: &World, lock: usize, guard: &AnyGuard, family: Planne
         };
         nodes.push((number, name, child.czxid().0));
     }
-    // The znode of the holder may be deleted by now: the lock is lost, and the holder has not noticed yet.
+    // The znode of the new holder may be deleted by now, before the new holder has been told of the
+    // loss. Then there is no violation.
     let own = nodes.iter().find(|(.., czxid)| *czxid == created)?.0;
     let before = nodes.iter().filter(|(number, ..)| *number < own).map(|(_, name, _)| *name);
     let violation = |name: &str| Some(format!("{directory}: granted number {own} before {name}"));

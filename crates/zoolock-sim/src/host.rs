@@ -1,4 +1,5 @@
-//! A simulated machine, which replaces what the library takes from the operating system.
+//! A simulated host: a clock, tasks, connections and random numbers, in place of those of the
+//! operating system.
 
 use std::io;
 use std::pin::Pin;
@@ -17,9 +18,9 @@ use crate::{Sim, lock};
 pub(crate) struct SimHost {
     index: usize,
     sim: Weak<Sim>,
-    /// The time between its start and the beginning of the run, in nanoseconds.
+    /// The uptime of the machine at the beginning of the run, in nanoseconds.
     uptime: u64,
-    /// The millionths by which its clock is faster than that of the servers.
+    /// The millionths by which the machine's clock is faster than that of the servers.
     drift: i64,
     rng: Mutex<Rng>,
 }
@@ -78,7 +79,7 @@ impl SimulatedMachine for SimHost {
         let sim = self.sim();
         let shown = i128::from(at.0.saturating_sub(self.uptime));
         let passed = shown * MILLION / (MILLION + i128::from(self.drift));
-        // One more millisecond, because the divisions round down.
+        // One more millisecond, because the divisions round down, and a timer must not fire early.
         let ms = u64::try_from(passed / MILLION).unwrap_or(u64::MAX).saturating_add(1);
         Box::pin(tokio::time::sleep_until(sim.at(ms)))
     }

@@ -1,37 +1,50 @@
-//! The real lock code and the real session client, on simulated machines, a simulated network and a simulated ensemble.
+//! Runs the real lock code and the real session client on simulated hosts, a simulated network and
+//! a simulated ensemble.
 //!
-//! A run follows from its seed alone: hosts, locks, faults, the time of each message, and the order of the tasks. It
-//! takes milliseconds for minutes of virtual time. When a check fails, the same seed fails again, and this prints its
-//! events:
+//! The seed of a run decides all of it: hosts, locks, faults, the time of each message, and the
+//! order of the tasks. A run takes milliseconds, for minutes of virtual time. If a check fails in a
+//! run, it fails again in each run with the same seed. This command prints the events of a run:
 //!
 //! ```sh
 //! ZOOLOCK_SEED=4711 cargo nextest run -p zoolock-sim --no-capture replay
 //! ```
 //!
 //! # The real parts
-//! Everything above the socket: locks, leases, the state machine of a session, its driver and the wire format. A host
-//! (`host.rs`) replaces what these take from the operating system:
+//! The real parts are everything above the socket: locks, leases, the state machine and the driver
+//! of a session, and the wire format. A host (`host.rs`) replaces what these parts take from the
+//! operating system:
 //! * *The network.* A connection carries bytes, some of which are late or lost (`world.rs`).
-//! * *The clock.* Each host's clock drifts by at most three hundredths. Timers are tokio's, whose clock jumps to the next
-//!   event.
-//! * *Tasks.* `executor.rs` draws the next task to run. The tasks of a paused host are not drawn, while its clock
-//!   continues. Attempts to connect are tasks of tokio, which continue in a pause, as in a kernel.
+//! * *The clock.* Each host's clock drifts by at most 3 %. Timers are tokio's, whose clock jumps to
+//!   the next event.
+//! * *Tasks.* `executor.rs` draws the next task to run. The tasks of a paused host are not drawn,
+//!   while its clock continues. Attempts to connect are tasks of tokio. They continue while the
+//!   host is paused, as they do in a kernel.
 //! * *Random numbers.* They follow from the seed.
 //!
-//! The ensemble (`ensemble.rs`) is a leader and some servers. The leader decides by the server's own pure `prepare` and
-//! `commit`. The servers learn of its decisions late. They answer reads, fire watches, and report to the leader each
-//! half tick which sessions they have heard from. The leader expires sessions in buckets of ticks. Servers are cut off,
-//! restart with other session timeouts, fall silent, close connections at once, and answer late. They may answer the
-//! attach of an unknown session with a new session. A leader is deposed, and then still answers `sync`, or it stalls.
-//! All servers go back to an older state. Requests of a lost connection may arrive later, until the session writes on a
-//! newer connection.
+//! The ensemble (`ensemble.rs`) is a leader and some servers. The leader decides with `prepare` and
+//! `commit`, two functions of the real server. The simulated servers learn of its decisions late.
+//! They answer reads and fire watches. Each half tick they report to the leader which sessions have
+//! sent requests. The leader expires sessions only at whole ticks.
+//!
+//! The faults of the ensemble: A server is cut off from the leader, restarts, does not answer,
+//! closes connections at once, or answers late. All servers restart with another maximum session
+//! timeout, or are restored to an older state. The leader is deposed, and then still answers
+//! `sync`. Or the leader does nothing for a while. Requests of a lost connection can still arrive,
+//! until the session writes on a newer connection. In some runs, a server answers the attach of an
+//! unknown session with a new session.
 //!
 //! # The checks
-//! `history.rs` sees all hosts at once. At each grant, no other host holds a valid guard (by its own clock) that
-//! excludes the new one. The znode is the first in the queue, tokens rise, and no semaphore exceeds its size. A loss is
-//! reported in time, once, for a true reason. A released znode is deleted. A holder keeps its lock if a server was
-//! usable for all of the last sixth of the session timeout. This is not checked on a slow network, or after an operator
-//! acted. After the last fault all tasks get their locks in bounded time, and no contender, task or session remains.
+//! `history.rs` records the guards of all hosts. It and `work.rs` check these properties:
+//! * At each grant, no other host has a guard that excludes the new guard and is valid by that
+//!   host's clock.
+//! * At each grant, no contender that excludes the new holder is queued before the new holder.
+//! * Tokens rise. No more permits are held than a semaphore has.
+//! * A loss is reported in time, and with a true reason.
+//! * The znode of a released lock is deleted.
+//! * A lock is not lost if a server was usable for all of the sixth of a session timeout before the
+//!   loss. This is not checked on a slow network, or after an action of an operator.
+//! * After the last fault, all tasks get their locks in bounded time. At the end no contender, task
+//!   or session remains.
 
 #![forbid(unsafe_code)]
 
@@ -73,7 +86,7 @@ pub struct SimReport {
     pub requests: u64,
     /// The first violated property.
     pub violation: Option<String>,
-    /// All events, if asked for.
+    /// All events, if the run records them.
     pub trace: Vec<String>,
 }
 
@@ -88,7 +101,7 @@ pub struct Grants {
     pub permits: u64,
     pub multi: u64,
     pub tenure: u64,
-    /// The number of losses. The next fields count the losses for each reason.
+    /// The number of losses. The following fields count the losses for each reason.
     pub lost: u64,
     pub expired: u64,
     pub unreachable: u64,
@@ -213,7 +226,7 @@ impl Sim {
 
     /// Returns the tokio time of a virtual time in milliseconds.
     pub(crate) fn at(&self, ms: u64) -> Instant {
-        // The limit is never reached, because an audit is always due.
+        // The limit only prevents an overflow: no run takes this long.
         self.start + Duration::from_millis(ms.min(1 << 40))
     }
 

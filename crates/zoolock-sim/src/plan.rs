@@ -16,11 +16,11 @@ pub(crate) struct SimPlan {
     pub(crate) knows_tick: bool,
     /// The longest session timeout that the servers grant at the beginning, in milliseconds.
     pub(crate) longest_timeout: u64,
-    /// Set if servers answer the attach of an unknown session with a new one.
+    /// Set if servers answer the attach of an unknown session with a new session.
     pub(crate) replaces_unknown_session: bool,
     /// Set if the servers return the Stat of znodes that a transaction created.
     pub(crate) returns_created_stat: bool,
-    /// The usual maximum time of a message, in milliseconds.
+    /// The maximum duration of most messages, in milliseconds (`world::slowest`).
     pub(crate) latency: u64,
     pub(crate) locks: Vec<PlannedLock>,
     /// The number of tasks on each host.
@@ -34,7 +34,7 @@ pub(crate) struct SimPlan {
     /// Set if tasks revoke and break locks, and operators end sessions and remove directories.
     pub(crate) operators: bool,
     pub(crate) faults: Vec<(u64, PlannedFault)>,
-    /// The end of the last fault.
+    /// The time at which the last fault ends, in milliseconds.
     pub(crate) healed_at: u64,
 }
 
@@ -62,19 +62,20 @@ pub(crate) enum PlannedFault {
     Break(usize),
     /// The network passes nothing from a host (`up`), to the host (`down`), or both.
     Partition { host: usize, up: bool, down: bool, until: u64 },
-    /// A host does not run.
+    /// A host runs no tasks.
     Pause { host: usize, until: u64 },
     /// A host crashes.
     Crash(usize),
     /// A server is cut off from the leader.
     CutOff { server: usize, until: u64 },
-    /// The leader is cut off from all others, and another one is elected.
+    /// The leader is cut off from all other servers, which elect another leader.
     Depose { server: usize, until: u64, election: u64 },
     /// A server is killed, and comes back.
     Restart { server: usize, until: u64 },
     /// All servers restart, with another longest session timeout.
     Reconfigure { longest_timeout: u64, until: u64 },
-    /// An operator stops all servers, and restores the state that they had some time before.
+    /// An operator stops all servers, and restores the state that they had `back` milliseconds
+    /// earlier.
     Restore { back: u64, until: u64 },
     /// A server accepts connections, and answers nothing.
     Silent { server: usize, until: u64 },
@@ -84,7 +85,7 @@ pub(crate) enum PlannedFault {
     Late { server: usize, by: u64, until: u64 },
     /// The leader does nothing.
     Stall { until: u64 },
-    /// A server learns of decisions late.
+    /// A server receives the decisions of the leader late.
     Lag { server: usize, by: u64, until: u64 },
     /// An operator deletes the directory of a lock.
     Remove(usize),
@@ -101,10 +102,10 @@ impl SimPlan {
         let count = rng.usize(1..=2);
         let locks: Vec<PlannedLock> = (0..count).map(|_| PlannedLock::of(&mut rng)).collect();
         let (workers, rounds) = (rng.usize(1..=3), rng.usize(2..=5));
-        // Half of these are long enough for a session to end meanwhile.
+        // The last two are long enough for a session to end during a hold.
         let max_hold = [0, 20, 400, timeout / 2, 2 * timeout, 4 * timeout][rng.usize(..6)];
         let max_idle = [20, 400, 3000, 8000][rng.usize(..4)];
-        // The approximate time that the work takes.
+        // The approximate duration of the work, in milliseconds.
         let work = ((hosts * workers / count) as u64 * max_hold + max_idle) * rounds as u64 / 2;
         let horizon = work.clamp(timeout / 2, 8 * timeout + 30_000);
         let trouble = [0, 4, 10, 20][rng.usize(..4)];
@@ -113,7 +114,7 @@ impl SimPlan {
         times.sort_unstable();
         let mut fault = |at| PlannedFault::of(&mut rng, at, timeout, hosts, servers, count, operators);
         let mut faults: Vec<(u64, PlannedFault)> = times.into_iter().map(|at| (at, fault(at))).collect();
-        // The restore has its own generator, so that the plans without a restore are the same as before.
+        // The restore has its own generator, so that it does not change the rest of a plan.
         let mut other = Rng::with_seed(seed ^ 0x0bac_ca00_0000_0001);
         if trouble > 0 && other.u8(..8) == 0 {
             let at = other.u64(50..horizon);
@@ -150,8 +151,8 @@ impl SimPlan {
 }
 
 impl SimPlan {
-    /// Returns the maximum time of the work if all tasks run one after the other. A task that upgrades or downgrades
-    /// holds twice.
+    /// Returns the maximum duration of the work if all tasks run one after the other, in
+    /// milliseconds. A task that upgrades or downgrades holds twice.
     pub(crate) fn max_work_time(&self) -> u64 {
         (self.drifts.len() * self.workers * self.rounds) as u64 * (2 * self.max_hold + self.max_idle)
     }
@@ -187,7 +188,7 @@ impl PlannedFault {
         operators: bool,
     ) -> PlannedFault {
         let (host, server) = (rng.usize(..hosts), rng.usize(..servers));
-        // From a moment to longer than the session timeout.
+        // The durations of faults: from a moment to longer than the session timeout.
         let long = [timeout / 20, timeout / 4, timeout * 2 / 3, timeout, timeout * 3 / 2, timeout * 5 / 2];
         let until = at + long[rng.usize(..long.len())] + rng.u64(..timeout / 4);
         match rng.u8(..28) {
@@ -200,7 +201,8 @@ impl PlannedFault {
             11 => PlannedFault::Crash(host),
             12 | 13 => PlannedFault::CutOff { server, until },
             14 | 15 => {
-                // The deposed leader gives up by itself. Meanwhile the other servers elect another leader.
+                // The deposed leader gives up after the sync limit. Meanwhile the other servers
+                // elect another leader.
                 let until = at + SYNC_LIMIT * TICK + rng.u64(..2000);
                 PlannedFault::Depose { server, until, election: rng.u64(100..3000) }
             }

@@ -12,17 +12,19 @@ use crate::plan::{PlannedKind, PlannedLock};
 use crate::world::{name, slowest};
 use crate::{Sim, lock};
 
-/// The maximum time after the last fault until all tasks have been served, in milliseconds. The time of the work is
-/// added.
+/// The maximum duration from the end of the last fault until all tasks have finished, in
+/// milliseconds. `SimPlan::max_work_time` is added to it.
 const MAX_SERVE_TIME: u64 = 900_000;
 
-/// The maximum time until the remaining contenders, and then the sessions and tasks, have ended, in milliseconds.
+/// The maximum duration of each of the stages `Settling` and `Closing`, in milliseconds.
 const MAX_SETTLE_TIME: u64 = 120_000;
 
-/// The longest time for all replies to a call that does not wait for the lock. A client waits 1 s for each reply.
+/// The maximum duration of all requests of a call that does not wait for the lock. A client waits
+/// at most 1 s for each reply.
 const ANSWERS: Duration = Duration::from_secs(8);
 
-/// The latency in milliseconds above which a reply may take 1 s, because the messages pass a follower and the leader.
+/// The duration of a message above which a reply may take 1 s, in milliseconds. A request and its
+/// reply take four messages: from the client to a follower, to the leader, and back.
 const SLOW: u64 = 250;
 
 /// A way to acquire a lock.
@@ -31,11 +33,11 @@ enum AcquireMode {
     ForEver,
     Try,
     Within(Duration),
-    /// The future is dropped after this time.
+    /// The future is dropped after this duration.
     Cancel(Duration),
 }
 
-/// One task's handles of one lock.
+/// The handles of one task for one lock.
 struct Handles {
     mutex: Mutex,
     tenure: Mutex,
@@ -43,7 +45,7 @@ struct Handles {
     semaphore: Semaphore,
 }
 
-/// Starts the client of a host, and its tasks.
+/// Starts the client of a host, and the tasks of the host.
 pub(crate) fn boot(sim: &Arc<Sim>, host: usize, seed: u64) {
     let rng = Rng::with_seed(seed.wrapping_mul(0x9e37).wrapping_add(host as u64) ^ 0x0b00_7000);
     lock(&sim.history).working.insert(host, 1);
@@ -238,7 +240,8 @@ impl SimWorker {
                 guard.map(|guard| guard.map(AnyGuard::Mutex))
             }
             PlannedKind::Tenure { .. } => {
-                // A handle without batching queues beside the shared queue position.
+                // A handle without batching has a queue position of its own, beside the position
+                // that the tasks share.
                 let alone = rng.u8(..6) == 0;
                 let mutex = if alone { &handles.mutex } else { &handles.tenure };
                 let guard: Result<_, Error> =
@@ -291,7 +294,8 @@ impl SimWorker {
         outcome
     }
 
-    /// Upgrades some readers, and downgrades some writers.
+    /// Upgrades a reader or downgrades a writer, at random. Returns `None` if the lock is lost, or
+    /// the change fails.
     async fn upgrade_or_downgrade(
         &self,
         locks: &[usize],
@@ -320,7 +324,7 @@ impl SimWorker {
             other => (Ok(other), GuardOrigin::Asking),
         };
         match changed {
-            // The lock may be lost by now, which the guard reports. Such a guard is not recorded.
+            // The lock may be lost by now. Then the guard reports the loss, and is not recorded.
             Ok(guard) if !guard.is_valid() => None,
             Ok(guard) => {
                 let guard = Arc::new(guard);
@@ -363,7 +367,7 @@ impl SimWorker {
         }
     }
 
-    /// Revokes or breaks a random contender, as an operator does.
+    /// Asks a random contender to release, or deletes its znode, as an operator does.
     async fn operate(&self, lock: usize, rng: &mut Rng) {
         let mutex = &self.handles[lock].mutex;
         let Ok(snapshot) = mutex.snapshot().await else { return };
@@ -392,7 +396,8 @@ impl SimWorker {
         self.sim.world(|world| world.count_operator_actions(locks))
     }
 
-    /// Checks that an acquisition with a time limit returns in time.
+    /// Checks that an acquisition with a time limit returned in time, unless the host was paused
+    /// meanwhile.
     fn check_lateness(&self, asked: Duration, patience: Duration) {
         let waited = self.sim.elapsed() - asked;
         let resumed = self.sim.world(|world| world.hosts[self.host].resumed_at);
@@ -416,7 +421,8 @@ impl SimWorker {
                 self.sim.world(|world| world.any_expired(self.host))
             }
             Error::Lost { reason: LossReason::Unreachable, .. } | Error::Unavailable { .. } => {
-                // On a fast network without faults, every lease is renewed in time.
+                // On a fast network without faults, every lease is renewed in time, so this error
+                // is wrong there.
                 let slowest = slowest(self.sim.plan.latency);
                 let network_is_slow = slowest > self.sim.plan.timeout / 8 || slowest > SLOW;
                 network_is_slow
@@ -434,7 +440,7 @@ impl SimWorker {
     }
 }
 
-/// Runs all checks, and moves the run to its next stage.
+/// Runs all checks, and begins the next stage of the run when it is due.
 pub(crate) fn audit(sim: &Sim) {
     sim.check_holders();
     let (stage, working) = {

@@ -1,4 +1,5 @@
-//! The network between clients and servers, and everything that happens on it, in virtual milliseconds.
+//! The network between clients and servers, and the calendar of all events. All times are in
+//! virtual milliseconds.
 //!
 //! A connection is two queues of byte chunks. Each chunk gets an arrival time, which is never before that of an earlier
 //! chunk, and an event in the calendar. The event takes the first chunk of the queue, so no chunk overtakes another.
@@ -52,10 +53,10 @@ pub(crate) struct World {
     pub(crate) restored_at: Option<u64>,
 }
 
-/// The network's view of a host.
+/// The state of a host, apart from its tasks.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct HostState {
-    /// The beginning of the last pause.
+    /// The time at which the last pause began.
     pub(crate) paused_at: u64,
     pub(crate) paused_until: u64,
     pub(crate) resumed_at: u64,
@@ -73,9 +74,9 @@ struct SessionRecord {
     host: usize,
     /// The time at which the servers ended the session, or told the client that the session is unknown.
     over_at: Option<u64>,
-    /// Set when the client has closed the session.
+    /// Set when the leader has logged the client's request to close the session.
     is_closed: bool,
-    /// The time at which the newest request was sent whose reply the client has read.
+    /// The send time of the newest request whose reply the client has read.
     known_at: u64,
     /// The timeout that was granted at the creation of the session.
     timeout: u64,
@@ -92,21 +93,23 @@ pub(crate) enum WorldEvent {
     Up(u64),
     /// A chunk arrives at the client of a connection.
     Down(u64),
-    /// A message of a server arrives at the leader. The number is the life of the server in which it was sent.
+    /// A message of a server arrives at the leader. The second number is `SimServer::life` when the
+    /// message was sent.
     ToLeader(usize, u64, LeaderRequest),
     /// The leader's answer to an attach arrives at a server: whether the session exists.
     Validated(usize, u64, bool),
     /// The leader's answer to a sync arrives: the number of entries in its log.
     Synced(usize, u64, i32, usize),
-    /// The leader's refusal of a write arrives: the session has expired, or has moved.
+    /// The leader's refusal of a write arrives. The flag is set if the session has expired, and
+    /// unset if the session has written on a newer connection.
     Refused(usize, u64, i32, bool),
     /// The next entry of the leader's log arrives at a server.
     Apply(usize),
-    /// A server reports to the leader which sessions it has heard from, as it does each half tick.
+    /// A server reports to the leader which sessions have sent requests, as it does each half tick.
     Touches(usize),
-    /// A server reports once which sessions it has heard from, between two regular reports.
+    /// A server reports once which sessions have sent requests, between two regular reports.
     Flush(usize),
-    /// A server that has been cut off for too long gives up, and restarts.
+    /// A server that has been cut off for the sync limit gives up, and restarts.
     GiveUp(usize, u64),
     Expiry,
     Reap,
@@ -119,7 +122,7 @@ pub(crate) enum WorldEvent {
 /// A message of a server to the leader.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum LeaderRequest {
-    /// Opens a session, or attaches it to a connection.
+    /// Opens a session if `session` is 0. Otherwise attaches that session to the connection.
     Session {
         conn: u64,
         session: i64,
@@ -140,15 +143,15 @@ struct SimConnection {
     host: usize,
     server: usize,
     dial: DialState,
-    /// The session of the connect request. `None` before it.
+    /// The session of the connect request. `None` before that request.
     requested: Option<i64>,
     /// The attached session, or 0.
     session: i64,
     /// The timeout that was granted to the session on this connection.
     timeout: u64,
-    /// Set until the client gives the connection up.
+    /// Set until the client closes its end of the connection.
     client_open: bool,
-    /// The time at which the client gave the connection up.
+    /// The time at which the client closed its end of the connection.
     given_up_at: u64,
     server_open: bool,
     up: VecDeque<ToServer>,
@@ -159,11 +162,11 @@ struct SimConnection {
     input: BytesMut,
     /// Bytes at the client that it has not read yet.
     unread: BytesMut,
-    /// Set if the client reads the end of the stream after these bytes.
+    /// Set if the end of the stream follows the unread bytes.
     has_ended: bool,
     /// The sessions of connect responses among the unread bytes.
     granted: Vec<i64>,
-    /// The time at which the newest request was sent whose reply has arrived.
+    /// The send time of the newest request whose reply has arrived.
     answered_at: u64,
     /// Wakes the client's task.
     reader: Option<Waker>,
@@ -174,7 +177,7 @@ struct SimConnection {
     busy: bool,
 }
 
-/// The state of a dial.
+/// The state of an attempt to connect.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum DialState {
     Waiting,
@@ -247,15 +250,18 @@ impl World {
         locks.iter().map(|lock| self.operator_actions[*lock]).sum()
     }
 
-    /// Returns whether a session of this host has expired lately, or was given up because no server attached it. A
-    /// paused host learns of the end of its session later.
+    /// Returns whether a session of this host has expired within the last two session timeouts. If
+    /// the host was paused in that time, returns whether one has expired since the pause began. Also
+    /// returns true if the client has given up a session that no server attached.
     pub(crate) fn any_expired(&self, host: usize) -> bool {
-        let since = self.now.saturating_sub(2 * self.plan.timeout);
-        let since = since.min(self.hosts[host].paused_at);
+        let recent = self.now.saturating_sub(2 * self.plan.timeout);
+        let machine = &self.hosts[host];
+        let since = if machine.paused_until >= recent { recent.min(machine.paused_at) } else { recent };
         let mut sessions =
             self.sessions.values().filter(|session| session.host == host && !session.is_closed);
         sessions.any(|session| {
-            // The clock of the host may be fast by up to three percent.
+            // The client gives up a session after 7/4 of the timeout on its own clock, which may
+            // run fast by up to three percent.
             let given_up = session.known_at + session.timeout * 7 / 4 * 96 / 100;
             session.over_at.is_some_and(|at| at >= since)
                 || (self.now >= given_up && given_up + 3 * session.timeout >= since)
@@ -275,15 +281,17 @@ impl World {
         self.now - sent > self.plan.timeout / 8
     }
 
-    /// Returns whether the leader counts a shorter timeout for a session of this host than the host knows. No client can
-    /// know that while the reply to its attach is under way (docs/CLIENT.md).
+    /// Returns whether the leader counts a shorter timeout for a session of this host than the host
+    /// knows. No client can know the shorter timeout while the reply to its attach is under way
+    /// (docs/CLIENT.md).
     pub(crate) fn is_shortened(&self, host: usize) -> bool {
         let mut sessions = self.sessions.values().filter(|session| session.host == host);
         sessions.any(|session| session.is_shortened && session.over_at.is_none() && !session.is_closed)
     }
 
-    /// Returns whether an operator removed the directory of one of these locks, or restored an older state. A client that listed
-    /// it before may still delete a later znode of the same name (docs/design/limits.md).
+    /// Returns whether an operator removed the directory of one of these locks, or restored an
+    /// older state. A client that listed the directory before can still delete a later znode of the
+    /// same name, so a later holder can lose its lock (docs/design/limits.md).
     pub(crate) fn was_removed(&self, locks: &[usize]) -> bool {
         if self.restored_at.is_some() {
             return true;
@@ -294,7 +302,8 @@ impl World {
         )
     }
 
-    /// Returns whether the servers went back to an older state so recently that a host may still act on older replies.
+    /// Returns whether the servers went back to an older state so recently that a host can still
+    /// act on replies from before that.
     pub(crate) fn was_just_restored(&self) -> bool {
         self.restored_at.is_some_and(|at| self.now < at + 3 * self.plan.timeout)
     }
@@ -420,7 +429,7 @@ impl World {
         false
     }
 
-    /// Reports to the leader which sessions a server has heard from.
+    /// Reports to the leader which sessions have sent requests to a server since its last report.
     fn flush(&mut self, server: usize) {
         let stalled = self.leader.stalled_until;
         let known = &mut self.servers[server];

@@ -70,7 +70,8 @@ impl Apache {
     /// Starts a server with an empty tree and waits until it serves.
     ///
     /// # Errors
-    /// Fails if the server does not serve within 60 s. The error contains the end of the server's log.
+    /// Fails if the server ends, or does not serve within 60 s. The error contains the end of the
+    /// server's log.
     pub async fn start(options: ServerOptions) -> Result<Self> {
         let mut attempts = 0;
         loop {
@@ -117,12 +118,12 @@ impl Apache {
         self.process().as_ref().map(Child::id)
     }
 
-    /// Kills the process (SIGKILL), as a crash would.
+    /// Kills the process with SIGKILL, to simulate a crash.
     pub async fn kill(&self) {
         self.end(Signal::KILL).await;
     }
 
-    /// Shuts the process down in good order (SIGTERM).
+    /// Shuts the server down with SIGTERM. Kills the process if it still runs after 20 s.
     pub async fn stop(&self) {
         self.end(Signal::TERM).await;
     }
@@ -137,7 +138,8 @@ impl Apache {
         loop {
             match self.launch().await {
                 Ok(()) => return Ok(()),
-                // Another process uses the port for a moment. A test cannot, because the port is reserved.
+                // Another process can use the port for a moment. That process is no test, because
+                // tests reserve their ports.
                 Err(NotUp::PortTaken(_)) if Instant::now() < deadline => sleep(PAUSE).await,
                 Err(not_up) => return Err(not_up.into()),
             }
@@ -194,14 +196,15 @@ impl Apache {
 
     /// Returns whether this server serves requests.
     ///
-    /// An answer to `ruok` is not enough: the server answers `ruok` before it has loaded the tree, and another server
-    /// on this port would answer it too. So the answer to `conf` must also name the data directory.
+    /// An answer to `ruok` is not enough. The server answers `ruok` before it has loaded the tree,
+    /// and another server on this port would answer too. So the answer to `conf` must also name the
+    /// data directory.
     async fn serves(&self) -> bool {
         let asked = async {
             let answer = self.four_letter("ruok").await?;
             Result::Ok((answer, self.four_letter("conf").await?))
         };
-        // A server that is still starting may never answer.
+        // A server that is still starting may never answer, so the wait has a time limit.
         match timeout(PROBE_BOUND, asked).await {
             Ok(Ok((answer, conf))) => answer == "imok" && conf.contains(&*self.data_dir()),
             Ok(Err(_)) | Err(_) => false,
@@ -260,7 +263,7 @@ impl Apache {
                 secure.number(),
                 authority.store().display(),
                 authority.ca().display(),
-                if authority.asks() { "need" } else { "none" },
+                if authority.demands_client_certificates() { "need" } else { "none" },
             ));
         }
         config

@@ -42,20 +42,23 @@ impl fmt::Display for Arm {
     }
 }
 
-/// A running server of either kind. It ends when it is dropped.
+/// A running server of either kind. Dropping this value ends the server, except for
+/// [`AnyServer::SharedApache`].
 #[derive(Debug)]
 pub enum AnyServer {
     /// The embedded server.
     Embedded(Embedded),
     /// Apache ZooKeeper.
     Apache(Apache),
-    /// An Apache ZooKeeper that all tests of a run share. [`SHARED_APACHE`] holds its address.
+    /// An Apache ZooKeeper that all tests of a run share. The environment variable
+    /// [`SHARED_APACHE`] has its address.
     SharedApache(SocketAddr, ServerOptions),
 }
 
 /// Environment variable with the address of the Apache ZooKeeper that the tests of a run share.
 ///
-/// The program `with-apache` sets it. Without it, each test process starts a server of its own.
+/// The program `with-apache` sets this variable. If it is not set, each test process starts a
+/// server of its own.
 pub const SHARED_APACHE: &str = "ZOOLOCK_TEST_APACHE";
 
 impl AnyServer {
@@ -116,8 +119,8 @@ impl AnyServer {
 
     /// Returns the number of watches of all connections.
     ///
-    /// Watches of one connection on the data and on the children of the same znode count as two on Apache ZooKeeper
-    /// and as one on the embedded server.
+    /// If a connection watches both the data and the children of a znode, Apache ZooKeeper counts
+    /// two watches, and the embedded server counts one.
     ///
     /// # Errors
     /// Fails if the server does not answer.
@@ -132,7 +135,7 @@ impl AnyServer {
         }
     }
 
-    /// Kills the server, as a crash would.
+    /// Kills the server, to simulate a crash.
     ///
     /// # Panics
     /// Panics on the shared server.
@@ -214,7 +217,7 @@ impl Place {
         &self.test
     }
 
-    /// Returns the path of the chroot, which is empty at first.
+    /// Returns the path of the chroot. The chroot has no children at first.
     pub fn chroot(&self) -> &str {
         &self.chroot
     }
@@ -226,9 +229,10 @@ impl Place {
 
     /// Waits until no connection watches a znode of this test.
     ///
-    /// On the shared server only watches on data and existence are checked, because ZooKeeper does not list watches on
-    /// children. On any other server the watches of all tests of this process count. So each test needs a process of
-    /// its own, as nextest gives it.
+    /// On [`AnyServer::SharedApache`], this checks only watches on data and existence, because
+    /// ZooKeeper does not list watches on children. On any other server, it counts the watches of
+    /// all connections. Other tests of this process can use the same server, so each test needs a
+    /// process of its own. nextest gives each test its own process.
     ///
     /// # Panics
     /// Panics if a watch is left after 15 s.
@@ -248,7 +252,7 @@ impl Place {
         }
     }
 
-    /// Returns the connect string through a proxy at `addr`.
+    /// Returns the connect string for a proxy at `addr`: this address and the chroot.
     pub fn through(&self, addr: &str) -> String {
         format!("{addr}{}", self.chroot)
     }
@@ -285,14 +289,15 @@ pub async fn run<F: Future<Output = ()>>(
 pub enum Sharing {
     /// Other tests may use the server at the same time.
     Shared,
-    /// Only this test uses the server, so it may kill and inspect it.
+    /// Only this test uses the server, so the test may kill and inspect the server.
     Private(ServerOptions),
 }
 
-/// Returns the server of this kind that tests share.
+/// Returns the shared server of this kind.
 ///
-/// Each process has one shared server of each kind, which ends with the last test that uses it. Under nextest each test
-/// is a process. The exception is Apache ZooKeeper if [`SHARED_APACHE`] is set: then all processes share that server.
+/// If [`SHARED_APACHE`] is set, all processes share the Apache ZooKeeper at that address.
+/// Otherwise, each process has its own shared servers, at most one of each kind. Such a server ends
+/// with the last test that uses it. Under nextest, each test is a process.
 async fn shared(arm: Arm) -> Result<Arc<AnyServer>> {
     static EMBEDDED: Mutex<Weak<AnyServer>> = Mutex::const_new(Weak::new());
     static APACHE: Mutex<Weak<AnyServer>> = Mutex::const_new(Weak::new());
@@ -331,9 +336,9 @@ async fn create_chroot(addr: &str, test: &str) -> Result<String> {
 
 /// Defines two tests with one body, `name::embedded` and `name::apache`.
 ///
-/// By default the body gets a [`Place`] with its own chroot on a server that other tests may use too. `private` before
-/// the name gives it its own server, and `private(options)` its own server with these [`ServerOptions`]. Attributes
-/// before the name apply to both tests.
+/// By default the body gets a [`Place`] with its own chroot on a server that other tests may use
+/// too. `private` before the name gives the test its own server. `private(options)` gives it its
+/// own server with these [`ServerOptions`]. Attributes before the name apply to both tests.
 ///
 /// ```no_run
 /// use std::time::Duration;

@@ -11,11 +11,11 @@ use rcgen::{
 };
 use tempfile::TempDir;
 
-/// The years of a valid certificate.
+/// The years in which a valid certificate is valid.
 const VALID: Range<i32> = 2000..2100;
-/// The years of an expired certificate.
+/// The years in which an expired certificate was valid.
 const EXPIRED: Range<i32> = 2000..2001;
-/// The years of a certificate that is not valid yet.
+/// The years in which a certificate that is not valid yet will be valid.
 const NOT_YET_VALID: Range<i32> = 2099..2100;
 
 /// A certificate authority and a directory with the certificates that it signed. Its functions panic on errors.
@@ -35,7 +35,7 @@ pub struct Signed {
 }
 
 impl Authority {
-    /// Creates an authority for a server at 127.0.0.1 that demands client certificates.
+    /// Creates an authority whose server, at 127.0.0.1, demands client certificates.
     pub fn new() -> Self {
         Self::named("tests")
     }
@@ -92,13 +92,14 @@ impl Authority {
         self.files("server")
     }
 
-    /// Returns the path of a file with both the key and the certificate of the server, as Apache ZooKeeper needs them.
+    /// Returns the path of a file with both the key and the certificate of the server. Apache
+    /// ZooKeeper needs both in one file.
     pub fn store(&self) -> PathBuf {
         self.dir.path().join("store.pem")
     }
 
     /// Returns whether the server demands client certificates.
-    pub fn asks(&self) -> bool {
+    pub fn demands_client_certificates(&self) -> bool {
         self.demands_certificates
     }
 
@@ -120,7 +121,7 @@ impl Authority {
     /// Returns an outdated revocation list in PEM that revokes the certificates with these names.
     ///
     /// The certificate of the server has the name `server`.
-    pub fn revoked(&self, names: &[&str]) -> String {
+    pub fn revocation_list(&self, names: &[&str]) -> String {
         let at = date_time_ymd(2000, 1, 2);
         let revoked = |name: &&str| RevokedCertParams {
             serial_number: serial(name),

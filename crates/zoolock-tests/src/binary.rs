@@ -9,7 +9,8 @@ use tokio::process::{Child, Command};
 
 use crate::{Result, TestFailure};
 
-/// The built command with its own home directory, so that its local mode finds only the server of this test.
+/// The built command with a home directory of its own. In local mode, the command looks for the
+/// user's server in the home directory. So it finds only a server that the test has started.
 #[derive(Debug)]
 pub struct ZoolockBinary {
     path: PathBuf,
@@ -17,7 +18,7 @@ pub struct ZoolockBinary {
 }
 
 impl ZoolockBinary {
-    /// Finds the command where [`path`] describes.
+    /// Finds the command at the path that [`path()`] returns, and creates an empty home directory.
     ///
     /// # Errors
     /// Fails if the command has not been built.
@@ -40,7 +41,7 @@ impl ZoolockBinary {
 
     /// Returns a command with these arguments and without the `ZOOLOCK_*` variables of this process.
     ///
-    /// A child process of the command is killed when its handle is dropped.
+    /// A process that this command starts is killed when its [`Child`] is dropped.
     pub fn command<A: AsRef<OsStr>>(&self, args: impl IntoIterator<Item = A>) -> Command {
         let mut command = command(&self.path, self.home());
         command.args(args);
@@ -63,7 +64,7 @@ impl ZoolockBinary {
 
 /// Returns a command with this home directory and without the `ZOOLOCK_*` variables of this process.
 ///
-/// A child process of the command is killed when its handle is dropped.
+/// A process that this command starts is killed when its [`Child`] is dropped.
 pub fn command(path: &Path, home: &Path) -> Command {
     let mut command = Command::new(path);
     for name in zoolock_variables() {
@@ -81,8 +82,9 @@ pub(crate) fn zoolock_variables() -> impl Iterator<Item = OsString> {
 
 /// Returns the path of the command.
 ///
-/// This is `ZOOLOCK_BIN` if it is set, and otherwise `zoolock` in the build directory of the running program. A test
-/// program is in `deps` below the build directory.
+/// This is the value of the environment variable `ZOOLOCK_BIN`, if it is set. Otherwise it is
+/// `zoolock` in the build directory: the directory of the running program, or, for a test program
+/// in `deps`, the directory that contains `deps`.
 ///
 /// # Errors
 /// Fails if the command has not been built.

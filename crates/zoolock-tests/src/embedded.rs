@@ -11,7 +11,7 @@ use crate::own_runtime::OwnRuntime;
 use crate::ports::Port;
 use crate::{Result, ServerOptions, TestFailure, lock};
 
-/// A running embedded server. Dropping it kills it.
+/// A running embedded server. Dropping this value kills the server.
 #[derive(Debug)]
 pub struct Embedded {
     options: ServerOptions,
@@ -112,7 +112,7 @@ impl Embedded {
         }
         if let (Some(secure), Some(authority)) = (&self.secure, &self.options.tls) {
             let server = authority.server();
-            let clients = match authority.asks() {
+            let clients = match authority.demands_client_certificates() {
                 true => ClientCertificates::Required,
                 false => ClientCertificates::None,
             };

@@ -1,4 +1,4 @@
-//! The error type of the test support: a message, because a test can only print it.
+//! The error type of the test support. It contains only a message, because a test only prints it.
 
 use std::fmt;
 
@@ -17,7 +17,7 @@ impl TestFailure {
         Self(message.into())
     }
 
-    /// Creates a failure that says during which action `cause` occurred.
+    /// Creates a failure from the action that failed and the cause.
     pub fn during(action: impl fmt::Display, cause: impl fmt::Display) -> Self {
         Self(format!("{action}: {cause}"))
     }
@@ -29,7 +29,7 @@ impl fmt::Display for TestFailure {
     }
 }
 
-// `expect` prints Debug, and server logs in the message must keep their line breaks.
+// `expect` prints the `Debug` form. This form keeps the line breaks of server logs in the message.
 impl fmt::Debug for TestFailure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.0)

@@ -58,7 +58,8 @@ impl<T: Clone> Recorder<T> {
         GrantHistory { events: self.events().clone() }
     }
 
-    /// Checks that at most one contender held the lock at any time and that the tokens rise. Returns a copy of the record.
+    /// Checks that at most one contender held the lock at any time, and that each grant has a
+    /// higher token than the grant before it. Returns a copy of the record.
     ///
     /// # Panics
     /// Panics if the record violates either rule.
@@ -101,7 +102,8 @@ impl<T: Ord + Debug> GrantHistory<T> {
     /// Checks that at most one contender held the lock at any time.
     ///
     /// # Errors
-    /// Names the first two contenders that held the lock together, or the first that exited without having entered.
+    /// Names the first two contenders that held the lock together, or the first contender that
+    /// exited without having entered.
     pub fn one_holder(&self) -> Result<(), Violation> {
         let mut holder: Option<(usize, &str, &T)> = None;
         for (at, HistoryEvent { contender, step }) in self.events.iter().enumerate() {
@@ -129,10 +131,10 @@ impl<T: Ord + Debug> GrantHistory<T> {
         Ok(())
     }
 
-    /// Checks that each token is higher than the one granted before it.
+    /// Checks that each grant has a higher token than the grant before it.
     ///
     /// # Errors
-    /// Names the first two grants whose tokens do not rise.
+    /// Names the first two successive grants of which the second does not have the higher token.
     pub fn tokens_rise(&self) -> Result<(), Violation> {
         for ((before, earlier, low), (after, later, high)) in self.grants().zip(self.grants().skip(1)) {
             if high <= low {

@@ -9,8 +9,8 @@
 //! });
 //! ```
 //!
-//! Test processes share only the machine: ports are reserved ([`ports`]), directories are temporary, and a server ends
-//! when its handle is dropped.
+//! Several test processes can run at the same time on one machine. Ports are reserved ([`ports`]),
+//! directories are temporary, and a server ends when its handle is dropped.
 
 #![forbid(unsafe_code)]
 

@@ -9,7 +9,7 @@ use zoolock::{Builder, Error, Guard, Mutex, Zoolock};
 
 use crate::{Place, Proxy, ServerOptions};
 
-/// Prints the log of this process, filtered by `RUST_LOG`.
+/// Makes this process print its log, filtered by `RUST_LOG`.
 fn trace() {
     let filter = tracing_subscriber::EnvFilter::from_default_env();
     let _ = tracing_subscriber::fmt().with_env_filter(filter).with_test_writer().try_init();
@@ -21,7 +21,7 @@ pub fn settings() -> Builder {
     Zoolock::builder().tick_time(ServerOptions::default().tick).session_timeout(Duration::from_secs(10))
 }
 
-/// Returns [`settings`] with a session timeout of 2 s, so that a session expires soon.
+/// Returns [`settings`] with a session timeout of 2 s, for tests that wait until a session expires.
 pub fn short_session_settings() -> Builder {
     settings().session_timeout(Duration::from_secs(2))
 }

@@ -27,7 +27,8 @@ pub struct ServerOptions {
     pub whole_heap: bool,
     /// If true, writes are fsynced before they are acknowledged (Apache ZooKeeper only).
     pub fsync: bool,
-    /// The certificate authority of a TLS port, which the server has beside its plain port. `None` means no TLS port.
+    /// The certificate authority of the TLS port. With an authority, the server has a TLS port in
+    /// addition to its plain port. `None` means no TLS port.
     pub tls: Option<Arc<Authority>>,
     /// Further Java system properties, as `key=value` (Apache ZooKeeper only).
     pub properties: Vec<String>,

@@ -1,7 +1,8 @@
 //! A Tokio runtime on its own threads, for servers and proxies of a test.
 //!
-//! On the runtime of the test, a server or proxy would stall while the test body blocks. A server that two tests share
-//! would end with the first test. And a server could only be shut down in order, not killed.
+//! On the runtime of the test, a server or proxy would stall while the test body blocks. A server
+//! that several tests share would end with the test that started it. And a server could only be
+//! shut down, not killed.
 
 use std::time::Duration;
 
@@ -10,7 +11,7 @@ use tokio::runtime::{Builder, Handle, Runtime};
 /// Time limit for the threads to end after their tasks were dropped.
 const SHUTDOWN_BOUND: Duration = Duration::from_secs(10);
 
-/// A runtime whose drop cancels all its tasks and joins its threads.
+/// A runtime. Dropping it cancels all its tasks and joins its threads.
 #[derive(Debug)]
 pub(crate) struct OwnRuntime(Option<Runtime>);
 
@@ -31,7 +32,8 @@ impl OwnRuntime {
 impl Drop for OwnRuntime {
     fn drop(&mut self) {
         let Some(runtime) = self.0.take() else { return };
-        // Tokio forbids blocking on the end of a runtime in a thread of another runtime.
+        // Tokio forbids that a thread of one runtime blocks until another runtime has ended. So a
+        // new thread waits for that end.
         let ended = std::thread::spawn(move || runtime.shutdown_timeout(SHUTDOWN_BOUND)).join();
         if ended.is_err() && !std::thread::panicking() {
             panic!("the runtime's shutdown panicked");

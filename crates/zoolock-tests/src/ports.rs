@@ -1,9 +1,10 @@
-//! Ports for test servers that stay reserved while a server is down.
+//! Ports for test servers. A port stays reserved while its server is down.
 //!
-//! Listening on port 0 would give an ephemeral port. While the server is down, an outgoing connection of any process
-//! could take an ephemeral port. A client that keeps reconnecting to that port could even connect to itself. So ports
-//! are chosen below the ephemeral range. The reservation is a socket on the UDP port of the same number: other test
-//! processes see it, and it ends with this process.
+//! A server that listens on port 0 gets an ephemeral port. While such a server is down, an outgoing
+//! connection of any process could get the same port. A client that keeps reconnecting to the port
+//! could even connect to itself. So ports are chosen below the ephemeral range. To reserve a port,
+//! a test binds the UDP port of the same number. Then no other test process can bind it. The
+//! reservation ends with the process at the latest.
 
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, UdpSocket};
@@ -48,7 +49,7 @@ impl Port {
     }
 }
 
-/// Returns the lowest port that the kernel chooses for outgoing connections.
+/// Returns the lowest port that the kernel can choose for outgoing connections.
 fn first_ephemeral() -> u16 {
     std::fs::read_to_string("/proc/sys/net/ipv4/ip_local_port_range")
         .ok()

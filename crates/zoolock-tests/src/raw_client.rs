@@ -1,4 +1,4 @@
-//! A client that sends single requests and returns the end of the server as an ordinary result.
+//! A client that sends single requests. If the server ends, a call returns an ordinary error.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -47,7 +47,7 @@ pub struct RawClient {
     pub ticket: SessionTicket,
 }
 
-/// The server closed the connection or does not listen.
+/// An error: the server closed the connection, or does not listen.
 #[derive(Debug)]
 pub struct ServerGone;
 
@@ -59,7 +59,7 @@ impl From<ServerGone> for TestFailure {
     }
 }
 
-/// A result of a request to a server that may end at any time.
+/// A result of a request to a server that can end at any time.
 pub type ServerResult<T> = Result<T, ServerGone>;
 
 impl RawClient {

@@ -1,6 +1,7 @@
 //! Reports of skipped tests, on stdout and in the file that `ZOOLOCK_SKIPPED` names.
 //!
-//! The file is needed because a test runner hides the output of passing tests. `./check` prints the file at its end.
+//! The file is needed because a test runner hides the output of passing tests. `./check` prints the
+//! file after all tests.
 
 use std::fs::OpenOptions;
 use std::io::Write;
@@ -32,7 +33,8 @@ impl Availability {
 
 /// Returns whether test `name`, which takes minutes, is to run. If not, reports it as skipped.
 ///
-/// `ZOOLOCK_LONG=1` runs long tests; `./check --long` sets it. Skipping a long test is a choice and does not fail in CI.
+/// With `ZOOLOCK_LONG=1`, long tests run. `./check --long` sets this variable. A skipped long test
+/// does not fail in CI.
 pub fn long_or_skip(name: &str) -> bool {
     let long = is_long();
     if !long {
@@ -41,7 +43,7 @@ pub fn long_or_skip(name: &str) -> bool {
     long
 }
 
-/// Returns whether `ZOOLOCK_LONG=1` asks for tests at full length.
+/// Returns whether `ZOOLOCK_LONG=1` is set. If so, tests run at full length.
 pub fn is_long() -> bool {
     std::env::var("ZOOLOCK_LONG").is_ok_and(|value| value == "1")
 }

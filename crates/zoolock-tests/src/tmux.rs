@@ -11,7 +11,7 @@ use crate::skip::Availability;
 use crate::wait::eventually;
 use crate::{Result, TestFailure};
 
-/// Time limit for a change of the screen, generous for a busy machine.
+/// Time limit for a change of the screen. It is long enough for a busy machine.
 const BOUND: Duration = Duration::from_secs(60);
 const SESSION: &str = "screen";
 
@@ -37,7 +37,8 @@ impl Tmux {
     pub async fn start(environment: &[(&str, &str)]) -> Result<Self> {
         let home =
             TempDir::new().map_err(|error| TestFailure::during("making a directory for tmux", error))?;
-        // `-D` keeps tmux in the foreground. So it is a child process that drop can kill.
+        // `-D` keeps the tmux server in the foreground. So the server is a child process, and
+        // `drop` can kill it.
         let server =
             tmux(&home, &["-D"]).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn();
         let server = server.map_err(|error| TestFailure::during("starting tmux", error))?;

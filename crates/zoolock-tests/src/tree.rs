@@ -7,7 +7,7 @@ use zookeeper_client::{Client, Error, Stat};
 use crate::wait::eventually;
 use crate::{Result, TestFailure};
 
-/// Time limit for released znodes to be deleted.
+/// Time limit for the deletion of the znodes that a test no longer needs.
 const BOUND: Duration = Duration::from_secs(15);
 
 /// The `ephemeralOwner` that ZooKeeper gives to containers.
@@ -102,7 +102,7 @@ async fn walk(client: &Client, path: &str) -> Result<Vec<(String, Stat)>> {
                 continue;
             }
             let stat = client.check_stat(&child).await.map_err(|error| TestFailure::during(&child, error))?;
-            // The znode was deleted between the two requests.
+            // Without a stat, the znode was deleted after it was listed.
             let Some(stat) = stat else { continue };
             unlisted.push(child.clone());
             found.push((child, stat));
@@ -129,8 +129,8 @@ pub async fn children(client: &Client, path: &str) -> Result<Vec<String>> {
 
 /// Returns whether a znode is ephemeral.
 ///
-/// Containers and znodes with a time to live have an owner that is no session. The owner of a znode with a time to live
-/// has the highest byte 0xFF.
+/// The `ephemeralOwner` of a container, or of a znode with a time to live, is no session id. For a
+/// znode with a time to live, its highest byte is 0xFF.
 fn is_ephemeral(stat: &Stat) -> bool {
     let owner = stat.ephemeral_owner;
     owner != 0 && owner != CONTAINER && owner >> 56 != -1

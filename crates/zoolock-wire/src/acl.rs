@@ -60,7 +60,7 @@ impl Acl {
     /// Decodes a vector of entries.
     ///
     /// # Errors
-    /// The frame ends inside the vector, or a text is not UTF-8.
+    /// The frame ends inside the vector, a length is below -1, or a text is not UTF-8.
     pub fn decode_list(reader: &mut Reader<'_>) -> Result<Vec<Acl>, WireError> {
         let count = reader.count("acl", 12)?;
         let entry = |_| {

@@ -14,7 +14,8 @@ pub struct ConnectRequest {
     pub session: i64,
     /// The password of the session. Ignored for a new session.
     pub password: Hidden,
-    /// Set if the client accepts a read-only server. `None` if the byte is missing, as before ZooKeeper 3.4.
+    /// `Some(true)` if the client accepts a read-only server. `None` if the byte is missing, as
+    /// before ZooKeeper 3.4.
     pub read_only: Option<bool>,
 }
 
@@ -71,7 +72,8 @@ pub struct ConnectResponse {
     pub session: i64,
     /// The password with which a client attaches to the session.
     pub password: Hidden,
-    /// Set if the server is read-only. `None` if the request had no byte `read_only`.
+    /// `Some(true)` if the server is read-only. `None` if the byte is missing, as in the reply to a
+    /// request without it.
     pub read_only: Option<bool>,
 }
 

@@ -47,7 +47,7 @@ impl WatchEvent {
     /// Decodes the record.
     ///
     /// # Errors
-    /// The frame ends inside the record, or the kind is unknown.
+    /// The frame ends inside the record, the kind is unknown, or the path is null or not UTF-8.
     pub fn decode(reader: &mut Reader<'_>) -> Result<Self, WireError> {
         let code = reader.int("type")?;
         let kind = EventKind::from_code(code).ok_or(WireError::Invalid { field: "type", value: code })?;

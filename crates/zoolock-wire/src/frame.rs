@@ -1,9 +1,9 @@
-//! Frames: each message on a connection is a length of four bytes, and that many bytes.
+//! Frames: each message on a connection starts with its length, in four bytes.
 
 use bytes::{Buf, Bytes, BytesMut};
 use thiserror::Error;
 
-/// The largest frame that ZooKeeper accepts by default: its own `jute.maxbuffer`, in bytes.
+/// The largest frame that ZooKeeper accepts, in bytes: the default of its setting `jute.maxbuffer`.
 pub const MAX_FRAME: usize = 0xfffff;
 
 /// A frame length that the receiver does not accept.
@@ -18,7 +18,7 @@ pub struct FrameError {
 
 /// Removes the first frame from `input` and returns its body.
 ///
-/// Returns `None` if the frame is not complete yet. It allocates nothing for the missing part.
+/// Returns `None` if the frame is not complete yet. Allocates nothing for the missing part.
 ///
 /// # Errors
 /// The announced length is negative or above `limit`. Then no later frame can be found either.

@@ -2,8 +2,8 @@ use std::fmt;
 
 use zeroize::Zeroize;
 
-/// Bytes that must not be shown: a session password or credentials. `Debug` prints none of them, and dropping them wipes
-/// their memory.
+/// Bytes that must not be shown: a session password or credentials. `Debug` prints none of them,
+/// and dropping them wipes their memory.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct Hidden(pub Vec<u8>);
 

@@ -38,8 +38,8 @@ impl fmt::LowerHex for SessionId {
     }
 }
 
-/// The number of a transaction: the epoch in the upper half, a count in the lower half. It orders all changes of an
-/// ensemble.
+/// The number of a transaction: the epoch in the upper half, a count in the lower half. The numbers
+/// order all changes of an ensemble.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Zxid(pub i64);
 

@@ -4,7 +4,8 @@
 //! in jute, ZooKeeper's encoding: integers are big-endian, and a length precedes each buffer and vector. Field names
 //! are those of `zookeeper.jute` in ZooKeeper's source.
 //!
-//! [`Reader`] trusts no length in a frame: it compares each length with the bytes that are left before it allocates.
+//! [`Reader`] trusts no length in a frame: before it allocates, it compares each length with the
+//! number of bytes that are left.
 //!
 //! The types of session ids, zxids and times are here, because the client, the server and the locks share them.
 //!

@@ -18,7 +18,7 @@ pub const GET_ACL: i32 = 6;
 pub const SET_ACL: i32 = 7;
 /// Lists a znode's children.
 pub const GET_CHILDREN: i32 = 8;
-/// Waits until the server has applied all writes that the leader committed before.
+/// Waits until the server has applied all writes that the leader committed before this request.
 pub const SYNC: i32 = 9;
 /// Keeps the session alive.
 pub const PING: i32 = 11;
@@ -86,7 +86,7 @@ pub fn is_write(code: i32) -> bool {
 pub const XID_EVENT: i32 = -1;
 /// The xid of pings.
 pub const XID_PING: i32 = -2;
-/// The xid of auth packets.
+/// The xid of `auth` requests and of their replies.
 pub const XID_AUTH: i32 = -4;
-/// The xid of set-watches packets.
+/// The xid of `setWatches` and `setWatches2` requests and of their replies.
 pub const XID_SET_WATCHES: i32 = -8;

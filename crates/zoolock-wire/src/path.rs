@@ -5,8 +5,9 @@ use crate::Code;
 /// Checks a path by ZooKeeper's rules.
 ///
 /// # Errors
-/// [`Code::BadArguments`] for a path that is empty, relative, ends in a slash, has an empty, `.` or `..` part, or has a
-/// character that ZooKeeper forbids. Java encodes characters beyond the first 65,536 as surrogates, which are forbidden.
+/// [`Code::BadArguments`] for a path that is empty, relative, ends in a slash, has an empty, `.` or
+/// `..` part, or has a character that ZooKeeper forbids. Java encodes characters beyond the first
+/// 65,536 as surrogates, which are forbidden.
 pub fn validate(path: &str) -> Result<(), Code> {
     let ok = path == "/"
         || path.strip_prefix('/').is_some_and(|rest| {
@@ -15,10 +16,11 @@ pub fn validate(path: &str) -> Result<(), Code> {
     if ok { Ok(()) } else { Err(Code::BadArguments) }
 }
 
-/// Returns the parent of a path that may be invalid: the text before the last slash, or `/` if that is empty.
+/// Returns the parent of a path: the text before the last slash, or `/` if that text is empty. Does
+/// not check the path by ZooKeeper's rules.
 ///
 /// # Errors
-/// [`Code::BadArguments`] if there is no slash, or a NUL.
+/// [`Code::BadArguments`] if the path has no slash, or has a NUL character.
 pub fn parent(path: &str) -> Result<&str, Code> {
     if path.contains('\0') {
         return Err(Code::BadArguments);

@@ -2,8 +2,8 @@ use thiserror::Error;
 
 /// Reads jute fields from a frame.
 ///
-/// Before it allocates, it compares each length with the bytes that are left. So a frame of n bytes makes it allocate
-/// at most a small multiple of n.
+/// Before the reader allocates, it compares each length with the bytes that are left. So a frame of
+/// n bytes makes the reader allocate at most a small multiple of n.
 #[derive(Debug)]
 pub struct Reader<'a> {
     rest: &'a [u8],
@@ -50,7 +50,7 @@ pub enum WireError {
     /// Bytes follow the last field.
     #[error("{left} bytes follow the last field")]
     Trailing {
-        /// The number of bytes.
+        /// The number of bytes after the last field.
         left: usize,
     },
 }
@@ -119,7 +119,7 @@ impl<'a> Reader<'a> {
     /// Reads a text.
     ///
     /// # Errors
-    /// The errors of [`Reader::opt_string`], and null.
+    /// The errors of [`Reader::opt_string`], or the field is null.
     pub fn string(&mut self, field: &'static str) -> Result<String, WireError> {
         self.opt_string(field)?.ok_or(WireError::Missing { field })
     }
@@ -127,7 +127,8 @@ impl<'a> Reader<'a> {
     /// Reads the length of a vector. Null counts as empty.
     ///
     /// # Errors
-    /// The rest of the frame cannot hold this many elements of at least `least` bytes each.
+    /// The frame ends inside the field, the length is below -1, or the rest of the frame is too
+    /// short for this many elements. An element has at least `least` bytes.
     pub fn count(&mut self, field: &'static str, least: usize) -> Result<usize, WireError> {
         let count = self.len(field)?.unwrap_or(0);
         if count.saturating_mul(least) > self.rest.len() {

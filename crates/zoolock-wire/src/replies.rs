@@ -68,7 +68,7 @@ impl Reply {
     /// Decodes the body of the reply to an operation, to the end of the frame.
     ///
     /// # Errors
-    /// The body is not the body of a reply to this operation.
+    /// The bytes are not the body of a reply to this operation.
     pub fn decode(code: i32, reader: &mut Reader<'_>) -> Result<Self, WireError> {
         let reply = match code {
             op::CREATE | op::SYNC => Reply::Path(reader.string("path")?),

@@ -154,8 +154,8 @@ impl Request {
     /// Decodes the body of a request, to the end of the frame.
     ///
     /// # Errors
-    /// The body is not the body of this operation. An unknown operation becomes [`Request::Unknown`] and is
-    /// not an error.
+    /// The bytes are not the body of this operation. An unknown operation becomes
+    /// [`Request::Unknown`] and is not an error.
     pub fn decode(code: i32, reader: &mut Reader<'_>) -> Result<Self, WireError> {
         let request = match code {
             op::MULTI => Request::Multi(Request::decode_all(false, reader)?),

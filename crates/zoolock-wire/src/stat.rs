@@ -18,8 +18,9 @@ pub struct Stat {
 }
 
 impl Stat {
-    /// Returns how many children the znode has ever had: the number of the next sequential child. The result follows
-    /// from `cversion`, which counts creates and deletes. `cversion` and the sum may wrap, but the result is right up
+    /// Returns how many children the znode has ever had: the number of the next sequential child.
+    /// `cversion` counts the creates and the deletes of children. So `cversion` plus the number of
+    /// children is twice the result. `cversion` and this sum may wrap, but the result is right up
     /// to the last sequence number.
     pub fn created_children(&self) -> u32 {
         (self.cversion as u32).wrapping_add(self.num_children as u32) / 2

@@ -1,6 +1,6 @@
 //! Distributed locks over ZooKeeper that tell the holder when the lock is lost.
 //!
-//! The locks are fair, and every grant has a fencing token.
+//! The locks are fair. Every grant of an exclusive lock has a fencing token.
 //!
 //! ```no_run
 //! use zoolock::Zoolock;
@@ -55,14 +55,15 @@
 //! assert_eq!(both.paths(), ["/locks/accounts/7", "/locks/accounts/42"]);
 //! both.release().await?;
 //!
-//! // A reentrant lock: its owner can acquire it again while it holds.
+//! // A reentrant lock: an owner that holds the lock can acquire it again.
 //! let owner = Owner::new();
 //! let outer = zl.mutex("job").lock_as(&owner).await?;
 //! let inner = zl.mutex("job").lock_as(&owner).await?;
 //! assert_eq!(inner.depth(), 2);
 //! drop((inner, outer));
 //!
-//! // A lock shows how its previous holder left, and reports events. Its holder can be asked to release.
+//! // A guard shows how the previous holder left. A handle reports events, and can ask the holder
+//! // to release the lock.
 //! let job = zl.mutex("tracked").crash_detection();
 //! let mut events = job.events();
 //! job.lock().await?.release().await?;
@@ -86,10 +87,11 @@
 //! [`blocking`] has the same locks without async.
 //!
 //! # The promise of a guard
-//! While [`Guard::is_valid`] returns `true`, no other client holds the lock. This assumes that the clocks of the
-//! client and the leader drift by less than a twelfth. It also assumes that the program is not stopped between
-//! the check and the work. [`Guard::token`] protects a resource even from a program that was stopped: the
-//! resource refuses a token that is older than one that it has seen.
+//! While [`Guard::is_valid`] returns `true`, no other client holds the lock. This assumes that the
+//! clock rates of the client and of the leader differ by less than a twelfth. It also assumes that
+//! the program is not stopped between the check and the work. [`Guard::token`] protects a resource
+//! even from a program that was stopped: the resource refuses a token that is older than one that
+//! it has seen.
 
 mod admin;
 mod api;
@@ -127,7 +129,7 @@ const _: fn() = || {
     let _ = (check, others, guards);
 };
 
-/// Compiles the README's example with the tests.
+/// The README. The documentation tests compile its examples.
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]
 struct Readme;

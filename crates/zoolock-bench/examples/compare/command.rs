@@ -80,8 +80,8 @@ type Row = (&'static str, fn(&Figures) -> String);
 const ROWS: [Row; 8] = [
     ("wake-ups per hand-over", |figures| format!("{:.1}", figures.events())),
     ("requests per hand-over", |figures| format!("{:.1}", figures.requests())),
-    ("bytes sent per hand-over", |figures| format!("{:.0}", figures.sent())),
-    ("bytes received per hand-over", |figures| format!("{:.0}", figures.received())),
+    ("bytes sent per hand-over", |figures| format!("{:.0}", figures.bytes_sent())),
+    ("bytes received per hand-over", |figures| format!("{:.0}", figures.bytes_received())),
     ("time per hand-over", |figures| {
         let micros = figures.elapsed.as_secs_f64() * 1e6 / figures.plan.sections as f64;
         format!("{micros:.0} µs")

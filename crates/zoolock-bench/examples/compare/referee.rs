@@ -5,7 +5,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use zoolock_tests::lock;
 
-/// A counter of the holders in the critical section, and a record of their turns.
+/// A counter of the holders in the critical section, and a list of their turns. A turn is one hold
+/// of the lock.
 #[derive(Default)]
 pub(crate) struct Referee {
     inside: AtomicUsize,

@@ -1,4 +1,4 @@
-//! The measured work: many contenders for one lock.
+//! The measured work: many contenders for one lock. A turn is one hold of the lock by a contender.
 
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -29,11 +29,12 @@ pub(crate) struct Plan {
 #[derive(Clone, Debug)]
 pub(crate) struct Figures {
     pub(crate) plan: Plan,
-    /// The traffic from the first release to the last counted entry.
+    /// The traffic from the first release to the beginning of the last counted turn.
     pub(crate) counts: FrameCounts,
-    /// The time from the first release to the last counted entry.
+    /// The time from the first release to the beginning of the last counted turn.
     pub(crate) elapsed: Duration,
-    /// The number of first turns that went to the waiter that had waited longest.
+    /// Of the first `plan.waiters` turns, the number that were in the order of arrival: the waiter
+    /// that arrived as the n-th had the n-th turn.
     pub(crate) in_order: usize,
     /// The smallest and the largest number of counted turns of a waiter.
     pub(crate) turns: (usize, usize),
@@ -53,12 +54,12 @@ impl Figures {
     }
 
     /// Returns the bytes to the server per hand-over.
-    pub(crate) fn sent(&self) -> f64 {
+    pub(crate) fn bytes_sent(&self) -> f64 {
         self.per_hand_over(self.counts.bytes_to_server)
     }
 
     /// Returns the bytes from the server per hand-over.
-    pub(crate) fn received(&self) -> f64 {
+    pub(crate) fn bytes_received(&self) -> f64 {
         self.per_hand_over(self.counts.bytes_to_client)
     }
 
@@ -99,7 +100,7 @@ pub(crate) async fn run<L: Lock>(server: &str, name: &str, plan: Plan) -> Outcom
     let turns = |waiter| all[..plan.sections].iter().filter(|turn| **turn == waiter).count();
     let fewest = (0..plan.waiters).map(turns).min().unwrap_or(0);
     let most = (0..plan.waiters).map(turns).max().unwrap_or(0);
-    // Errors are ignored: each run creates its own directory.
+    // Errors are ignored: each run creates its own parent znode.
     let _ = observer.delete(&path, None).await;
     let _ = observer.delete(&parent, None).await;
     Ok(Figures {
@@ -149,7 +150,7 @@ fn joined(counts: &FrameCounts) -> u64 {
     counts.replies(opcode::CREATE) + counts.replies(opcode::CREATE2)
 }
 
-/// Creates a directory that no other client uses. The server may have data of earlier runs.
+/// Creates a parent znode that no other client uses. The server may have data of earlier runs.
 async fn make_parent(client: &Client) -> Outcome<String> {
     let options = CreateMode::PersistentSequential.with_acls(Acls::anyone_all());
     let (_, sequence) = client.create("/zoolock-compare-", b"", &options).await?;

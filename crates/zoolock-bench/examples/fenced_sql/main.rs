@@ -1,9 +1,10 @@
 //! A database that refuses the writes of a former holder: `cargo run -p zoolock-bench --example fenced_sql`.
 //!
-//! A process can be paused for an hour between `is_valid()` and its write, by a garbage collector, a suspended machine
-//! or a slow disk. No lock prevents that. The remedy: each write carries the fencing token of its holder, and the table
-//! refuses a token that is lower than the stored one. `table.rs` has the statements, with notes on PostgreSQL and MySQL.
-//! `scenarios.rs` shows the effects with and without them.
+//! A process can be paused for an hour between `is_valid()` and its write, by a garbage collector,
+//! a suspended machine or a slow disk. No lock prevents that. The remedy: each write carries the
+//! fencing token of its holder, and the table refuses a token that is lower than the stored one.
+//! `table.rs` has the statements, with notes on PostgreSQL and MySQL. `scenarios.rs` shows late
+//! writes with and without this remedy.
 
 mod scenarios;
 mod table;

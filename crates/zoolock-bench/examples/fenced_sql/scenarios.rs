@@ -5,7 +5,7 @@ use zoolock::{FencingToken, Guard, TestServer};
 
 use super::table::{Reports, Write};
 
-/// A result whose error ends the program, which prints it.
+/// A result whose error the program prints before it ends.
 pub(crate) type Outcome<T> = Result<T, Box<dyn std::error::Error + Send + Sync>>;
 
 /// The result of a scenario.
@@ -17,7 +17,8 @@ pub(crate) struct End {
     pub(crate) body: String,
 }
 
-/// Runs a late write: A is paused just before its write, B is granted the lock and writes, and A continues.
+/// Runs a late write: A is paused just before its write, B is granted the lock and writes, and then
+/// A continues and writes.
 pub(crate) async fn late_write(
     table: &Reports,
     write: impl Fn(&Reports, &str, FencingToken) -> Sql<Write>,
@@ -33,8 +34,9 @@ pub(crate) async fn late_write(
     end(table, late)
 }
 
-/// Runs two additions of one. A is paused between its read and its write. B reads, and A writes before B does.
-/// If `claim` is true, B writes its token to the row before it reads.
+/// Runs two holders, A and B, that each add 1 to the number in the row. A is paused between its
+/// read and its write. B reads, and A writes before B does. If `claim` is true, B writes its token
+/// to the row before it reads.
 pub(crate) async fn between_read_and_write(claim: bool) -> Outcome<End> {
     let table = Reports::with_one_row()?;
     let server = TestServer::start().await?;
@@ -55,8 +57,8 @@ pub(crate) async fn between_read_and_write(claim: bool) -> Outcome<End> {
     end(&table, late)
 }
 
-/// Wipes the ensemble and keeps the database. Tokens contain transaction ids, which start again with a new ensemble.
-/// Clients of the new ensemble set this token epoch.
+/// Wipes the ensemble and keeps the database. Tokens contain transaction ids, which start again
+/// with a new ensemble. `epoch`: the token epoch that clients of the new ensemble set.
 pub(crate) async fn wiped_ensemble(epoch: u32) -> Outcome<End> {
     let table = Reports::empty()?;
     let old = TestServer::start().await?;

@@ -8,11 +8,12 @@ use zoolock::FencingToken;
 /// The text of a token has a fixed width of 34 characters, so texts compare as the tokens do. A write with the stored
 /// token succeeds, so a holder can write more than once.
 ///
-/// *A row is protected from its first write with the newer token on.* A holder that reads before it writes should
-/// [`claim`](Reports::claim) the row before it reads. If a lock protects many rows or tables, give the lock a row of its
-/// own (`fence (name, token)`). Begin each transaction with the `UPDATE` of that row, and roll back if it changes no row.
-/// Then the other tables need no column for the token. A deleted row loses its token: mark rows as deleted, or use such a
-/// fence.
+/// *A row refuses older tokens only after its first write with a newer token.* A holder that reads
+/// before it writes should [`claim`](Reports::claim) the row before it reads. If a lock protects
+/// many rows or tables, give the lock a row of its own (`fence (name, token)`). Begin each
+/// transaction with the `UPDATE` of that row, and roll back if it changes no row. Then the other
+/// tables need no column for the token. A deleted row loses its token: mark rows as deleted
+/// instead, or use such a `fence` row.
 ///
 /// **PostgreSQL**: the same statements, with `$1`. Declare `token text COLLATE "C" NOT NULL`, because other collations do
 /// not compare bytes. In READ COMMITTED, an `UPDATE` that waited for a locked row checks its `WHERE` again. In REPEATABLE
@@ -64,7 +65,8 @@ impl Reports {
 
     /// Writes to a row, and creates the row if it does not exist.
     ///
-    /// One statement, because a newer holder could write between a `SELECT` and an `INSERT` or `UPDATE`.
+    /// This is one statement, because a newer holder could write between a `SELECT` and an `INSERT`
+    /// or `UPDATE`.
     pub(crate) fn put(&self, body: &str, token: FencingToken) -> Result<Write> {
         let put = "INSERT INTO report (id, body, token) VALUES (?2, ?3, ?1) \
                    ON CONFLICT (id) DO UPDATE SET body = excluded.body, token = excluded.token \

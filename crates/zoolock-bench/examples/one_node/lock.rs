@@ -8,14 +8,16 @@ const EPHEMERAL: CreateOptions<'static> = CreateMode::Ephemeral.with_acls(Acls::
 
 /// A lock that is one ephemeral znode. The client that creates the znode holds the lock, and all waiters watch it.
 ///
-/// The lock excludes, and the code is short. Its faults:
+/// The lock has at most one holder while sessions live, and its code is short. Its faults:
 ///
-/// * **Herd.** All waiters watch the same znode. When it is deleted, the server wakes all of them, and each sends a
-///   create. One create succeeds, and the other waiters watch again. With N waiters a release costs up to N events and
-///   2 N requests, and one grant for each waiter costs N times as many. (A very short hold costs less, because the
-///   znode is deleted before many waiters watch it again.)
-/// * **No order.** The first create after the deletion wins. It comes from a client near the leader, or from a client
-///   that waited for no watch event, such as the last holder. A waiter may never be granted the lock.
+/// * **Herd.** All waiters watch the same znode. When it is deleted, the server wakes all of them,
+///   and each sends a create. One create succeeds, and the other waiters watch again. With N
+///   waiters a release costs up to N events and 2 N requests. To grant the lock once to each waiter
+///   costs N times as many. (A very short hold costs less, because the znode is deleted before many
+///   waiters watch it again.)
+/// * **No order.** The first create after the deletion wins. It comes from a client near the
+///   leader, or from a client that waited for no watch event, such as the last holder. It is
+///   possible that a waiter is never granted the lock.
 /// * **No fencing token.** `lock` returns no token. A holder that is paused for longer than its session lives continues
 ///   to work beside the next holder, and the resource cannot distinguish them. (The `czxid` of the znode could be a
 ///   token. This recipe ignores the `czxid`, as published recipes do.)
@@ -61,8 +63,9 @@ impl Lock for OneNode {
     ///
     /// * The holder never checks that its session lives. After an expiry it continues to work, and only the release
     ///   fails.
-    /// * The release deletes a *name*. If the session expired and was replaced, or if the release is repeated after a
-    ///   lost reply, the znode with that name belongs to the next holder.
+    /// * The release deletes a *name*. The znode with that name belongs to the next holder if the
+    ///   session expired and was replaced. The same is true if the release is repeated after a lost
+    ///   reply.
     async fn release(&self, (): ()) -> Outcome<()> {
         Ok(self.client.delete(&self.path, None).await?)
     }

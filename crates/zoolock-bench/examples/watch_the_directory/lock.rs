@@ -32,7 +32,8 @@ impl Lock for WatchTheDirectory {
     async fn connect(server: &str, path: &str) -> Outcome<Self> {
         let client = Client::connector().with_session_timeout(SESSION_TIMEOUT).connect(server).await?;
         match client.create(path, b"", &PERSISTENT).await {
-            // The directory is never deleted. A deletion would race with new contenders.
+            // The directory is never deleted, because a new contender could need it at the same
+            // time.
             Ok(_) | Err(Error::NodeExists) => Ok(Self { client, directory: path.to_owned() }),
             Err(error) => Err(error.into()),
         }
@@ -40,8 +41,9 @@ impl Lock for WatchTheDirectory {
 
     /// Faults:
     ///
-    /// * If the reply to `create` is lost, its znode stays, and its client does not know the name. When it is the
-    ///   lowest, all contenders wait until its session ends. A second call creates a second znode behind it.
+    /// * If the reply to `create` is lost, the znode stays, and the client does not know its name.
+    ///   When this znode is the lowest, all contenders wait until the session of the client ends. A
+    ///   second call of `lock` creates a second znode behind the first one.
     /// * The same happens if the caller drops this future, for example after a timeout. The znode keeps its queue
     ///   position, is granted the lock, and is never deleted.
     /// * If another client deletes the znode, this function never returns. A worse variant checks that no znode is

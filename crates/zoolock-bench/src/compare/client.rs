@@ -26,7 +26,7 @@ pub(super) enum ComparedClient {
 
 /// The program that runs a client.
 pub(super) enum Program {
-    /// This program.
+    /// This program, as a worker with this client.
     Rust(String),
     /// `peers/Peers.java`.
     Java(&'static str),
@@ -35,7 +35,7 @@ pub(super) enum Program {
 }
 
 impl ComparedClient {
-    /// Returns its name in tables.
+    /// Returns the name of the client in tables.
     pub(super) fn name(self) -> &'static str {
         match self {
             ComparedClient::Zoolock => "zoolock",
@@ -94,7 +94,7 @@ pub(super) struct ClientOnServer {
 impl ClientOnServer {
     pub(super) fn name(self) -> String {
         match self.client {
-            // The name of the client or of the server says both.
+            // For these clients, the name of the client or of the server is enough.
             ComparedClient::Etcd => self.client.name().to_owned(),
             ComparedClient::Redis => self.server.name().to_owned(),
             client => format!("{}, {}", client.name(), self.server.name()),

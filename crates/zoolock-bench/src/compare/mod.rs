@@ -1,4 +1,4 @@
-//! The comparison: zoolock and its peers carry out the same works, in turns.
+//! The comparison: zoolock and its peers carry out the same works, one after the other.
 
 mod client;
 mod fleet;
@@ -41,7 +41,7 @@ pub(crate) struct CompareArgs {
     /// Directory for the data of the servers [default: the temporary directory]
     #[arg(long, value_name = "DIR")]
     dir: Option<PathBuf>,
-    /// The command zoolock that serves
+    /// The command zoolock to run as a server
     #[arg(long, value_name = "FILE", default_value = "target/release/zoolock")]
     zoolock: PathBuf,
     /// Directory for compare.json, compare.csv and compare.md. The files of the project do not change

@@ -31,16 +31,17 @@ pub(super) enum RoundFigure {
     Median,
     /// The mean of the hand-overs.
     Mean,
-    /// The whole time, divided by the turns.
+    /// The whole time, divided by the number of acquisitions.
     Share,
 }
 
 /// The number of rounds of a work, computed from the requested number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Rounds {
-    /// This multiple, for short rounds that differ by more than the distance to the target.
+    /// This multiple of the requested number, for short rounds. More rounds are needed, because the
+    /// figures of such rounds vary by more than their distance from the target.
     Times(usize),
-    /// At most this number, for long rounds.
+    /// The requested number, but at most this one, for long rounds.
     AtMost(usize),
 }
 
@@ -110,8 +111,8 @@ impl ComparedWork {
     /// Returns the job of one client.
     pub(super) fn job_of(&self, who: ClientOnServer) -> Job {
         match (who.client, self.job.work) {
-            // Tasks need sessions of their own: WriteLock mistakes any znode of its session for its own, and etcd takes
-            // one lease for one holder.
+            // Tasks need sessions of their own: WriteLock mistakes any znode of its session for its
+            // own, and etcd treats all acquisitions with one lease as those of one holder.
             (ComparedClient::WriteLock | ComparedClient::Etcd, "crowd") => {
                 self.job.clone().with("sessions", FEW_TASKS)
             }
@@ -123,7 +124,8 @@ impl ComparedWork {
         }
     }
 
-    /// Returns the uncounted first job. It is long enough for a virtual machine to compile the code.
+    /// Returns the uncounted first job. In the work `alone` it is long enough for the Java virtual
+    /// machine to compile the code.
     pub(super) fn warming_job(&self, who: ClientOnServer) -> Job {
         match (self.name, who.client) {
             ("alone", ComparedClient::Curator | ComparedClient::WriteLock) => {
@@ -165,7 +167,7 @@ pub(super) fn works(sizes: &Sizes, rtt: Duration) -> Vec<ComparedWork> {
             RoundFigure::Median,
             sizes,
         ))
-        // These clients measure the requests without a lock.
+        // The following clients send the requests without a lock.
         .by(&[Floor, SameAtOnce], &ZOOKEEPERS)
         .more_rounds(3, sizes),
         ComparedWork {

@@ -62,9 +62,9 @@ pub(super) struct RoundResult {
     pub(super) most: f64,
     pub(super) turns: u64,
     pub(super) elapsed: f64,
-    /// The time until all contenders were queued.
+    /// The time that it took until all contenders were queued.
     pub(super) joined: f64,
-    /// The client's processor time per turn.
+    /// The client's processor time per acquisition.
     pub(super) cpu: f64,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) second: Option<SecondProcess>,
@@ -78,7 +78,7 @@ pub(super) struct SecondProcess {
 }
 
 impl Results {
-    /// Loads the results of an earlier run. Without a file they are empty.
+    /// Loads the results of an earlier run. Returns empty results if there is no file.
     pub(super) fn load(file: &Path) -> Outcome<Self> {
         match fs::read_to_string(file) {
             Ok(text) => Ok(serde_json::from_str(&text)

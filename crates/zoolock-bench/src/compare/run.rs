@@ -1,4 +1,4 @@
-//! The run: work after work, round after round, with the clients in turns.
+//! The run: work after work, round after round, and in each round client after client.
 
 use std::time::Duration;
 
@@ -13,10 +13,10 @@ use super::workers::WorkerPool;
 use crate::Outcome;
 use crate::job::{Job, Measurement};
 
-/// The time in which the second process must end its last turn.
+/// The time in which the second process must end its last acquisition.
 const LEAVING: Duration = Duration::from_secs(60);
 
-/// Measures, and adds each result to `results` at once.
+/// Runs all jobs. Adds each result to `results` as soon as its job has ended.
 pub(super) async fn run(
     settings: &CompareArgs,
     works: &[ComparedWork],

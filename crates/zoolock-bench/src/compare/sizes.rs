@@ -12,7 +12,7 @@ pub(super) struct Sizes {
     pub(super) compiling: usize,
     /// Acquisitions behind the delaying proxy.
     pub(super) far: usize,
-    /// Turns of each task of a small crowd.
+    /// Acquisitions of each task of a small crowd.
     pub(super) turns: usize,
     /// Waiters of a large crowd.
     pub(super) many: usize,
@@ -22,7 +22,7 @@ pub(super) struct Sizes {
     pub(super) locks: usize,
     /// Tasks of one process that acquire the same lock.
     pub(super) local: usize,
-    /// Turns of each of these tasks.
+    /// Acquisitions of each of the tasks that `local` counts.
     pub(super) local_turns: usize,
     /// The duration of a hold in the work `articles`, and of the rest in the work `rest`.
     pub(super) hold: Duration,

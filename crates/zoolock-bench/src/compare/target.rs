@@ -110,7 +110,8 @@ impl Target {
             .iter()
             .flat_map(|work| &work.entries)
             .filter(|entry| entry.who.client.is_zookeeper_peer() && entry.who.server == ServerKind::Apache);
-        // The best peer has the highest ratio of zoolock's figure to its own.
+        // The best peer is the one for which the ratio of zoolock's figure to the peer's figure is
+        // highest.
         let best = peers
             .clone()
             .filter(|entry| entry.failed.is_none())

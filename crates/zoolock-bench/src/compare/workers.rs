@@ -1,4 +1,5 @@
-//! The workers: one process for each client during the whole run, so that a virtual machine stays warm.
+//! The workers: one process for each client during the whole run, so that Java compiles the code
+//! only once.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -60,7 +61,7 @@ impl WorkerPool {
         sent.map_err(|error| self.remove_failed(id, &format!("does not accept jobs: {error}")))
     }
 
-    /// Waits for the result of the job. Kills a worker that does not end in time.
+    /// Waits for the result of the job. Kills a worker that does not answer in time.
     pub(super) async fn end(
         &mut self,
         client: ComparedClient,
@@ -71,7 +72,8 @@ impl WorkerPool {
         let Some(worker) = self.workers.get_mut(&id) else { return Err("it was given no job".into()) };
         match tokio::time::timeout(limit, worker.output.next_line()).await {
             Ok(Ok(Some(line))) => Measurement::parse(&line).inspect_err(|_| {
-                // The sessions and threads of the worker may be in any state.
+                // After a failed job, the sessions and threads of the worker may be in any state.
+                // So the worker is killed.
                 self.workers.remove(&id);
             }),
             Ok(Ok(None)) => Err(self.remove_failed(id, "ended")),

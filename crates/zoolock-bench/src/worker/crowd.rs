@@ -1,7 +1,7 @@
 //! Many tasks that want the same lock, or the same few locks.
 //!
-//! All tasks queue behind a holder, the gate. Then the gate releases. A sample is the time of a hand-over: from the
-//! beginning of a release to the grant of the next holder.
+//! All tasks queue behind a holder, the gate. Then the gate releases the lock. A sample is the time
+//! of a hand-over: from the beginning of a release to the grant of the next holder.
 
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -25,7 +25,8 @@ pub(super) async fn run<P: Peer>(fields: &Fields<'_>) -> Outcome<Measurement> {
         peers.push(P::open(address).await?);
     }
     let logs: Vec<Arc<HoldLog>> = paths.iter().map(|_| Arc::default()).collect();
-    // The gates have a session of their own: etcd takes one lease for one holder, however often it acquires.
+    // The gates have a session of their own, because etcd treats all acquisitions with one lease as
+    // those of one holder.
     let keeper = P::open(address).await?;
     let mut gates = Vec::new();
     for path in &paths {
@@ -89,7 +90,7 @@ async fn member<P: Peer>(lock: P::Lock, log: Arc<HoldLog>, turns: usize, hold: D
     Ok(())
 }
 
-/// The log of all entries and exits.
+/// The log of all entries into the critical section, and of all exits from it.
 #[derive(Default)]
 struct HoldLog(Mutex<Vec<(HoldStep, Instant)>>);
 

@@ -1,4 +1,5 @@
-//! One blocking socket and one thread, without a lock: the least time that two awaited writes take.
+//! One blocking socket and one thread, without a lock. This client measures the least time that two
+//! awaited writes take.
 
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;

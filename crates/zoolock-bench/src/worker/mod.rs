@@ -38,7 +38,7 @@ pub(crate) enum PeerKind {
     ZookeeperClient,
     /// etcd's lock.
     Etcd,
-    /// `SET NX PX`, and a script that deletes the key if it is still ours.
+    /// `SET NX PX`, and a script that deletes the key if it still has the holder's token.
     Redis,
 }
 

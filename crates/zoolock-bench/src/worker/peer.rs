@@ -21,7 +21,8 @@ pub(super) trait Peer: Clone + Sized + Send + Sync + 'static {
 
     fn lock(&self, path: &str) -> Self::Lock;
 
-    /// Returns a lock whose tasks share one queue position, if the client has one.
+    /// Returns a lock whose tasks share one queue position, or `None` if the client has no such
+    /// lock.
     fn shared_lock(&self, _path: &str) -> Option<Self::Lock> {
         None
     }
@@ -31,7 +32,8 @@ pub(super) trait Peer: Clone + Sized + Send + Sync + 'static {
     /// Releases the lock and waits for the server's confirmation.
     fn release(lock: &Self::Lock, held: Self::Held) -> impl Future<Output = Outcome<()>> + Send;
 
-    /// Releases the lock without waiting, as the drop of a guard does.
+    /// Releases the lock without waiting, as the drop of a guard does. Fails if the client cannot
+    /// do that.
     fn release_without_waiting(_lock: &Self::Lock, _held: Self::Held) -> Outcome<()> {
         no_unawaited_release()
     }
@@ -40,12 +42,12 @@ pub(super) trait Peer: Clone + Sized + Send + Sync + 'static {
         async { Ok(()) }
     }
 
-    /// Creates the directories of the locks.
+    /// Creates the lock directories.
     fn prepare(address: &str, paths: &[String]) -> impl Future<Output = Outcome<()>> + Send {
         make_directories(address, paths)
     }
 
-    /// Waits until the queue of each lock has this number of contenders.
+    /// Waits until the queue of each lock has at least this number of contenders.
     fn await_contenders(
         address: &str,
         paths: &[String],

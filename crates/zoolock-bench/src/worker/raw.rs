@@ -67,9 +67,9 @@ impl LockRequests for RawRequests {
     }
 }
 
-/// The requests that zoolock sends for a lock without other contenders: the create and a read of the directory in one
-/// flight, and then a transaction. With `WATCHED`, there is also a watch on the znode, as for a lock that is held for
-/// more than a few milliseconds.
+/// The requests that zoolock sends for a lock without other contenders: the create together with a
+/// read of the directory, and then a transaction. With `WATCHED`, there is also a watch on the
+/// znode, as for a lock that is held for more than a few milliseconds.
 #[derive(Clone)]
 pub(super) struct SameRequests<const WATCHED: bool>;
 

@@ -49,7 +49,8 @@ async fn turn<P: Peer>(lock: &P::Lock, dropped: bool) -> Outcome<()> {
     if dropped { P::release_without_waiting(lock, held) } else { P::release(lock, held).await }
 }
 
-/// Acquires beside a crowd, turn after turn, until the file `stop` exists. The samples are the waiting times.
+/// Acquires and releases the lock again and again, while another process runs a crowd, until the
+/// file `stop` exists. The samples are the waiting times.
 pub(super) async fn visit<P: Peer>(fields: &Fields<'_>) -> Outcome<Measurement> {
     let (address, path, stop) = (fields.text("connect")?, fields.text("path")?, fields.text("stop")?);
     P::prepare(address, &[path.to_owned()]).await?;

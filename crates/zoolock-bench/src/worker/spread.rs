@@ -9,8 +9,9 @@ use super::peer::{Peer, cpu_ns, ns};
 use crate::Outcome;
 use crate::job::{Fields, Measurement};
 
-/// Acquires all locks, holds them for `hold_us=` if given, then releases them all. Their directories exist already. A
-/// sample is one acquisition beside all the others.
+/// Acquires all locks, holds them for `hold_us=` if given, then releases them all. The directories
+/// of the locks are created before the measurement. A sample is one acquisition beside all the
+/// others.
 pub(super) async fn run<P: Peer>(fields: &Fields<'_>) -> Outcome<Measurement> {
     let (address, path) = (fields.text("connect")?, fields.text("path")?);
     let (locks, sessions): (usize, usize) = (fields.number("locks")?, fields.number("sessions")?);

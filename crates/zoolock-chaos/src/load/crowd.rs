@@ -35,7 +35,8 @@ impl ClientCrowd {
     ) -> Outcome<ClientCrowd> {
         let pairs = settings.sessions / 2;
         let share = |all: usize, number: usize| all * number / settings.processes;
-        // All processes together take `rate` turns per second.
+        // All processes together take `rate` turns per second. In a turn, a task uses one lock or
+        // reopens one session.
         let pause = pairs as u64 * 1000 / settings.rate.max(1);
         let mut processes = Vec::new();
         for number in 0..settings.processes {

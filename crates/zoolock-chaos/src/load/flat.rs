@@ -1,7 +1,8 @@
 //! The growth of a figure.
 
-/// Returns the growth of a figure over the second half of the points, relative to its mean there. The growth is that of
-/// the line that fits best (least squares). `None` if there is too little data.
+/// Returns the growth of a figure over the second half of the points, relative to the mean of that
+/// half. The growth is that of the line that fits best (least squares). Returns `None` if there is
+/// too little data.
 pub(crate) fn growth(points: &[(f64, f64)]) -> Option<f64> {
     let (first, last) = (points.first()?.0, points.last()?.0);
     let half: Vec<_> = points.iter().filter(|(at, _)| *at >= f64::midpoint(first, last)).collect();

@@ -1,5 +1,5 @@
-//! Two sessions, and one task that acquires locks with them. The task uses all ways to acquire and release locks, and
-//! to open and close sessions.
+//! Two sessions, and one task that acquires locks with them. The turns of the task ([`TurnKind`])
+//! acquire and release locks in several ways, and close and open sessions.
 
 use std::ops::Range;
 use std::sync::{Arc, Mutex};
@@ -16,7 +16,7 @@ use super::tally::SharedTally;
 
 /// The longest wait for a connection or a lock, long enough for a slow ensemble. A longer wait is an error.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// Number of bytes that each turn leaks, with the seeded bug [`LoadBug::Leak`].
+/// Number of bytes that each turn leaks, with the deliberate bug [`LoadBug::Leak`].
 const LEAK: usize = 16 << 10;
 
 static LEAKED: Mutex<Vec<Vec<u8>>> = Mutex::new(Vec::new());
@@ -43,9 +43,9 @@ enum TurnKind {
     Plain,
     /// As `Plain`, but the release is not awaited.
     Dropped,
-    /// The other session waits, and is granted the lock next.
+    /// The other session waits for the lock, and is granted it after the release.
     HandedOver,
-    /// The other session waits, but not long enough.
+    /// The other session waits for the lock, and its time limit passes before the release.
     TimedOut,
     /// The acquisition is dropped after a short time.
     Cancelled,
@@ -141,7 +141,7 @@ impl SessionPair {
         let soon = Duration::from_micros(self.rng.u64(..10_000));
         match turn {
             TurnKind::Cancelled => {
-                // The lock may be granted in this short time.
+                // If the lock is granted in this short time, it is released.
                 if let Ok(guard) = timeout(soon, mutex.lock()).await {
                     release(guard.map_err(|error| error_kind(&error))?).await?;
                 }

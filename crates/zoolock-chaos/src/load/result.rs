@@ -10,7 +10,7 @@ use crate::process::ResourceUse;
 /// The figures of one sample.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub(crate) struct LoadSample {
-    /// Seconds since each lock had been held once.
+    /// Seconds from the end of the first round, in which each lock is held once, to this sample.
     pub(super) at: f64,
     pub(super) turns: u64,
     pub(super) server: ResourceUse,
@@ -24,10 +24,10 @@ pub(crate) struct LoadResult {
     /// The resources before the first session.
     pub(super) server_before: ResourceUse,
     pub(super) clients_before: ResourceUse,
-    /// Seconds until all sessions were open.
+    /// Seconds from the order to open the sessions until all of them were open.
     pub(super) opening: f64,
-    /// Seconds until each lock had been held once. By then, server and clients have allocated what they need for all
-    /// locks.
+    /// Seconds from the start of the acquisitions until each lock had been held once. By then,
+    /// server and clients have allocated the memory that they need for all locks.
     pub(super) first_round: f64,
     /// Live bytes on the heap of a Java server: after the first round, and after all clients had stopped. `None` for
     /// another server.
@@ -42,6 +42,7 @@ pub(crate) struct LoadResult {
     pub(super) clients_after: ResourceUse,
     /// Number of lock directories at the end.
     pub(super) directories: usize,
-    /// The lock directories that still contain a znode, in words.
+    /// Descriptions of what is left below the root at the end: lock directories that still contain
+    /// a znode, and ephemeral znodes.
     pub(super) left: Vec<String>,
 }

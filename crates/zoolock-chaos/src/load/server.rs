@@ -92,7 +92,7 @@ impl LoadedServer {
         bytes.map(Some).ok_or_else(|| format!("jcmd does not say what is on the heap: {said}").into())
     }
 
-    async fn counts(&self) -> Outcome<ServerCounts> {
+    async fn read_counts(&self) -> Outcome<ServerCounts> {
         let answer = four_letter(self.addr(), "mntr").await?;
         let figure = |name: &str| {
             let line = answer.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix('\t'));
@@ -114,7 +114,7 @@ impl LoadedServer {
     ) -> Outcome<ServerCounts> {
         let deadline = Instant::now() + SETTLED;
         loop {
-            let counts = self.counts().await?;
+            let counts = self.read_counts().await?;
             if is_so(&counts) || Instant::now() > deadline {
                 return Ok(counts);
             }
@@ -122,7 +122,9 @@ impl LoadedServer {
         }
     }
 
-    /// Returns the number of lock directories, and the znodes that are left in them.
+    /// Returns the number of lock directories, which also counts ephemeral znodes directly below
+    /// the root. Also returns descriptions of what is left: of each directory that still contains a
+    /// znode, and of each of these ephemeral znodes.
     pub(super) async fn left(&self) -> Outcome<(usize, Vec<String>)> {
         let client = tree::connect(&self.addr().to_string()).await?;
         client.sync(ROOT).await?;

@@ -8,11 +8,12 @@ use serde::Serialize;
 
 use crate::seen::duration;
 
-/// The environment variable that limits glibc to one heap per process. By default a thousand threads share sixteen
-/// heaps, which grow for hours by fragmentation. A single heap reaches its final size within minutes, and still shows a
-/// leak.
+/// The environment variable that limits glibc to one heap per process. By default, the threads of a
+/// process share eight heaps for each core. These heaps grow for hours by fragmentation. A single
+/// heap reaches its final size within minutes, and still shows a leak.
 pub(super) const ARENAS: (&str, &str) = ("MALLOC_ARENA_MAX", "1");
-/// The longest time until all clients have released their locks and closed, and the server has removed their sessions.
+/// The longest time of one step at the end of a run, such as the release of all locks, or the end
+/// of all sessions.
 pub(super) const SETTLED: Duration = Duration::from_secs(120);
 /// The number of files that a process may open for other purposes, and keep.
 pub(super) const OTHER_FILES: u64 = 8;
@@ -27,7 +28,7 @@ pub(crate) enum ServerChoice {
     Apache,
 }
 
-/// A seeded bug of the clients, which the judge must find.
+/// A deliberate bug of the clients, which the run must find.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum LoadBug {
     /// Clients keep some memory of each turn.
@@ -49,10 +50,12 @@ pub(crate) struct LoadArgs {
     /// Number of client processes.
     #[arg(long, default_value_t = 5)]
     pub(super) processes: usize,
-    /// Turns per second of all clients together.
+    /// Turns per second of all clients together. In a turn, a task uses one lock or reopens one
+    /// session.
     #[arg(long, default_value_t = 500)]
     pub(super) rate: u64,
-    /// Largest growth of a figure over the second half, in percent of its mean there.
+    /// Largest growth of memory or open files over the second half of the run, in percent of their
+    /// mean in that half.
     #[arg(long, default_value_t = 5.0, value_name = "PERCENT")]
     pub(super) tolerance: f64,
     /// The seed of the random choices. A random one by default. It is printed.
@@ -61,7 +64,7 @@ pub(crate) struct LoadArgs {
     /// Only this server.
     #[arg(long, value_delimiter = ',', value_name = "SERVER")]
     pub(super) only: Vec<ServerChoice>,
-    /// Seeds a bug: the run must fail.
+    /// Adds a deliberate bug: the run must fail.
     #[arg(long = "break", value_name = "WHAT")]
     pub(super) broken: Option<LoadBug>,
     /// The directory for the table, and for all samples as JSON.

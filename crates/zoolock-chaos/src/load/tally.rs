@@ -1,4 +1,4 @@
-//! The record of a client process, and its reports to the parent process.
+//! The counts of a client process, and its reports to the parent process.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard};
@@ -24,13 +24,14 @@ pub(crate) enum ChurnPhase {
     Closed,
 }
 
-/// The record of a client process, reported as a line of JSON.
+/// The progress and the counts of a client process, reported as a line of JSON.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub(crate) struct ChurnTally {
     pub(crate) phase: ChurnPhase,
-    /// Number of turns of each kind.
+    /// Number of successful turns, by the name of their `TurnKind` (`pair.rs`). In a turn, a task
+    /// uses one lock or reopens one session.
     pub(crate) turns: BTreeMap<String, u64>,
-    /// Number of errors of each kind.
+    /// Number of failed turns, by the name of their `TurnKind` and the error.
     pub(crate) errors: BTreeMap<String, u64>,
     /// Number of different locks that were held.
     pub(crate) locks: usize,
@@ -56,7 +57,7 @@ impl ChurnTally {
     }
 }
 
-/// The tally that the pairs of a process share.
+/// The tally of a client process. Each of its session pairs (`pair.rs`) adds its own counts.
 #[derive(Default)]
 pub(super) struct SharedTally(Mutex<ChurnTally>);
 

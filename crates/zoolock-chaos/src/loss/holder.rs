@@ -1,6 +1,7 @@
-//! A holder: a process that acquires one lock, asks its guard again and again whether it is valid, and reports the answers.
+//! A holder: a process that acquires one lock, checks again and again whether its guard is valid,
+//! and reports the results.
 //!
-//! It ends on the order `end`, or when its input ends.
+//! The process ends on the order `end`, or when its input ends.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -45,7 +46,7 @@ pub(crate) async fn hold(settings: HolderArgs) -> Outcome<()> {
     let guard = Arc::new(zoolock.mutex(&settings.lock).lock().await?);
     send_report(&HolderReport::Granted { at: now() })?;
     let done = Arc::new(AtomicBool::new(false));
-    // A thread of its own, because a busy executor must not delay the reports.
+    // The checks run on a thread of their own, because a busy executor must not delay them.
     let looking = std::thread::spawn({
         let (guard, done) = (guard.clone(), done.clone());
         move || look(&guard, settings.broken, &done)
@@ -54,7 +55,7 @@ pub(crate) async fn hold(settings: HolderArgs) -> Outcome<()> {
         let guard = guard.clone();
         async move {
             let why = guard.lost().await.to_string();
-            // Fails only if the drill has ended.
+            // The report fails only if the drill has ended.
             let _ = send_report(&HolderReport::Lost { at: now(), why });
         }
     });

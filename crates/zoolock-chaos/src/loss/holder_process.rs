@@ -42,7 +42,7 @@ pub(crate) struct HolderSettings {
 
 /// A holder.
 pub(crate) struct HolderProcess {
-    /// Set if the lock was lost in the preparation of the fault.
+    /// Set if the lock was lost while the fault was prepared.
     pub(crate) has_lost_before: bool,
     lock: String,
     runs: bool,
@@ -140,7 +140,8 @@ impl HolderProcess {
         binary::send_signal(&mut self.child, signal);
     }
 
-    /// Returns whether the holder knows that the lock is lost.
+    /// Returns whether the holder has reported the loss of its lock, or, for `zoolock run`, whether
+    /// the holder has ended.
     pub(crate) fn knows_loss(&mut self) -> bool {
         match self.runs {
             true => !matches!(self.child.try_wait(), Ok(None)),
@@ -202,8 +203,8 @@ async fn listen(output: ChildStdout, record: Arc<Mutex<HolderRecord>>) {
     read_reports(output, "a holder", add).await;
 }
 
-/// Records the time at which a command runs, and the time at which all its processes have ended. Each of them keeps the
-/// pipe open, so the pipe ends with the last one.
+/// Records the time at which a command has started, and the time at which all its processes have
+/// ended. Each process keeps the pipe open, so the pipe ends with the last process.
 async fn watch_command(mut pipe: pipe::Receiver, record: Arc<Mutex<HolderRecord>>) {
     let mut bytes = [0; 64];
     loop {

@@ -6,7 +6,7 @@ use super::holder_process::HolderRecord;
 use super::settings::LossFault;
 use crate::clock::seconds;
 
-/// The time after its deadline in which a command may still end.
+/// The time after the deadline in which a command may still end.
 const SLACK: Duration = Duration::from_millis(200);
 /// The last time at which the guard was valid must be at most this long before the fault. A holder checks its guard
 /// every few milliseconds.
@@ -21,7 +21,7 @@ pub(crate) struct HolderCase {
     pub(crate) lock: String,
     /// Set for `zoolock run` with a command.
     pub(crate) runs: bool,
-    /// Set if the lock was lost in the preparation of the fault.
+    /// Set if the lock was lost while the fault was prepared.
     pub(crate) has_lost_before: bool,
     /// The time of the fault.
     pub(crate) struck: i64,
@@ -51,8 +51,9 @@ impl HolderCase {
         Some(self.rival? - self.struck)
     }
 
-    /// Returns the time from the end of the hold to the rival's grant. It is negative if both held the lock. The hold
-    /// ends with the last check that found the guard valid, or with the end of the command.
+    /// Returns the time from the end of the hold to the rival's grant. The time is negative if both
+    /// held the lock at once. The hold ends with the last check that found the guard valid, or with
+    /// the end of the command.
     pub(crate) fn margin(&self) -> Option<i64> {
         let end = if self.runs { self.record.dead } else { self.last_valid() };
         Some(self.rival? - end?)

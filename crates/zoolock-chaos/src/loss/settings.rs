@@ -6,8 +6,8 @@ use std::time::Duration;
 use clap::{Args, ValueEnum};
 use serde::Serialize;
 
-/// The session timeout of most holders: the shortest one that `zoolock run` accepts, because it does not know the tick
-/// of the ensemble.
+/// The session timeout of most holders. `zoolock run` accepts no shorter one, because it does not
+/// know the tick of the ensemble.
 pub(super) const SESSION: Duration = Duration::from_secs(6);
 /// The session timeout of holders whose node is restarted.
 const LONG_SESSION: Duration = Duration::from_secs(30);
@@ -17,13 +17,14 @@ pub(super) const SHORTER: Duration = Duration::from_secs(2);
 /// A fault. It hits all holders of a round at once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, ValueEnum, Serialize)]
 pub(crate) enum LossFault {
-    /// The holders do not reach their node. In every other round their connections are closed first.
+    /// The holders do not reach their node. In every other round their connections are also closed.
     Cut,
-    /// SIGSTOP, and SIGCONT after the rivals have the locks.
+    /// SIGSTOP to the holders, and SIGCONT after the rivals have the locks.
     Stopped,
     /// The node of the holders is cut off from the other two, and the holders still reach it.
     Isolated,
-    /// SIGKILL to the node of the holders, right after it has forwarded the renewal of one of them.
+    /// SIGKILL to the node of the holders, right after a request of one holder was forwarded to the
+    /// node.
     Killed,
     /// The node of the holders restarts with a shorter limit for session timeouts. After the holders are attached again, they
     /// are stopped as by `Stopped`.
@@ -44,7 +45,8 @@ impl LossFault {
     /// Returns the session timeout that the holders ask for.
     pub(super) fn requested(self) -> Duration {
         match self {
-            // The node of the holders restarts before the fault, and they reach no other node meanwhile.
+            // The node of the holders restarts before the fault. During the restart the holders
+            // reach no other node, so the session timeout must be longer than the restart.
             LossFault::Shortened => LONG_SESSION,
             _ => SESSION,
         }
@@ -56,7 +58,7 @@ impl LossFault {
     }
 }
 
-/// A seeded bug of the holders, which the judge must find.
+/// A deliberate bug of the holders, which the judge must find.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum LossBug {
     /// Holders report their guards as valid in any case, and commands continue after the loss.
@@ -78,7 +80,7 @@ pub(crate) struct LossArgs {
     /// Only these faults.
     #[arg(long, value_delimiter = ',', value_name = "FAULT")]
     pub(super) only: Vec<LossFault>,
-    /// Seeds a bug: the drill must fail.
+    /// Adds a deliberate bug: the drill must fail.
     #[arg(long = "break", value_name = "WHAT")]
     pub(super) broken: Option<LossBug>,
     /// The directory for the table, all figures as JSON and the logs of the servers.

@@ -25,7 +25,7 @@ To read one: zoolock man run | man -l -";
 #[derive(Debug, ClapArgs)]
 #[command(after_help = MAN_HELP)]
 pub(crate) struct ManArgs {
-    /// Command to print the page of; default: zoolock itself
+    /// Command whose page to print [default: zoolock itself]
     pub(crate) command: Option<String>,
 
     /// Write all pages into this directory, as zoolock.1, zoolock-run.1 and so on

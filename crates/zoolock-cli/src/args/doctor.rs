@@ -3,19 +3,20 @@
 use clap::Args as ClapArgs;
 
 const DOCTOR_HELP: &str = "\
-Checks each server (four-letter words), the session and its negotiated timeout, request latency, the clock, access, and \
-the directories at and below the root: access control lists, remaining sequence numbers and queues. Creates one ephemeral \
-znode to measure latency, and deletes it.
+Checks each server (with four-letter words), the session and its negotiated timeout, the request latency, the server's \
+clock, and access. Of the directories at and below --root, checks the access control lists, the remaining sequence \
+numbers and the queues. Creates one ephemeral znode to measure latency, and deletes it.
 
-Levels: ok; note, for information; warning, locks work with a limitation; error, locks fail, or two clients may hold a \
-lock at once. With --strict, the exit code is 1 if the worst finding is a warning, and 2 if it is an error. Without \
---strict, the exit code is 0 whatever the findings. Exit codes 69 and 77 mean that the checks could not run.";
+Levels: ok; note (for information); warning (locks work with a limitation); error (locks fail, or two clients can hold \
+a lock at once). With --strict, the exit code is 1 if the worst finding is a warning, and 2 if it is an error. Without \
+--strict, the findings do not change the exit code, which is 0. Exit codes 69 and 77 mean that the checks could not \
+run.";
 
 /// `zoolock doctor`.
 #[derive(Debug, ClapArgs)]
 #[command(after_help = DOCTOR_HELP)]
 pub(crate) struct DoctorArgs {
-    /// Exit with 1 if there is a warning, with 2 if there is an error
+    /// Exit with 1 if the worst finding is a warning, with 2 if it is an error
     #[arg(long)]
     pub(crate) strict: bool,
 

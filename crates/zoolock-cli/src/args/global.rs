@@ -8,14 +8,15 @@ use clap::{Args as ClapArgs, ValueEnum};
 /// Flags that are accepted before or after the subcommand.
 #[derive(Debug, ClapArgs)]
 pub(crate) struct Global {
-    /// Ensemble (h1:2181,h2:2181)
+    /// Servers of the ensemble, as h1:2181,h2:2181
     ///
-    /// With a chroot: h1:2181,h2:2181/chroot. Without --connect, this user's embedded server on this machine is used.
-    /// Its files are in ZOOLOCK_STATE_DIR, $XDG_STATE_HOME/zoolock or ~/.local/state/zoolock, on a disk of this machine.
+    /// With a chroot (a path that all paths are below): h1:2181,h2:2181/chroot. Without --connect, zoolock uses
+    /// this user's own server on this machine. The files of that server are in ZOOLOCK_STATE_DIR,
+    /// $XDG_STATE_HOME/zoolock or ~/.local/state/zoolock, which must be on a disk of this machine.
     #[arg(long, global = true, env = "ZOOLOCK_CONNECT", value_name = "HOSTS", help_heading = "Connection")]
     pub(crate) connect: Option<String>,
 
-    /// Session timeout to request, from 6s to 1h; the lock of a crashed holder is freed after it
+    /// Session timeout to request, from 6s to 1h: the time after which the server frees the lock of a crashed holder
     #[arg(
         long,
         global = true,
@@ -27,7 +28,7 @@ pub(crate) struct Global {
     )]
     pub(crate) session_timeout: String,
 
-    /// Maximum time to connect
+    /// Maximum time to connect to a server
     #[arg(
         long,
         global = true,
@@ -41,10 +42,10 @@ pub(crate) struct Global {
 
     /// Credentials, as digest:@FILE
     ///
-    /// FILE (mode 0600) contains USER:PASSWORD. digest:env:NAME reads USER:PASSWORD from an environment variable,
-    /// digest:command:COMMAND from the output of a command. sasl instead of digest authenticates with SASL DIGEST-MD5.
-    /// kerberos[:SERVICE[/HOST]], in a build with the feature gssapi, authenticates to that service (default: zookeeper)
-    /// with the ticket of kinit.
+    /// FILE (mode 0600) contains USER:PASSWORD. digest:env:NAME reads USER:PASSWORD from the environment variable NAME,
+    /// and digest:command:COMMAND from the output of COMMAND. With sasl instead of digest, zoolock authenticates with
+    /// SASL DIGEST-MD5. With kerberos[:SERVICE[/HOST]], in a build with the feature gssapi, zoolock authenticates to
+    /// SERVICE (default: zookeeper) with the ticket of kinit.
     #[arg(
         long,
         global = true,
@@ -55,19 +56,19 @@ pub(crate) struct Global {
     )]
     pub(crate) auth: Option<String>,
 
-    /// Connect with TLS; trust server certificates signed by the authorities in this file (PEM)
+    /// Connect with TLS; trust server certificates that an authority in this file has signed (PEM)
     #[arg(long, global = true, env = "ZOOLOCK_CACERT", value_name = "FILE", value_parser = file(), help_heading = "Connection")]
     pub(crate) cacert: Option<PathBuf>,
 
-    /// Client certificate (PEM), followed by its intermediate certificates; its subject owns the znodes created
+    /// Client certificate (PEM) and its intermediate certificates; created znodes belong to the certificate's subject
     #[arg(long, global = true, env = "ZOOLOCK_CERT", value_name = "FILE", value_parser = file(), help_heading = "Connection")]
     pub(crate) cert: Option<PathBuf>,
 
-    /// Private key of --cert (PEM); the file must not be readable by everyone
+    /// Private key for --cert (PEM); refused if everyone can read the file
     #[arg(long, global = true, env = "ZOOLOCK_KEY", value_name = "FILE", value_parser = file(), help_heading = "Connection")]
     pub(crate) key: Option<PathBuf>,
 
-    /// Identity that may read the znodes created with --auth or --cert, as SCHEME:ID; may be repeated
+    /// Let this identity read the znodes that zoolock creates; needs --auth or --cert; can be repeated
     #[arg(
         long,
         global = true,
@@ -77,11 +78,11 @@ pub(crate) struct Global {
     )]
     pub(crate) reader: Vec<String>,
 
-    /// Create znodes that anyone may modify, even with --auth or --cert
+    /// Create znodes that every client may change, even with --auth or --cert
     #[arg(long, global = true, help_heading = "Connection")]
     pub(crate) world_writable: bool,
 
-    /// Parent of locks whose NAME does not start with /
+    /// Parent path of each NAME that has no leading /
     #[arg(
         long,
         global = true,
@@ -113,7 +114,7 @@ pub(crate) struct Global {
     #[arg(short, long, global = true, conflicts_with = "verbose", help_heading = "Output")]
     pub(crate) quiet: bool,
 
-    /// Print more; repeat up to three times
+    /// Print more; can be repeated up to three times
     #[arg(short, long, global = true, action = clap::ArgAction::Count, help_heading = "Output")]
     pub(crate) verbose: u8,
 

@@ -1,11 +1,11 @@
-//! Arguments of the commands that read locks. Only `top` can also change them, with two of its keys.
+//! Arguments of the commands that read locks. `top` can also change locks, with two of its keys.
 
 use clap::Args as ClapArgs;
 
 /// `zoolock ls`.
 #[derive(Debug, ClapArgs)]
 pub(crate) struct LsArgs {
-    /// Only the locks at and below this name
+    /// List only the locks at and below this name
     pub(crate) prefix: Option<String>,
 }
 
@@ -17,10 +17,11 @@ pub(crate) struct ShowArgs {
 }
 
 const WATCH_HELP: &str = "\
-Prints a line for each holder (holds) and waiter (waits) at the start, then a line for each change: queued, granted, \
-released; crashed, panicked or broken if the release marker says so, and gone if there is no marker, as for readers, \
-permits and other client libraries; left when a waiter gives up. Contenders that come and go between two reads are \
-counted (unseen). lost and back mark an outage. The lock need not exist yet. ^C ends it, with exit code 0.";
+Prints a line for each holder (holds) and each waiter (waits). Then prints a line for each change. A client joins the \
+queue (queued), acquires the lock (granted), or gives up (left). When a holder leaves, the line is released, crashed, \
+panicked or broken. It is gone if nothing records how the holder left, as for readers, holders of permits, and holders \
+that use another library. Clients that join and leave between two reads are only counted (unseen). lost and back are \
+the beginning and the end of an outage. The lock need not exist yet. ^C ends the command, with exit code 0.";
 
 /// `zoolock watch`.
 #[derive(Debug, ClapArgs)]
@@ -31,30 +32,30 @@ pub(crate) struct WatchArgs {
 }
 
 const TOP_HELP: &str = "\
-? lists the keys. Enter shows the queue of a lock. r asks the holder to release it, and b breaks it; both need a \
-confirmation, and affect only the contender that is shown. Reads take at most a fifth of the time: if one read takes \
-long, the next ones come later than --interval says.";
+The key ? lists the keys. Enter shows the queue of a lock. r asks the holder to release the lock, and b breaks the \
+lock. Both need a confirmation, and act only on the holder or waiter that the confirmation names. Reading takes at \
+most a fifth of the time: if one read takes long, the next read begins later than --interval says.";
 
 /// `zoolock top`.
 #[derive(Debug, ClapArgs)]
 #[command(after_help = TOP_HELP)]
 pub(crate) struct TopArgs {
-    /// Only the locks at and below this name
+    /// Show only the locks at and below this name
     pub(crate) prefix: Option<String>,
 
-    /// Interval between reads, at least 100ms
+    /// Time between two reads of the locks, at least 100ms; longer if a read takes long
     #[arg(long, value_name = "TIME", allow_hyphen_values = true, default_value = "1s")]
     pub(crate) interval: String,
 
-    /// Disable the keys that revoke and break
+    /// Disable the keys r (revoke) and b (break)
     #[arg(long)]
     pub(crate) read_only: bool,
 }
 
 const WHY_HELP: &str = "\
-Reads all locks below --root, with all waiters. Clients tell which contenders have the same owner: `zoolock run` and \
-its command are one owner, and so are all locks of one task (or thread) of a program. For other client libraries, the \
-session counts as the owner.";
+Reads all locks below --root, with all waiters. An owner can hold one lock and wait for another. A `zoolock run` and \
+its command are one owner, and so is one task (or thread) of a program. For other client libraries, each session \
+counts as one owner.";
 
 /// `zoolock why`.
 #[derive(Debug, ClapArgs)]
@@ -68,6 +69,6 @@ pub(crate) struct WhyArgs {
 #[derive(Debug, ClapArgs)]
 #[command(after_help = WHY_HELP)]
 pub(crate) struct DeadlocksArgs {
-    /// Only among the locks at and below this name
+    /// Search only the locks at and below this name
     pub(crate) prefix: Option<String>,
 }

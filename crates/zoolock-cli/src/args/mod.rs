@@ -14,6 +14,7 @@ mod operate;
 mod run;
 mod serve;
 mod short_help;
+#[cfg(feature = "ui")]
 mod ui;
 mod waiting;
 
@@ -30,22 +31,23 @@ pub(crate) use look::{DeadlocksArgs, LsArgs, ShowArgs, TopArgs, WatchArgs, WhyAr
 pub(crate) use operate::{BreakArgs, ResizeArgs, RevokeArgs};
 pub(crate) use run::{BecomeArgs, HoldArgs, OnLost, OnRevoke, ReapArgs, RunArgs};
 pub(crate) use serve::{DurabilityArg, ServeArgs, TlsArgs, TlsClients};
+#[cfg(feature = "ui")]
 pub(crate) use ui::UiArgs;
 pub(crate) use waiting::{ExportArgs, KindArgs, Waiting, WantedKind};
 
 /// Notes after the help of `zoolock` itself.
 const EXIT_CODES: &str = "\
 Exit codes:
-  of CMD   exit code of CMD; 128+N if signal N ended CMD
+  of CMD   run: exit code of CMD; 128+N if signal N ended CMD
   64       invalid command line, or an invalid value in it
   69       the server cannot be reached, or a process or thread cannot be started
   70       the lock was lost while it was held
   74       the output cannot be written
-  75       the lock was not acquired in time (--try, --timeout), or no contender has the token (revoke, break)
+  75       run, hold: lock not acquired in time (--try, --timeout); revoke, break: no holder or waiter has the token
   77       permission denied
-  126/127  CMD cannot be executed / CMD was not found
+  126/127  run: CMD cannot be executed / CMD was not found
 
-Without --connect, zoolock starts an embedded server for this user on this machine when needed.";
+Without --connect, zoolock starts an embedded server for this user, on this machine, when it needs one.";
 
 /// Distributed locks over ZooKeeper: flock for a fleet.
 #[derive(Debug, Parser)]
@@ -66,8 +68,8 @@ impl Args {
     }
 }
 
-/// Replaces clap's tip to put `--` before an unknown flag. After `--`, `run` expects its command, and
-/// most subcommands have no argument.
+/// Replaces clap's tip to put `--` before an unknown flag. The tip is wrong: after `--`, `run` expects its command, and
+/// most other subcommands accept nothing.
 fn with_working_tip(mut error: clap::Error) -> clap::Error {
     let is_wrong = |tip: &StyledStr| tip.to_string().contains(" as a value, use ");
     let Some(ContextValue::StyledStrs(tips)) = error.get(ContextKind::Suggested) else { return error };
@@ -98,13 +100,13 @@ pub(crate) enum Command {
     Ls(LsArgs),
     /// Show the holder and all waiters of one lock
     Show(ShowArgs),
-    /// Print a line for each event of one lock
+    /// Print a line for each change of one lock's queue
     Watch(WatchArgs),
     /// Show all locks live on one screen
     Top(TopArgs),
-    /// Explain why a lock is held, and what its holder waits for
+    /// Explain why a lock is not free, and what its holder waits for
     Why(WhyArgs),
-    /// Find deadlocks and the lock to break
+    /// Find deadlocks, and name the lock to break in each
     Deadlocks(DeadlocksArgs),
     /// Ask the holder of a lock to release it
     Revoke(RevokeArgs),
@@ -115,6 +117,7 @@ pub(crate) enum Command {
     /// Check the servers and the locks, and suggest remedies
     Doctor(DoctorArgs),
     /// Show the locks live in a browser
+    #[cfg(feature = "ui")]
     Ui(UiArgs),
     /// Run the embedded server, or report on this user's server
     Serve(Box<ServeArgs>),
@@ -124,7 +127,8 @@ pub(crate) enum Command {
     Man(ManArgs),
 }
 
-/// The hidden commands, which `run` starts as processes. A separate parser reads them in a fraction of the time.
+/// The hidden commands, which `run` starts as child processes. They have a small parser of their own, which is much
+/// faster than the parser of all commands.
 #[derive(Debug, Parser)]
 #[command(name = "zoolock")]
 pub(crate) enum Internal {

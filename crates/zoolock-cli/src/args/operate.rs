@@ -3,9 +3,10 @@
 use clap::Args as ClapArgs;
 
 const REVOKE_HELP: &str = "\
-Revoking only asks the holder: `zoolock run` sends TERM to its command and releases the lock when the command has \
-ended, `zoolock hold` releases it at once, other programs decide for themselves. Revocable locks of Curator are asked \
-in Curator's format. Holders of other client libraries cannot be asked, only broken (zoolock break).";
+Revoking only asks the holder. `zoolock run` sends TERM to its command, and releases the lock when the command has \
+ended. `zoolock hold` releases the lock at once. Other programs decide for themselves. A holder that uses Curator can \
+be asked only if it has made its lock revocable. Holders that use other client libraries cannot be asked: use `zoolock \
+break`.";
 
 /// `zoolock revoke`.
 #[derive(Debug, ClapArgs)]
@@ -14,19 +15,16 @@ pub(crate) struct RevokeArgs {
     /// The lock: a name below --root, or an absolute path
     pub(crate) name: String,
 
-    /// Only the holder or waiter with this token, as `zoolock show` prints it; default: all holders
+    /// Ask only the holder or waiter with this token, which `zoolock show` prints [default: ask all holders]
     #[arg(long, value_name = "TOKEN")]
     pub(crate) token: Option<String>,
-
-    /// Reason to record
-    #[arg(long, value_name = "TEXT")]
-    pub(crate) note: Option<String>,
 }
 
 const BREAK_HELP: &str = "\
-The next waiter acquires the lock at once. The former holder may not have noticed yet; it notices within a moment if \
-it can reach the server. If it still writes to a resource that does not check tokens, wait, or stop it first. Only the \
-znode with this token is deleted; if there is none, the exit code is 75. Breaks are recorded below .audit in the root.";
+Deletes the znode of the holder or waiter with this token. If there is none, changes nothing and exits with 75. After \
+the break of a holder, the next waiter acquires the lock at once. The former holder learns of this a moment later, if \
+it uses zoolock and can reach the server. If the holder writes to a resource that does not check fencing tokens, stop \
+it before the break. Each break is recorded in a znode below ROOT/.audit, where ROOT is the path of --root.";
 
 /// `zoolock break`.
 #[derive(Debug, ClapArgs)]
@@ -35,17 +33,17 @@ pub(crate) struct BreakArgs {
     /// The lock: a name below --root, or an absolute path
     pub(crate) name: String,
 
-    /// The token of the holder or waiter, as `zoolock show` prints it
+    /// Token of the holder or waiter, which `zoolock show` prints
     #[arg(long, value_name = "TOKEN")]
     pub(crate) token: String,
 
-    /// Reason to record
+    /// Reason to record with the break
     #[arg(long, value_name = "TEXT")]
     pub(crate) note: Option<String>,
 }
 
 const RESIZE_HELP: &str = "\
-Holders keep their permits. From now on, clients with another --permits are refused.";
+Holders keep their permits. Afterwards, clients that give another number with --permits are refused.";
 
 /// `zoolock resize`.
 #[derive(Debug, ClapArgs)]

@@ -7,61 +7,70 @@ use clap::{Args as ClapArgs, ValueEnum};
 use super::waiting::Waiting;
 
 const RUN_HELP: &str = "\
-CMD runs in its own process group with the standard input of zoolock, and with these environment variables: ZOOLOCK_NAME, \
-ZOOLOCK_TOKEN (fencing token: increases with every holder, so a service that CMD writes to can reject lower ones; not with \
---shared and --permits, where several hold at once), ZOOLOCK_TICKET (for `zoolock revoke` and `break`), \
-ZOOLOCK_PREVIOUS (clean, crashed, unknown), ZOOLOCK_PATH, ZOOLOCK_OWNER (see --owner) and ZOOLOCK_HELD (for zoolock \
-itself). Several names and paths are separated by spaces. INT, TERM, HUP, QUIT, USR1 and USR2 are forwarded to the group; \
-a second INT or TERM kills it. The sockets and the watchdog that systemd gives to zoolock are for CMD: LISTEN_PID and \
-WATCHDOG_PID name its process. Messages of CMD to systemd need `NotifyAccess=all` in the unit.
+CMD runs in its own process group, with the standard input of zoolock and with these environment variables:
+  ZOOLOCK_NAME      name of the lock, or the names of several locks, separated by spaces
+  ZOOLOCK_PATH      path of the lock in ZooKeeper, or several paths, separated by spaces
+  ZOOLOCK_TOKEN     fencing token: rises with every holder, so that a service can reject late writes of earlier holders
+  ZOOLOCK_TICKET    value that `zoolock revoke` and `zoolock break` need for --token to act on this holder
+  ZOOLOCK_PREVIOUS  how the previous holder released: clean, crashed, unknown
+  ZOOLOCK_OWNER     owner id (see --owner)
+  ZOOLOCK_HELD      for a zoolock that CMD runs (see below)
+ZOOLOCK_TOKEN is not set with --shared and --permits, because the lock can then have several holders at once.
 
-While the server cannot be reached, CMD keeps running. If the lock is about to be lost, the group gets TERM and, after \
---grace, KILL, before another client can acquire the lock.
+zoolock passes INT, TERM, HUP, QUIT, USR1 and USR2 on to this process group. At a second INT or TERM, it sends KILL. \
+zoolock leaves sockets and the watchdog of systemd to CMD: LISTEN_PID and WATCHDOG_PID are set to the process id of \
+CMD. If CMD sends messages to systemd, the unit needs `NotifyAccess=all`.
 
-If CMD runs zoolock again, with a lock that it would get only after CMD has ended, that zoolock fails at once, with exit \
-code 64 also if --on-busy-exit is given. It knows from ZOOLOCK_HELD which locks are held around it.
+While the server cannot be reached, CMD keeps running. If the lock is about to be lost, the process group gets TERM \
+and, after the time of --grace, KILL. Both come before another client can acquire the lock. If an operator breaks the \
+lock (zoolock break), they come after that.
 
-Several NAMEs are acquired together, all or none, and in any order: two commands that name the same locks in different \
-order do not deadlock.
+If CMD runs zoolock for a lock that becomes free only when CMD ends, this inner zoolock fails at once with exit code \
+64, even if --on-busy-exit is given. The inner zoolock reads in ZOOLOCK_HELD which locks the outer zoolock holds.
 
-When the lock is revoked (zoolock revoke), CMD gets TERM, once. If the lock is not acquired yet, CMD is not started and \
-the exit code is that of a busy lock.
+Several NAMEs are acquired together, all or none. Their order does not matter: two commands that name the same locks \
+in a different order do not deadlock.
 
-The lock is released after CMD and its process group have ended. If other processes of the group are left when CMD ends, \
-they get TERM and, after --grace, KILL. Processes that have left the group, such as daemons, keep running without the \
-lock; but they are killed when the lock is lost, and with --keep.
+If zoolock holds the lock and is asked to release it (zoolock revoke), CMD gets TERM, once. If zoolock is asked while \
+it still waits for the lock, it does not start CMD, and exits with the code of --on-busy-exit. With --keep, it waits \
+for the lock again instead.
 
-If zoolock is killed with KILL, or is stopped by STOP until the lock expires, its second process, lock-reaper, kills CMD \
-and all its descendants, daemons included. If lock-reaper is killed, zoolock does the same. Neither can kill processes \
-that it may not signal (sudo, set-user-ID programs), or processes that another program started for CMD. If both are \
-killed at once, the kernel kills CMD, but not its descendants.
+zoolock releases the lock when CMD and its process group have ended. If other processes of the group are left when CMD \
+ends, they get TERM and, after the time of --grace, KILL. Processes that have left the group, such as daemons, keep \
+running without the lock. But with --keep, or if the lock is lost, zoolock ends these processes, too.
 
-With --keep, CMD is restarted whenever it ends, whatever its exit code. The pause before a restart grows from half a \
-second to half a minute, until CMD has run for half a minute. When the lock is lost or revoked, zoolock waits for it again \
-at the end of the queue. INT or TERM to zoolock, or ^C, ends both, with the exit code of CMD.";
+zoolock has a second process, lock-reaper. If zoolock is killed, or stopped (STOP) for so long that the lock is about \
+to be lost, lock-reaper kills CMD and all its descendants, daemons included. If lock-reaper is killed, zoolock does \
+the same. Neither can kill processes that it has no permission to signal (sudo, set-user-ID programs), or processes \
+that another program started for CMD. If both are killed at once, the kernel kills CMD, but not its descendants.
+
+With --keep, zoolock restarts CMD whenever CMD ends, with any exit code. The pause before a restart grows from half a \
+second to half a minute. After CMD has run for half a minute, the next pause is half a second again. When the lock is \
+lost or revoked, zoolock waits for it again, at the end of the queue. INT or TERM to zoolock, or ^C, ends CMD and \
+zoolock, with the exit code of CMD.";
 
 /// `zoolock run`.
 #[derive(Debug, ClapArgs)]
 #[command(after_help = RUN_HELP, override_usage = "zoolock run [OPTIONS] NAME [NAME]... -- CMD [ARG]...")]
 pub(crate) struct RunArgs {
-    /// Lock to acquire, or several to acquire together: names below the root, or absolute paths
+    /// Lock, or several locks to acquire together: absolute paths, or names below --root
     #[arg(required = true, value_name = "NAME")]
     pub(crate) names: Vec<String>,
 
-    /// Time between TERM and KILL when the lock is being lost [default: 5s, at most a sixth of the negotiated session timeout]
+    /// Time between TERM and KILL if the lock is about to be lost, or if CMD ends and leaves processes behind [default: 5s, at most a sixth of the negotiated session timeout]
     #[arg(long, value_name = "TIME", allow_hyphen_values = true)]
     pub(crate) grace: Option<String>,
 
-    /// When the lock is revoked: send TERM to CMD, or print a warning
+    /// Reaction if zoolock is asked to release the lock (`zoolock revoke`): send TERM to CMD, or only print a warning
     #[arg(long, value_name = "WHAT", default_value = "term")]
     pub(crate) on_revoke: OnRevoke,
 
-    /// When the lock is lost: kill CMD before another client can acquire it, or print a warning and let CMD finish (CMD is
-    /// killed in any case if zoolock is killed)
+    /// Reaction if the lock is lost: kill CMD before another client can acquire the lock, or print a warning and let
+    /// CMD finish (if zoolock itself is killed, CMD is killed in both cases)
     #[arg(long, value_name = "WHAT", default_value = "kill")]
     pub(crate) on_lost: OnLost,
 
-    /// Restart CMD when it ends, and wait for the lock again when it is lost: at most one in the fleet
+    /// Restart CMD when it ends, and wait for the lock again if it is lost: keeps CMD running on one host at a time
     #[arg(long, conflicts_with_all = ["try_once", "timeout", "on_busy_exit"])]
     pub(crate) keep: bool,
 
@@ -93,15 +102,15 @@ pub(crate) enum OnRevoke {
 }
 
 const HOLD_HELP: &str = "\
-The lock is released at the end of standard input if that is a pipe, a file or a terminal (^D). \
-If the input ends while `hold` waits for the lock, it leaves the queue and exits with the code of a busy lock. \
-/dev/null does not count, so `hold` also works as a service.";
+`zoolock hold` releases the lock at the end of standard input if standard input is a pipe, a file or a terminal (^D). \
+If the input ends while `hold` still waits for the lock, `hold` leaves the queue and exits with the code of \
+--on-busy-exit. With /dev/null as its input, `hold` does not end, so it also works as a service.";
 
 /// `zoolock hold`.
 #[derive(Debug, ClapArgs)]
 #[command(after_help = HOLD_HELP)]
 pub(crate) struct HoldArgs {
-    /// Lock to acquire, or several to acquire together: names below the root, or absolute paths
+    /// Lock, or several locks to acquire together: absolute paths, or names below --root
     #[arg(required = true, value_name = "NAME")]
     pub(crate) names: Vec<String>,
 

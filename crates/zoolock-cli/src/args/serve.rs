@@ -5,9 +5,9 @@ use std::path::PathBuf;
 use clap::{Args as ClapArgs, ValueEnum};
 
 const SERVE_HELP: &str = "\
-Any client that can connect may acquire and break any lock, unless --require-auth is given: then clients \
-authenticate with a certificate (--tls-client-ca) or as one of --users. Without TLS, passwords cross the network \
-unencrypted.
+Without --require-auth, any client that can connect may acquire and break any lock. With --require-auth, clients must \
+authenticate, with a certificate (--tls-client-ca) or with an account in --users. Without TLS, passwords cross the \
+network unencrypted.
 
 The files of --users and --super-digest-file contain lines USER:HASH. HASH is base64(sha1(USER:PASSWORD)), the format \
 of ZooKeeper:
@@ -17,11 +17,11 @@ of ZooKeeper:
 #[derive(Debug, ClapArgs)]
 #[command(after_help = SERVE_HELP)]
 pub(crate) struct ServeArgs {
-    /// Address to listen on; any address but a loopback address is open to the network
+    /// Address to listen on; unless it is a loopback address, clients on other hosts can connect
     #[arg(long, value_name = "ADDRESS", required_unless_present_any = ["tls_listen", "status", "stop", "adopt", "local"])]
     pub(crate) listen: Option<String>,
 
-    /// Directory for znodes and sessions; without it, they end with the server
+    /// Directory to store znodes and sessions in; without it, they are lost when the server ends
     #[arg(long, value_name = "DIR", conflicts_with_all = ELSEWHERE)]
     pub(crate) data: Option<PathBuf>,
 
@@ -41,7 +41,7 @@ pub(crate) struct ServeArgs {
     #[command(flatten)]
     pub(crate) operation: OperationArgs,
 
-    /// Report on this user's server: exit 0 if it is running, 1 if not
+    /// Report on this user's server; exit with 0 if it is running, with 1 if it is not
     #[arg(long, conflicts_with_all = ["listen", "stop"])]
     pub(crate) status: bool,
 
@@ -49,7 +49,7 @@ pub(crate) struct ServeArgs {
     #[arg(long, conflicts_with = "listen")]
     pub(crate) stop: bool,
 
-    /// Use the state directory of a former machine, after a move or a restore
+    /// Make this user's state directory, which another machine has used, belong to this machine
     #[arg(long, conflicts_with_all = ["listen", "status", "stop"])]
     pub(crate) adopt: bool,
 
@@ -68,9 +68,10 @@ const ELSEWHERE: [&str; 4] = ["status", "stop", "adopt", "local"];
 /// Durability of acknowledged writes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum DurabilityArg {
-    /// A write is synced to disk before it is acknowledged; it survives a power failure
+    /// Each write is synced to disk before it is acknowledged, and survives a power failure
     Sync,
-    /// Nothing is written; znodes and sessions end with the server, and the next server waits until they have expired
+    /// Writes stay in memory, and end with the server; when the server starts again, it waits until the old sessions
+    /// have expired
     Memory,
 }
 
@@ -82,19 +83,20 @@ pub(crate) struct TlsArgs {
     #[arg(long, value_name = "ADDRESS", requires_all = ["tls_cert", "tls_key"], conflicts_with_all = ELSEWHERE)]
     pub(crate) tls_listen: Option<String>,
 
-    /// Server certificate (PEM), followed by its intermediate certificates
+    /// Server certificate (PEM) and its intermediate certificates
     #[arg(long, value_name = "FILE", requires = "tls_listen")]
     pub(crate) tls_cert: Option<PathBuf>,
 
-    /// Private key of --tls-cert (PEM)
+    /// Private key for --tls-cert (PEM)
     #[arg(long, value_name = "FILE", requires = "tls_listen")]
     pub(crate) tls_key: Option<PathBuf>,
 
-    /// Authorities (PEM) that sign client certificates; a client's subject is its identity of scheme x509
+    /// File of authorities (PEM) that may sign client certificates; the subject of a certificate is the client's x509
+    /// identity
     #[arg(long, value_name = "FILE", requires = "tls_listen")]
     pub(crate) tls_client_ca: Option<PathBuf>,
 
-    /// Client certificates to ask for [default: required with --tls-client-ca, none without]
+    /// Demand for client certificates [default: required with --tls-client-ca, none without it]
     #[arg(long, value_name = "WHEN", requires = "tls_client_ca")]
     pub(crate) tls_clients: Option<TlsClients>,
 }
@@ -111,15 +113,15 @@ pub(crate) enum TlsClients {
 #[derive(Debug, ClapArgs)]
 #[command(next_help_heading = "Access")]
 pub(crate) struct AccessArgs {
-    /// Serve authenticated clients only: one of --users, or with a certificate
+    /// Serve only clients that authenticate, with an account in --users or with a certificate
     #[arg(long, conflicts_with_all = ELSEWHERE)]
     pub(crate) require_auth: bool,
 
-    /// Digest accounts, one USER:HASH per line; without it, any user name and password is accepted
+    /// File of accounts, one USER:HASH per line; without this file, any user name with any password is accepted
     #[arg(long, value_name = "FILE", conflicts_with_all = ELSEWHERE)]
     pub(crate) users: Option<PathBuf>,
 
-    /// Super user, who bypasses all access control, as USER:HASH; without it, there is none
+    /// File with the USER:HASH of a super user, whom no access control list restricts [default: no such user]
     #[arg(long, value_name = "FILE", conflicts_with_all = ELSEWHERE)]
     pub(crate) super_digest_file: Option<PathBuf>,
 }
@@ -128,7 +130,7 @@ pub(crate) struct AccessArgs {
 #[derive(Debug, ClapArgs)]
 #[command(next_help_heading = "Limits")]
 pub(crate) struct LimitArgs {
-    /// Maximum number of connections [default: the number of files that this process may open]
+    /// Maximum number of connections [default: as many as the limit on open files allows]
     #[arg(long, value_name = "COUNT", conflicts_with_all = ELSEWHERE)]
     pub(crate) max_connections: Option<usize>,
 
@@ -136,7 +138,7 @@ pub(crate) struct LimitArgs {
     #[arg(long, value_name = "COUNT", default_value_t = 0)]
     pub(crate) max_connections_per_address: usize,
 
-    /// Tick time; sessions expire at multiples of it
+    /// Length of a tick; the server expires sessions only at multiples of this time
     #[arg(long, value_name = "TIME", allow_hyphen_values = true, default_value = "2s")]
     pub(crate) tick: String,
 
@@ -157,7 +159,7 @@ pub(crate) struct OperationArgs {
     #[arg(long, value_name = "ADDRESS", conflicts_with_all = ELSEWHERE)]
     pub(crate) metrics: Option<String>,
 
-    /// Four-letter words to answer [default: envi,isro,mntr,ruok,srvr,wchs; ruok with --require-auth]
+    /// Four-letter words to answer [default: envi,isro,mntr,ruok,srvr,wchs; only ruok with --require-auth]
     #[arg(long, value_name = "WORDS", value_delimiter = ',', conflicts_with_all = ELSEWHERE)]
     pub(crate) words: Option<Vec<String>>,
 }

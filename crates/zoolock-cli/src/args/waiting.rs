@@ -6,24 +6,24 @@ use zoolock_core::names::Role;
 /// Time to wait for a lock, and the description that other clients see.
 #[derive(Debug, ClapArgs)]
 pub(crate) struct Waiting {
-    /// Do not wait when the lock is held
+    /// Do not wait if the lock is held
     #[arg(long = "try", conflicts_with = "timeout")]
     pub(crate) try_once: bool,
 
-    /// Give up when the lock was not acquired within this time
+    /// Give up if the lock is not acquired within this time
     #[arg(long, value_name = "TIME", allow_hyphen_values = true)]
     pub(crate) timeout: Option<String>,
 
-    /// Exit code when the lock was not acquired in time; with 0 it is no error, and --quiet prints nothing
+    /// Exit code if the lock is not acquired in time; with 0, this is no error, and --quiet prints nothing about it
     #[arg(long, value_name = "CODE", default_value_t = 75)]
     pub(crate) on_busy_exit: u8,
 
-    /// Text to show with this contender
+    /// Text that `ls` and `show` print about this holder or waiter
     #[arg(long, value_name = "TEXT")]
     pub(crate) note: Option<String>,
 
-    /// Owner of the lock, for `why` and `deadlocks`: give all commands of a job the same one [default: for run, a new
-    /// one, which CMD inherits]
+    /// Owner id: `why` and `deadlocks` count all locks with the same id as locks of one job [default: `run` makes a new
+    /// id, which CMD inherits]
     #[arg(long, env = "ZOOLOCK_OWNER", value_name = "ID")]
     pub(crate) owner: Option<String>,
 
@@ -38,7 +38,7 @@ pub(crate) struct Waiting {
 #[derive(Debug, ClapArgs)]
 #[command(next_help_heading = "Monitoring")]
 pub(crate) struct ExportArgs {
-    /// Address to serve /metrics on over HTTP, for Prometheus, without credentials
+    /// Address to serve /metrics on for Prometheus, over HTTP and without authentication
     #[arg(long, value_name = "ADDRESS")]
     pub(crate) metrics: Option<String>,
 
@@ -46,7 +46,7 @@ pub(crate) struct ExportArgs {
     #[arg(long, value_name = "URL")]
     pub(crate) otlp: Option<String>,
 
-    /// Label the metrics of each lock with its path
+    /// Label the metrics of each lock with the path of the lock
     #[arg(long)]
     pub(crate) metrics_by_lock: bool,
 }
@@ -55,15 +55,15 @@ pub(crate) struct ExportArgs {
 #[derive(Debug, ClapArgs)]
 #[command(next_help_heading = "Kind of lock")]
 pub(crate) struct KindArgs {
-    /// Share the lock with other holders that use --shared; without it, hold it alone
+    /// Share the lock with other holders that use --shared; without this flag, hold the lock alone
     #[arg(long, conflicts_with_all = ["write", "permits"])]
     pub(crate) shared: bool,
 
-    /// Hold the lock alone, as the write side of Curator's read/write lock
+    /// Hold the lock alone, as a writer in the queue of Curator's read/write lock
     #[arg(long, conflicts_with = "permits")]
     pub(crate) write: bool,
 
-    /// Number of permits of a semaphore; all its users must give the same number
+    /// Use a semaphore with this total number of permits; all clients of the semaphore must give the same number
     #[arg(long, value_name = "N")]
     pub(crate) permits: Option<u32>,
 
@@ -71,19 +71,20 @@ pub(crate) struct KindArgs {
     #[arg(long, env = "ZOOLOCK_NAMING", value_name = "NAMING", default_value = "native")]
     pub(crate) naming: String,
 
-    /// Declare that every kazoo client of this lock has extra_lock_patterns=["lock-"], so that it sees native names
+    /// Declare that every kazoo client of this lock has extra_lock_patterns=["lock-"], and so waits for native names
     #[arg(long)]
     pub(crate) kazoo_pattern: bool,
 
-    /// Number of permits to acquire, all or none
+    /// Number of permits to acquire together, all or none
     #[arg(long, value_name = "K", requires = "permits", conflicts_with_all = ["shared", "write"], default_value_t = 1)]
     pub(crate) take: u32,
 
-    /// Record the grant in the lock, so that the next holder detects a crash: its ZOOLOCK_PREVIOUS is "crashed"
+    /// Record this holder in the lock directory: if zoolock dies or loses the lock, the next holder gets
+    /// ZOOLOCK_PREVIOUS=crashed
     #[arg(long, conflicts_with_all = ["shared", "permits"])]
     pub(crate) crash_detection: bool,
 
-    /// Time to wait before the grant, unless the previous holder released the lock
+    /// Time to wait before the grant, unless the previous holder released the lock cleanly
     #[arg(long, value_name = "TIME", allow_hyphen_values = true, conflicts_with = "permits")]
     pub(crate) lock_delay: Option<String>,
 }
@@ -107,7 +108,7 @@ impl WantedKind {
         }
     }
 
-    /// Returns the number of permits to acquire; 1 for other kinds.
+    /// Returns the number of permits to acquire from a semaphore, or 1 for the other kinds of lock.
     pub(crate) fn weight(self) -> u32 {
         match self {
             WantedKind::Permits { take, .. } => take,

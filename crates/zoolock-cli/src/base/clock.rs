@@ -21,7 +21,7 @@ pub(crate) fn boot_time_of(deadline: zoolock::Deadline) -> Duration {
     now + deadline.remaining()
 }
 
-/// A timer on this clock, as a file to poll.
+/// A timer on the clock of this module. It is a file that `poll` can wait for.
 pub(crate) struct Timer(OwnedFd);
 
 impl Timer {

@@ -13,8 +13,8 @@ pub(crate) fn duration(flag: &str, text: &str) -> Result<Duration, Failure> {
         .map_err(|_| Failure::usage(format!("{flag} {text:?}: a time cannot be negative; {hint}")))
 }
 
-/// Formats a duration. It is rounded to a millisecond below 0.95 s, to a tenth of a second below 9.95 s, and to a second
-/// above.
+/// Formats a duration. Cuts a duration below 0.95 s to whole milliseconds. Rounds a duration below
+/// 9.95 s to tenths of a second, and a longer duration to seconds.
 pub(crate) fn human_duration(duration: Duration) -> String {
     let milliseconds = duration.as_millis();
     if milliseconds > 0 && milliseconds < 950 {
@@ -34,7 +34,8 @@ pub(crate) fn human_duration(duration: Duration) -> String {
     }
 }
 
-/// Formats a duration in whole seconds with at most two units, such as `59m 59s`, `1h 1m` or `2d 7h`.
+/// Formats a duration with at most two units, such as `59m 59s`, `1h 1m` or `2d 7h`. Cuts the rest
+/// of the duration.
 pub(crate) fn in_two_units(duration: Duration) -> String {
     let (seconds, hours) = (duration.as_secs(), duration.as_secs() / 3600);
     match hours {

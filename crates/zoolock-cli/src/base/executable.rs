@@ -10,7 +10,7 @@ use rustix::io::Errno;
 
 use crate::base::exit::{Exit, Failure, refused};
 
-/// The directories that `execvp` searches without PATH.
+/// The directories that `execvp` searches if PATH is not set.
 const DEFAULT_PATH: &str = "/bin:/usr/bin";
 
 /// Checks that `execvp` will find `program`, and may execute it.
@@ -32,12 +32,12 @@ pub(crate) fn check(program: &OsStr) -> Result<(), Failure> {
     Err(nearest.failure(program))
 }
 
-/// Returns the file that `execvp` runs.
+/// Returns the file that `execvp` runs for `program`, if there is one.
 fn find(program: &OsStr) -> Option<PathBuf> {
     candidates(program).into_iter().find(|path| check_file(path).is_ok())
 }
 
-/// Returns the paths that `execvp` tries.
+/// Returns the paths that `execvp` tries for `program`, in their order.
 fn candidates(program: &OsStr) -> Vec<PathBuf> {
     if program.as_bytes().contains(&b'/') {
         return vec![PathBuf::from(program)];
@@ -84,7 +84,7 @@ fn check_file(path: &Path) -> Result<(), Problem> {
     }
 }
 
-/// Returns the failure for an attempt to execute `program` that ended with `error`.
+/// Converts `error`, the result of an attempt to execute `program`, to a failure.
 pub(crate) fn exec_failure(program: &OsStr, error: std::io::Error) -> Failure {
     // These errors report a limit or a lack of memory. They say nothing about the program.
     let lacking = [Errno::AGAIN, Errno::MFILE, Errno::NFILE, Errno::NOMEM];
@@ -104,6 +104,7 @@ pub(crate) fn exec_failure(program: &OsStr, error: std::io::Error) -> Failure {
 }
 
 /// Returns the reason why the system does not execute a program that exists and is executable.
+/// Returns `None` if the reason is unknown.
 fn exec_failure_cause(program: &OsStr) -> Option<String> {
     let path = find(program)?;
     let mut start = [0; 256];

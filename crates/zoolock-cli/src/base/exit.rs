@@ -6,7 +6,7 @@ use std::{fmt, io};
 use rustix::process::Signal;
 use zoolock_client::name_limit;
 
-/// Exit code of the command.
+/// An exit code of zoolock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Exit(u8);
 
@@ -21,9 +21,10 @@ impl Exit {
     pub(crate) const ERROR: Self = Self(2);
     /// The command line, or a value in it, is wrong.
     pub(crate) const USAGE: Self = Self(64);
-    /// The server cannot be reached, or does not speak ZooKeeper's protocol. Or a process or thread cannot be started.
+    /// The server cannot be reached, or does not speak ZooKeeper's protocol. This is also the code
+    /// if a process or thread cannot be started.
     pub(crate) const UNAVAILABLE: Self = Self(69);
-    /// The lock was lost while it was needed.
+    /// The lock was lost, or a waiter lost its queue position.
     pub(crate) const LOST: Self = Self(70);
     /// The output cannot be written to standard output.
     pub(crate) const OUTPUT: Self = Self(74);
@@ -63,7 +64,7 @@ impl From<Exit> for ExitCode {
     }
 }
 
-/// Reason why the command failed: a message for people, an exit code for programs.
+/// The reason why zoolock failed, as a message for people and as an exit code for programs.
 #[derive(Debug)]
 pub(crate) struct Failure {
     /// Exit code of the process.
@@ -87,7 +88,7 @@ impl Failure {
         Self::new(Exit::UNAVAILABLE, message)
     }
 
-    /// Creates a failure to listen on an address.
+    /// Creates the failure of an attempt to listen on an address.
     pub(crate) fn listen(error: &io::Error, message: impl Into<String>) -> Self {
         let exit = match error.kind() {
             io::ErrorKind::PermissionDenied => Exit::DENIED,
@@ -97,8 +98,8 @@ impl Failure {
     }
 }
 
-/// Returns the failure to start `what`, a process or a thread. The message names the resource limit that was reached, if
-/// any.
+/// Creates the failure to report when the system refuses to start a process or a thread. `what`
+/// names that process or thread. The message names the resource limit that was reached, if any.
 pub(crate) fn refused(what: &str, error: io::Error) -> Failure {
     Failure::unavailable(format!("cannot start {what}: {}", name_limit(error)))
 }
@@ -118,7 +119,8 @@ impl From<zoolock::Error> for Failure {
             zoolock::Error::Lost { .. } | zoolock::Error::Removed { .. } => Exit::LOST,
             zoolock::Error::Denied { .. } => Exit::DENIED,
             zoolock::Error::Invalid { .. } | zoolock::Error::ForeignContender { .. } => Exit::USAGE,
-            // Unavailable servers, peers with another protocol, and errors that later versions add.
+            // Unavailable servers, servers with another protocol, and errors that later versions of
+            // the library add.
             _ => Exit::UNAVAILABLE,
         };
         Self::new(exit, error.to_string())

@@ -11,7 +11,7 @@ use zoolock_client::start_thread;
 use crate::base::exit::{Failure, refused};
 use crate::base::terminal::Terminal;
 
-/// The end of standard input, which a thread waits for.
+/// A receiver for the end of standard input. A thread reads the input.
 #[derive(Debug)]
 pub(crate) struct InputEnd(Option<mpsc::Receiver<()>>);
 
@@ -31,12 +31,13 @@ impl InputEnd {
         Ok(Self(Some(receiver)))
     }
 
-    /// Returns an `InputEnd` that never resolves, for a command that leaves standard input to its child.
+    /// Returns a receiver that never resolves, for `zoolock run`, which leaves standard input to
+    /// its command.
     pub(crate) fn never() -> Self {
         Self(None)
     }
 
-    /// Resolves when the input has ended. Resolves once only.
+    /// Resolves when the input has ended. Later calls never resolve.
     pub(crate) async fn ended(&mut self) {
         if let Some(receiver) = &mut self.0
             && receiver.recv().await.is_some()
@@ -47,8 +48,8 @@ impl InputEnd {
     }
 }
 
-/// Returns whether the end of standard input releases the lock. It does not if standard input is a device, such as
-/// `/dev/null`. A terminal is the exception.
+/// Returns whether the end of standard input releases the lock. It does for terminals, files and
+/// pipes, but not for other character devices, such as `/dev/null`.
 pub(crate) fn has_end_of_input() -> bool {
     let stdin = std::io::stdin();
     let is_device =
@@ -56,14 +57,14 @@ pub(crate) fn has_end_of_input() -> bool {
     !is_device || isatty(&stdin)
 }
 
-/// Blocks until standard input ends. Returns false if it cannot be polled.
+/// Blocks until standard input ends. Returns false if the input cannot be polled.
 fn wait_for_end_of_input() -> bool {
     let stdin = std::io::stdin();
     let is_terminal = isatty(&stdin);
     let mut buffer = [0; 4096];
     loop {
         if is_terminal && !Terminal::open().is_some_and(|terminal| terminal.is_foreground()) {
-            // A read in the background would stop this process, and with it the renewal of the lease.
+            // A read in the background would stop this process, and the lease would not be renewed.
             std::thread::sleep(Duration::from_millis(500));
             continue;
         }
@@ -77,7 +78,7 @@ fn wait_for_end_of_input() -> bool {
         match rustix::io::read(&stdin, &mut buffer) {
             Ok(0) => return true,
             Ok(_) | Err(rustix::io::Errno::INTR | rustix::io::Errno::AGAIN) => {}
-            // The terminal has hung up, which counts as the end.
+            // An error, such as a hang-up of the terminal, counts as the end.
             Err(_) => return true,
         }
     }

@@ -1,4 +1,4 @@
-//! Types and functions that every part of the command uses.
+//! Types and functions that every part of zoolock uses.
 
 pub(crate) mod backoff;
 pub(crate) mod clock;

@@ -4,7 +4,8 @@ use rustix::process::getpid;
 
 use crate::base::exit::Failure;
 
-/// Checks that `/proc` shows this process. Without it, the processes of a command cannot be found.
+/// Checks that `/proc` shows this process. Otherwise zoolock cannot find the processes of a
+/// command.
 pub(crate) fn check_proc() -> Result<(), Failure> {
     let shown = std::fs::read_link("/proc/self").ok();
     if shown.is_some_and(|shown| shown.as_os_str() == getpid().to_string().as_str()) {

@@ -5,15 +5,15 @@ use std::time::Duration;
 
 use zoolock::Snapshot;
 
-/// Time constant of the moving average. Hand-overs that are much older hardly count.
+/// Time constant of the moving average. Hand-overs that are much older than this hardly count.
 const TIME_CONSTANT: Duration = Duration::from_secs(10);
 /// Threshold below which a rate counts as zero, because the screen shows two decimals.
 const MIN_RATE: f64 = 0.005;
-/// Difference of sequence numbers from which on the difference is no count of hand-overs: the directory was deleted and
-/// created again.
+/// Number of hand-overs that is implausible between two reads. If the sequence numbers of two reads
+/// differ by this much, the lock directory was deleted and created again.
 const MAX_HAND_OVERS: u32 = 10_000_000;
 
-/// The holder of a lock in one read.
+/// The holder of a lock, as one read of the lock showed it.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct HolderRead<'a> {
     pub(crate) path: &'a str,
@@ -32,10 +32,11 @@ impl<'a> HolderRead<'a> {
     }
 }
 
-/// Hand-over rates of many locks, as far as reads show them.
+/// Hand-over rates of many locks, estimated from consecutive reads.
 ///
-/// A new token shows that the lock was handed over. The sequence number of the holder's znode shows how often, because each
-/// contender takes the next number. So contenders that came and went between two reads count, too, even if they gave up.
+/// A new token shows that the lock was handed over. The sequence numbers of the old and the new
+/// holder show how often, because each contender takes the next number. So contenders that joined
+/// and left the queue between two reads count, too, even if they gave up.
 #[derive(Debug, Default)]
 pub(crate) struct Rates {
     seen: HashMap<String, SeenHolder>,
@@ -52,7 +53,8 @@ struct SeenHolder {
 }
 
 impl Rates {
-    /// Records a read of all locks, and forgets the locks that are not in it. `now` comes from a monotonic clock.
+    /// Records a read of all locks, and forgets the locks that are not in `reads`. `now` comes from
+    /// a monotonic clock.
     pub(crate) fn record_all<'a>(&mut self, now: Duration, reads: impl IntoIterator<Item = HolderRead<'a>>) {
         let mut before = std::mem::take(&mut self.seen);
         for read in reads {
@@ -111,8 +113,8 @@ fn update(seen: &mut Option<SeenHolder>, now: Duration, read: HolderRead<'_>) {
 /// Returns the number of hand-overs between two holders with these sequence numbers.
 pub(crate) fn hand_overs(before: Option<u32>, now: Option<u32>) -> u32 {
     match (before, now) {
-        // If `now` is smaller, the directory is new and its numbers began again. That counts as one hand-over.
         (Some(before), Some(now)) if now > before && now - before < MAX_HAND_OVERS => now - before,
+        // A number is unknown, or the lock directory is new and its numbers began again.
         _ => 1,
     }
 }

@@ -37,7 +37,7 @@ impl Reporter {
         }
     }
 
-    /// Creates a reporter for a process of zoolock that has no flags.
+    /// Creates a reporter for an internal process of zoolock, which has no flags.
     pub(crate) fn plain() -> Self {
         Self {
             quiet: false,
@@ -73,8 +73,8 @@ impl Reporter {
         self.terminal && !self.quiet
     }
 
-    /// Replaces the status line; the text is cut at the width of the terminal. Prints nothing from the background,
-    /// where the line would disturb the foreground job.
+    /// Replaces the status line. Cuts the text at the width of the terminal. Prints nothing from
+    /// the background, where the line would disturb the foreground job.
     pub(crate) fn status(&self, text: &str) {
         if !self.can_show_status() || !in_foreground() {
             return;
@@ -107,7 +107,8 @@ impl Reporter {
     }
 }
 
-/// Maximum time that a message waits until it is written. After the first timeout, messages do not wait any more.
+/// Maximum time for which the sender of a message waits until the message is written. After the
+/// first timeout, senders do not wait any more.
 const WRITE_TIMEOUT: Duration = Duration::from_millis(200);
 /// Maximum number of messages that are queued while nothing reads standard error.
 const MAX_QUEUED: usize = 256;
@@ -136,6 +137,7 @@ impl StderrWriter {
     }
 
     /// Queues the text and waits until it is written. Does not wait if an earlier write timed out.
+    /// Drops the text if the queue is full.
     fn write(&self, text: String) {
         let Some(queue) = &self.queue else {
             let _ = std::io::stderr().write_all(text.as_bytes());
@@ -185,8 +187,8 @@ pub(crate) fn printable(text: &str) -> String {
     safe
 }
 
-/// Escapes the characters that `printable` escapes, in JSON, which may be printed on a terminal, too. The JSON still encodes
-/// the same text.
+/// Escapes the characters in JSON that [`printable`] escapes, except line feeds. JSON may be
+/// printed on a terminal, too. The result encodes the same values.
 pub(crate) fn printable_json(json: &str) -> String {
     let mut safe = String::with_capacity(json.len());
     for c in json.chars() {
@@ -202,9 +204,10 @@ pub(crate) fn printable_json(json: &str) -> String {
     safe
 }
 
-/// Returns whether a character is invisible or separates lines: Unicode's format characters (Cf), fillers, and the tags
-/// and variation selectors of plane 14. The variation selectors U+FE00 to U+FE0F are not included, because emoji need
-/// them. Rare variants of Chinese characters use plane 14, so they are escaped.
+/// Returns whether a character is invisible or separates lines: Unicode's format characters (Cf),
+/// fillers, and the tags and variation selectors of plane 14. The variation selectors U+FE00 to
+/// U+FE0F are not included, because emoji need them. Those of plane 14 are included, although rare
+/// variants of Chinese characters use them.
 fn is_invisible(c: char) -> bool {
     matches!(c,
         '\u{ad}' | '\u{61c}' | '\u{180e}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}'

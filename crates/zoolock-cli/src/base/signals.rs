@@ -10,7 +10,8 @@ use crate::base::exit::Failure;
 use crate::base::reporter::Reporter;
 use crate::base::terminal::Terminal;
 
-/// The signals that ask a process to end, and USR1 and USR2, which CMD may use.
+/// The signals that ask a process to end. Also USR1 and USR2, which the command of `zoolock run`
+/// may use.
 const HANDLED: [Signal; 6] =
     [Signal::INT, Signal::TERM, Signal::HUP, Signal::QUIT, Signal::USR1, Signal::USR2];
 
@@ -25,8 +26,9 @@ pub(crate) struct Signals {
 }
 
 impl Signals {
-    /// Starts listening for the signals in `HANDLED`. A signal that was ignored when this process was started (by nohup,
-    /// or in the background of a script) stays ignored, also for CMD.
+    /// Starts listening for the signals in `HANDLED`. A signal that was ignored when this process
+    /// was started (by nohup, or in the background of a script) stays ignored, also in the command
+    /// of `zoolock run`.
     pub(crate) fn listen() -> io::Result<Self> {
         let (sender, receiver) = mpsc::channel(16);
         let mut signals = Self { sender, receiver, heard: Vec::new(), ignored: SignalMask::ignored() };
@@ -74,7 +76,7 @@ impl Signals {
         }
     }
 
-    /// Removes `unwanted` from the queue.
+    /// Removes all signals that equal `unwanted` from the queue.
     pub(crate) fn forget(&mut self, unwanted: Signal) {
         let mut kept = Vec::new();
         while let Ok(signal) = self.receiver.try_recv() {
@@ -88,7 +90,7 @@ impl Signals {
     }
 }
 
-/// The signals that end a server.
+/// A receiver of the signals that end a server.
 #[derive(Debug)]
 pub(crate) struct ServerSignals<'a> {
     signals: Signals,

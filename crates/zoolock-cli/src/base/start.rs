@@ -5,8 +5,9 @@ use zoolock_client::RAISE_THREAD_LIMIT;
 use crate::base::exit::Failure;
 use crate::base::reporter::Reporter;
 
-/// Calls `start`, in which a library starts threads. If the system refuses a thread, the library panics, and the process
-/// exits at once. Otherwise tokio would wait for its other threads for ever.
+/// Calls `start`, in which a library starts threads. If the system refuses a thread, the library
+/// panics. The process then exits at once, because otherwise tokio would wait for its other threads
+/// for ever.
 pub(crate) fn starting_threads<T>(start: impl FnOnce() -> T) -> T {
     std::panic::set_hook(Box::new(|panic| {
         let why = panic.payload().downcast_ref::<String>().map_or("the system refuses it", String::as_str);

@@ -55,15 +55,16 @@ impl Terminal {
     }
 }
 
-/// Returns whether a command should have the terminal from its start. If the output is piped, as in
-/// `zoolock run … | less`, another process of the group may need the terminal. The command then gets the terminal when
-/// it first uses it.
+/// Returns whether a command is in the foreground of the terminal from its start. If the output is
+/// piped, as in `zoolock run … | less`, another process of zoolock's process group may need the
+/// terminal. The command then gets the terminal when it first uses the terminal.
 pub(crate) fn command_starts_in_foreground() -> bool {
     isatty(std::io::stdin()) && isatty(std::io::stdout())
 }
 
-/// Blocks TTOU in this thread and in threads that it starts later. Then TTOU does not stop this process when it writes
-/// or sets the foreground group from the background. A stopped process could not supervise its command.
+/// Blocks TTOU in this thread and in threads that it starts later. Otherwise TTOU would stop this
+/// process when it writes or sets the foreground group from the background. A stopped process could
+/// not supervise its command.
 pub(crate) fn block_ttou() {
     let _ = only_ttou().thread_block();
 }
@@ -79,8 +80,9 @@ fn only_ttou() -> SigSet {
     set
 }
 
-/// Returns whether a shell with job control started this process, and continues it after a stop. Such a shell is the
-/// parent process, and it is in the same session and in another process group.
+/// Returns whether a shell with job control started this process. Such a shell continues this
+/// process after a stop. It is the parent process, in the same session and in another process
+/// group.
 pub(crate) fn has_job_control_shell() -> bool {
     let Some(parent) = getppid() else { return false };
     let same_session =

@@ -17,7 +17,7 @@ pub(crate) fn least_cpu_time(rounds: usize, mut work: impl FnMut()) -> Duration 
     (0..rounds).map(round).min().expect("at least one round")
 }
 
-/// Creates an exclusive contender of the native family.
+/// Creates an exclusive contender with a znode name in zoolock's own format.
 pub(crate) fn entry(node: &str, token: &str) -> Entry {
     let mut entry = Entry::default();
     (entry.node, entry.token) = (node.to_owned(), Some(token.to_owned()));
@@ -27,6 +27,7 @@ pub(crate) fn entry(node: &str, token: &str) -> Entry {
     entry
 }
 
+#[cfg(feature = "ui")]
 pub(crate) fn lock(path: &str, holder: Option<Entry>, waiters: Vec<Entry>) -> Snapshot {
     let mut lock = Snapshot::default();
     (lock.path, lock.holder, lock.previous) = (path.to_owned(), holder, "unknown");

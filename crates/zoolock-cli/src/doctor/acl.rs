@@ -18,10 +18,12 @@ use crate::service::connect::connect_as;
 /// Maximum time to open a session without credentials.
 const CONNECT_PATIENCE: Duration = Duration::from_secs(3);
 
-/// Maximum time to test whether a session without credentials may read. It includes the diagnosis of a refusal.
+/// Maximum time to test whether a session without credentials has permission to read. It includes
+/// the time in which the library diagnoses a refused connection.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// Reports whether clients without credentials are admitted. Returns true if they are admitted, or if the test failed.
+/// Reports whether the servers admit clients without credentials. Returns true if they do, or if
+/// the test failed.
 pub(super) async fn judge_access(
     service: &Service,
     facts: &ServerFacts,
@@ -83,7 +85,8 @@ pub(super) async fn judge_access(
     open
 }
 
-/// Returns whether a session without credentials may read, or `None` if the test failed.
+/// Returns whether a session without credentials has permission to read, or `None` if the test
+/// failed.
 async fn admits_anonymous(hosts: &str, tls: Option<&Tls>, service: &Service, place: &str) -> Option<bool> {
     let read = async {
         let anonymous = tls.map(Tls::anonymous);
@@ -95,8 +98,8 @@ async fn admits_anonymous(hosts: &str, tls: Option<&Tls>, service: &Service, pla
     timeout(PATIENCE, read).await.ok().and_then(|result| was_admitted(&result))
 }
 
-/// Returns whether the client was admitted: false only after a refusal. Returns `None` after another error, because a
-/// later attempt may succeed.
+/// Returns whether the servers admitted the client. Returns `None` after an error that is no
+/// refusal, because a later attempt may succeed.
 fn was_admitted(result: &Result<(), Failure>) -> Option<bool> {
     match result {
         Ok(()) => Some(true),
@@ -105,7 +108,7 @@ fn was_admitted(result: &Result<(), Failure>) -> Option<bool> {
     }
 }
 
-/// The clients to which an access control list entry for everyone applies.
+/// The clients that an access control list entry for everyone (`world:anyone`) admits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum WorldClients {
     All,

@@ -17,13 +17,14 @@ const CHECK: &str = "chroot";
 const MAX_CHROOTS: usize = 100;
 /// Maximum number of directories that are read in each other chroot.
 const MAX_DIRECTORIES: usize = 50;
-/// Number of other chroots with locks that are reported.
+/// Maximum number of other chroots with locks that are reported.
 const MAX_REPORTED: usize = 3;
 /// Maximum time to read other chroots.
 const PATIENCE: Duration = Duration::from_secs(10);
 /// Age below which a chroot is new.
 const MAX_NEW_AGE: Duration = Duration::from_secs(3600);
-/// Maximum time between the creation of a chroot and of the root in it, if one client created both.
+/// Maximum time between the creation of a chroot and the creation of the lock root in it, if one
+/// client created both.
 const MAX_CREATION_GAP_MS: i64 = 10_000;
 
 const REMEDY_FOR_NEW: &str = "check the spelling in --connect; the server removes a chroot without locks after a while, and \
@@ -41,8 +42,8 @@ pub(super) async fn judge_missing(client: &Requests, chroot: &str, root: &str, r
     report.warn(CHECK, format!("{chroot} does not exist, and the first lock creates it{beside}"), REMEDY);
 }
 
-/// Reports a new chroot, and a chroot without contenders while locks are held in another one. `tree` contains the locks of
-/// this chroot.
+/// Reports a new chroot. Also reports a chroot without contenders, if locks are held in another
+/// chroot. `tree` contains the locks of this chroot.
 pub(super) async fn judge(
     client: &Requests,
     chroot: &str,
@@ -89,7 +90,7 @@ pub(super) async fn judge(
     }
 }
 
-/// Returns the age of the chroot, if it is new and was created together with the directory of the locks.
+/// Returns the age of the chroot, if it is new and was created together with the lock root.
 async fn age_if_new(client: &Requests, chroot: &str, root: &str, clock_ms: i64) -> Option<Duration> {
     if chroot.is_empty() || root == "/" {
         return None;
@@ -102,7 +103,8 @@ async fn age_if_new(client: &Requests, chroot: &str, root: &str, clock_ms: i64) 
     (root.saturating_sub(chroot) <= MAX_CREATION_GAP_MS && age < MAX_NEW_AGE).then_some(age)
 }
 
-/// Returns the names of other chroots in which locks have contenders, each with the number of those locks.
+/// Returns the names of other chroots in which locks have contenders. Each name comes with the
+/// number of those locks.
 async fn others(client: &Requests, chroot: &str, root: &str, report: &mut Report) -> Vec<String> {
     // With the root `/`, the locks of a chroot include those of all chroots below it, so chroots cannot be compared.
     if root == "/" {
@@ -135,8 +137,8 @@ async fn others(client: &Requests, chroot: &str, root: &str, report: &mut Report
     others
 }
 
-/// Returns possible chroots: the parents of this one, and all children of the parents and of this
-/// one. Similar names come first.
+/// Returns paths that may be other chroots: the parents of this chroot, and the children of this
+/// chroot and of its parents. Names that are similar to this chroot come first.
 async fn candidates(client: &Requests, chroot: &str, root: &str) -> Vec<String> {
     let first = root.trim_start_matches('/').split('/').next().unwrap_or_default();
     let mut candidates = Vec::new();

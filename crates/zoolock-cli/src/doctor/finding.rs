@@ -17,7 +17,7 @@ pub(super) enum Level {
     Ok,
     /// Information, or a fact that could not be determined.
     Note,
-    /// Locks work with a limitation, or not for long.
+    /// Locks work with a limitation, or may fail later.
     Warning,
     /// Locks fail, or two clients may hold a lock at once.
     Error,
@@ -59,7 +59,8 @@ pub(super) struct Finding {
 pub(super) struct GrantedSession {
     pub(super) asked_ms: u64,
     pub(super) granted_ms: u64,
-    /// The time for which a holder may rely on its lock after a renewal, if its client has not learned the tick time yet.
+    /// The time for which a holder may rely on its lock after a renewal, if its client does not
+    /// know the tick time.
     pub(super) lease_ms: u64,
     pub(super) renewed_each_ms: u64,
     /// The longest `--grace` that is accepted.
@@ -148,7 +149,8 @@ impl Report {
         self.note(check, why, remedy);
     }
 
-    /// Records the failure that ended the checks. Without it, the report would look like that of a healthy server.
+    /// Records the failure that ended the checks. Without this finding, the report would look like
+    /// that of a healthy server.
     pub(super) fn failed(&mut self, why: String) {
         self.complete = false;
         self.error("service", why, "fix this, then run zoolock doctor again");

@@ -1,4 +1,5 @@
-//! Checks queues for contenders that do not see each other, and directories for exhausted sequence numbers.
+//! Checks queues for contenders that ignore each other's znodes, and directories for exhausted
+//! sequence numbers.
 
 use std::collections::BTreeSet;
 
@@ -10,16 +11,17 @@ use zoolock_core::names::Family;
 use super::finding::Report;
 use super::tree::{ListedDirectory, ListedTree};
 
-/// Maximum number of contenders of a lock that are read.
+/// Maximum number of contenders of a lock that is read. A longer queue is only reported.
 const MAX_READ_CONTENDERS: usize = 1000;
-/// Maximum number of contenders of a lock that is read in parallel with others.
+/// Maximum number of contenders of a lock that is read in parallel with other locks.
 const MAX_PARALLEL_CONTENDERS: usize = 16;
-/// Number of such locks read in parallel, so that at most 64 requests are under way.
+/// Number of locks that are read in parallel, so that at most 64 requests are in flight.
 const PARALLEL_LOCKS: usize = 4;
 /// Maximum number of names in a list.
 const MAX_NAMED: usize = 3;
 
-/// Number of remaining sequence numbers below which a directory is reported: two years at one lock a second.
+/// Number of remaining sequence numbers below which a directory is reported. This many numbers last
+/// for two years at one acquisition a second.
 const MIN_LEFT: u32 = 1 << 26;
 const NUMBERS: u32 = 1 << 31;
 
@@ -78,7 +80,8 @@ pub(super) async fn check_queues(zoolock: &Zoolock, tree: &ListedTree, chroot: &
     for directory in tree.directories.iter().filter(|it| it.has_contenders()) {
         let path = without_chroot(&directory.path, chroot).to_owned();
         match directory.contenders.len() {
-            // This includes the root of a semaphore without contenders of its own. Its snapshot also reads `leases` below.
+            // The root directory of a Curator semaphore has no contenders of its own, and is read
+            // here, too. Its snapshot also reads the directory `leases` in it.
             count if count <= MAX_PARALLEL_CONTENDERS => few.push(path),
             count if count <= MAX_READ_CONTENDERS => many.push(path),
             count => crowded.push(format!("{path} ({count})")),
@@ -203,7 +206,7 @@ fn judge(locks: &[Snapshot], unknown: &[String], report: &mut Report) {
     }
 }
 
-/// Returns the directories of a foreign semaphore other than the lock's own.
+/// Returns the directories of a foreign semaphore, without the directory of `lock` itself.
 fn semaphore_directories(lock: &Snapshot) -> impl Iterator<Item = &String> {
     let directories = lock
         .foreign_semaphore

@@ -9,7 +9,7 @@
 //! * `orphans.rs`: znodes of contenders whose session has ended.
 //! * `finding.rs`: the report.
 //!
-//! The command creates one ephemeral znode, and deletes it.
+//! `zoolock doctor` creates one ephemeral znode, and deletes it.
 
 mod acl;
 mod chroots;
@@ -143,7 +143,8 @@ async fn examine_with(
             locks::check_queues(&zoolock, &tree, chroot, report).await;
             connect::close(zoolock).await;
         }
-        // A failure is reported and does not end the checks: the session that was checked above is another one.
+        // A failure is reported, but does not end the checks, because the checks so far used
+        // another session.
         Err(failure) => report.error("locks", failure.to_string(), "see the findings about the session"),
     }
     // This user's server leaves no orphans: it ends a session and deletes its ephemeral znodes in one transaction.
@@ -168,7 +169,7 @@ async fn servers_of(service: &Service) -> Result<(Vec<String>, Option<Tls>), Fai
     }
 }
 
-/// Adds the default port if there is none. An IPv6 address in brackets contains colons.
+/// Adds the default port if `host` has no port. An IPv6 address in brackets contains colons.
 fn with_port(host: &str) -> String {
     let has_port =
         host.rsplit_once(':').is_some_and(|(_, port)| port.parse::<u16>().is_ok() && !host.ends_with(']'));

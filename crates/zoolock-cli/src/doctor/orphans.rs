@@ -1,9 +1,10 @@
-//! Finds orphans: ephemeral znodes of contenders whose session has ended. They are never deleted,
-//! so their locks are never free.
+//! Finds orphans: ephemeral znodes of contenders whose session has ended. The servers never delete
+//! orphans, so the locks of these contenders are never free.
 //!
-//! Only a server knows its live sessions. It lists them in the answer to `dump`, if it allows that word. The
-//! parts of an answer may be of different times, so a znode is an orphan only if two answers agree. An answer contains
-//! session ids, so it must not be printed.
+//! Only a server knows its live sessions. It lists them in its answer to the four-letter word
+//! `dump`, if its settings allow that word. One answer may mix data of different times, so a znode
+//! is an orphan only if two answers agree. An answer contains session ids, so it must not be
+//! printed.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 
@@ -74,7 +75,8 @@ async fn dump(address: &str, facts: &ServerFacts) -> Result<Dump, NoAnswer> {
     Dump::parse(&ask(address, facts.tls.as_ref(), "dump", MAX_ANSWER).await?).ok_or(NoAnswer::Refused)
 }
 
-/// The used parts of the answer to `dump`. This type has no `Debug`, because an answer must not be printed.
+/// The parts of the answer to `dump` that are needed. This type has no `Debug`, because an answer
+/// must not be printed.
 struct Dump {
     /// The ids of the live sessions.
     live: HashSet<u64>,

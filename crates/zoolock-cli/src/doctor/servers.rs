@@ -29,13 +29,15 @@ pub(super) struct ServerFacts {
     pub(super) tick: Option<Duration>,
     /// The shortest and the longest session timeout that all servers grant.
     pub(super) limits: (Option<Duration>, Option<Duration>),
-    /// True if all servers with a known version are `zoolock serve`. `None` if no version is known.
+    /// `Some(true)` if all servers with a known version are `zoolock serve`. `None` if no version
+    /// is known.
     pub(super) zoolock: Option<bool>,
     /// True if all servers are on this machine.
     pub(super) loopback: bool,
     /// The TLS settings for connections to the servers. `None` for plain connections.
     pub(super) tls: Option<Tls>,
-    /// Set for the server of local mode. Only processes of this user can connect to its socket.
+    /// Set for this user's server in local mode. Only processes of this user can connect to its
+    /// socket.
     pub(super) is_local_server: bool,
 }
 
@@ -47,7 +49,7 @@ struct ServerAnswers {
     read_only: bool,
 }
 
-/// Returns the facts about the server of local mode, without asking it.
+/// Returns the facts about this user's server in local mode, without asking it.
 pub(super) fn local_server(reachable: Vec<String>) -> ServerFacts {
     ServerFacts {
         reachable,
@@ -175,7 +177,7 @@ async fn query(host: &str, tls: Option<&Tls>) -> ServerAnswers {
     ServerAnswers { host: host.to_owned(), version, conf, read_only }
 }
 
-/// Compares the number of open connections with the limit for one client address.
+/// Reports the number of open connections, and the limit for one client address.
 fn judge_connections(host: &str, conf: &str, open: u32, report: &mut Report) {
     let limit = configuration(conf).get("maxClientCnxns").and_then(|limit| limit.parse::<u32>().ok());
     let Some(limit) = limit.filter(|limit| *limit > 0) else { return };
@@ -198,7 +200,7 @@ fn judge_connections(host: &str, conf: &str, open: u32, report: &mut Report) {
 const CONNECTION_LIMIT_SETTINGS: &str = "maxClientCnxns (`zoolock serve --max-connections-per-address`)";
 
 impl ServerFacts {
-    /// Reports servers that accept connections, but answer no word and open no session.
+    /// Reports servers that accept connections, but answer no four-letter word and open no session.
     pub(super) fn report_without_answer(&self, report: &mut Report) {
         for host in &self.without_answer {
             report.error(

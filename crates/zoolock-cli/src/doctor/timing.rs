@@ -19,7 +19,7 @@ const PATIENCE: Duration = Duration::from_secs(10);
 const CLOCK_NOTICED: Duration = Duration::from_secs(1);
 /// Difference of the clocks above which a warning is reported. The times that zoolock shows are then wrong.
 const CLOCK_WRONG: Duration = Duration::from_secs(10);
-/// Difference of the clocks from which on it is shown in days.
+/// Minimum difference of the clocks that is shown in days.
 const DAY: Duration = Duration::from_secs(86_400);
 
 /// Measures requests to `place`, an existing znode, and to an ephemeral znode below it.
@@ -67,8 +67,8 @@ pub(super) async fn measure(client: &Requests, place: &str, granted: Duration, r
     report.latency = Some(RequestLatency { read, sync, write });
 }
 
-/// Sends a request `REPEATS` times and measures each. Stops at an error or a timeout. Returns `None` if the first
-/// request fails.
+/// Sends a request `REPEATS` times and measures each reply. Stops at an error or a timeout. Returns
+/// `None` if the first reply is an error.
 async fn repeat(mut request: impl AsyncFnMut() -> Result<(), RequestError>) -> Option<LatencyTimes> {
     let mut took = Vec::with_capacity(REPEATS);
     let all = async {
@@ -80,7 +80,8 @@ async fn repeat(mut request: impl AsyncFnMut() -> Result<(), RequestError>) -> O
             took.push(begun.elapsed());
         }
     };
-    // After a timeout, the measured times count, and the pending request counts as `PATIENCE`.
+    // After a timeout, the replies so far count, and the pending request counts as a reply after
+    // `PATIENCE`.
     let in_time = timeout(PATIENCE, all).await;
     if in_time.is_err() {
         took.push(PATIENCE);
@@ -182,8 +183,9 @@ fn judge_clock(before: SystemTime, server_time: i64, after: SystemTime, report: 
     }
 }
 
-/// Returns the difference and its uncertainty, if the server's clock showed `server_time` between the local times `before` and
-/// `after`. A positive difference means that the server is ahead. The difference is 0 if its clock may have been right.
+/// Returns the difference of the clocks and its uncertainty, in milliseconds. The server's clock
+/// showed `server_time` between the local times `before` and `after`. A positive difference means
+/// that the server is ahead. The difference is 0 if `server_time` lies between the local times.
 fn offset(before: i64, server_time: i64, after: i64) -> (i64, u32) {
     let uncertain = u32::try_from(after.saturating_sub(before)).unwrap_or(0);
     (server_time - server_time.clamp(before, after.max(before)), uncertain)
@@ -193,7 +195,7 @@ fn unix_ms(time: SystemTime) -> Option<i64> {
     i64::try_from(time.duration_since(UNIX_EPOCH).ok()?.as_millis()).ok()
 }
 
-/// Formats a time: a short one exactly, a long one rounded.
+/// Formats a latency. Short latencies keep more digits.
 fn format_latency(time: Duration) -> String {
     let us = time.as_micros();
     if us < 1000 {

@@ -14,12 +14,12 @@ const PARALLEL_READS: usize = 32;
 pub(super) const MAX_LISTED_CHILDREN: i32 = 10_000;
 /// Maximum time to read all directories.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// The ephemeral owner that ZooKeeper writes for a container, which no session owns.
+/// The ephemeral owner that ZooKeeper writes for a container znode. No session owns such a znode.
 const CONTAINER: i64 = i64::MIN;
-/// The first byte of the ephemeral owner of a TTL znode, which no session owns either.
+/// The first byte of the ephemeral owner of a TTL znode. No session owns such a znode.
 const TTL: u8 = 0xff;
 
-/// The directories in the root that zoolock uses itself.
+/// The directories in the root in which zoolock keeps its own records.
 pub(super) const OWN_DIRECTORIES: [&str; 1] = [".audit"];
 
 /// A directory at or below the root.
@@ -34,19 +34,20 @@ pub(super) struct ListedDirectory {
     pub(super) contenders: Vec<Name>,
     /// Set if the children show a semaphore of kazoo or Curator: znodes of kazoo's permits, or the directory `leases`.
     pub(super) has_foreign_leases: bool,
-    /// The access control list. `None` if this client may not read it.
+    /// The access control list. `None` if this client has no permission to read it.
     pub(super) acl: Option<Vec<Acl>>,
-    /// The reason why the children were not listed, if they were not.
+    /// The reason why the children were not listed. `None` if they were listed.
     pub(super) unlisted: Option<&'static str>,
 }
 
 impl ListedDirectory {
-    /// Returns whether the directory has a holder or a waiter of a lock.
+    /// Returns whether a contender holds the lock of this directory or waits for it.
     pub(super) fn has_contenders(&self) -> bool {
         self.has_foreign_leases || !self.contenders.is_empty()
     }
 
-    /// Returns the families of the contenders' names, each once.
+    /// Returns the families of the contenders' names, each once. A family is the naming scheme of a
+    /// client library.
     pub(super) fn families(&self) -> Vec<Family> {
         let mut families = Vec::new();
         for name in &self.contenders {
@@ -67,7 +68,7 @@ pub(super) struct ListedTree {
 }
 
 impl ListedTree {
-    /// Returns the number of directories with contenders.
+    /// Returns the number of directories whose children include contenders.
     pub(super) fn queues(&self) -> usize {
         self.directories.iter().filter(|directory| !directory.contenders.is_empty()).count()
     }
@@ -159,7 +160,7 @@ async fn read_directory(
         directory.contenders.extend(parsed);
         let path = || format!("{}/{name}", directory.path.trim_end_matches('/'));
         match parsed.map(|name| name.family()) {
-            // This may also be a directory whose name ends in a number.
+            // This child may also be a directory whose name ends in a number.
             Some(Family::Unknown) => {
                 possible_directories.push(path());
                 continue;
@@ -174,7 +175,7 @@ async fn read_directory(
         below.push(path());
     }
     below.sort_unstable();
-    // These come last, because there may be many, and most are contenders and not directories.
+    // The possible directories come last. There may be many, and most of them are contenders.
     below.extend(possible_directories);
     below.retain(|path| path != "/zookeeper");
     Ok(Some((directory, below)))

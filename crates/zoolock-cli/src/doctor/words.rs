@@ -13,7 +13,7 @@ use zoolock_client::resolve;
 /// Maximum time to connect, and maximum time to wait for the answer after that.
 const PATIENCE: Duration = Duration::from_secs(3);
 
-/// The reason why there is no answer.
+/// The reason why a server did not answer a word.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum NoAnswer {
     /// No connection can be opened, for this reason.
@@ -34,7 +34,8 @@ async fn connect(address: &str) -> io::Result<TcpStream> {
     TcpStream::connect(&*addresses).await
 }
 
-/// Asks one word, and reads at most `max_bytes` bytes of the answer.
+/// Sends a four-letter word to a server, and returns the answer. Fails if the answer has more than
+/// `max_bytes` bytes.
 pub(super) async fn ask(
     address: &str,
     tls: Option<&Tls>,
@@ -57,14 +58,15 @@ pub(super) async fn ask(
             Some(tls) => exchange_word(tls.wrap(host, stream).await?, word, max_bytes, &mut answer).await,
         }
     };
-    // A server that closes the connection early, or sends nothing, does not answer this word.
     let ended = timeout(PATIENCE, asked).await;
     if answer.len() > max_bytes {
         return Err(NoAnswer::TooLong);
     }
+    // If the server closes the connection early, or sends nothing, it does not answer this word.
     match ended {
         Ok(Ok(())) if !answer.is_empty() => {}
-        // Some servers close a TLS connection without `close_notify`, which is an error after the answer.
+        // Some servers close a TLS connection without `close_notify`. The client sees that as an
+        // error after the answer.
         Ok(Err(_)) if !answer.is_empty() && tls.is_some() => {}
         Ok(Err(error)) => {
             let trouble = tls.and_then(|tls| tls.trouble(host, &error));
@@ -95,7 +97,7 @@ pub(super) struct ServerVersion {
     version: String,
     /// `standalone`, `leader`, `follower`, `observer` or `read-only`, if the answer contains it.
     pub(super) mode: Option<String>,
-    /// Number of open connections, this one included.
+    /// Number of open connections, including the connection of this request.
     pub(super) connections: Option<u32>,
 }
 
@@ -119,12 +121,13 @@ impl ServerVersion {
         (!version.is_empty()).then(|| Self { version: version.to_owned(), mode, connections })
     }
 
-    /// Returns the version of `zoolock serve`, if the server is one.
+    /// Returns the version of `zoolock serve`. Returns `None` for another server.
     pub(super) fn zoolock(&self) -> Option<&str> {
         self.version.split_once("-zoolock-").map(|(_, version)| version)
     }
 
-    /// Returns the release of ZooKeeper whose behaviour the server has.
+    /// Returns the release of ZooKeeper. For `zoolock serve`, this is the release whose behaviour
+    /// it has.
     pub(super) fn release(&self) -> &str {
         self.version.split('-').next().unwrap_or_default()
     }

@@ -1,5 +1,5 @@
-//! Checks the file system of the state directory. If machines share a file system, their file locks may not exclude each
-//! other.
+//! Checks the file system of the state directory. If several machines share a file system, the file
+//! locks of one machine may fail to exclude another machine.
 
 use std::fs::File;
 use std::os::fd::AsRawFd;
@@ -33,7 +33,7 @@ const SHARED: [(u32, &str); 21] = [
 /// The number that `statfs` returns for all file systems in user space, and for virtiofs.
 const FUSE: u32 = 0x6573_5546;
 
-/// Types of file systems with the number `FUSE` whose files are on a disk of this machine.
+/// The types of file systems in user space whose files are on a disk of this machine.
 const LOCAL: [&str; 9] = [
     "fuseblk",
     "fuse.fuse-overlayfs",
@@ -48,12 +48,13 @@ const LOCAL: [&str; 9] = [
 
 /// Returns the type of the file system of a directory, if other machines may share it.
 pub(super) fn shared_type(dir: &Path) -> Option<String> {
-    // If `statfs` fails, the file system counts as local. The file `machine` is a second check.
+    // If `statfs` fails, the file system counts as local. `machine.rs` has a second check.
     shared(rustix::fs::statfs(dir).ok()?.f_type as u32, || mount_type(dir))
 }
 
-/// Returns the type for a number of `statfs`, if other machines may share the file system. Only the list of mounts has the type
-/// of a file system in user space.
+/// Returns the type of the file system with this number of `statfs`, if other machines may share
+/// it. All file systems in user space have one number, so `mount` reads their type from the list of
+/// mounts.
 fn shared(number: u32, mount: impl FnOnce() -> Option<String>) -> Option<String> {
     if number == FUSE {
         let mount = mount().unwrap_or_else(|| "FUSE".to_owned());

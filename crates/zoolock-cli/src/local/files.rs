@@ -11,7 +11,8 @@ use crate::base::exit::Failure;
 /// The name of the socket.
 pub(super) const SOCKET: &str = "socket";
 
-/// Maximum number of attempts to take the server's lock. A command that checks for the server holds the lock for a moment.
+/// Maximum number of attempts to take the server's lock. One attempt is not enough, because a
+/// command that checks whether the server runs holds the lock for a moment.
 const LOCK_ATTEMPTS: usize = 50;
 const PAUSE: Duration = Duration::from_millis(10);
 
@@ -23,8 +24,8 @@ pub(super) fn remove(dir: &StateDir, name: &str) -> Result<(), Failure> {
     }
 }
 
-/// Replaces the content of a file. Readers see either the old or the new content. With `synced`, that is true even after a
-/// power failure.
+/// Replaces the content of a file. Readers see either the old or the new content. With `synced`,
+/// they do so even after a power failure.
 pub(super) fn replace_file(dir: &StateDir, name: &str, content: &str, synced: bool) -> Result<(), Failure> {
     let draft = dir.file(&format!("{name}.new"));
     let written = OpenOptions::new()
@@ -41,7 +42,7 @@ pub(super) fn replace_file(dir: &StateDir, name: &str, content: &str, synced: bo
     written.map_err(|error| dir.failed("write", name, &error))
 }
 
-/// Opens a file, and creates it if it is missing.
+/// Opens a lock file, and creates it if it is missing.
 pub(super) fn open_lock(dir: &StateDir, name: &str) -> Result<File, Failure> {
     OpenOptions::new()
         .create(true)
@@ -54,7 +55,7 @@ pub(super) fn open_lock(dir: &StateDir, name: &str) -> Result<File, Failure> {
 }
 
 /// Takes the server's lock. Returns `None` if a server holds it.
-pub(super) async fn take_lock(dir: &StateDir) -> Result<Option<File>, Failure> {
+pub(super) async fn take_server_lock(dir: &StateDir) -> Result<Option<File>, Failure> {
     let lock = open_lock(dir, "lock")?;
     for _ in 0..LOCK_ATTEMPTS {
         match lock.try_lock() {

@@ -1,12 +1,14 @@
-//! Records the commands under a lock, so that the next server frees the locks of dead commands.
+//! Records the commands that run under a lock, so that the next server frees the locks of dead
+//! commands.
 //!
-//! While a command runs, `zoolock run` has a file in the directory `holders`, with its process and its session. zoolock, its
-//! reaper, and the command with its descendants all have the file open, and with it one file lock. The lock is free when the
-//! last of them is dead, in any process namespace. The pid of zoolock would not show that, because a reaper and a command
-//! outlive zoolock for a moment.
+//! While a command runs, `zoolock run` has a file in the directory `holders`. The file names the
+//! process of zoolock and the session. zoolock, its reaper, the command and the descendants of the
+//! command all have the file open, and share its file lock. So the file lock is free only when the
+//! last of these processes is dead, in any process namespace. The pid of zoolock would not show
+//! that, because a reaper and a command outlive zoolock for a moment.
 //!
-//! Sessions without such a file end only at their timeout: those of waiters, of `zoolock hold`, which protects work of its
-//! caller, and of the library.
+//! All other sessions have no such file, and end only at their timeout. These are the sessions of
+//! waiters, of the library, and of `zoolock hold`, which protects work of its caller.
 
 use std::fs::{DirBuilder, File, OpenOptions};
 use std::io::{self, Read, Write};
@@ -18,7 +20,7 @@ use zoolock_server::ServerHandle;
 
 use super::machine::Machine;
 use super::paths::StateDir;
-use super::process::ServerProcess;
+use super::process::RecordedProcess;
 use crate::plan::{Endpoint, Service};
 
 /// The directory with a file for each command.
@@ -32,7 +34,8 @@ pub(crate) struct HolderFile {
 }
 
 impl HolderFile {
-    /// Creates the file in local mode. Without it, the lock of a dead command is freed only at the session timeout.
+    /// Creates the file in local mode. Returns `None` for another server, and if the file cannot be
+    /// created. Without the file, the lock of a dead command is freed only at the session timeout.
     pub(crate) fn of(service: &Service, session: i64) -> Option<Self> {
         match service.endpoint {
             Endpoint::Local => Self::create(&StateDir::open().ok()?, session).ok(),
@@ -50,7 +53,7 @@ impl HolderFile {
         let file = OpenOptions::new().create(true).truncate(false).write(true).mode(0o600).open(&path)?;
         let created = Self { path, file };
         created.file.try_lock()?;
-        (&created.file).write_all(format!("{}\n", ServerProcess::current()).as_bytes())?;
+        (&created.file).write_all(format!("{}\n", RecordedProcess::current()).as_bytes())?;
         Ok(created)
     }
 
@@ -66,7 +69,8 @@ impl Drop for HolderFile {
     }
 }
 
-/// Ends the sessions of commands that have ended without a release. Returns their number.
+/// Ends the sessions of commands that have ended without a release. Returns the number of ended
+/// sessions.
 pub(super) fn expire_dead_commands(dir: &StateDir, server: &ServerHandle, has_rebooted: bool) -> usize {
     let files = std::fs::read_dir(dir.file(HOLDERS)).into_iter().flatten().flatten();
     let dead: Vec<PathBuf> =
@@ -80,15 +84,16 @@ pub(super) fn expire_dead_commands(dir: &StateDir, server: &ServerHandle, has_re
     ended
 }
 
-/// Returns whether all processes of a command are dead. A command of another boot is dead only if this machine has rebooted:
-/// it may run on another machine.
+/// Returns whether all processes of a command are dead. A command of another boot is dead only if
+/// this machine has rebooted. Otherwise that command may run on another machine.
 fn is_dead(path: &Path, has_rebooted: bool) -> bool {
     let Ok(mut file) = File::open(path) else { return false };
     let mut text = String::new();
-    // The process is checked, too. If it runs although the lock is free, file locks do not work here.
+    // The recorded process is checked, too. If it runs although the file lock is free, file locks
+    // do not work here.
     file.try_lock().is_ok()
         && file.read_to_string(&mut text).is_ok()
-        && text.parse::<ServerProcess>().is_ok_and(|process| {
+        && text.parse::<RecordedProcess>().is_ok_and(|process| {
             !process.runs() && (has_rebooted || process.machine.is_same_boot(&Machine::current()))
         })
 }
@@ -103,14 +108,14 @@ mod tests {
         let state = StateDir::for_tests(dir.path());
         let ours = HolderFile::create(&state, 0x7b).expect("file created");
         assert!(!is_dead(&ours.path, false));
-        // The copy stands for the file of the reaper and the command.
+        // The copy stands for the file that the reaper and the command have open.
         let copy = ours.file.try_clone().expect("file duplicated");
         let path = ours.path.clone();
         drop(ours);
         assert!(!path.exists());
         drop(copy);
-        let process = ServerProcess::current();
-        let dead = ServerProcess { start_time: process.start_time + 1, ..process.clone() };
+        let process = RecordedProcess::current();
+        let dead = RecordedProcess { start_time: process.start_time + 1, ..process.clone() };
         for (text, is_dead_process) in
             [(dead.to_string(), true), (process.to_string(), false), (String::new(), false)]
         {

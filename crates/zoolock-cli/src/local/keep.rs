@@ -16,11 +16,12 @@ use crate::base::exit::Failure;
 use crate::base::reporter::Reporter;
 use crate::plan::{Endpoint, Service};
 
-/// Interval between checks of the server. Sessions survive a crash of the server, and a lease lasts much longer.
+/// Interval between checks of the server. A lease lasts much longer, and sessions survive a crash
+/// of the server.
 const LOOK: Duration = Duration::from_secs(1);
 
-/// Name of the file without which no command restarts the server. `serve --stop` deletes it, which works on a full disk,
-/// too.
+/// Name of the file that lets commands restart the server. `serve --stop` deletes the file. A
+/// deletion works on a full disk, too.
 const WANTED: &str = "wanted";
 
 /// A task that starts the server again when it has ended, until this value is dropped.
@@ -67,7 +68,7 @@ async fn keep_running(patience: Duration, reporter: Arc<Reporter>) {
             continue;
         }
         let why = log::last_failure(&dir).map_or("has ended".to_owned(), |why| format!("has failed: {why}"));
-        let pause = backoff.after(started.elapsed());
+        let pause = backoff.next_pause(started.elapsed());
         reporter
             .note(format_args!("this user's server {why}; starting it again in {}", human_duration(pause)));
         tokio::time::sleep(pause).await;
@@ -82,7 +83,8 @@ async fn keep_running(patience: Duration, reporter: Arc<Reporter>) {
     }
 }
 
-/// State that decides when to print the note about a stopped server: once for each stop.
+/// State that decides when to print the note about a stopped server. The note is printed once for
+/// each stop.
 #[derive(Default)]
 struct StopNote {
     /// Set if the server was wanted or ran since the last note.
@@ -90,8 +92,9 @@ struct StopNote {
 }
 
 impl StopNote {
-    /// Records a check of the server. Returns whether the server was stopped since the last note. Before a command has
-    /// started its first server, the server is neither wanted nor running.
+    /// Records a check of the server. Returns whether to print the note: the server was stopped
+    /// after it was wanted or ran. A command that has not started its first server yet prints no
+    /// note.
     fn record(&mut self, is_wanted: bool, is_absent: bool) -> bool {
         if is_wanted || !is_absent {
             self.is_armed = true;

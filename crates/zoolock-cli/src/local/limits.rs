@@ -1,4 +1,4 @@
-//! The limit on connections of a server on this machine, and the failure of its start.
+//! The maximum number of connections of a server on this machine, and the failures of its start.
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use zoolock_client::limit_advice;
@@ -12,7 +12,7 @@ const OTHER_FILES: u64 = 64;
 /// Raises the limit on open files as far as allowed. Returns the maximum number of connections.
 pub(crate) fn most_connections(asked: Option<usize>) -> Result<usize, Failure> {
     let limit = getrlimit(Resource::Nofile);
-    // If this fails, the present limit applies.
+    // If this call fails, the present limit applies.
     let _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, maximum: limit.maximum });
     let files = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
     let most = usize::try_from(files.saturating_sub(OTHER_FILES).max(1)).unwrap_or(usize::MAX);

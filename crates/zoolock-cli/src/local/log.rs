@@ -14,7 +14,7 @@ const LAST_LINE: u64 = 4096;
 const FAILED: &str = " failed: ";
 /// The first word of the reason why a server stopped without an error.
 pub(super) const STOPPED: &str = "stopped";
-/// The reason if the disk has no space for the error itself.
+/// The reason to report if the disk has no space for the text of the error.
 const FULL: &str = "the disk is full; free space on it";
 /// Number of free blocks below which the disk counts as full.
 const MIN_BLOCKS: u64 = 16;

@@ -1,11 +1,11 @@
-//! The machine that uses the state directory. The file `machine` records it, because the file locks of two machines
-//! that share a directory may not exclude each other.
+//! The machine that uses the state directory. The file `machine` records it. If two machines share
+//! a directory, the file locks of one machine may fail to exclude the other.
 
 use std::fmt;
 use std::io;
 use std::str::FromStr;
 
-use super::files::{replace_file, take_lock};
+use super::files::{replace_file, take_server_lock};
 use super::paths::StateDir;
 use crate::base::exit::{Exit, Failure};
 use crate::base::reporter::Reporter;
@@ -37,19 +37,20 @@ impl Machine {
         }
     }
 
-    /// Returns whether both are one boot of one machine.
+    /// Returns whether both values name the same boot of the same machine.
     pub(super) fn is_same_boot(&self, other: &Self) -> bool {
         self.boot.is_some() && self.boot == other.boot
     }
 
-    /// Returns whether both are the same machine. With the same boot the names may differ, because containers have
-    /// their own.
+    /// Returns whether both values name the same machine. Values with the same boot can have
+    /// different host names, because a container has its own.
     fn is_same_machine(&self, other: &Self) -> bool {
         self.is_same_boot(other) || (&self.id, &self.host) == (&other.id, &other.host)
     }
 
-    /// Returns whether this machine has booted since `earlier` was recorded. Then all processes of that time have
-    /// ended. Without a machine id the answer is false, because another machine may have the same name.
+    /// Returns whether this machine has booted since `earlier` was recorded. Then all processes of
+    /// that time have ended. Returns false without a machine id, because another machine can have
+    /// the same host name.
     pub(super) fn has_rebooted_since(&self, earlier: &Self) -> bool {
         let both_known = self.id.is_some() && self.boot.is_some() && earlier.boot.is_some();
         both_known && self.boot != earlier.boot && self.is_same_machine(earlier)
@@ -100,7 +101,7 @@ fn read(dir: &StateDir) -> Result<Option<Result<Machine, ()>>, Failure> {
     }
 }
 
-/// Records this machine in the file. `known` is the content of the file.
+/// Records this machine in the file `machine`. `known` is the content of the file.
 pub(super) fn record_machine(dir: &StateDir, known: Option<&Machine>) -> Result<(), Failure> {
     let ours = Machine::current();
     // A container without an id does not replace the record of the machine that it runs on.
@@ -112,8 +113,8 @@ pub(super) fn record_machine(dir: &StateDir, known: Option<&Machine>) -> Result<
     }
 }
 
-/// Creates the file with a hard link. So only one of two machines succeeds, even if their file locks do not exclude
-/// each other.
+/// Creates the file `machine` with a hard link. So only one of two machines succeeds, even if their
+/// file locks do not exclude each other.
 fn create(dir: &StateDir, machine: &Machine) -> Result<(), Failure> {
     let draft = format!("{MACHINE}.{}", machine.boot.as_deref().unwrap_or(&machine.host));
     replace_file(dir, &draft, &machine.to_string(), true)?;
@@ -122,15 +123,17 @@ fn create(dir: &StateDir, machine: &Machine) -> Result<(), Failure> {
     match linked {
         Ok(()) => Ok(()),
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => check_machine(dir).map(|_| ()),
-        // The file system has no hard links.
+        // The file system may have no hard links. Then the file is created without this exclusion.
         Err(_) => replace_file(dir, MACHINE, &machine.to_string(), true),
     }
 }
 
-/// Gives the directory to this machine. The next server ends the sessions of the other machine.
+/// Gives the directory to this machine. The file keeps the boot of the other machine, so the next
+/// server assumes a reboot and ends the old sessions. Without a machine id, the old sessions end at
+/// their timeouts.
 pub(crate) async fn adopt(reporter: &Reporter) -> Result<Exit, Failure> {
     let dir = StateDir::open()?;
-    let Some(_lock) = take_lock(&dir).await? else {
+    let Some(_lock) = take_server_lock(&dir).await? else {
         return Err(Failure::unavailable(format!(
             "a server uses the state directory {}; run on its machine: zoolock serve --stop",
             dir.path().display()
@@ -212,7 +215,7 @@ mod tests {
         replace_file(&state, MACHINE, &other.to_string(), true).expect("file written");
         let error = check_machine(&state).expect_err("another machine").to_string();
         assert!(error.contains("build7") && error.contains("serve --adopt"), "{error}");
-        // This machine found no file, and another machine has created the file meanwhile.
+        // This machine found no file, and another machine has created the file since then.
         assert!(create(&state, &ours).is_err());
         std::fs::write(state.file(MACHINE), "x").expect("file written");
         assert!(check_machine(&state).expect_err("damaged").to_string().contains("damaged"));

@@ -1,4 +1,4 @@
-//! Local mode: one server per user and machine. The first command that needs it starts it.
+//! Local mode: one server per user and machine. The first command that needs the server starts it.
 //!
 //! The files of the server are in a directory to which only this user has access:
 //!
@@ -41,10 +41,11 @@ pub(crate) use state::{LocalState, server_state};
 use self::process::VERSION;
 use crate::base::exit::Failure;
 
-/// Interval between checks of the server by a command that connects.
+/// Interval between checks of the server while a command connects.
 const LOOK: Duration = Duration::from_millis(100);
 
-/// Returns the failure of a connection to this user's server that gets no session, with the state of the server.
+/// Returns the failure to report if a connection to this user's server gets no session. The message
+/// names the state of the server.
 pub(crate) fn no_session(error: impl std::fmt::Display) -> Failure {
     let dir = match StateDir::open() {
         Ok(dir) => dir,

@@ -17,15 +17,16 @@ pub(crate) struct StateDir {
 }
 
 impl StateDir {
-    /// Finds the directory, or creates it. Refuses a directory to which other users or machines have access, and one in the
-    /// home of another user.
+    /// Finds the directory, or creates it. Refuses a directory to which other users or machines
+    /// have access, and a directory in the home of another user.
     pub(crate) fn open() -> Result<Self, Failure> {
         // Files in the directory name processes by pid and start time, which are read from `/proc`.
         check_proc()?;
         let ChosenDirectory { path, base } = choose(|name| std::env::var_os(name))?;
         let us = rustix::process::geteuid().as_raw();
         let is_ours = |path: &Path| std::fs::metadata(path).is_ok_and(|metadata| metadata.uid() == us);
-        // Checked for root only. Other users cannot create a directory in a foreign home, unless its owner allows that.
+        // This check is only for root. A user other than root cannot create a directory in the home
+        // of another user, unless that user allows it.
         if let Some((variable, base)) = base.as_ref().filter(|(_, base)| us == 0 && base.exists())
             && !is_ours(&path)
             && !is_ours(base)
@@ -105,7 +106,7 @@ impl StateDir {
     }
 }
 
-/// Returns the failure to create a directory.
+/// Returns the failure of an attempt to create the directory `path`.
 fn not_created(path: &Path, base: Option<&Path>, us: u32, error: &io::Error) -> Failure {
     let parent = path.ancestors().skip(1).find_map(|at| Some((at, std::fs::metadata(at).ok()?)));
     let why = match parent {
@@ -118,8 +119,8 @@ fn not_created(path: &Path, base: Option<&Path>, us: u32, error: &io::Error) -> 
     storage_failure(format!("cannot create the state directory {}: {why}", path.display()), error)
 }
 
-/// Returns the advice for a directory of another user. If it is below `base`, the home of this user, it was probably
-/// created by mistake, and its owner is to be changed.
+/// Returns the advice for a directory of another user. A directory below `base`, the home of this
+/// user, was probably created by mistake. The advice is then to change its owner.
 fn advice(path: &Path, base: Option<&Path>, us: u32) -> String {
     if base.is_some_and(|base| path != base && path.starts_with(base)) {
         format!("run: sudo chown -R {us} {}", path.display())
@@ -128,16 +129,16 @@ fn advice(path: &Path, base: Option<&Path>, us: u32) -> String {
     }
 }
 
-/// A chosen directory.
+/// The choice of the state directory.
 struct ChosenDirectory {
     path: PathBuf,
     /// The base directory of the path, and the variable that names it. `None` if the user chose the path itself.
     base: Option<(&'static str, PathBuf)>,
 }
 
-/// Chooses the directory by the rules of the XDG base directories. Uses the directory for state and never the runtime
-/// directory, which a cron job does not have. A job with another directory would start a second server, and the locks of
-/// two servers do not exclude each other.
+/// Chooses the directory by the rules of the XDG base directories. Uses the directory for state,
+/// because cron jobs have no runtime directory. A job with another directory would start a second
+/// server, and the locks of two servers do not exclude each other.
 fn choose(variable: impl Fn(&str) -> Option<OsString>) -> Result<ChosenDirectory, Failure> {
     let below = |name: &'static str, rest: &str| {
         let base = variable(name).filter(|value| !value.is_empty()).map(PathBuf::from)?;

@@ -12,9 +12,10 @@ pub(super) const VERSION: &str = env!("CARGO_PKG_VERSION");
 
 /// The process of a server or of a command, as recorded in the file `server` or in a file in `holders`.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct ServerProcess {
+pub(crate) struct RecordedProcess {
     pub(crate) pid: Pid,
-    /// The start time. A later process may have the same pid.
+    /// The start time, in clock ticks since the boot. The pid alone does not identify a process,
+    /// because pids are reused.
     pub(super) start_time: u64,
     pub(super) version: String,
     /// The process namespace, in which the pid is valid.
@@ -22,10 +23,10 @@ pub(crate) struct ServerProcess {
     pub(super) machine: Machine,
 }
 
-impl ServerProcess {
-    pub(super) fn current() -> ServerProcess {
+impl RecordedProcess {
+    pub(super) fn current() -> RecordedProcess {
         let namespace = std::fs::read_link("/proc/self/ns/pid").unwrap_or_default();
-        ServerProcess {
+        RecordedProcess {
             pid: getpid(),
             start_time: start_time(getpid()).unwrap_or_default(),
             version: VERSION.to_owned(),
@@ -34,7 +35,7 @@ impl ServerProcess {
         }
     }
 
-    /// Returns whether both are the same process. The host name in them may differ.
+    /// Returns whether both records name the same process. The host names in them can differ.
     pub(super) fn is_same(&self, other: &Self) -> bool {
         (self.pid, self.start_time, &self.namespace) == (other.pid, other.start_time, &other.namespace)
             && self.machine.boot == other.machine.boot
@@ -42,7 +43,7 @@ impl ServerProcess {
 
     /// Returns whether the process is in the process namespace of the caller, where its pid is valid.
     pub(crate) fn is_in_our_namespace(&self) -> bool {
-        self.namespace == ServerProcess::current().namespace
+        self.namespace == RecordedProcess::current().namespace
     }
 
     /// Returns whether the process runs. Returns false for a process of another boot or another process namespace.
@@ -53,14 +54,14 @@ impl ServerProcess {
     }
 }
 
-impl std::fmt::Display for ServerProcess {
+impl std::fmt::Display for RecordedProcess {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let ServerProcess { pid, start_time, version, namespace, machine } = self;
+        let RecordedProcess { pid, start_time, version, namespace, machine } = self;
         write!(f, "{pid} {start_time} {version} {namespace} {machine}")
     }
 }
 
-impl FromStr for ServerProcess {
+impl FromStr for RecordedProcess {
     type Err = ();
 
     fn from_str(text: &str) -> Result<Self, ()> {
@@ -69,7 +70,7 @@ impl FromStr for ServerProcess {
         let pid = word()?.parse().ok().and_then(Pid::from_raw).ok_or(())?;
         let start_time = word()?.parse().map_err(|_| ())?;
         let (version, namespace) = (word()?.to_owned(), word()?.to_owned());
-        Ok(ServerProcess { pid, start_time, version, namespace, machine: word()?.parse()? })
+        Ok(RecordedProcess { pid, start_time, version, namespace, machine: word()?.parse()? })
     }
 }
 
@@ -79,7 +80,7 @@ mod tests {
 
     #[test]
     fn process_reads_back_as_it_was_written() {
-        let process = ServerProcess::current();
+        let process = RecordedProcess::current();
         assert_eq!(process.to_string().parse(), Ok(process.clone()));
         assert!(process.is_in_our_namespace());
         for bad in [
@@ -89,7 +90,7 @@ mod tests {
             "0 7 0.1.0 pid:[1] m boot host",
             "42 x 0.1.0 pid:[1] m boot host",
         ] {
-            assert_eq!(bad.parse::<ServerProcess>(), Err(()), "{bad:?}");
+            assert_eq!(bad.parse::<RecordedProcess>(), Err(()), "{bad:?}");
         }
     }
 }

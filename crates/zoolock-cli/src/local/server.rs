@@ -13,11 +13,11 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit, setsid, umask};
 use zoolock_client::SocketPath;
 use zoolock_server::{Server, ServerHandle};
 
-use super::files::{SOCKET, remove, replace_file, take_lock};
+use super::files::{SOCKET, remove, replace_file, take_server_lock};
 use super::log::{STOPPED, timestamp};
 use super::machine::{self, Machine};
 use super::paths::StateDir;
-use super::process::ServerProcess;
+use super::process::RecordedProcess;
 use super::state::{lock_is_broken, recorded_server};
 use super::{holders, keep, log};
 use crate::base::exit::{Exit, Failure};
@@ -32,11 +32,12 @@ const LOOK: Duration = Duration::from_secs(1);
 /// Time that a command may take from finding the server to opening a session.
 const CONNECT_GRACE: Duration = Duration::from_millis(500);
 
-/// Limits that the server raises as far as it may. The job that started the server may have lowered them for itself.
+/// Resource limits that the server raises to the allowed maximum. The job that started the server
+/// may have lowered them for itself.
 const LIMITS: [Resource; 5] = [Resource::Cpu, Resource::Fsize, Resource::As, Resource::Data, Resource::Nproc];
 
-/// Makes this process independent of the job and the terminal that started it. Call it before the first thread starts, and
-/// before any file is opened.
+/// Makes this process independent of the job and the terminal that started it. Must be called
+/// before the first thread starts, and before any file is opened.
 pub(crate) fn become_independent() {
     inherited::close(inherited::files());
     // `setsid` fails only for a server that was started by hand, in the foreground.
@@ -59,10 +60,11 @@ pub(crate) async fn serve(idle: Duration, reporter: &Reporter) -> Result<Exit, F
 
 async fn serve_until_done(idle: Duration, reporter: &Reporter) -> Result<Exit, Failure> {
     let mut signals = ServerSignals::listen(reporter)?;
-    // `serve --stop` sends TERM, which the job that started the server may ignore.
+    // `serve --stop` sends TERM. The server handles TERM even if the job that started the server
+    // ignores it.
     signals.listen_for_term()?;
     let dir = StateDir::open()?;
-    let Some(lock) = take_lock(&dir).await? else {
+    let Some(lock) = take_server_lock(&dir).await? else {
         reporter.detail("another server runs already");
         return Ok(Exit::OK);
     };
@@ -94,7 +96,8 @@ async fn serve_until_done(idle: Duration, reporter: &Reporter) -> Result<Exit, F
     }
     reporter.note(format_args!("{} serving on {}", timestamp(), dir.file(SOCKET).display()));
     let why = wait_until_done(&server, &dir, &lock, idle, &mut signals).await;
-    // Removes the files only if this server created them. After a removal, another server may have created new ones.
+    // Removes the files only if they are those of this server. If they were removed before, another
+    // server may have created new files.
     if is_still_at(&lock, &dir.file("lock")) && !is_another_process(&dir) {
         for name in ["server", "sessions", SOCKET] {
             let _ = remove(&dir, name);
@@ -102,11 +105,11 @@ async fn serve_until_done(idle: Duration, reporter: &Reporter) -> Result<Exit, F
     }
     server.shutdown().await;
     reporter.note(format_args!("{} {}", timestamp(), why?));
-    // The lock is released when this function returns.
+    // The file lock is released when this function returns.
     Ok(Exit::OK)
 }
 
-/// Starts the server on the new socket.
+/// Starts the server on the socket with the temporary name.
 async fn start(dir: &StateDir) -> Result<ServerHandle, Failure> {
     let path = SocketPath::new(&dir.file(NEW_SOCKET));
     let listener =
@@ -134,7 +137,8 @@ async fn wait_until_done(
             () = tokio::time::sleep(LOOK.min(idle)) => {}
         }
         if !is_still_at(lock, &dir.file("lock")) || matches!(dir.file(SOCKET).try_exists(), Ok(false)) {
-            // The next command finds no lock and starts another server. Two servers must not run at the same time.
+            // Without these files, the next command starts another server. This server exits,
+            // because two servers must not run at the same time.
             return Err(Failure::unavailable("the files of this server were removed; exiting"));
         }
         if is_another_process(dir) {
@@ -154,7 +158,8 @@ async fn wait_until_done(
         if server.idle_since().is_none_or(|since| since.elapsed() < idle) {
             continue;
         }
-        // After this removal, no command finds the server. A command that has found it before has time to open a session.
+        // After this removal, no command finds the server. The pause lets commands that have found
+        // the server before open their sessions.
         remove(dir, "server")?;
         tokio::time::sleep(CONNECT_GRACE).await;
         if server.idle_since().is_some_and(|since| since.elapsed() >= idle) {
@@ -167,7 +172,7 @@ async fn wait_until_done(
 
 /// Returns whether the file `server` names another process.
 fn is_another_process(dir: &StateDir) -> bool {
-    recorded_server(dir).is_some_and(|process| !process.is_same(&ServerProcess::current()))
+    recorded_server(dir).is_some_and(|process| !process.is_same(&RecordedProcess::current()))
 }
 
 /// Returns whether a path still leads to this open file.
@@ -182,5 +187,5 @@ fn is_still_at(file: &File, path: &Path) -> bool {
 
 /// Writes the file `server`, so that commands find the server.
 fn publish(dir: &StateDir) -> Result<(), Failure> {
-    replace_file(dir, "server", &ServerProcess::current().to_string(), false)
+    replace_file(dir, "server", &RecordedProcess::current().to_string(), false)
 }

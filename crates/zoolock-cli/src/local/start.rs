@@ -16,7 +16,7 @@ use crate::base::exit::{Exit, Failure, refused};
 use crate::reaper::zombies::SpawnedChild;
 
 const PAUSE: Duration = Duration::from_millis(10);
-/// Maximum time to wait. An [`Instant`] could overflow with a longer one.
+/// Upper bound of the time to wait. An [`Instant`] could overflow with a longer time.
 const NEVER: Duration = Duration::from_secs(365 * 86_400);
 
 /// This user's running server.
@@ -48,7 +48,8 @@ pub(crate) async fn find_or_start_server(patience: Duration) -> Result<LocalServ
     Ok(LocalServer { socket: dir.file(SOCKET) })
 }
 
-/// Takes the file lock `starting`, under which a command starts the server. Returns `None` if a command holds it.
+/// Takes the file lock `starting`, which a command holds while it starts the server. Returns `None`
+/// if another command holds the file lock.
 pub(crate) fn lock_starts(dir: &StateDir) -> Result<Option<File>, Failure> {
     let lock = open_lock(dir, "starting")?;
     match lock.try_lock() {
@@ -84,14 +85,16 @@ pub(super) async fn ensure_started(
                 if let Some(_lock) = lock_starts(dir)?
                     && server_state(dir)? == LocalState::Absent
                 {
-                    // Checked under the lock: `serve --stop` has either deleted the file `wanted` before, or waits for
-                    // this start and then stops the server.
+                    // Checked under the file lock. So `serve --stop` has either deleted the file
+                    // `wanted` already, or waits for this start and then stops the server.
                     if !wanted() {
                         return Ok(());
                     }
-                    // A server that has lost its files ends within a second. Until then, none is started.
+                    // A server that has lost its files ends within a second. Until then, no other
+                    // server is started.
                     if lock_is_broken(dir).is_none() {
-                        // A crashed server leaves this file behind. Commands could take it for the file of the new server.
+                        // A crashed server leaves this file behind. Commands could mistake it for
+                        // the file of the new server.
                         remove(dir, "server")?;
                         start(dir, deadline).await?;
                     }
@@ -129,7 +132,7 @@ async fn start(dir: &StateDir, deadline: Instant) -> Result<(), Failure> {
                     ),
                 ));
             }
-            // The started process has found another server and ended.
+            // The started process has found another server, and has ended.
             Ok(Some(_)) => return Ok(()),
             Ok(None) => {}
             Err(error) => {
@@ -140,11 +143,13 @@ async fn start(dir: &StateDir, deadline: Instant) -> Result<(), Failure> {
     }
 }
 
-/// Environment variables that the server keeps. All other variables belong to the job that happens to start the server:
-/// secrets, and marks by which a CI system finds and kills the processes of a build.
+/// Environment variables that the server keeps. All other variables belong to the job that starts
+/// the server. Among them are secrets, and marks by which a CI system finds and kills the processes
+/// of a build.
 const ENVIRONMENT: [&str; 2] = ["ZOOLOCK_LOCAL_IDLE", "LD_LIBRARY_PATH"];
 
-/// Launches a server, which makes itself independent of this process ([`super::server::become_independent`]).
+/// Launches a server. The server makes itself independent of this process
+/// ([`super::server::become_independent`]).
 fn launch(dir: &StateDir, log: File) -> io::Result<SpawnedChild> {
     // Started through /proc, because an upgrade may have put another program at the path of this one.
     let mut server = Command::new("/proc/self/exe");

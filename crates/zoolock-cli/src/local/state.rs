@@ -5,7 +5,7 @@ use std::io::ErrorKind;
 
 use super::machine::{self, Machine};
 use super::paths::StateDir;
-use super::process::ServerProcess;
+use super::process::RecordedProcess;
 use crate::base::exit::Failure;
 
 /// The state of this user's server.
@@ -16,7 +16,7 @@ pub(crate) enum LocalState {
     /// A server is starting or exiting.
     Busy,
     /// This server runs and accepts connections.
-    Listening(ServerProcess),
+    Listening(RecordedProcess),
 }
 
 /// Returns the state of the server, without changing it.
@@ -44,14 +44,15 @@ pub(crate) fn server_state(dir: &StateDir) -> Result<LocalState, Failure> {
 }
 
 /// Returns the process that the file `server` names.
-pub(super) fn recorded_server(dir: &StateDir) -> Option<ServerProcess> {
+pub(super) fn recorded_server(dir: &StateDir) -> Option<RecordedProcess> {
     std::fs::read_to_string(dir.file("server")).ok()?.parse().ok()
 }
 
-/// Returns an error if a server runs although its file lock is free. Such a server does not exclude another one.
+/// Returns an error if a server runs although its file lock is free. Such a server does not exclude
+/// another server.
 pub(super) fn lock_is_broken(dir: &StateDir) -> Option<Failure> {
     let process = recorded_server(dir)
-        .filter(|process| process.runs() && !process.is_same(&ServerProcess::current()))?;
+        .filter(|process| process.runs() && !process.is_same(&RecordedProcess::current()))?;
     Some(Failure::unavailable(format!(
         "process {} serves the state directory {} without its file lock; if the file `lock` was deleted, stop the process; if \
          the directory is mounted twice, set ZOOLOCK_STATE_DIR to a directory that is mounted once",
@@ -74,11 +75,11 @@ mod tests {
         let lock = open_lock(&state, "lock").expect("created");
         lock.lock().expect("locked");
         assert_eq!(server_state(&state).expect("readable"), LocalState::Busy);
-        let ours = ServerProcess::current();
+        let ours = RecordedProcess::current();
         std::fs::write(state.file("server"), ours.to_string()).expect("file written");
         assert_eq!(server_state(&state).expect("readable"), LocalState::Listening(ours.clone()));
         let machine = "m another build7".parse().expect("a machine");
-        let other = ServerProcess { machine, ..ours };
+        let other = RecordedProcess { machine, ..ours };
         std::fs::write(state.file("server"), other.to_string()).expect("file written");
         assert!(server_state(&state).expect_err("another boot").to_string().contains("build7"));
     }
@@ -87,14 +88,14 @@ mod tests {
     fn running_server_without_its_lock_is_recognised() {
         let dir = tempfile::tempdir().expect("temporary directory is created");
         let state = StateDir::for_tests(dir.path());
-        let ours = ServerProcess::current();
+        let ours = RecordedProcess::current();
         let parent = rustix::process::getppid().expect("the test has a parent");
-        let parent = ServerProcess {
+        let parent = RecordedProcess {
             pid: parent,
             start_time: start_time(parent).expect("the parent runs"),
             ..ours.clone()
         };
-        let later = ServerProcess { start_time: parent.start_time + 1, ..parent.clone() };
+        let later = RecordedProcess { start_time: parent.start_time + 1, ..parent.clone() };
         for (process, broken) in [(&ours, false), (&parent, true), (&later, false)] {
             std::fs::write(state.file("server"), process.to_string()).expect("file written");
             assert_eq!(lock_is_broken(&state).is_some(), broken, "{process}");

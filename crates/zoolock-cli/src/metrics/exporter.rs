@@ -14,7 +14,7 @@ use crate::base::reporter::Reporter;
 
 /// Interval between pushes to the collector.
 const PUSH_INTERVAL: Duration = Duration::from_secs(10);
-/// Maximum duration of the last push, which delays the end of the command.
+/// Maximum duration of the last push, which delays the end of zoolock.
 const LAST_PUSH_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Destinations of the metrics, if any.
@@ -53,7 +53,7 @@ impl Exporter {
             return Ok(None);
         }
         let registry = Registry::default();
-        // A process runs one command, so this is the only recorder.
+        // A zoolock process exports metrics only once, so this is the only recorder.
         metrics::set_global_recorder(registry.clone())
             .map_err(|_| Failure::unavailable("another metrics recorder is installed in this process"))?;
         let mut tasks = Vec::new();

@@ -6,7 +6,8 @@ use zoolock::{Entry, Snapshot};
 
 use super::family::{MetricFamily, SeriesPoint, SeriesValue};
 
-/// Maximum number of locks with series of their own. Names are unbounded, and Prometheus keeps each series for weeks.
+/// Maximum number of locks with series of their own. The number of lock names has no limit, and
+/// Prometheus keeps each series for weeks.
 const MAX_NAMED: usize = 50;
 
 /// Metrics of a lock.

@@ -10,6 +10,7 @@
 
 mod exporter;
 mod family;
+#[cfg(feature = "ui")]
 mod locks;
 mod otlp;
 mod registry;
@@ -20,6 +21,7 @@ pub(crate) use exporter::{Export, export_while};
 pub(crate) use otlp::Collector;
 
 /// Returns the metrics of a list of locks, in the text format of Prometheus.
+#[cfg(feature = "ui")]
 pub(crate) fn of_locks(locks: &[zoolock::Snapshot]) -> String {
     text::render(&locks::families(locks))
 }

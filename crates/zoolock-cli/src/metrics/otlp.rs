@@ -1,5 +1,5 @@
-//! Pushes metrics to an OpenTelemetry collector. It uses OTLP over HTTP in the JSON encoding, which needs no OpenTelemetry
-//! crate.
+//! Pushes metrics to an OpenTelemetry collector. This module uses OTLP over HTTP in the JSON
+//! encoding, which needs no OpenTelemetry crate.
 
 use std::str::FromStr;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -17,7 +17,7 @@ const DEFAULT_PATH: &str = "/v1/metrics";
 const DEFAULT_PORT: u16 = 4318;
 /// Maximum duration of a push.
 const PUSH_TIMEOUT: Duration = Duration::from_secs(5);
-/// Maximum number of bytes that are read of the collector's answer.
+/// Maximum number of bytes of the collector's answer that are read.
 const MAX_ANSWER: u64 = 64 << 10;
 /// `AGGREGATION_TEMPORALITY_CUMULATIVE` of OTLP.
 const CUMULATIVE: u8 = 2;

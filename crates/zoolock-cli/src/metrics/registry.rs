@@ -1,6 +1,6 @@
 //! A recorder for the crate `metrics` that stores only the current value of each series.
 //!
-//! The library has a few dozen series, so none is ever removed.
+//! The library has a few dozen series, so the recorder never removes a series.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};

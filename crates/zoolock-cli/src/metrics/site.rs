@@ -20,7 +20,8 @@ const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
 /// Maximum number of connections. The clients are a few monitors.
 const MAX_CONNECTIONS: usize = 16;
 
-/// Listens on the address of `--metrics`. The caller does this before the work begins, so that an error prevents the work.
+/// Listens on the address of `--metrics`. The caller listens before its work begins, so that an
+/// error prevents the work.
 pub(super) async fn listen(address: SocketAddr) -> Result<TcpListener, Failure> {
     TcpListener::bind(address).await.map_err(|error| {
         Failure::listen(&error, format!("--metrics {address}: cannot listen there: {error}"))

@@ -1,7 +1,7 @@
 //! Credentials, read from a file, an environment variable or a command.
 //!
-//! They are not accepted on the command line, which every user of the machine can read. They are never printed, and wiped
-//! from memory after use.
+//! Credentials are not accepted on the command line, because every user of the machine can read it.
+//! They are never printed. They are wiped from memory after use.
 
 use std::fmt;
 use std::fs::File;
@@ -100,7 +100,8 @@ pub(crate) fn credentials(text: &str) -> Result<Auth, Failure> {
     Ok(auth)
 }
 
-/// Reads credentials from the environment, where container schedulers put secrets. Child processes inherit them.
+/// Reads credentials from the environment, where container schedulers put secrets. Child processes
+/// inherit the variable.
 fn from_environment(name: &str) -> Result<Zeroizing<Vec<u8>>, Failure> {
     match std::env::var_os(name).filter(|value| !value.is_empty()) {
         Some(value) => Ok(trim_newlines(value.into_encoded_bytes())),
@@ -121,17 +122,19 @@ fn command_output(command: &str, bound: Option<Duration>) -> Result<Zeroizing<Ve
         Failure::usage(format!("--auth: the command that prints the credentials {why}"))
     };
     let mut shell = Command::new("/bin/sh");
-    // Piped input is left for CMD, which runs under the lock.
+    // Piped input is left for the command that runs under the lock.
     let input = if io::stdin().is_terminal() { Stdio::inherit() } else { Stdio::null() };
     shell.args(["-c", command]).stdin(input).stdout(Stdio::piped());
     if bound.is_some() {
-        // In a process group of its own, the command can be killed with its children, but cannot ask on the terminal.
+        // In a process group of its own, the command can be killed with its children. There, it
+        // cannot ask a question on the terminal.
         shell.process_group(0);
     }
     let mut child =
         shell.spawn().map_err(|error| refused("the command that prints the credentials (--auth)", error))?;
     let deadline = bound.map(|bound| Instant::now() + bound);
-    // `read_output` closes the pipe at its end, which ends a command that still prints.
+    // `read_output` closes the pipe when it returns. A command that still prints is then ended by
+    // SIGPIPE.
     let output = child
         .stdout
         .take()

@@ -1,4 +1,5 @@
-//! Converts command lines to plans. Values are checked in these files, or by the library before it opens a connection.
+//! Converts command lines to plans. These files check the values, or the library checks them before
+//! it opens a connection.
 //!
 //! * `service.rs`: server, identity, and access to created znodes.
 //! * `credentials.rs`, `kerberos.rs`, `no_kerberos.rs`: credentials.
@@ -17,6 +18,7 @@ mod service;
 #[cfg(test)]
 mod test_plans;
 mod top;
+#[cfg(feature = "ui")]
 pub(crate) mod ui;
 mod waiting;
 
@@ -35,6 +37,7 @@ use run::{file_name, grace, new_owner};
 use serve::ServePlan;
 use service::{check_name, check_prefix};
 use top::top;
+#[cfg(feature = "ui")]
 use ui::UiPlan;
 use waiting::{export, owner, set_naming, wanted};
 
@@ -74,7 +77,7 @@ pub(crate) enum Plan {
         prefix: Option<String>,
         json: bool,
     },
-    /// Without a ticket, all holders are revoked.
+    /// Without a ticket, all holders are asked to release the lock.
     Revoke {
         service: Service,
         name: String,
@@ -91,6 +94,7 @@ pub(crate) enum Plan {
         permits: u32,
     },
     Doctor(DoctorPlan),
+    #[cfg(feature = "ui")]
     Ui(Box<UiPlan>),
     Serve(Box<ServePlan>),
     ServeLocal {
@@ -102,7 +106,7 @@ pub(crate) enum Plan {
     ServeStop,
     ServeAdopt,
     Completions(clap_complete::Shell),
-    /// The text of the page.
+    /// Prints this text of a manual page.
     Man(String),
     WriteManual(PathBuf),
 }
@@ -132,7 +136,8 @@ impl Plan {
                 let wanted = wanted(&run.names, &run.waiting, &service)?;
                 service.connect_timeout = wanted.patience.limit(service.connect_timeout);
                 let grace = grace(run.grace.as_deref(), service.session_timeout)?;
-                // `None` without --grace. The grace period then depends on the negotiated session timeout.
+                // This is `None` without --grace. The grace period then depends on the negotiated
+                // session timeout.
                 service.grace = grace;
                 service.program = run.command.first().map(file_name);
                 if let Some(program) = run.command.first() {
@@ -196,7 +201,7 @@ impl Plan {
             }
             Command::Revoke(revoke) => {
                 refuse_json(&global, "revoke")?;
-                let service = service(&global, revoke.note)?;
+                let service = service(&global, None)?;
                 check_name(&revoke.name, &service.root)?;
                 let ticket = revoke.token.as_deref().map(ticket).transpose()?;
                 Ok(Self::Revoke { service, name: revoke.name, ticket })
@@ -227,6 +232,7 @@ impl Plan {
                     json: global.json,
                 }))
             }
+            #[cfg(feature = "ui")]
             Command::Ui(asked) => ui::plan(&global, asked),
             Command::Serve(serve) => serve::plan(*serve, &global),
             Command::Completions(asked) => {

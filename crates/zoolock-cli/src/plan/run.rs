@@ -50,8 +50,8 @@ pub(super) fn new_owner() -> Result<String, Failure> {
     Ok(format!("run-{number:016x}"))
 }
 
-/// Parses `--grace`. Refuses more than a third of the session timeout before connecting. The exact maximum is a sixth to a
-/// quarter, depending on the tick time, and the library checks it.
+/// Parses `--grace`. Refuses more than a third of the session timeout before connecting. The
+/// library checks the exact maximum, which is about a sixth of the session timeout.
 pub(super) fn grace(asked: Option<&str>, session_timeout: Duration) -> Result<Option<Duration>, Failure> {
     let Some(text) = asked else { return Ok(None) };
     let grace = duration("--grace", text)?;

@@ -25,13 +25,14 @@ const MAX_USERS_FILE: u64 = 16 << 20;
 pub(crate) struct ServePlan {
     pub(crate) builder: Builder,
     pub(crate) max_connections: Option<usize>,
-    /// Set if clients without authentication are served.
+    /// Set if the server also serves clients that do not authenticate.
     pub(crate) open: bool,
 }
 
 /// Checks the arguments.
 pub(crate) fn plan(serve: ServeArgs, global: &Global) -> Result<Plan, Failure> {
-    // Refuses only the flags. The environment may set the variables for other commands.
+    // Refuses the flags and not the variables. The environment may set the variables for other
+    // commands.
     if global.connect.is_some() && std::env::var("ZOOLOCK_CONNECT").ok() != global.connect {
         return Err(Failure::usage("--connect has no effect on `serve`, which starts a server"));
     }

@@ -14,7 +14,7 @@ const SHORTEST_SESSION: Duration = Duration::from_secs(6);
 /// Maximum session timeout that the library accepts.
 const LONGEST_SESSION: Duration = Duration::from_secs(60 * 60);
 
-/// Connection settings, and the defaults for locks of the session.
+/// Connection settings, and the defaults for the locks of the session.
 #[derive(Debug, Clone)]
 pub(crate) struct Service {
     pub(crate) endpoint: Endpoint,
@@ -143,7 +143,7 @@ pub(crate) fn service(global: &Global, note: Option<String>) -> Result<Service, 
     })
 }
 
-/// Parses `--reader`. The library checks that there are credentials for which readers make sense.
+/// Parses `--reader`. The library refuses readers if this client has no credentials.
 fn reader(text: &str) -> Result<(String, String), Failure> {
     match text.split_once(':') {
         Some((scheme, id)) => Ok((scheme.to_owned(), id.to_owned())),
@@ -166,7 +166,8 @@ pub(super) fn check_name(name: &str, root: &str) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Checks the prefix that `ls`, `top` and `deadlocks` filter by. A slash at its end is allowed.
+/// Checks the prefix that `ls`, `top` and `deadlocks` filter by. Allows a slash at the end of the
+/// prefix.
 pub(super) fn check_prefix(prefix: Option<&str>, root: &str) -> Result<(), Failure> {
     match prefix {
         None | Some("/") => Ok(()),

@@ -8,7 +8,7 @@ use crate::args::{Global, TopArgs};
 use crate::base::duration::duration;
 use crate::base::exit::Failure;
 
-/// Minimum interval. A shorter one shows nothing more, and loads the server.
+/// Minimum interval. A shorter interval shows nothing more, and loads the server.
 const SHORTEST_INTERVAL: Duration = Duration::from_millis(100);
 /// Maximum interval.
 const LONGEST_INTERVAL: Duration = Duration::from_secs(60 * 60);

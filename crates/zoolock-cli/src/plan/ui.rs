@@ -12,7 +12,7 @@ use crate::plan::credentials::private;
 use crate::plan::serve::address;
 use crate::plan::{Plan, Service, refuse_json, service};
 
-/// Minimum length of the login token. A shorter one could be guessed.
+/// Minimum length of the login token. A shorter token could be guessed.
 const MIN_TOKEN: usize = 16;
 /// Maximum length of the login token.
 const TOKEN_LIMIT: u64 = 1024;

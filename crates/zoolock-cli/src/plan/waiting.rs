@@ -44,7 +44,8 @@ pub(crate) struct WantedLocks {
     pub(crate) lock_delay: Duration,
     pub(crate) patience: AcquireTimeout,
     pub(crate) on_busy: Exit,
-    /// Ids of the acquisitions of the outer commands: the commands under a lock that run this one.
+    /// Ids of the acquisitions of the outer commands. An outer command is a `zoolock run` that
+    /// holds a lock and runs this command.
     pub(crate) outer: Vec<String>,
 }
 

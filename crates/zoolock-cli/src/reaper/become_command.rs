@@ -1,7 +1,8 @@
 //! `zoolock become`: the process that becomes the command.
 //!
-//! It asks for a signal at the death of its parent, takes the terminal, and corrects variables of systemd. Only the
-//! command's own process can do that. Then it replaces itself with the command.
+//! This process asks for a signal at the death of its parent, takes the terminal, and corrects
+//! variables of systemd. Only the command's own process can do that. Then the process replaces
+//! itself with the command.
 
 use std::os::unix::process::CommandExt;
 use std::process::Command;
@@ -16,14 +17,15 @@ use crate::base::terminal::{self, Terminal};
 /// Replaces this process with the command. Returns only if that fails.
 pub(crate) fn become_command(args: &BecomeArgs) -> Failure {
     die_with_parent();
-    // The parent may have died before this process asked for the signal.
+    // If the parent died before this process asked for the signal, the signal never comes.
     if getppid() != Pid::from_raw(args.parent) {
         return Failure::new(Exit::LOST, "zoolock ended before the command was started");
     }
     if args.foreground
         && let Some(terminal) = Terminal::open()
     {
-        // If this fails, the command is stopped at its first read from the terminal, and gets the terminal then.
+        // If this call fails, the command is stopped at its first read from the terminal, and gets
+        // the terminal then.
         let _ = terminal.set_foreground(getpgrp());
     }
     terminal::unblock_ttou();
@@ -37,8 +39,8 @@ pub(crate) fn become_command(args: &BecomeArgs) -> Failure {
     executable::exec_failure(program, error)
 }
 
-/// Puts this process's pid into the variables with which systemd hands its sockets and its watchdog to `zoolock run`, the
-/// process `main`.
+/// Puts the pid of this process into the variables that systemd has set for `zoolock run`, the
+/// process with the pid `main`. Then the command can use the sockets and the watchdog of systemd.
 fn take_over_variables(command: &mut Command, main: i32) {
     for name in ["LISTEN_PID", "WATCHDOG_PID"] {
         if std::env::var(name).is_ok_and(|pid| pid == main.to_string()) {
@@ -47,7 +49,8 @@ fn take_over_variables(command: &mut Command, main: i32) {
     }
 }
 
-/// Asks the kernel to kill this process when the thread that started it ends. So the command does not outlive its lock.
+/// Asks the kernel to kill this process when the reaper's thread that started it ends. So the
+/// command does not outlive the reaper.
 #[cfg(target_os = "linux")]
 fn die_with_parent() {
     use rustix::process::{Signal, set_parent_process_death_signal};

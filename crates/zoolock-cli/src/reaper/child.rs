@@ -29,12 +29,13 @@ use crate::reaper::orders::{LeaseEnd, ReaperOrder, ReaperReport};
 use crate::reaper::table::ProcessTable;
 use crate::reaper::zombies::{self, SpawnedChild};
 
-/// Environment variable with the ids of the acquisitions of the outer commands, separated by spaces.
+/// Environment variable with the ids of the acquisitions under which a process runs, separated by
+/// spaces.
 pub(crate) const HELD_VARIABLE: &str = "ZOOLOCK_HELD";
 
 /// Maximum time for the reaper to start the command.
 const START_BOUND: Duration = Duration::from_secs(10);
-/// Maximum time for the reaper to end after it was dismissed.
+/// Maximum time for the reaper to end after its dismissal.
 const REAPER_END_BOUND: Duration = Duration::from_secs(1);
 /// The pause between two checks of processes that are being killed.
 const PAUSE: Duration = Duration::from_millis(10);
@@ -50,7 +51,8 @@ pub(crate) struct Environment {
     pub(crate) ticket: String,
     pub(crate) previous: &'static str,
     pub(crate) path: String,
-    /// Ids of this acquisition and of those of the outer commands, for zoolock processes that the command runs.
+    /// Ids of this acquisition, and of the acquisitions under which this zoolock process runs.
+    /// zoolock processes that the command starts read them.
     pub(crate) held: String,
     /// The owner id for locks that the command acquires itself.
     pub(crate) owner: Option<String>,
@@ -61,11 +63,12 @@ pub(crate) struct Environment {
 pub(crate) enum CommandEvent {
     /// The reaper has sent this report.
     Reported(ReaperReport),
-    /// The reaper has died. The kernel has killed the command, and this process kills its descendants.
+    /// The reaper has died. The kernel has killed the command, and this process kills the
+    /// descendants of the command.
     ReaperDied,
 }
 
-/// A command, and the settings with which it starts.
+/// A command to start, with the settings for its start.
 #[derive(Debug)]
 pub(crate) struct CommandStart<'a> {
     pub(crate) command: &'a [OsString],
@@ -77,7 +80,7 @@ pub(crate) struct CommandStart<'a> {
     pub(crate) held: Option<BorrowedFd<'a>>,
 }
 
-/// A command that was started in a process group of its own.
+/// A command that runs in a process group of its own, and its reaper.
 #[derive(Debug)]
 pub(crate) struct Child {
     pid: Pid,
@@ -99,13 +102,14 @@ impl Child {
         } else {
             ProcessTable::read().all_below(getpid())
         };
-        // Makes this process inherit the children of the reaper if the reaper is killed.
+        // Makes this process inherit the children of a killed reaper.
         let _ = set_child_subreaper(Some(getpid()));
         let (socket, theirs) =
             socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)
                 .map_err(|error| unable(error.into()))?;
         let line = command_line_file(start.command).map_err(unable)?;
-        // The thread starts before the reaper. So no reaper has to be ended if the system refuses the thread.
+        // The thread starts before the reaper. So there is no reaper to end if the system refuses
+        // the thread.
         let (to_thread, on_thread) = std::sync::mpsc::channel::<ReportListener>();
         start_thread("reaper", move || {
             if let Ok(listener) = on_thread.recv() {
@@ -115,7 +119,8 @@ impl Child {
         .map_err(|error| refused("a thread that watches the command", error))?;
         let mut process = reaper_command(&start, theirs);
         let reaper = SpawnedChild::start(&mut process).map_err(unable)?;
-        // Closes the reaper's end of the socket in this process, which the `Command` keeps open.
+        // Closes the reaper's end of the socket in this process. The `Command` has kept that end
+        // open.
         drop(process);
         let pidfd = pidfd_open(Pid::from_child(&reaper), PidfdFlags::empty()).ok();
         let socket = Arc::new(socket);
@@ -129,8 +134,8 @@ impl Child {
             sender,
         };
         let _ = to_thread.send(listener);
-        // After this order, the reaper may start the command. If this function fails, the caller releases the lock, so the
-        // reaper and the command must have ended before.
+        // After this order, the reaper may start the command. If this function fails, the caller
+        // releases the lock. The reaper and the command must have ended before that.
         let stdin = io::stdin();
         let files: Vec<_> = [stdin.as_fd(), line.as_fd()].into_iter().chain(start.held).collect();
         if let Err(error) = ReaperOrder::Start(start.lease).send_with(&socket, &files) {
@@ -202,7 +207,8 @@ impl Child {
         kill(self.reaper.as_ref());
     }
 
-    /// Dismisses the reaper of a command that has ended. Does not end the descendants that are left.
+    /// Dismisses the reaper of a command that has ended. Leaves the remaining descendants of the
+    /// command alone.
     pub(crate) async fn dismiss(mut self) {
         self.dismissed.store(true, Ordering::SeqCst);
         self.order(ReaperOrder::Dismiss);
@@ -210,7 +216,7 @@ impl Child {
             self.kill_reaper();
             let _ = tokio::time::timeout(REAPER_END_BOUND, self.reaper_ended()).await;
         }
-        // Done last, because this process must inherit the command if the reaper was killed.
+        // This comes last, because this process must inherit the command if the reaper was killed.
         let _ = set_child_subreaper(None);
     }
 
@@ -225,7 +231,8 @@ impl Drop for Child {
     }
 }
 
-/// Returns whether the error says that the reaper has closed its end of the socket, because it was killed.
+/// Returns whether the error shows that the reaper has closed its end of the socket, because it was
+/// killed.
 fn is_closed(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset)
 }
@@ -296,14 +303,15 @@ fn command_line_file(command: &[OsString]) -> io::Result<OwnedFd> {
     Ok(file.into())
 }
 
-/// Returns the ending of the command, if it has ended. Does not reap the command, because its pid is used for signals as
-/// long as the [`Child`] exists.
+/// Returns the ending of the command `leader`, if it has ended. Does not reap the command, because
+/// signals use its pid as long as the [`Child`] exists.
 fn ending_of(leader: Pid, how: WaitIdOptions) -> Option<Ending> {
     let end = WaitIdOptions::EXITED | WaitIdOptions::NOWAIT | how;
     waitid(WaitId::Pid(leader), end).ok().flatten().as_ref().and_then(Ending::of)
 }
 
-/// A thread that receives the reports of the reaper, and does the reaper's work if the reaper dies.
+/// The state of the thread that receives the reports of the reaper. If the reaper dies, this thread
+/// does the reaper's work.
 struct ReportListener {
     socket: Arc<OwnedFd>,
     reaper: SpawnedChild,
@@ -323,7 +331,8 @@ impl ReportListener {
                 ReaperReport::Ended(_) => ended = true,
                 _ => {}
             }
-            // The receiver is closed only after the reaper was dismissed.
+            // The send fails only after the reaper was dismissed. Then the report is not needed any
+            // more.
             let _ = self.sender.blocking_send(CommandEvent::Reported(report));
         }
         let _ = self.reaper.wait();
@@ -332,16 +341,17 @@ impl ReportListener {
         }
     }
 
-    /// Kills the command and its descendants after the reaper has died. They are descendants of this process now.
-    /// `leader` is `None` if the reaper died before it reported the pid of the command.
+    /// Kills the command and its descendants after the reaper has died. They are descendants of
+    /// this process now. `leader` is the command's own process, or `None` if the reaper died before
+    /// it reported the pid.
     fn take_over(&self, leader: Option<Pid>, mut ended: bool) {
         let kill_group = || leader.map(|leader| kill_process_group(leader, Signal::KILL));
         kill_group();
         let _ = self.sender.blocking_send(CommandEvent::ReaperDied);
         let mut begun = Instant::now();
         let mut empty_checks = 0;
-        // Continues until no process is left, because zoolock keeps the lock until then. If the lock is lost, zoolock
-        // does not wait, and dismisses the reaper.
+        // Continues until no process is left, because zoolock keeps the lock until then. If the
+        // lock is lost, zoolock does not wait, and sets `dismissed`.
         while empty_checks < 2 && !self.dismissed.load(Ordering::SeqCst) {
             kill_group();
             if !ended
@@ -374,8 +384,9 @@ impl ReportListener {
         if let Some(leader) = leader
             && !ended
         {
-            // The command is left. It runs as another user, so this process cannot kill it and waits for its end. If
-            // `waitid` fails, the command is no child of this process and was killed.
+            // The command's own process has not ended. If it runs as another user, this process
+            // cannot kill it and waits for its end. If `waitid` fails, the command is no child of
+            // this process and was killed.
             let killed = Ending::Signal(Signal::KILL.as_raw());
             let ending = ending_of(leader, WaitIdOptions::empty()).unwrap_or(killed);
             let _ = self.sender.blocking_send(CommandEvent::Reported(ReaperReport::Ended(ending)));

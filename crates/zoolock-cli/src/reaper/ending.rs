@@ -50,8 +50,8 @@ impl std::fmt::Display for Ending {
     }
 }
 
-/// Returns a path of this process's program. After an upgrade, the path in the file system may name another program, so
-/// `/proc` is preferred.
+/// Returns a path of the program that this process runs. Prefers `/proc`, because the path in the
+/// file system may name another program after an upgrade.
 pub(crate) fn own_program() -> PathBuf {
     let path = PathBuf::from("/proc/self/exe");
     if path.exists() { path } else { std::env::current_exe().unwrap_or(path) }

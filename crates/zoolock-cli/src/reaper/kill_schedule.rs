@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::orders::{LeaseEnd, Scope};
 
-/// An action that is due.
+/// An action of the reaper that is due.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum KillAction {
     /// Send TERM.
@@ -28,7 +28,8 @@ pub(crate) struct KillSchedule {
     grace: Duration,
     lease: LeaseEnd,
     phase: KillPhase,
-    /// The processes that are killed at the end of the grace period. At the end of the lease, all processes are killed.
+    /// The processes that KILL is sent to at the end of the grace period. At the end of the lease,
+    /// KILL is sent to all processes.
     scope: Scope,
 }
 
@@ -50,14 +51,14 @@ impl KillSchedule {
         }
     }
 
-    /// Sets the grace period, unless it has begun.
+    /// Sets the grace period. Has no effect after the grace period has begun.
     pub(crate) fn set_grace(&mut self, grace: Duration) {
         if self.phase == KillPhase::Running {
             self.grace = grace;
         }
     }
 
-    /// Begins the grace period. Returns `None` if it has begun before.
+    /// Begins the grace period. Returns `None` if the grace period or the kill has begun before.
     pub(crate) fn begin_grace(&mut self, now: Duration) -> Option<KillAction> {
         if self.phase != KillPhase::Running {
             return None;
@@ -67,7 +68,8 @@ impl KillSchedule {
         Some(KillAction::SendTerm)
     }
 
-    /// Records that the command's process has ended. From now on, a kill at the end of the grace period is for `scope`.
+    /// Records that the command's own process has ended. Later, KILL at the end of the grace period
+    /// is sent to `scope` only.
     pub(crate) fn finish(&mut self, scope: Scope) {
         self.scope = scope;
     }
@@ -78,7 +80,8 @@ impl KillSchedule {
         KillAction::SendKill(Scope::All)
     }
 
-    /// Returns the action that is due, and enters its phase. Call it until it returns `None`.
+    /// Returns the action that is due, and enters the phase of that action. Call it until it
+    /// returns `None`.
     pub(crate) fn take_due(&mut self, now: Duration) -> Option<KillAction> {
         let lease_ends = self.lease.is_some_and(|lease| lease <= now);
         match self.phase {
@@ -97,7 +100,7 @@ impl KillSchedule {
         }
     }
 
-    /// Returns the time of the next action.
+    /// Returns the time of the next action, or `None` if no action is planned.
     pub(crate) fn next_time(&self) -> Option<Duration> {
         match self.phase {
             KillPhase::Running => self.lease.map(|lease| lease.saturating_sub(self.grace)),

@@ -11,9 +11,10 @@
 //!   have left the group ([`table`]). It reaps the command's process only after it was dismissed, or after zoolock's
 //!   death. Until then, no other process gets the number of the group.
 //!
-//! If the reaper is killed, the kernel kills the command (PR_SET_PDEATHSIG), and zoolock inherits its descendants and kills
-//! them. Nothing ends the descendants if both are killed at once. Nothing ends processes that a KILL cannot reach: those of
-//! another user, and those on other machines.
+//! If the reaper is killed, the kernel kills the command (PR_SET_PDEATHSIG). zoolock inherits the
+//! descendants of the command and kills them. If the reaper and zoolock are killed at once, nothing
+//! ends the descendants. Nothing ends processes that a KILL cannot reach: those of another user,
+//! and those on other machines.
 //!
 //! - [`orders`]: the messages between zoolock and the reaper;
 //! - [`kill_schedule`]: the times of the actions, as a pure state machine;

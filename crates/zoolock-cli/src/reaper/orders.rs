@@ -23,7 +23,7 @@ pub(crate) type LeaseEnd = Option<Duration>;
 pub(crate) enum Scope {
     /// The command's process group.
     Group,
-    /// The group, and all its descendants.
+    /// The command's process group, and all descendants of the command.
     All,
 }
 
@@ -35,7 +35,7 @@ pub(crate) enum ReaperOrder {
     Start(LeaseEnd),
     /// The end of the lease has changed.
     Lease(LeaseEnd),
-    /// The grace period is shorter now.
+    /// The grace period has changed. It can only become shorter.
     Grace(Duration),
     /// Send TERM to the group, and KILL after the grace period.
     Terminate,
@@ -64,7 +64,7 @@ pub(crate) enum ReaperReport {
     Killed,
     /// The command's own process has ended.
     Ended(Ending),
-    /// This number of processes is left. TERM was sent to them.
+    /// This number of processes is left after the end of the command. TERM was sent to them.
     LeftoversTerminated(i32),
     /// This number of processes was killed, but has not ended.
     Stuck(i32),
@@ -183,7 +183,8 @@ impl ReaperReport {
         })
     }
 
-    /// Sends the message without waiting, because zoolock may be stopped and the socket full.
+    /// Sends the message without waiting. Fails if the socket is full, for example while zoolock is
+    /// stopped.
     pub(crate) fn send(self, socket: impl AsFd) -> io::Result<()> {
         send(socket, self.encode().as_bytes(), SendFlags::DONTWAIT | SendFlags::NOSIGNAL)?;
         Ok(())

@@ -1,4 +1,4 @@
-//! The loop of the reaper. It polls the socket to zoolock, the signals of children, and a timer.
+//! The loop of the reaper. It polls the socket to zoolock, a file for SIGCHLD, and a timer.
 
 use std::ffi::OsString;
 use std::fs::File;
@@ -31,14 +31,16 @@ use crate::reaper::zombies;
 
 /// The nice value that the reaper requests.
 const PRIORITY: i32 = -10;
-/// Pauses between two checks of processes that have to end.
+/// The first pause between two checks of processes that have to end. Each later pause is twice as
+/// long as the one before, up to [`MAX_PAUSE`].
 const MIN_PAUSE: Duration = Duration::from_millis(5);
 const MAX_PAUSE: Duration = Duration::from_millis(100);
 /// Time after KILL until a process that still exists counts as stuck. It probably waits for a disk that does not answer.
 const STUCK: Duration = Duration::from_secs(2);
 
-/// Runs the reaper of one command. Standard input is a socket to zoolock, which sends the command. Call it before the first
-/// thread starts, and before any file is opened.
+/// Runs the reaper of one command. Standard input is a socket, through which zoolock sends the
+/// command line and its orders. Must be called before the first thread starts, and before any file
+/// is opened.
 pub(crate) fn reap(args: &ReapArgs) -> Exit {
     let files = inherited::files();
     // `killall zoolock` must not find the reaper.
@@ -56,7 +58,8 @@ pub(crate) fn reap(args: &ReapArgs) -> Exit {
 
 struct Reaper {
     schedule: KillSchedule,
-    /// The command's process, which leads the group. It is never reaped while zoolock may use its pid.
+    /// The command's own process, which leads the group. The reaper does not reap it while zoolock
+    /// may use its pid.
     leader: Pid,
     ending: Option<Ending>,
     stopped: bool,
@@ -90,7 +93,7 @@ impl LeftoverWait {
 }
 
 impl Reaper {
-    /// Starts the command. Returns `None` if the lease or zoolock has ended before.
+    /// Starts the command. Returns `None` if the lease or zoolock has already ended.
     fn start(args: &ReapArgs, files: Vec<i32>, mask: &SigSet) -> io::Result<Option<Self>> {
         enable_sigchld()?;
         let mut only_children = SigSet::empty();
@@ -115,9 +118,10 @@ impl Reaper {
             let _ = ReaperReport::LeaseEnded.send(io::stdin());
             return Ok(None);
         }
-        // Makes this process inherit orphans of the command. So processes that leave the group stay its descendants.
+        // Makes this process inherit orphans of the command. So processes that leave the group stay
+        // descendants of the reaper.
         let _ = set_child_subreaper(Some(getpid()));
-        let command = command(line)?;
+        let command = read_command_line(line)?;
         let mut process = Command::new(own_program());
         process.arg0("zoolock").args(["become", "--parent"]).arg(getpid().to_string());
         process.arg("--main").arg(Pid::as_raw(getppid()).to_string());
@@ -133,7 +137,8 @@ impl Reaper {
         let _ = ReaperReport::Started(leader.as_raw_nonzero().get()).send(io::stdin());
         // The reaper must act in time even on a machine that is too busy to run zoolock. The system may refuse the priority.
         let _ = rustix::process::setpriority_process(None, PRIORITY);
-        // The reaper must not keep files of the command open. Standard error stays open, for its last message.
+        // The reaper must not keep files of the command open. Standard error stays open, for the
+        // reaper's last message.
         inherited::close(files);
         if let Ok(nothing) = File::options().write(true).open("/dev/null") {
             let _ = rustix::stdio::dup2_stdout(nothing);
@@ -154,13 +159,15 @@ impl Reaper {
     }
 
     fn run(&mut self) -> Exit {
-        // The command may have ended while it was started, when SIGCHLD was not blocked and so not queued.
+        // The command may have ended during its start. SIGCHLD was not blocked then, so that signal
+        // was not queued.
         self.check_children();
         loop {
             // Handles all orders before it checks the clock. After a stop of this process, an unread renewal must count.
             while !self.zoolock_ended && has_message() {
                 if self.listen() {
-                    // Reaps the command's process and orphans, because pid 1 may not do that.
+                    // Reaps the command's process and orphans. Otherwise they could stay zombies,
+                    // because pid 1 of a container may not reap its children.
                     zombies::reap_all();
                     return Exit::OK;
                 }
@@ -220,7 +227,7 @@ impl Reaper {
                 self.zoolock_ended = true;
                 let action = self.schedule.begin_kill();
                 self.perform(action);
-                // Kills before it prints the message.
+                // The kill comes before the message, because printing can take time.
                 self.check_leftovers();
                 Reporter::plain().error("zoolock has died; KILL sent to the command");
             }
@@ -247,7 +254,8 @@ impl Reaper {
         }
     }
 
-    /// Handles the end of the command's process. Gives the processes that it left behind a grace period.
+    /// Handles an order to end the processes that the command left behind. Gives them a grace
+    /// period.
     fn finish(&mut self, scope: Scope) {
         self.schedule.finish(scope);
         let left = self.live_processes(scope);
@@ -258,7 +266,8 @@ impl Reaper {
         }
     }
 
-    /// Sends TERM to these processes, unless it was sent before.
+    /// Begins the grace period and sends TERM to these processes, unless the grace period has begun
+    /// before.
     fn terminate(&mut self, left: &[ProcessEntry]) {
         if !left.is_empty() && self.schedule.begin_grace(now()).is_some() {
             for process in left {
@@ -296,8 +305,8 @@ impl Reaper {
         left
     }
 
-    /// Looks for processes that are left, and kills them if a kill has begun. Reports when none is left, and then returns
-    /// true.
+    /// Looks for processes that are left, and kills them if a kill has begun. If two checks in a
+    /// row find none, reports that and returns true.
     fn check_leftovers(&mut self) -> bool {
         let Some(scope) = self.leftover_wait.as_ref().map(|wait| wait.scope) else { return false };
         let left = self.live_processes(scope);
@@ -332,8 +341,8 @@ impl Reaper {
     fn check_children(&mut self) {
         while let Ok(Some(_)) = self.children.read_signal() {}
         if self.ending.is_some() {
-            // The command's ended process, which is not reaped, would hide other ended children from `waitid`.
-            // `live_processes` reaps those.
+            // The command's own process has ended and is not reaped. It would hide other ended
+            // children from `waitid`. `live_processes` reaps those children.
             return;
         }
         let stop = WaitIdOptions::STOPPED | WaitIdOptions::NOHANG;
@@ -343,7 +352,8 @@ impl Reaper {
             self.stopped = true;
             self.report(ReaperReport::Stopped(signal));
         }
-        // Reaps other children that have ended, which are orphans of the command. The command itself is not reaped.
+        // Reaps other children that have ended: orphans of the command. Does not reap the command
+        // itself.
         let any = WaitPidFlag::WEXITED | WaitPidFlag::WNOHANG | WaitPidFlag::WNOWAIT;
         while let Ok(status) = wait_for_any(Id::All, any)
             && let Some(pid) = status.pid().and_then(|pid| Pid::from_raw(pid.as_raw()))
@@ -378,16 +388,17 @@ impl Reaper {
     }
 }
 
-/// Returns whether there is a message from zoolock, or its end of the socket is closed.
+/// Returns whether a message from zoolock is waiting, or zoolock has closed its end of the socket.
 fn has_message() -> bool {
     let stdin = io::stdin();
     let mut file = [PollFd::new(&stdin, PollFlags::IN)];
     poll(&mut file, Some(&Timespec::default())).is_ok_and(|count| count > 0)
 }
 
-/// Installs a handler for SIGCHLD, so that the system reports children that end. This process may have been started with
-/// SIGCHLD ignored. Then the system would reap children by itself, and their exit codes would be lost. The handler does
-/// nothing, and is called only while the command is started, when signals are not blocked.
+/// Installs a handler for SIGCHLD, so that the system reports children that end. This process may
+/// have been started with SIGCHLD ignored. Then the system would reap children by itself, and their
+/// exit codes would be lost. The handler does nothing. It runs only while the command is started,
+/// when signals are not blocked.
 fn enable_sigchld() -> io::Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build()?;
     let _inside = runtime.enter();
@@ -396,7 +407,7 @@ fn enable_sigchld() -> io::Result<()> {
 }
 
 /// Reads the command line that [`crate::reaper::child`] wrote. Each argument ends with a zero byte.
-fn command(line: OwnedFd) -> io::Result<Vec<OsString>> {
+fn read_command_line(line: OwnedFd) -> io::Result<Vec<OsString>> {
     let mut file = File::from(line);
     let mut text = Vec::new();
     file.rewind()?;

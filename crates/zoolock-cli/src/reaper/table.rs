@@ -7,13 +7,14 @@ use rustix::process::{
     Pid, PidfdFlags, Signal, kill_process, pidfd_open, pidfd_send_signal, test_kill_process,
 };
 
-/// A process at the time when it was read.
+/// A process, as `/proc` showed it at one time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct ProcessEntry {
     pid: i32,
     parent: i32,
     group: i32,
-    /// The start time. The pid alone does not identify a process, because pids are reused.
+    /// The start time, in clock ticks since the boot. The pid alone does not identify a process,
+    /// because pids are reused.
     start_time: u64,
     alive: bool,
 }
@@ -24,7 +25,8 @@ impl ProcessEntry {
         parse(&std::fs::read(format!("/proc/{pid}/stat")).ok()?)
     }
 
-    /// Sends a signal to this process, and to no other process that has its pid now.
+    /// Sends a signal to this process. Does nothing if the process has ended, even if another
+    /// process has its pid now.
     pub(crate) fn signal(&self, signal: Signal) {
         let Some(pid) = Pid::from_raw(self.pid) else { return };
         let process = pidfd_open(pid, PidfdFlags::empty());
@@ -38,13 +40,14 @@ impl ProcessEntry {
         };
     }
 
-    /// Returns whether zoolock may signal this process. It may not signal a process of another user.
+    /// Returns whether the system allows zoolock to signal this process. The system refuses signals
+    /// to processes of other users.
     fn is_ours_to_signal(&self) -> bool {
         Pid::from_raw(self.pid).is_some_and(|pid| test_kill_process(pid) != Err(Errno::PERM))
     }
 
-    /// Returns whether this process is this user's local server. The server may descend from a command that started it,
-    /// but must not end with that command, because others need it.
+    /// Returns whether this process is this user's local server. A command may have started the
+    /// server. The server must not end with that command, because other commands need it.
     fn is_local_server(&self) -> bool {
         let of_server = std::fs::read(format!("/proc/{}/cmdline", self.pid))
             .is_ok_and(|line| line.split(|byte| *byte == 0).skip(1).take(2).eq([&b"serve"[..], b"--local"]));
@@ -57,7 +60,7 @@ impl ProcessEntry {
     }
 }
 
-/// Returns the time at which a living process started.
+/// Returns the start time of a process in clock ticks since the boot, if the process is alive.
 pub(crate) fn start_time(pid: Pid) -> Option<u64> {
     ProcessEntry::read(pid.as_raw_pid()).filter(|process| process.alive).map(|process| process.start_time)
 }
@@ -65,8 +68,9 @@ pub(crate) fn start_time(pid: Pid) -> Option<u64> {
 /// Returns the pids of this process's children, ended ones included, or `None` if the system does not list them. A child
 /// leaves the list when it is reaped.
 pub(crate) fn children() -> Option<Vec<i32>> {
-    // A thread that ends during the read passes its children on to a thread that may have been read before. The read then
-    // fails, and is repeated.
+    // A thread may end during the read. Its children then move to another thread, whose list may
+    // have been read already. The list of the ended thread cannot be read, so the whole read is
+    // repeated.
     const ATTEMPTS: usize = 3;
     (0..ATTEMPTS).find_map(|_| children_of_threads())
 }
@@ -93,13 +97,15 @@ impl ProcessTable {
         Self(numbers.filter_map(ProcessEntry::read).map(|process| (process.pid, process)).collect())
     }
 
-    /// Returns the living processes of a group that this process may signal.
+    /// Returns the living processes of a group. Leaves out this user's local server, and processes
+    /// that this process has no permission to signal.
     pub(crate) fn of_group(&self, group: Pid) -> Vec<ProcessEntry> {
         let group = group.as_raw_nonzero().get();
         self.0.values().filter(|it| it.group == group && must_end(it)).copied().collect()
     }
 
-    /// Returns the living descendants of `root` that this process may signal, without `excluded` and their descendants.
+    /// Returns the living descendants of `root`. Leaves out `excluded` and their descendants, this
+    /// user's local server, and processes that this process has no permission to signal.
     pub(crate) fn living_descendants(&self, root: Pid, excluded: &HashSet<(i32, u64)>) -> Vec<ProcessEntry> {
         let mut below: Vec<_> = self.descendants(root, excluded);
         below.retain(must_end);
@@ -143,8 +149,8 @@ fn must_end(process: &ProcessEntry) -> bool {
     process.alive && process.is_ours_to_signal() && !process.is_local_server()
 }
 
-/// Parses `/proc/PID/stat`. The name is in brackets, and may contain brackets and spaces. The kernel cuts it after fifteen
-/// bytes, so it may not be UTF-8.
+/// Parses `/proc/PID/stat`. The process name is in brackets, and can contain brackets and spaces.
+/// The kernel cuts the name after fifteen bytes, so it may not be valid UTF-8.
 fn parse(stat: &[u8]) -> Option<ProcessEntry> {
     let name = stat.iter().position(|byte| *byte == b'(')?;
     let end = stat.iter().rposition(|byte| *byte == b')')?;

@@ -22,14 +22,16 @@ fn reserved() -> MutexGuard<'static, BTreeSet<i32>> {
     RESERVED.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// A child process that only its owner waits for, until this value is dropped.
+/// A child process whose exit status only the owner of this value reads. After this value is
+/// dropped, this module reaps the child.
 #[derive(Debug)]
 pub(crate) struct SpawnedChild(Child);
 
 impl SpawnedChild {
     /// Starts a process and reserves it.
     pub(crate) fn start(command: &mut Command) -> io::Result<Self> {
-        // The lock is held from before the start. Otherwise the child could end and be reaped before it is reserved.
+        // `RESERVED` is locked from before the start. Otherwise the child could end and be reaped
+        // before it is reserved.
         let mut reserved = reserved();
         let child = command.spawn()?;
         reserved.insert(Pid::from_child(&child).as_raw_pid());
@@ -54,13 +56,14 @@ impl DerefMut for SpawnedChild {
 impl Drop for SpawnedChild {
     fn drop(&mut self) {
         let mut reserved = reserved();
-        // A child that ends later is reaped like an inherited child.
+        // If the child has not ended yet, it is reaped later like an inherited child.
         let _ = self.0.try_wait();
         reserved.remove(&Pid::from_child(&self.0).as_raw_pid());
     }
 }
 
-/// Reserves a process that this process may inherit. [`release`] ends the reservation.
+/// Reserves a process that this process may inherit, so that this module does not reap it.
+/// [`release`] ends the reservation.
 pub(crate) fn reserve(pid: Pid) {
     reserved().insert(pid.as_raw_pid());
 }
@@ -94,8 +97,9 @@ pub(crate) fn has_no_children() -> bool {
     matches!(ended_child(), Err(Errno::CHILD))
 }
 
-/// Returns a child that has ended, without reaping it. This takes one system call. A list of the children takes several for
-/// each thread, and sometimes for each process of the machine.
+/// Returns a child that has ended, without reaping it. This takes one system call. A list of the
+/// children takes several system calls for each thread, and sometimes several for each process of
+/// the machine.
 ///
 /// # Errors
 /// `ECHILD` if there are no children.

@@ -8,11 +8,12 @@ use zoolock::{Entry, Glance, LockPoller, Snapshot, Zoolock};
 use crate::base::duration::human_duration;
 use crate::base::reporter::{Reporter, printable};
 
-/// Delay before the line is shown.
+/// Delay before the status line is shown.
 const FIRST_LINE_AFTER: Duration = Duration::from_millis(700);
-/// Interval between updates of the line.
+/// Interval between updates of the status line.
 const TICK: Duration = Duration::from_secs(1);
-/// Maximum interval between two reads of the lock. After a long wait, the line may show a former holder for this long.
+/// Maximum interval between two reads of the lock. After a long wait, the status line may show a
+/// former holder for this long.
 const MAX_READ_INTERVAL: Duration = Duration::from_secs(30);
 
 /// Shows the status line and updates it until the task is aborted. Without a terminal, prints the holder once.
@@ -40,27 +41,29 @@ pub(crate) async fn show(zoolock: Zoolock, names: Vec<String>, reporter: Arc<Rep
     }
 }
 
-/// Returns the time until the next read. It grows with the wait, because thousands of waiters may read the same lock.
+/// Returns the time until the next read of the lock. It grows with the wait, because thousands of
+/// waiters may read the same lock.
 pub(crate) fn read_interval(waited: Duration) -> Duration {
     (waited / 10).clamp(TICK, MAX_READ_INTERVAL)
 }
 
-/// Returns the first held lock and a description of its holder.
+/// Returns the first lock that is held, and a description of its holder.
 pub(crate) async fn held_lock(zoolock: &Zoolock, names: &[String]) -> Option<(String, String)> {
     let (name, Glance { lock, .. }) = AwaitedLocks::new(zoolock, names).blocking_lock().await?;
-    Some((name, lock.holder.as_ref().map(describe)?))
+    Some((name, lock.holder.as_ref().map(describe_contender)?))
 }
 
-/// Pollers of the locks to acquire. They read the holders and not the waiters.
+/// Pollers of the locks to acquire. They read the holders, but not the waiters.
 struct AwaitedLocks(Vec<(String, LockPoller)>);
 
 impl AwaitedLocks {
     fn new(zoolock: &Zoolock, names: &[String]) -> Self {
-        let with_glances = |name: &String| (name.clone(), zoolock.mutex(name).glances(0).with_place());
+        let with_glances = |name: &String| (name.clone(), zoolock.mutex(name).glances(0).with_position());
         Self(names.iter().map(with_glances).collect())
     }
 
-    /// Returns the first lock that another process holds, or else the first lock.
+    /// Returns the first lock that another process holds. Otherwise returns the first lock that can
+    /// be read.
     async fn blocking_lock(&mut self) -> Option<(String, Glance)> {
         let mut first = None;
         for (name, glances) in &mut self.0 {
@@ -77,7 +80,7 @@ impl AwaitedLocks {
 
 fn single_message(name: &str, lock: &Snapshot) -> String {
     match &lock.holder {
-        Some(holder) => format!("waiting for {name}, held by {}{}", describe(holder), others(lock)),
+        Some(holder) => format!("waiting for {name}, held by {}{}", describe_contender(holder), others(lock)),
         None => format!("waiting for {name}"),
     }
 }
@@ -88,7 +91,7 @@ fn line(name: &str, Glance { lock, place, .. }: &Glance, waited: Duration) -> St
         line.push_str(&format!(" · position {} of {}", before + 1, lock.waiting));
     }
     if let Some(holder) = &lock.holder {
-        line.push_str(&format!(" · held by {}{}", describe(holder), others(lock)));
+        line.push_str(&format!(" · held by {}{}", describe_contender(holder), others(lock)));
     }
     line
 }
@@ -112,7 +115,7 @@ pub(crate) fn is_this_process(entry: &Entry) -> bool {
 }
 
 /// Describes a contender in a few words.
-pub(crate) fn describe(entry: &Entry) -> String {
+pub(crate) fn describe_contender(entry: &Entry) -> String {
     let library = match entry.family {
         "unknown" => format!("{} ({})", library_name(entry), entry.node),
         _ => library_name(entry).to_owned(),
@@ -153,7 +156,8 @@ pub(crate) fn library_name(entry: &Entry) -> &'static str {
         "dotnet" => ".NET",
         "aiozk" => "aiozk",
         "unknown" => "an unknown client library",
-        // Any other family. It may be zoolock, if the data of the znode were overwritten.
+        // Any other family, such as that of zoolock. The client may be zoolock, if another client
+        // has overwritten the data of the znode.
         _ => "an unknown client",
     }
 }

@@ -85,7 +85,8 @@ impl TextStyle {
     }
 }
 
-/// Formats a table. Columns are as wide as their cells; on a terminal, lines are cut at its edge.
+/// Formats a table. Each column is as wide as its widest cell. On a terminal, lines are cut at its
+/// edge.
 pub(crate) fn table<const N: usize>(header: &[String; N], rows: &[[String; N]], style: &TextStyle) -> String {
     let mut widths = header.each_ref().map(|cell| cell.chars().count());
     for row in rows {
@@ -142,7 +143,7 @@ pub(crate) fn wrapped(text: &str, indent: usize, width: Option<usize>) -> String
     lines
 }
 
-/// Formats a value as indented JSON, with unusual characters escaped.
+/// Formats a value as indented JSON. Escapes control characters and invisible characters.
 pub(crate) fn to_json(value: &impl Serialize) -> String {
     let text = serde_json::to_string_pretty(value).expect("output serializes to JSON");
     let mut text = printable_json(&text);

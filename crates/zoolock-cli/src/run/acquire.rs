@@ -20,13 +20,14 @@ use crate::service::connect::{close, connect};
 /// Pause between attempts to join the queue.
 const PAUSE: Duration = Duration::from_millis(500);
 
-/// Minimum wait after which the command checks for a revocation. In a shorter wait a revocation is unlikely.
+/// Minimum wait for the lock after which zoolock checks whether the lock was revoked during the
+/// wait. For a shorter wait, a revocation is unlikely.
 const MIN_WAIT_TO_CHECK: Duration = Duration::from_millis(300);
-/// Maximum time to check for a revocation, which is a read of the holder's own znode.
+/// Maximum time to check for a revocation. The check is a read of the holder's own znode.
 const CHECK_TIMEOUT: Duration = Duration::from_millis(500);
 
-/// Minimum wait before the end of standard input can end it. So a free lock is acquired, and a refusal is reported, even
-/// if the input has already ended.
+/// For this time, the end of standard input does not end the wait for the lock. So a free lock is
+/// acquired, and a refusal is reported, even if the input has already ended.
 const MIN_WAIT_TO_END: Duration = Duration::from_millis(500);
 
 /// An acquired lock and its client.
@@ -35,8 +36,9 @@ pub(crate) struct Acquired {
     pub(crate) holder: Holder,
 }
 
-/// Acquires the lock, and waits for as long as `wanted` allows. On a signal to end the command, or at the end of the
-/// input, leaves the queue and returns a failure. Sets `reached` once the server has been reached.
+/// Acquires the lock, and waits for as long as `wanted` allows. Leaves the queue and returns a
+/// failure if the input ends, or if a signal asks zoolock to end. Sets `reached` once a server was
+/// reached.
 pub(crate) async fn acquire(
     service: &Service,
     wanted: &WantedLocks,
@@ -63,14 +65,14 @@ pub(crate) async fn acquire(
         let watcher = tokio::spawn(status::show(zoolock.clone(), wanted.names.clone(), Arc::clone(reporter)));
         let waited = tokio::select! {
             biased;
-            signal = signals.end() => Err(Interruption::Signal(signal)),
-            answer = Holder::acquire(&zoolock, wanted, until, reporter) => answer.map_err(Interruption::Error),
-            failure = outer::wait_for_conflict(&zoolock, wanted) => Err(Interruption::Outer(failure)),
+            signal = signals.end() => Err(WaitEnd::Signal(signal)),
+            answer = Holder::acquire(&zoolock, wanted, until, reporter) => answer.map_err(WaitEnd::Error),
+            failure = outer::wait_for_conflict(&zoolock, wanted) => Err(WaitEnd::OuterConflict(failure)),
             // With --try, the end of the input is ignored, because there is no wait.
             () = async {
                 tokio::time::sleep(MIN_WAIT_TO_END).await;
                 input.ended().await;
-            }, if !matches!(wanted.patience, AcquireTimeout::Try) => Err(Interruption::EndOfInput),
+            }, if !matches!(wanted.patience, AcquireTimeout::Try) => Err(WaitEnd::EndOfInput),
         };
         watcher.abort();
         let _ = watcher.await;
@@ -91,22 +93,22 @@ pub(crate) async fn acquire(
                 return Ok(Acquired { zoolock, holder });
             }
             Ok(None) => busy_failure(&zoolock, wanted).await,
-            Err(Interruption::Signal(signal)) => {
+            Err(WaitEnd::Signal(signal)) => {
                 interrupted(signal, &format!("waiting for {}; no longer in the queue", wanted.name))
             }
-            Err(Interruption::EndOfInput) => Failure::new(
+            Err(WaitEnd::EndOfInput) => Failure::new(
                 wanted.on_busy,
                 format!("the input ended while waiting for {}; no longer in the queue", wanted.name),
             ),
-            // The time limit leaves no time to join the queue again.
-            Err(Interruption::Error(error))
+            // With --try, or if the time limit is near, there is no time to join the queue again.
+            Err(WaitEnd::Error(error))
                 if should_rejoin(&error, service)
                     && (matches!(wanted.patience, AcquireTimeout::Try)
                         || until.is_some_and(|until| until <= Instant::now() + PAUSE)) =>
             {
                 error.into()
             }
-            Err(Interruption::Error(error)) if should_rejoin(&error, service) => {
+            Err(WaitEnd::Error(error)) if should_rejoin(&error, service) => {
                 reporter.note(format_args!(
                     "{error}; waiting for {} again, at the end of the queue",
                     wanted.name
@@ -116,11 +118,12 @@ pub(crate) async fn acquire(
                     signal = signals.end() => return Err(interrupted(signal, "waiting")),
                 }
             }
-            Err(Interruption::Outer(failure)) => failure,
-            Err(Interruption::Error(zoolock::Error::Timeout { .. })) => busy_failure(&zoolock, wanted).await,
-            Err(Interruption::Error(error)) => error.into(),
+            Err(WaitEnd::OuterConflict(failure)) => failure,
+            Err(WaitEnd::Error(zoolock::Error::Timeout { .. })) => busy_failure(&zoolock, wanted).await,
+            Err(WaitEnd::Error(error)) => error.into(),
         };
-        // A second signal ends the command at once. The session then expires on the server.
+        // If a signal arrives, zoolock ends without waiting for the close. The session then expires
+        // on the server.
         tokio::select! {
             () = close(zoolock) => {}
             _ = signals.end() => {}
@@ -129,21 +132,23 @@ pub(crate) async fn acquire(
     }
 }
 
-enum Interruption {
+/// The reason why a wait ended without the lock.
+enum WaitEnd {
     Signal(rustix::process::Signal),
     EndOfInput,
     Error(zoolock::Error),
-    Outer(Failure),
+    OuterConflict(Failure),
 }
 
-/// Returns whether the lock was revoked during the wait. Then the command is not started, because it would be ended at once.
+/// Returns whether the lock was revoked during the wait. The caller then releases the lock, and
+/// starts no command, because the command would be ended at once.
 async fn was_revoked_while_waiting(holder: &Holder, waited: Duration) -> bool {
     waited > MIN_WAIT_TO_CHECK
         && tokio::time::timeout(CHECK_TIMEOUT, holder.revoked_by_now()).await == Ok(true)
 }
 
-/// Returns whether to join the queue again: the znode was deleted, the session ended although this process did not close
-/// it, or this user's server has ended.
+/// Returns whether to join the queue again. Reasons are: the znode was deleted, the session ended
+/// although this process did not close it, or this user's server has ended.
 fn should_rejoin(error: &zoolock::Error, service: &Service) -> bool {
     match error {
         zoolock::Error::Removed { .. } => true,
@@ -154,7 +159,8 @@ fn should_rejoin(error: &zoolock::Error, service: &Service) -> bool {
     }
 }
 
-/// Returns the failure for a command that `signal` has ended while it did `what`.
+/// Returns the failure of a zoolock process that ends because of `signal`. `what` says what the
+/// process was doing.
 pub(crate) fn interrupted(signal: rustix::process::Signal, what: &str) -> Failure {
     Failure::new(Exit::signal(signal), format!("ended by {} while {what}", signal_name(signal)))
 }

@@ -20,12 +20,13 @@ use crate::service::connect::{abandon, close};
 #[derive(Serialize)]
 struct HeldReport<'a> {
     name: &'a str,
-    /// The first of the paths.
+    /// The first path in `paths`.
     path: &'a str,
     paths: Vec<&'a str>,
     node: String,
     token: String,
-    /// True if no other client holds the lock at the same time. The token is a fencing token then.
+    /// True if no other client can hold the lock at the same time. Only then is the token a fencing
+    /// token.
     alone: bool,
     previous: &'static str,
 }
@@ -34,7 +35,7 @@ struct HeldReport<'a> {
 pub(crate) async fn hold(plan: HoldPlan, reporter: &Arc<Reporter>) -> Result<Exit, Failure> {
     let mut signals = Signals::listen().map_err(|error| Failure::unavailable(error.to_string()))?;
     let _keeper = ServerKeeper::of(&plan.service, reporter);
-    // The input thread starts before the lock is acquired, because the system may refuse it.
+    // The input thread starts before the lock is acquired, because the system may refuse a thread.
     let mut input = InputEnd::listen()?;
     let Acquired { zoolock, holder } =
         acquire(&plan.service, &plan.wanted, reporter, &mut signals, &mut input, &mut false).await?;

@@ -23,7 +23,7 @@ pub(crate) enum Holder {
     SeveralShared(MultiReadGuard),
 }
 
-/// Evaluates an expression with the guard in a `Holder`. The guard can be of any kind.
+/// Evaluates an expression with the guard in a `Holder`, for any type of guard.
 macro_rules! with_guard {
     ($holder:expr, $guard:ident => $what:expr) => {
         match $holder {
@@ -37,7 +37,7 @@ macro_rules! with_guard {
     };
 }
 
-/// Acquires a lock with the method for the given time limit.
+/// Acquires a lock with one of three methods, which the time limit selects.
 macro_rules! acquire_with {
     ($lock:expr, $reporter:expr, $limit:expr, $guard:expr, $try:ident, $deadline:ident, $wait:ident) => {{
         let lock = $lock;
@@ -51,7 +51,7 @@ macro_rules! acquire_with {
 }
 
 impl Holder {
-    /// Acquires the lock. Returns `None` if the lock is busy and the command does not wait.
+    /// Acquires the lock. Returns `None` if the lock is busy and `wanted` does not allow a wait.
     pub(crate) async fn acquire(
         zoolock: &Zoolock,
         wanted: &WantedLocks,
@@ -98,7 +98,7 @@ impl Holder {
         }
     }
 
-    /// Returns the fencing token, or `None` if other clients may hold the lock at the same time.
+    /// Returns the fencing token, or `None` if other clients can hold the lock at the same time.
     pub(crate) fn token(&self) -> Option<String> {
         match self {
             Holder::Exclusive(guard) => Some(guard.token().to_string()),
@@ -117,7 +117,7 @@ impl Holder {
         with_guard!(self, guard => guard.acquisition_id())
     }
 
-    /// Returns how the previous holder left, if that is known.
+    /// Returns how the previous holder left the lock: `clean`, `crashed` or `unknown`.
     pub(crate) fn previous(&self) -> &'static str {
         let previous = match self {
             Holder::Exclusive(guard) => guard.previous(),

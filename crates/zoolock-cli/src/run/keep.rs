@@ -1,5 +1,5 @@
-//! `zoolock run --keep`: restarts the command, and waits for the lock again after a loss. At most
-//! one command runs in the fleet.
+//! `zoolock run --keep`: restarts the command when it ends, and waits for the lock again after a
+//! loss. With an exclusive lock, only one host of a fleet runs the command at a time.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -15,8 +15,9 @@ use crate::run::acquire::{Acquired, acquire};
 use crate::run::release::{loss_reason, release_and_close};
 use crate::run::run_once::{command_name, run_once};
 
-/// Acquires the lock and runs the command, again and again, until a signal ends zoolock.
-/// Returns the exit code of the command.
+/// Acquires the lock and runs the command, again and again, until a signal ends zoolock. Returns
+/// the exit code of the command that was running, or the code of the signal if none was running.
+/// Returns [`Exit::LOST`] if the lock was lost, too.
 pub(crate) async fn run_kept(
     plan: &RunPlan,
     reporter: &Arc<Reporter>,
@@ -33,7 +34,7 @@ pub(crate) async fn run_kept(
             Ok(acquired) => acquired,
             // Tries again only if the server was reached before. Otherwise the address is probably wrong.
             Err(failure) if reached && is_transient(failure.exit, plan) => {
-                let pause = unreached.after(Duration::ZERO);
+                let pause = unreached.next_pause(Duration::ZERO);
                 reporter
                     .note(format_args!("{failure}; waiting for {name} again in {}", human_duration(pause)));
                 tokio::select! {
@@ -54,13 +55,13 @@ pub(crate) async fn run_kept(
     }
 }
 
-/// Returns whether another attempt may succeed.
+/// Returns whether another attempt may succeed after a failure with the code `exit`.
 fn is_transient(exit: Exit, plan: &RunPlan) -> bool {
     exit == Exit::UNAVAILABLE || exit == Exit::LOST || exit == plan.wanted.on_busy
 }
 
-/// Runs the command again and again under the lock. Returns the exit code after a signal to end, and `None` after the lock
-/// was lost or revoked.
+/// Runs the command again and again under the lock. Returns the exit code if a signal has asked
+/// zoolock to end. Returns `None` after the lock was lost or revoked.
 async fn restart_loop(
     plan: &RunPlan,
     acquired: &Acquired,
@@ -98,7 +99,7 @@ async fn restart_loop(
                 what
             }
         };
-        let pause = backoff.after(begun.elapsed());
+        let pause = backoff.next_pause(begun.elapsed());
         reporter.note(format_args!("{what}; starting it again in {}", human_duration(pause)));
         tokio::select! {
             biased;

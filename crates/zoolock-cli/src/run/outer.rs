@@ -1,4 +1,6 @@
-//! Refuses to wait for an outer command: a command that runs this one, holds the lock, and waits for this one to end.
+//! Detects a lock that this command cannot get, because an outer command holds the lock. An outer
+//! command is a `zoolock run` that has started this command. It releases its lock only after this
+//! command has ended.
 //!
 //! `run` passes the ids of its acquisitions to its command, in ZOOLOCK_HELD. A process may keep this variable for longer
 //! than the lock is held, so an outer command counts only while the queue of the lock shows it as a holder.
@@ -14,8 +16,8 @@ use crate::render::status::{is_this_process, read_interval};
 
 /// Maximum time to read the locks after they were found busy.
 const LOOK_TIMEOUT: Duration = Duration::from_secs(5);
-/// Time for which a waiter ahead of this command must wait for an outer command, before this command fails. Until then,
-/// the waiter may give up.
+/// Minimum time for which this command sees a waiter ahead of it that waits for an outer command.
+/// After this time, this command fails. The waiter may give up earlier.
 const MIN_STAY: Duration = Duration::from_secs(2);
 
 /// Reads the locks repeatedly until one of them cannot be granted before an outer command releases it. Returns the failure
@@ -55,7 +57,8 @@ pub(crate) async fn find_conflict(zoolock: &Zoolock, wanted: &WantedLocks) -> Op
 struct OuterLocks<'a> {
     wanted: &'a WantedLocks,
     glances: Vec<(&'a str, LockPoller)>,
-    /// A waiter ahead of this command that waits for an outer command: its znode, and the time at which it was first seen.
+    /// A waiter that is ahead of this command in the queue, and that waits for an outer command.
+    /// The values are its znode and the time at which it was first seen.
     blocking_waiter: Option<(String, Instant)>,
 }
 
@@ -103,8 +106,8 @@ impl<'a> OuterLocks<'a> {
     }
 }
 
-/// Returns the reason why the lock cannot be granted to this command before an outer command releases it. Returns `None` if
-/// it can.
+/// Returns the reason why the lock cannot be granted to this command before an outer command
+/// releases it. Returns `None` if the lock can be granted.
 fn waits_for_outer(lock: &Snapshot, wanted: &WantedLocks) -> Option<Waits> {
     let is_outer = |entry: &&Entry| entry.id.as_ref().is_some_and(|id| wanted.outer.contains(id));
     let outer: Vec<&Entry> = lock.holders().filter(is_outer).collect();

@@ -38,7 +38,8 @@ pub(crate) async fn run_once(
         && terminal::command_starts_in_foreground()
         && !plan.keep;
     if terminal.is_some() {
-        // Handles ^Z on a terminal that zoolock shares with the command: the command stops first, then zoolock.
+        // Handles ^Z on a terminal that zoolock shares with the command. The command stops first,
+        // then zoolock.
         let _ = signals.add_unless_ignored(rustix::process::Signal::TSTP);
     }
     let lease = (plan.on_lost == OnLost::Kill).then(|| clock::boot_time_of(holder.valid_until()));

@@ -20,16 +20,18 @@ use crate::run::acquire::Acquired;
 use crate::run::holder::Holder;
 use crate::run::release::loss_reason;
 
-/// Maximum time between two checks of the clock. Timers stop while the machine sleeps, but the lease continues.
+/// Maximum time between two checks of the clock. A longer timer could miss the end of the lease,
+/// because timers stop while the machine sleeps, but the lease continues.
 const MAX_CHECK_INTERVAL: Duration = Duration::from_secs(1);
-/// Time between two checks near the end of the lease. It is short, because the reaper must learn of a renewal before it
-/// acts.
+/// Time between two checks near the end of the lease. It is short, because a renewal must reach the
+/// reaper before the reaper kills the command.
 const MIN_CHECK_INTERVAL: Duration = Duration::from_millis(50);
 /// The smallest change of the lease that is sent to the reaper.
 const LEASE_CHANGE: Duration = Duration::from_millis(1);
-/// Maximum time for the reaper to kill. After this time, zoolock assumes that the reaper is stopped, and does its work.
+/// Maximum time for the reaper to carry out an order to kill. After this time, zoolock assumes that
+/// the reaper is stopped, and does the reaper's work.
 const REAPER_BOUND: Duration = Duration::from_secs(1);
-/// Maximum time until a stop of this process takes effect.
+/// Maximum time between a STOP signal to this process and its stop.
 const STOP_BOUND: Duration = Duration::from_millis(50);
 
 /// Time within which two INT or TERM signals count as one.
@@ -74,7 +76,7 @@ pub(crate) struct Supervisor<'a> {
     phase: CommandPhase,
     /// The end of the lease that was last sent to the reaper.
     lease: LeaseEnd,
-    /// The processes that end with the command.
+    /// The processes that are ended after the command's own process has ended.
     scope: Scope,
     ending: Option<Ending>,
     /// Set once the loss was reported, with `--on-lost warn`.
@@ -86,13 +88,13 @@ pub(crate) struct Supervisor<'a> {
     first_end_signal: Option<Instant>,
     /// The time at which KILL was first sent.
     killed: Option<Instant>,
-    /// The time at which the reaper was ordered to end the processes that are left. The reaper kills them after the grace
-    /// period.
+    /// The time at which the reaper was ordered to end the processes that the command left behind.
+    /// The reaper kills them after the grace period.
     finishing: Option<Instant>,
     /// The time of the last check of the clock.
     last_check: Instant,
     /// Set once the reaper has reported a kill, which proves that it is not stopped.
-    reaper_killed: bool,
+    killed_by_reaper: bool,
     /// Set once it was reported that a process cannot be killed.
     stuck: bool,
     revoked: bool,
@@ -123,7 +125,8 @@ impl<'a> Supervisor<'a> {
             terminal,
             phase: CommandPhase::Running,
             lease,
-            // With --keep, no descendant of the command may run at the same time as that of the next holder.
+            // With --keep, all descendants of the command must have ended when the next holder
+            // starts its command.
             scope: if plan.keep { Scope::All } else { Scope::Group },
             ending: None,
             warned: false,
@@ -133,7 +136,7 @@ impl<'a> Supervisor<'a> {
             killed: None,
             finishing: None,
             last_check: Instant::now(),
-            reaper_killed: false,
+            killed_by_reaper: false,
             stuck: false,
             revoked: false,
             interrupted_on_terminal: false,
@@ -193,7 +196,7 @@ impl<'a> Supervisor<'a> {
                 self.reporter
                     .error(format_args!("{name} could not be renewed in time; TERM sent to the command"));
             }
-            ReaperReport::Killed => self.reaper_killed = true,
+            ReaperReport::Killed => self.killed_by_reaper = true,
             ReaperReport::Ended(ending) => self.handle_end(ending),
             ReaperReport::LeftoversTerminated(count) => self.reporter.note(format_args!(
                 "{} of the command left behind; TERM sent, KILL in {}",
@@ -204,7 +207,8 @@ impl<'a> Supervisor<'a> {
                 if !std::mem::replace(&mut self.stuck, true) {
                     self.reporter.error(format_args!("{} of the command cannot be killed", processes(count)));
                 }
-                // After a loss, no lock is kept for the processes that are left, so the wait for them ends.
+                // After a loss, zoolock keeps no lock for the processes that are left, so it does
+                // not wait for them.
                 return if self.is_lost() { self.ending } else { None };
             }
             ReaperReport::AllEnded => return self.ending,
@@ -227,7 +231,7 @@ impl<'a> Supervisor<'a> {
         self.child.order(if !self.is_lost() {
             ReaperOrder::Finish(self.scope)
         } else if self.guard.is_valid() && matches!(self.phase, CommandPhase::Terminating(_)) {
-            // Processes that the command left behind have the rest of its grace period.
+            // Processes that the command left behind have the rest of the grace period.
             ReaperOrder::Finish(Scope::All)
         } else {
             // The lock is lost or the grace period has ended, so processes that the command left behind are killed at
@@ -250,13 +254,13 @@ impl<'a> Supervisor<'a> {
         RunOutcome { ending, lock_lost, by_user, revoked: self.revoked }
     }
 
-    /// Sends the end of the lease to the reaper, if it has changed. It can also become earlier, if a server grants a
-    /// shorter session timeout.
+    /// Sends the end of the lease to the reaper, if it has changed. The end becomes earlier if a
+    /// server grants a shorter session timeout.
     fn send_lease(&mut self) {
         let Some(known) = self.lease else { return };
         let lease = clock::boot_time_of(self.guard.valid_until());
-        // A broken lock has no lease any more, but the command has its grace period. The loss is checked after the lease
-        // was read, so that no loss is missed in between.
+        // A broken lock has no lease any more, but the command still has its grace period. The loss
+        // is checked after the lease was read, so that a loss during the read is noticed.
         if matches!(self.guard.loss(), Some(LossReason::Broken | LossReason::Closed)) {
             return;
         }
@@ -268,8 +272,9 @@ impl<'a> Supervisor<'a> {
         }
     }
 
-    /// Shortens the grace period if a server grants a shorter session timeout. Otherwise the shorter lease would always be
-    /// within the grace period, and the command would be ended although the lease is renewed.
+    /// Shortens the grace period if a server grants a shorter session timeout. Otherwise the rest
+    /// of the shorter lease could always be below the grace period. The command would then be ended
+    /// although the lease is renewed.
     fn shorten_grace(&mut self) {
         let Some(timeout) = self.zoolock.session_timeout() else { return };
         if timeout / 6 < self.grace && timeout < self.timeout && self.phase == CommandPhase::Running {
@@ -298,9 +303,10 @@ impl<'a> Supervisor<'a> {
         if self.on_lost == OnLost::Warn { MAX_CHECK_INTERVAL } else { next.min(MAX_CHECK_INTERVAL) }
     }
 
-    /// Sends TERM to the group when the grace period begins, and KILL at its end.
+    /// Sends TERM to the group when the grace period begins, and KILL when the grace period or the
+    /// lease ends. Sends no signal with `--on-lost warn`.
     fn check_deadline(&mut self) {
-        self.check_reaper();
+        self.kill_stalled_reaper();
         if self.on_lost == OnLost::Warn {
             return;
         }
@@ -316,11 +322,13 @@ impl<'a> Supervisor<'a> {
         }
     }
 
-    /// Kills the reaper if it is stopped. This process then does the reaper's work.
-    fn check_reaper(&mut self) {
+    /// Kills the reaper if it did not act in time, because it is probably stopped. This process
+    /// then does the reaper's work.
+    fn kill_stalled_reaper(&mut self) {
         let now = Instant::now();
         if now.duration_since(self.last_check) > MAX_CHECK_INTERVAL * 2 {
-            // This process was stopped, and reports of the reaper may be unread. So the waits for the reaper begin again.
+            // This process was stopped, and may not have read all reports of the reaper yet. So the
+            // waits for the reaper begin again.
             self.killed = self.killed.map(|_| now);
             self.finishing = self.finishing.map(|_| now);
         }
@@ -330,7 +338,7 @@ impl<'a> Supervisor<'a> {
         };
         let silent = waited(self.killed, REAPER_BOUND)
             || waited(self.finishing, self.grace.saturating_add(REAPER_BOUND));
-        if silent && !self.reaper_killed {
+        if silent && !self.killed_by_reaper {
             self.child.kill_reaper();
         }
     }
@@ -370,7 +378,8 @@ impl<'a> Supervisor<'a> {
     fn terminate(&mut self, reason: impl std::fmt::Display) {
         self.phase = CommandPhase::Terminating(Instant::now());
         let left = self.grace.min(self.remaining());
-        // The order is sent before the message is printed. The reaper sends TERM, unless it has sent TERM already.
+        // The order is sent before the message is printed, because printing can take time. The
+        // reaper sends TERM, unless it has sent TERM already.
         self.child.order(ReaperOrder::Terminate);
         self.stopped = false;
         self.reporter
@@ -401,7 +410,7 @@ impl<'a> Supervisor<'a> {
 
     fn handle_connection(&mut self, now: Connection) {
         let before = std::mem::replace(&mut self.connection, now);
-        // A shorter lease also wakes the receiver, although the connection has not changed.
+        // A shorter lease also wakes this receiver, although the connection has not changed.
         if before == now || self.phase != CommandPhase::Running || !self.guard.is_valid() {
             return;
         }
@@ -421,7 +430,8 @@ impl<'a> Supervisor<'a> {
 
     fn handle_signal(&mut self, signal: Signal) {
         if signal == Signal::INT || signal == Signal::TERM {
-            // timeout(1) sends its signal to zoolock and then to the process group of zoolock. The two count as one.
+            // timeout(1) sends its signal to zoolock and then to the process group of zoolock. The
+            // two signals count as one.
             match self.first_end_signal {
                 Some(first) if first.elapsed() <= SAME_SIGNAL_WINDOW => return,
                 Some(_) => {
@@ -439,7 +449,8 @@ impl<'a> Supervisor<'a> {
         }
     }
 
-    /// Handles a stop of the command: by ^Z, because it uses the terminal, or by a signal of another process.
+    /// Handles a stop of the command. The cause is ^Z, a use of the terminal from the background,
+    /// or a signal of another process.
     async fn handle_stop(&mut self, signal: i32, signals: &mut Signals) {
         self.stopped = true;
         let wants_terminal = signal == Signal::TTIN.as_raw() || signal == Signal::TTOU.as_raw();
@@ -453,8 +464,8 @@ impl<'a> Supervisor<'a> {
         if !(had_terminal || wants_terminal || signal == Signal::TSTP.as_raw()) {
             return;
         }
-        // The shell sees the stop of zoolock, takes the terminal, and continues zoolock later. Meanwhile no process renews
-        // the lock, and the command is stopped, too.
+        // The shell sees that zoolock stops, takes the terminal, and continues zoolock later.
+        // Meanwhile no process renews the lock, and the command is stopped, too.
         terminal.restore_foreground(self.child.group());
         if terminal::has_job_control_shell() {
             let left = human_duration(self.remaining());

@@ -92,8 +92,9 @@ fn listens_locally() -> Result<bool, Failure> {
     Ok(matches!(local::server_state(&StateDir::open()?)?, LocalState::Listening(_)))
 }
 
-/// Opens a session for single requests to the server of `service`. The caller adds the chroot to paths. Fails if this
-/// user's server is needed and not running.
+/// Opens a session to the server of `service`, for ZooKeeper requests instead of locks. The session
+/// ignores the chroot, so the caller adds it to the paths. In local mode, fails if this user's
+/// server does not run.
 pub(crate) async fn connect_plainly(service: &Service) -> Result<Requests, Failure> {
     match &service.endpoint {
         Endpoint::Remote { hosts, auth, tls, .. } => {
@@ -120,7 +121,8 @@ pub(crate) fn chroot_of(hosts: &str) -> String {
     zoolock::ConnectString::parse(hosts).map_or(String::new(), |connect| connect.chroot().to_owned())
 }
 
-/// Opens a session for single requests with the given credentials, or without any.
+/// Opens a session to the servers `hosts`, for ZooKeeper requests instead of locks. Uses the given
+/// credentials and TLS settings, or none.
 pub(crate) async fn connect_as(
     hosts: &str,
     auth: Option<&Auth>,
@@ -182,7 +184,8 @@ pub(crate) async fn close(zoolock: Zoolock) {
     let _ = tokio::time::timeout(CLOSE_BOUND, zoolock.close()).await;
 }
 
-/// Closes the session like [`close`] after a lock was lost. Waits less, because the server is probably unreachable.
+/// Closes the session like [`close`] after a lock was lost. Waits for a shorter time, because the
+/// server is probably unreachable.
 pub(crate) async fn abandon(zoolock: Zoolock) {
     let _ = tokio::time::timeout(ABANDON_BOUND, zoolock.close()).await;
 }

@@ -3,7 +3,8 @@
 use super::model::KeyPress;
 use crate::verbs::operate::AdminAction;
 
-/// An operator action on one contender. The token identifies the contender, so no other contender is affected.
+/// A request for an operator action on one contender. The token identifies the contender, so the
+/// action affects no other contender.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct ActionRequest {
     pub(super) action: AdminAction,
@@ -12,7 +13,7 @@ pub(super) struct ActionRequest {
     pub(super) token: String,
 }
 
-/// An action that waits for confirmation.
+/// An action that waits for the user's confirmation.
 #[derive(Debug, Clone)]
 pub(super) struct Confirmation {
     pub(super) request: ActionRequest,
@@ -23,7 +24,7 @@ pub(super) struct Confirmation {
     pub(super) typed: String,
 }
 
-/// Word that the user types to break a lock, so that a single mistyped key breaks none.
+/// Word that the user types to break a lock, so that a single wrong key breaks no lock.
 pub(super) const BREAK_WORD: &str = "break";
 /// Maximum length of the typed text.
 const MAX_TYPED: usize = 16;

@@ -2,14 +2,14 @@
 
 use zoolock::{Entry, ForeignSemaphore, Snapshot};
 
-use crate::render::status::describe;
+use crate::render::status::describe_contender;
 use crate::render::text::{lock_name, role};
 
 /// A lock, as the list and the queue show it.
 #[derive(Debug, Clone, Default)]
 pub(super) struct LockRow {
     pub(super) path: String,
-    /// Name below the root, or the path if the lock is elsewhere.
+    /// Name below the root, or the path if the lock is not below the root.
     pub(super) name: String,
     pub(super) holders: Vec<ContenderRow>,
     /// Waiters that were read, in queue order.
@@ -60,12 +60,12 @@ impl LockRow {
         }
     }
 
-    /// Returns whether there is a holder, or a lease of a foreign semaphore.
+    /// Returns whether there is a holder, or a lease of another client library's semaphore.
     pub(super) fn is_held(&self) -> bool {
         !self.holders.is_empty() || self.foreign.as_ref().is_some_and(|foreign| foreign.leases > 0)
     }
 
-    /// Returns the time at which the longest waiter joined the queue.
+    /// Returns the time at which the longest waiter joined the queue, in Unix milliseconds.
     pub(super) fn longest_since(&self) -> Option<u64> {
         self.waiters.iter().filter_map(|waiter| waiter.since_ms).min()
     }
@@ -87,7 +87,7 @@ impl LockRow {
 impl ContenderRow {
     fn of(entry: Entry) -> Self {
         Self {
-            description: describe(&entry),
+            description: describe_contender(&entry),
             role: role(&entry),
             revoked: entry.revoked,
             node: entry.node,

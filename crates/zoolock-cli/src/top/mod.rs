@@ -28,7 +28,7 @@ use crate::base::reporter::{Reporter, printable, use_color};
 use crate::base::signals::{Signals, ends};
 use crate::base::terminal;
 use crate::plan::{Endpoint, Top};
-use crate::render::status::describe;
+use crate::render::status::describe_contender;
 use crate::service::connect::{abandon, connect};
 use crate::verbs::operate::{AdminAction, notices_break};
 
@@ -42,10 +42,10 @@ use screen::RawTerminal;
 const TICK: Duration = Duration::from_secs(1);
 /// Maximum time to wait for the reply to an action.
 const ACTION_TIMEOUT: Duration = Duration::from_secs(10);
-/// Time within which signals arrive that were sent to this process while it was stopped.
+/// Time to wait for signals that were sent to this process while it was stopped.
 const SIGNAL_DELAY: Duration = Duration::from_millis(50);
 
-/// Shows the screen until the user quits or a signal ends it.
+/// Shows the screen until the user quits, or until a signal ends zoolock.
 pub(crate) async fn top(plan: Top, color: ColorWhen, reporter: &Reporter) -> Result<Exit, Failure> {
     if !std::io::stdout().is_terminal() {
         return Err(Failure::usage(
@@ -140,7 +140,8 @@ impl EventLoop {
                 typed = self.keys.recv() => typed,
                 Some(done) = self.actions.join_next() => {
                     model.tick(now(self.started));
-                    // If `done` is an error, the task has panicked, and the panic message is printed.
+                    // If `done` is an error, the task has panicked. The screen then shows the panic
+                    // message.
                     if let Ok(outcome) = done {
                         model.done(outcome);
                     }
@@ -208,12 +209,13 @@ impl EventLoop {
         } else if signal != Signal::CONT {
             return Ok(());
         }
-        // If this process is in the background, the kernel stops it here until it is in the foreground again.
+        // If this process is in the background, the kernel stops this process here until it is in
+        // the foreground again.
         self.screen.take_again().map_err(|error| no_terminal(&error))
     }
 }
 
-/// Handles ^Z by a signal, because a terminal in raw mode sends none.
+/// Handles ^Z by sending a signal, because a terminal in raw mode sends none.
 fn stop(model: &mut ScreenModel) {
     if terminal::has_job_control_shell() {
         // Stops the whole process group, as the terminal would.
@@ -236,7 +238,7 @@ async fn carry_out(zoolock: &Zoolock, request: &ActionRequest) -> Result<String,
             let broken = mutex.break_lock(ticket).await.map_err(|error| error.to_string())?;
             let more =
                 if notices_break(&broken) { "" } else { "; that client does not notice, stop its process" };
-            Ok(format!("{name}: removed {ticket} from the queue, {}{more}", describe(&broken)))
+            Ok(format!("{name}: removed {ticket} from the queue, {}{more}", describe_contender(&broken)))
         }
     }
 }

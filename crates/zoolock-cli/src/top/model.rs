@@ -55,7 +55,7 @@ pub(super) enum TopCommand {
     Do(ActionRequest),
 }
 
-/// The subject of reads: all locks, or the lock at a path.
+/// The subject of reads: all locks, or the lock at this path.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Subject {
     All,
@@ -92,7 +92,7 @@ pub(super) enum ReadResult {
     Refused(String),
 }
 
-/// Time and duration of a read.
+/// The time of a read, with its duration and the interval of reads.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct LastRead {
     pub(super) at: ScreenTime,
@@ -161,7 +161,7 @@ pub(super) struct ScreenModel {
     pub(super) failure: Option<ReadFailure>,
     /// Time of the last answer of the server.
     last_answer: ScreenTime,
-    /// Last read of the list; `None` before the first one.
+    /// Last read of the list; `None` before the first read of the list.
     read: Option<LastRead>,
     pub(super) now: ScreenTime,
     pub(super) width: u16,
@@ -213,7 +213,7 @@ impl ScreenModel {
         self.width < MIN_WIDTH || self.height < MIN_HEIGHT
     }
 
-    /// Returns the subject that the reader has to read, because the screen shows it.
+    /// Returns the subject that the screen shows, and that the reader has to read.
     pub(super) fn subject(&self) -> Subject {
         match &self.queue {
             Some(queue) => Subject::One(queue.lock.path.clone()),
@@ -221,7 +221,8 @@ impl ScreenModel {
         }
     }
 
-    /// Returns the time at which ages are computed: now, or the time of the last read while reading fails.
+    /// Returns the time for which ages are computed: now, or the time of the last read while
+    /// reading fails.
     pub(super) fn as_of(&self) -> u64 {
         match (&self.failure, self.read()) {
             (Some(_), Some(read)) => read.at.unix_ms,
@@ -460,8 +461,9 @@ impl ScreenModel {
         });
     }
 
-    /// Returns whether the contender of the confirmation was still in the queue at the last read. A waiter may have
-    /// become a holder, but a holder must still hold. A waiter that was not read counts as still in the queue.
+    /// Returns whether the contender of the confirmation was still in the queue at the last read. A
+    /// waiter may have become a holder, but a holder must still hold. If not all waiters were read,
+    /// a waiter counts as still in the queue.
     pub(super) fn is_still_queued(&self, confirmation: &Confirmation) -> bool {
         let Confirmation { request, holds, .. } = confirmation;
         let lock = match &self.queue {

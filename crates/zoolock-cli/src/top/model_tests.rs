@@ -83,7 +83,7 @@ fn scrolling_keeps_the_cursor_visible() {
         assert_eq!(model.key(key), None);
         assert_eq!((model.cursor.at, model.cursor.first), (at, first), "{key:?}");
     }
-    // A larger screen leaves no gap below the last row. A smaller one keeps the cursor visible.
+    // A larger screen leaves no gap below the last row. A smaller screen keeps the cursor visible.
     model.resize(80, 56);
     assert_eq!(model.cursor.first, 50);
     model.resize(80, 16);
@@ -169,7 +169,8 @@ fn lock_is_broken_only_by_whole_word() {
     keys(&mut model, "b");
     keys(&mut model, "brek");
     assert_eq!(model.key(KeyPress::Backspace), None);
-    // A read during the confirmation does not change its contender, although that contender has left.
+    // A read during the confirmation does not change the contender of the confirmation, although
+    // that contender has left the queue.
     model.handle_read(ReadResult::Locks(vec![lock("db/main", &[contender(2, 60)])], pace()));
     assert!(!model.is_still_queued(&model.confirmation.clone().expect("a confirmation is open")));
     keys(&mut model, "ak");

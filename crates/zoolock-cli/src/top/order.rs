@@ -31,7 +31,7 @@ pub(super) fn arranged(locks: &[LockRow], order: SortOrder, filter: &str) -> Vec
     let mut places: Vec<usize> = (0..locks.len())
         .filter(|place| filter.is_empty() || matches_filter(&locks[*place], &filter))
         .collect();
-    // The sort keys are cached, because computing a key may scan ten thousand waiters.
+    // The sort keys are cached, so that each key is computed only once.
     match order {
         SortOrder::Waiters => places.sort_by_cached_key(|place| {
             let lock = &locks[*place];

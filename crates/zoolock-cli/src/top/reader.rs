@@ -1,4 +1,4 @@
-//! The reader, which reads the list or the queue that the screen shows.
+//! The reader: a task that reads the list or the queue that the screen shows.
 
 use std::time::{Duration, Instant};
 
@@ -11,7 +11,8 @@ use super::model::{ReadPace, ReadResult, Subject};
 use crate::base::rates::{HolderRead, Rates};
 use crate::plan::Top;
 
-/// Number of waiters read of each lock in the list. The first one has waited longest.
+/// Number of waiters that are read of each lock in the list. One is enough, because the first
+/// waiter has waited longest.
 const WAITERS: usize = 1;
 
 /// Instructions from the event loop to the reader.
@@ -41,8 +42,8 @@ impl ScreenReader {
         loop {
             let new = self.instructions.borrow_and_update().clone();
             if new.subject != last.subject {
-                // The screen shows another list or queue, so the read in progress ends. The time of the next read of the
-                // list stays as it is.
+                // The screen shows another subject now, so the read in progress ends. The time at
+                // which the list is read next does not change.
                 all.cancel_read();
                 queue = match &new.subject {
                     Subject::All => None,

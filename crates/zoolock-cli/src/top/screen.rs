@@ -1,4 +1,4 @@
-//! The terminal in full-screen mode. It is restored at the end, also after a panic.
+//! The terminal in full-screen mode. It is restored at the end, and after a panic.
 
 use std::io::{self, BufWriter, Stdout, Write};
 use std::sync::Once;

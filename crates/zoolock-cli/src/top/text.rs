@@ -15,7 +15,7 @@ struct Letter {
     width: usize,
 }
 
-/// Cuts `text` at its end to at most `width` columns. … marks the cut.
+/// Cuts `text` at its end to at most `width` columns. A `…` marks the cut.
 pub(super) fn fit(text: &str, width: usize) -> String {
     let letters = letters(text);
     if letters.iter().map(|letter| letter.width).sum::<usize>() <= width {
@@ -35,7 +35,8 @@ pub(super) fn fit(text: &str, width: usize) -> String {
     fitting
 }
 
-/// Cuts `text` at its beginning to at most `width` columns, because the end of a path matters most. … marks the cut.
+/// Cuts `text` at its beginning to at most `width` columns, because the end of a path matters most.
+/// A `…` marks the cut.
 pub(super) fn fit_end(text: &str, width: usize) -> String {
     let letters = letters(text);
     if letters.iter().map(|letter| letter.width).sum::<usize>() <= width {
@@ -55,7 +56,8 @@ pub(super) fn fit_end(text: &str, width: usize) -> String {
     fitting
 }
 
-/// Wraps `text` between words into at most `lines` lines of `width` columns. The last line is cut.
+/// Wraps `text` between words into at most `lines` lines of at most `width` columns. Cuts a word
+/// that is longer than a line, and cuts the last line if more text follows.
 pub(super) fn wrap(text: &str, width: usize, lines: usize) -> Vec<String> {
     let mut wrapped: Vec<String> = Vec::new();
     for word in printable(text).split(' ') {
@@ -85,7 +87,8 @@ fn letters(text: &str) -> Vec<Letter> {
                 marks += 1;
                 letter.text.push(c);
             }
-            // Drops marks beyond `MARKS`, and a mark without a letter, which would change the character before the text.
+            // Drops marks beyond `MARKS`. Drops a mark without a letter, because it would change
+            // the character before the text.
             (0, _) => {}
             (width, _) => {
                 marks = 0;
@@ -101,7 +104,8 @@ pub(super) fn width(fitting: &str) -> usize {
     fitting.chars().map(|c| c.width().unwrap_or(0)).sum()
 }
 
-/// Formats a duration with at most two units and seven columns.
+/// Formats a duration with at most two units. The text of a duration below a million days has at
+/// most seven columns.
 pub(super) fn age(milliseconds: u64) -> String {
     let seconds = milliseconds / 1000;
     let mut text = String::new();
@@ -115,7 +119,8 @@ pub(super) fn age(milliseconds: u64) -> String {
     text
 }
 
-/// Formats a rate with at most six columns.
+/// Formats a rate, or `-` if it is unknown. The text of a rate up to 999,999 has at most six
+/// columns.
 pub(super) fn rate(rate: Option<f64>) -> String {
     match rate {
         None => "-".to_owned(),

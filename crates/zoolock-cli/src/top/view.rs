@@ -1,4 +1,5 @@
-//! Draws the model. Where a color has a meaning, a sign has the same meaning.
+//! Draws the model on the screen. Red text also has a sign (`!` or `?`), because the terminal may
+//! show no colors.
 
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
@@ -422,8 +423,9 @@ impl QueueColumns {
     }
 }
 
-/// Shortens a token: removes leading zeros, and parts that are zero. The rest identifies a contender within a queue. The
-/// details of the selected contender show the whole token.
+/// Shortens a token: drops leading zeros, an epoch of zero, and a last part of zero. A token whose
+/// last part is not zero stays whole. The result identifies a contender within a queue. The details
+/// of the selected contender show the whole token.
 fn short(token: Option<&str>) -> String {
     let Some(token) = token else { return "-".to_owned() };
     let parts: Vec<_> = token.split('-').map(|part| part.trim_start_matches('0')).collect();

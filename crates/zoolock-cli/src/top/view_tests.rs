@@ -213,7 +213,7 @@ fn foreign_text_stays_in_its_column() {
     let plain = lock("plain", &[contender(2, 5)]);
     model.handle_read(ReadResult::Locks(vec![held.clone(), plain], pace()));
     let list = screen(&mut model, 80, 24);
-    // The age is in the same column as in the other row.
+    // Both rows have the age in the same column.
     let column = |line: usize| {
         let line = list.lines().nth(line).expect("a row");
         width(&line[..line.find("7s").expect("an age")])

@@ -1,4 +1,4 @@
-//! Pages that revoke and break: first a confirmation page, then the action.
+//! Pages that revoke and break locks: first a confirmation page, then the action.
 //!
 //! The token of the contender is part of both requests, so the action never affects another contender.
 
@@ -18,7 +18,7 @@ use super::pages::{self, Page, parts};
 use super::shield::is_same_origin;
 use crate::base::exit::Failure;
 use crate::base::reporter::printable;
-use crate::render::status::describe;
+use crate::render::status::describe_contender;
 use crate::service::connect::{close, connect};
 use crate::verbs::operate::{AdminAction, notices_break};
 
@@ -31,7 +31,8 @@ const MAX_NOTE: usize = 200;
 pub(super) enum ActionOutcome {
     Revoked,
     Broken,
-    /// The lock was broken, but the former holder's client does not watch its own znode, and so does not notice.
+    /// The contender was removed, but its client does not watch its own znode, and so does not
+    /// notice.
     Unaware,
 }
 
@@ -126,7 +127,7 @@ pub(super) async fn confirm(
         h1 { (action.title()) "?" }
         dl.facts {
             div { dt { "Lock" } dd { code { (printable(&path)) } } }
-            div { dt { @if holds { "Holder" } @else { "Waiter" } } dd { (describe(entry)) } }
+            div { dt { @if holds { "Holder" } @else { "Waiter" } } dd { (describe_contender(entry)) } }
             div { dt { "Token" } dd { code { (token) } } }
         }
         @match action {
@@ -232,8 +233,8 @@ impl std::fmt::Display for ActionError {
     }
 }
 
-/// Opens a session for one action, and revokes or breaks. The session's note names the operator in the record below
-/// `.audit`.
+/// Opens a session for one action, and revokes or breaks the lock. The session's note names the
+/// operator. zoolock records a break in a znode below `.audit`, with that note.
 async fn execute(
     site: &Site,
     action: AdminAction,
@@ -263,7 +264,7 @@ fn session_note(peer: PeerAddress, note: &str) -> String {
     if note.is_empty() { operator } else { format!("{operator}: {}", printable(&note)) }
 }
 
-/// Responds to a viewer without a login.
+/// Responds to a viewer that is no operator.
 fn refuse(viewer: &Viewer, next: &str) -> Response {
     if *viewer == Viewer::LoggedOut {
         return Redirect::to(&format!("/login?next={}", parts::quoted(next))).into_response();
@@ -277,7 +278,7 @@ fn invalid(viewer: &Viewer, words: &str) -> Response {
     pages::message(viewer, StatusCode::BAD_REQUEST, "Invalid request", words, ("/", "All locks"))
 }
 
-/// Responds if no contender has the token.
+/// Responds to a token that no contender has.
 fn no_such_contender(viewer: &Viewer, path: &str, token: &str) -> Response {
     let words = format!(
         "No contender for {path} has the token {token}: the queue changed after your page was loaded. Nothing was \
@@ -287,7 +288,7 @@ fn no_such_contender(viewer: &Viewer, path: &str, token: &str) -> Response {
     pages::message(viewer, StatusCode::CONFLICT, "Too late", &words, (&back, "Look at the lock again"))
 }
 
-/// Responds to an error of the lock.
+/// Responds to a failed request for the lock.
 fn failed(viewer: &Viewer, path: &str, error: &Error) -> Response {
     let status = match error {
         Error::NoSuchHolder { .. } => StatusCode::CONFLICT,

@@ -1,28 +1,30 @@
 //! The holders of each lock over time, derived from the differences between consecutive reads.
 //!
-//! ZooKeeper keeps no history, so this history begins and ends with this process. It is bounded for each lock and in total.
+//! ZooKeeper keeps no history, so this history begins and ends with this process. The number of
+//! holds is bounded for each lock and in total.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 
 use zoolock::{Entry, Snapshot};
 
 use crate::base::rates::hand_overs;
-use crate::render::status::describe;
+use crate::render::status::describe_contender;
 
 /// Maximum number of ended holds of one lock.
 const MAX_PER_LOCK: usize = 64;
 /// Maximum number of ended holds of all locks. The oldest are removed first.
 const MAX_TOTAL: usize = 50_000;
-/// Maximum number of locks in the history. A read of all locks removes deleted locks without ended holds.
+/// Maximum number of locks in the history. After a read of all locks, deleted locks without ended
+/// holds are removed.
 const MAX_LOCKS: usize = 200_000;
-/// Time over which the rate is computed.
+/// Maximum time over which the hand-over rate is computed.
 const WINDOW_MS: u64 = 60_000;
-/// Minimum time for which a lock must be observed to have a rate.
+/// A lock that was observed for less than this time has no hand-over rate yet.
 const MIN_OBSERVED_MS: u64 = 2_000;
-/// Time after its last read for which a deleted lock is kept, because its page may be open.
+/// Time for which a deleted lock is kept after its last read, because its page may be open.
 const KEEP_MISSING_MS: u64 = 5_000;
 
-/// A hold of a lock, as far as reads show it.
+/// A hold of a lock, as far as the reads show it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct PastHold {
     pub(super) node: String,
@@ -42,7 +44,7 @@ pub(super) struct PastHold {
 #[derive(Debug, Default)]
 pub(super) struct HoldHistory {
     locks: HashMap<String, LockHistory>,
-    /// The lock of each ended hold, oldest first.
+    /// The path of the lock of each ended hold, oldest first.
     ended: VecDeque<String>,
 }
 
@@ -52,15 +54,15 @@ struct LockHistory {
     ended: VecDeque<PastHold>,
     /// Times at which new holders were seen, with the number of hand-overs.
     hand_overs: VecDeque<(u64, u32)>,
-    /// Sequence number of the last seen holder. If there were several holders, that of the first.
+    /// Sequence number of the last seen holder, or of the first holder if there were several.
     number: Option<u32>,
     first_read_ms: u64,
-    /// End of the newest read.
+    /// Time at which the newest read ended.
     last_read_ms: u64,
 }
 
 impl HoldHistory {
-    /// Records a read of a lock that began at `begun_ms` and ended at `now_ms`.
+    /// Records a read of a lock. The read began at `begun_ms` and ended at `now_ms`.
     pub(super) fn record(&mut self, lock: &Snapshot, begun_ms: u64, now_ms: u64) {
         if self.locks.len() >= MAX_LOCKS && !self.locks.contains_key(&lock.path) {
             // The number of locks is bounded, because any viewer can request the pages of locks that do not exist.
@@ -71,8 +73,8 @@ impl HoldHistory {
         if first {
             history.first_read_ms = now_ms;
         } else if begun_ms < history.last_read_ms {
-            // Another read of this lock has ended after this read began, which can happen while all locks are read. This
-            // read is older, so it is ignored.
+            // Another read of this lock has ended after this read began. That can happen while all
+            // locks are read. This read is older, so it is ignored.
             return;
         }
         history.last_read_ms = now_ms;
@@ -89,8 +91,9 @@ impl HoldHistory {
             && let Some(last) = history.ended.back_mut()
             && (last.ending, history.holders.iter().any(gone)) == ("unknown", false)
         {
-            // The release marker is read before the queue. In the last read, the holder left in between, so only this read
-            // has its release marker.
+            // A read takes the release marker first, and then the queue. During the last read, the
+            // holder left between these two steps. So this read is the first with the release
+            // marker of that holder.
             last.ending = lock.previous;
         }
         let (ended, remaining): (Vec<_>, Vec<_>) = history.holders.drain(..).partition(gone);
@@ -100,7 +103,7 @@ impl HoldHistory {
                 history.holders.push(PastHold {
                     node: entry.node.clone(),
                     token: entry.token.clone(),
-                    who: describe(entry),
+                    who: describe_contender(entry),
                     from_ms: now_ms,
                     began_before: first,
                     until_ms: None,
@@ -111,7 +114,7 @@ impl HoldHistory {
         self.end(&lock.path, ended, ending, now_ms);
     }
 
-    /// Ends the holds of locks that are not in `present`, the set of all locks at `begun_ms`.
+    /// Ends the holds of locks that are missing in `present`, the set of all locks at `begun_ms`.
     pub(super) fn end_missing(&mut self, present: &HashSet<&str>, begun_ms: u64, now_ms: u64) {
         let is_gone = |(path, history): &(&String, &LockHistory)| {
             history.last_read_ms + KEEP_MISSING_MS < begun_ms && !present.contains(path.as_str())
@@ -135,8 +138,9 @@ impl HoldHistory {
         history.holders.iter().rev().chain(history.ended.iter().rev()).cloned().collect()
     }
 
-    /// Returns the hand-overs per second, over the last minute at most. Sequence numbers give their count, so contenders
-    /// that came and left between two reads count, too, even if they gave up.
+    /// Returns the hand-overs per second, over the last minute at most. The count comes from
+    /// sequence numbers. So contenders that joined and left the queue between two reads count, too,
+    /// even if they gave up.
     pub(super) fn rate(&self, path: &str, now_ms: u64) -> Option<f64> {
         let history = self.locks.get(path)?;
         let since = history.first_read_ms.max(now_ms.saturating_sub(WINDOW_MS));
@@ -157,7 +161,9 @@ impl HoldHistory {
         let Some(history) = self.locks.get_mut(path) else { return };
         for hold in ended {
             if history.ended.len() >= MAX_PER_LOCK {
-                // The entry of the removed hold stays in `self.ended`, and stands for the added hold from now on.
+                // Remove the oldest hold of this lock. `self.ended` has one entry for each ended
+                // hold. The entry of the removed hold stays there, and is the entry of the new hold
+                // from now on.
                 history.ended.pop_front();
             } else {
                 self.ended.push_back(path.to_owned());
@@ -240,7 +246,8 @@ mod tests {
         history.record(&after("unknown", 2), 2_000, 2_000);
         history.record(&after("broken", 2), 3_000, 3_000);
         assert_eq!(history.holds("/locks/x")[1].ending, "broken");
-        // Other holders came in between, so the marker describes none of the seen holds.
+        // Other holders have held the lock in between, so the release marker describes none of the
+        // seen holds.
         history.record(&after("clean", 7), 4_000, 4_000);
         history.record(&after("clean", 7), 5_000, 5_000);
         assert_eq!(history.holds("/locks/x")[1].ending, "unseen");
@@ -255,7 +262,7 @@ mod tests {
         assert_eq!(history.rate("/locks/x", 11_000), Some(4.0));
         // After a minute no hand-over is in the window.
         assert_eq!(history.rate("/locks/x", 71_000), Some(0.0));
-        // The directory was deleted and created again, so its numbers begin again.
+        // The lock directory was deleted and created again, so its sequence numbers begin again.
         history.record(&held(0), 71_000, 71_000);
         assert_eq!(history.rate("/locks/x", 71_000), Some(1.0 / 60.0));
     }

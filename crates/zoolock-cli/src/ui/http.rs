@@ -42,7 +42,7 @@ pub(super) async fn serve(router: Router, listener: TcpListener, mut stop: watch
     http::accept(listener, MAX_CONNECTIONS, stopped(&mut stop), serve).await;
 }
 
-/// Serves one request, within the time that its kind of response may take.
+/// Serves one request, within the time limit for its kind of response.
 async fn serve_connection(router: Router, socket: TcpStream, peer: SocketAddr) {
     let stream_flag = StreamFlag::default();
     let router = router.layer(Extension(PeerAddress(peer))).layer(Extension(stream_flag.clone()));

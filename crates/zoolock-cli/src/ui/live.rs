@@ -1,4 +1,4 @@
-//! Announces changes to open pages by server-sent events. A page then fetches itself again.
+//! Announces changes to open pages by server-sent events. An open page then fetches itself again.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -24,17 +24,17 @@ const MAX_STREAMS: usize = 128;
 /// Interval of keep-alive messages, since proxies close silent connections.
 const KEEP_ALIVE_INTERVAL: Duration = Duration::from_secs(15);
 
-/// Query of `/events`. It tells which page is open.
+/// Query of `/events`, which names the open page.
 #[derive(Debug, Deserialize)]
 pub(super) struct EventsParams {
     /// The lock, if the page shows one lock.
     name: Option<String>,
-    /// Set if the page needs a deep read of all locks.
+    /// Set if the page needs a deep read of all locks: a read with many waiters of each lock.
     #[serde(default)]
     deep: bool,
 }
 
-/// A result with a number that rises when the result changes.
+/// The result of a read, with a number that rises when the result changes.
 trait HasNumber: Send + Sync + 'static {
     fn number(&self) -> u64;
 }
@@ -51,7 +51,7 @@ impl HasNumber for LockRead {
     }
 }
 
-/// One of [`MAX_STREAMS`] slots for event streams. Dropping it frees the slot.
+/// One of [`MAX_STREAMS`] slots for event streams. Dropping this value frees the slot.
 struct StreamSlot(Arc<AtomicUsize>);
 
 impl StreamSlot {

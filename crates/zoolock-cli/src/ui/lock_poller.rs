@@ -61,7 +61,8 @@ impl LockPollers {
         Self { shared, tasks: Mutex::default() }
     }
 
-    /// Reads the lock at `path` while the returned receiver exists. Returns `None` if too many locks are read.
+    /// Returns a receiver of the reads of the lock at `path`. The lock is read while the receiver
+    /// exists. Returns `None` if too many locks are read.
     pub(super) fn watch(&self, path: &str) -> Option<ReadReceiver> {
         let mut open = self.shared.open();
         if let Some(poller) = open.get(path) {
@@ -145,7 +146,7 @@ async fn poll_lock(
             Ok(Contact::Read) => Ok(queue.lock().clone()),
             Ok(Contact::Unreachable(why)) => Err(why),
             Err(error) => Err(error.to_string()),
-            // The pages show the last read until this one has ended.
+            // The pages show the last read until this read has ended.
             Ok(Contact::Slow | Contact::Silent(_)) => continue,
         };
         let last = Arc::clone(&sender.borrow());

@@ -10,8 +10,9 @@ use subtle::ConstantTimeEq as _;
 
 use crate::plan::ui::Token;
 
-/// Prefix of the cookie name. The rest is random for each process, because a browser shares cookies between all ports of a
-/// host: two processes on one host must not log out each other's operators.
+/// Prefix of the cookie name. The rest of the name is random for each process. A browser shares
+/// cookies between all ports of a host, and two processes on one host must not log out each other's
+/// operators.
 const COOKIE_PREFIX: &str = "zoolock_ui_";
 /// Maximum time between two requests of a login.
 const IDLE_LIMIT: Duration = Duration::from_secs(30 * 60);
@@ -82,12 +83,12 @@ impl Logins {
         Self { token, cookie, state: Mutex::default() }
     }
 
-    /// Returns the viewer that sends these headers.
+    /// Returns the viewer who sent a request with these headers.
     pub(super) fn viewer(&self, headers: &HeaderMap) -> Viewer {
         if self.token.is_none() {
             return Viewer::ReadOnly;
         }
-        let csrf = self.cookie(headers).and_then(|cookie| self.use_login(&cookie));
+        let csrf = self.cookie(headers).and_then(|cookie| self.renew_login(&cookie));
         csrf.map_or(Viewer::LoggedOut, |csrf| Viewer::Operator(Operator { csrf }))
     }
 
@@ -143,7 +144,7 @@ impl Logins {
     }
 
     /// Returns the CSRF token of a login, and records that the login was used.
-    fn use_login(&self, cookie: &str) -> Option<String> {
+    fn renew_login(&self, cookie: &str) -> Option<String> {
         let now = Instant::now();
         let mut state = self.state();
         state.remove_expired(now);

@@ -11,10 +11,10 @@ use super::clock::now_ms;
 
 /// Maximum time to wait for a read. A monitor usually waits ten seconds for its answer.
 const READ_TIMEOUT: Duration = Duration::from_secs(8);
-/// Maximum age of the metrics, to which the duration of a few reads is added.
+/// Maximum age of the metrics. The duration of a few reads is added to it.
 const MAX_AGE: Duration = Duration::from_secs(30);
 
-/// Serves `/metrics` from the last read, or from a new one if the last one is old.
+/// Serves `/metrics` from the last read, or from a new read if the last read is old.
 pub(super) async fn metrics(State(site): State<Site>) -> Response {
     let overview = site.overview.recent(false, READ_TIMEOUT).await;
     // A read that hangs returns neither an answer nor an error, so old metrics are refused by their age.

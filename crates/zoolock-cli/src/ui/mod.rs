@@ -1,7 +1,7 @@
 //! `zoolock ui`: shows the locks in a browser.
 //!
-//! One process serves everything and loads nothing from other hosts. Pages are complete without a script; with the script,
-//! an open page updates itself.
+//! One process serves everything, and pages load nothing from other hosts. Pages are complete
+//! without a script. With the script, an open page updates itself.
 
 mod admin_actions;
 mod clock;
@@ -78,7 +78,7 @@ impl SiteState {
         Ok(LockPath::parse(name, &self.service.root)?.to_string())
     }
 
-    /// Returns the viewer that sends these headers.
+    /// Returns the viewer who sent a request with these headers.
     fn viewer(&self, headers: &HeaderMap) -> Viewer {
         self.logins.viewer(headers)
     }
@@ -100,7 +100,7 @@ pub(crate) async fn ui(plan: UiPlan, reporter: &Arc<Reporter>) -> Result<Exit, F
     warn(&plan, address, reporter);
     let (stopping, stop) = watch::channel(false);
     let site = site(plan, zoolock.clone(), stop.clone(), reporter);
-    // If standard output is closed, `print` succeeds.
+    // `print` succeeds even if the reader of standard output has closed the pipe.
     print(&format!("http://{address}/\n"))?;
     let serving = http::serve(routes(site.clone()), listener, stop);
     let stopped = async {
@@ -112,7 +112,7 @@ pub(crate) async fn ui(plan: UiPlan, reporter: &Arc<Reporter>) -> Result<Exit, F
     let mut serving = std::pin::pin!(serving);
     tokio::select! {
         () = &mut serving => {}
-        // A second signal ends the command without waiting for open requests.
+        // A second signal ends `ui` without waiting for open requests.
         _ = stopped => {}
     }
     site.lock_pollers.stop();
@@ -121,13 +121,13 @@ pub(crate) async fn ui(plan: UiPlan, reporter: &Arc<Reporter>) -> Result<Exit, F
     Ok(Exit::OK)
 }
 
-/// Completes when the command stops.
+/// Completes when `stop` is set.
 async fn stopped(stop: &mut watch::Receiver<bool>) {
     let _ = stop.wait_for(|stop| *stop).await;
 }
 
-/// Prints a warning if the pages are served on the network, where they are unencrypted. This is allowed, because the
-/// reverse proxy may run on another host.
+/// Prints a warning if the pages are served on the network, where they are unencrypted. This is
+/// allowed, because a reverse proxy on another host may need it.
 fn warn(plan: &UiPlan, address: SocketAddr, reporter: &Reporter) {
     if address.ip().is_loopback() {
         return;

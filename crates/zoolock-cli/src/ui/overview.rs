@@ -1,4 +1,4 @@
-//! Reads all locks repeatedly while a page is viewed, at most a fifth of the time.
+//! Reads all locks repeatedly while a page is viewed. The reads take at most a fifth of the time.
 
 use std::collections::HashSet;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -14,16 +14,18 @@ use zoolock::{Deadlock, Snapshot, WaitGraph, Zoolock};
 use super::clock::now_ms;
 use super::history::HoldHistory;
 
-/// Number of waiters read of each lock for the list. The first one has waited longest.
+/// Number of waiters that are read of each lock for the list. A few are enough, because the list
+/// shows only the longest wait.
 const LIST_WAITERS: usize = 4;
-/// Maximum number of waiters read of each lock for the wait-for graph and the sessions page.
+/// Maximum number of waiters of each lock in a deep read, which the wait-for graph and the sessions
+/// page need.
 pub(super) const DEEP_WAITERS: usize = 1_000;
 /// Usual maximum time between the starts of two reads, as a multiple of the duration of a read.
 const MAX_CYCLE: u32 = 6;
-/// Time for which reading goes on after a request. Clients without an event stream need it: monitors, and browsers without
-/// scripts.
+/// Time for which reading goes on after a request. Clients without an event stream need this time:
+/// monitors, and browsers without scripts.
 const DEMAND_TIME: Duration = Duration::from_secs(10);
-/// Maximum age of a list that is shown at once, to which the usual time between two reads is added.
+/// Maximum age of a list that is shown at once. The usual time between two reads is added to it.
 const MAX_AGE: Duration = Duration::from_secs(3);
 
 /// All locks as of the last successful read, and the outcome of the last read.
@@ -51,7 +53,8 @@ pub(super) struct Overview {
 pub(super) struct LockList {
     /// Sorted by path.
     pub(super) locks: Vec<Snapshot>,
-    /// Hand-overs per second of each lock, and the arrival time of its longest waiter.
+    /// Hand-overs per second of each lock, and the time at which its longest waiter joined the
+    /// queue. The order is that of `locks`.
     rates_and_waits: Vec<(Option<f64>, Option<u64>)>,
 }
 
@@ -97,8 +100,9 @@ pub(super) struct WaitGraphRead {
 #[derive(Debug)]
 pub(super) struct SeenDeadlock {
     pub(super) deadlock: Deadlock,
-    /// True if the previous read showed it, too. Locks change hands while they are read one after another, so one read may
-    /// show a cycle that never existed. Such a cycle does not last.
+    /// True if the previous read showed this deadlock, too. Locks change hands while they are read
+    /// one after another. So one read may show a cycle that never existed, but the next read does
+    /// not show it again.
     pub(super) seen_twice: bool,
 }
 
@@ -119,14 +123,14 @@ struct ReadDemand {
     woken: Notify,
 }
 
-/// A viewer with an open event stream. Dropping it ends its demand for reads.
+/// A viewer with an open event stream. Dropping this value ends the viewer's demand for reads.
 pub(super) struct ViewerGuard {
     demand: Arc<ReadDemand>,
     deep: bool,
 }
 
 impl OverviewReader {
-    /// Starts the task. It reads only while there is demand.
+    /// Starts the task. The task reads only while there is demand.
     pub(super) fn start(zoolock: Zoolock, history: Arc<Mutex<HoldHistory>>) -> Self {
         let (sender, overview) = watch::channel(Arc::default());
         let demand = Arc::<ReadDemand>::default();
@@ -134,7 +138,8 @@ impl OverviewReader {
         Self { overview, demand, reading }
     }
 
-    /// Returns the last result if it is fresh, and deep if requested. Otherwise waits for a newer one, at most for `limit`.
+    /// Returns the last result if it is fresh, and deep if `deep` is set. Otherwise waits for such
+    /// a result, at most for `limit`.
     pub(super) async fn recent(&self, deep: bool, limit: Duration) -> Arc<Overview> {
         self.demand.record_request(deep);
         let oldest = now_ms().saturating_sub(MAX_AGE.as_millis() as u64);
@@ -257,7 +262,8 @@ impl WaitGraphRead {
     }
 }
 
-/// Returns the locks and tokens of the contenders in a cycle, by which two reads of it are compared.
+/// Returns the locks and tokens of the contenders in a cycle. The caller compares them to find the
+/// same cycle in two reads.
 fn edges(deadlock: &Deadlock) -> HashSet<(&str, Option<&str>)> {
     let places = deadlock.edges.iter().flat_map(|edge| [&edge.holds, &edge.waits_for]);
     places.map(|place| (place.lock.as_str(), place.entry.token.as_deref())).collect()

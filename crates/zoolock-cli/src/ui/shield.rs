@@ -34,9 +34,10 @@ pub(super) async fn check_request(State(site): State<Site>, request: Request, ne
     response
 }
 
-/// Returns whether a `Host` header names this site. Another site can point its own host name at this address (DNS
-/// rebinding), and its pages could then read these pages. With an IP address or `localhost` that is impossible. The port
-/// is not checked, because it differs behind `ssh -L` or a proxy.
+/// Returns whether a `Host` header names this site. Another site can point its own host name at
+/// this address (DNS rebinding). The pages of that site could then read these pages. An IP address
+/// or `localhost` excludes that. The port is not checked, because it differs behind `ssh -L` or a
+/// proxy.
 fn is_allowed_host(host: &str, hosts: &[String]) -> bool {
     let name = match host.rsplit_once(':') {
         Some((name, port)) if port.parse::<u16>().is_ok() => name,

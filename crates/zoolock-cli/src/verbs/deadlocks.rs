@@ -9,7 +9,7 @@ use crate::args::ColorWhen;
 use crate::base::exit::{Exit, Failure};
 use crate::base::reporter::{Reporter, printable};
 use crate::plan::Service;
-use crate::render::status::describe;
+use crate::render::status::describe_contender;
 use crate::render::text::{TextStyle, document, lock_name, print, role, wrapped};
 use crate::service::connect::request;
 use crate::verbs::why::since;
@@ -62,10 +62,10 @@ fn format_deadlock(deadlock: &Deadlock, root: &str, style: &TextStyle) -> String
     let lock = |place: &QueueEntry| printable(lock_name(&place.lock, root));
     for edge in &deadlock.edges {
         let (holds, wants) = (&edge.holds, &edge.waits_for);
-        let (holder, waiter) = (describe(&holds.entry), describe(&wants.entry));
+        let (holder, waiter) = (describe_contender(&holds.entry), describe_contender(&wants.entry));
         line(&waiter, 4);
         let verb = if holds.granted { "holds" } else { "is ahead in the queue of" };
-        // One owner may hold with one process and wait with another.
+        // One process of an owner may hold a lock while another process of that owner waits.
         let by = if holder == waiter { String::new() } else { format!(" as {holder}") };
         let token = holds.entry.token.as_deref().unwrap_or("unknown");
         line(&format!("  {verb} {}{by}{}, token {token}", lock(holds), since(holds)), 6);

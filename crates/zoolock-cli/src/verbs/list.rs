@@ -86,7 +86,7 @@ pub(crate) async fn show(
             for holder in std::iter::once(holder).chain(&lock.beside) {
                 let token = holder.token.as_deref().unwrap_or("unknown");
                 let asked = if holder.revoked { ", asked to release" } else { "" };
-                let _ = writeln!(text, "  held by   {}{asked}", describe_contender(holder));
+                let _ = writeln!(text, "  held by   {}{asked}", describe_with_stay(holder));
                 let _ = writeln!(text, "  mode      {}", role(holder));
                 let _ = writeln!(text, "  since     {}", age(holder).unwrap_or_else(|| "unknown".to_owned()));
                 let _ = writeln!(text, "  token     {}", token);
@@ -123,7 +123,7 @@ pub(crate) async fn show(
                     (index + 1).to_string(),
                     age(waiter).unwrap_or_else(|| "-".to_owned()),
                     waiter.token.clone().unwrap_or_else(|| "-".to_owned()),
-                    format!("{} ({})", describe_contender(waiter), role(waiter)),
+                    format!("{} ({})", describe_with_stay(waiter), role(waiter)),
                 ]
             })
             .collect::<Vec<_>>();
@@ -140,7 +140,7 @@ fn row(lock: &Snapshot, root: &str) -> [String; 5] {
                 0 => String::new(),
                 others => format!(" and {others} more"),
             };
-            (age(holder).unwrap_or_else(|| "-".to_owned()), describe_contender(holder) + &others)
+            (age(holder).unwrap_or_else(|| "-".to_owned()), describe_with_stay(holder) + &others)
         }
         None => {
             let foreign = lock.foreign_semaphore.as_ref();
@@ -162,9 +162,9 @@ fn row(lock: &Snapshot, root: &str) -> [String; 5] {
     ]
 }
 
-fn describe_contender(entry: &Entry) -> String {
+fn describe_with_stay(entry: &Entry) -> String {
     let stays = if entry.persistent { "; persistent znode, remains until it is deleted" } else { "" };
-    crate::render::status::describe(entry) + stays
+    crate::render::status::describe_contender(entry) + stays
 }
 
 /// Minimum terminal width in columns for the column `LONGEST`.

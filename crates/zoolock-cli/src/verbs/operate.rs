@@ -6,7 +6,7 @@ use zoolock::{Entry, Error, Ticket};
 use crate::base::exit::{Exit, Failure};
 use crate::base::reporter::{Reporter, printable};
 use crate::plan::Service;
-use crate::render::status::{describe, has_zoolock_details};
+use crate::render::status::{describe_contender, has_zoolock_details};
 use crate::service::connect::{close, connect, request};
 
 /// Operator action on a holder or waiter.
@@ -27,8 +27,8 @@ impl AdminAction {
     }
 }
 
-/// Returns whether the client of this former holder notices that its lock was broken. Holders of other client
-/// libraries do not watch their own znode.
+/// Returns whether the client of this former holder notices that its lock was broken. Other client
+/// libraries do not watch the znodes of their holders.
 pub(crate) fn notices_break(broken: &Entry) -> bool {
     broken.family == "native" || has_zoolock_details(broken)
 }
@@ -76,11 +76,12 @@ pub(crate) async fn revoke(
             match mutex.revoke(ticket).await {
                 Ok(()) => {
                     any_asked = true;
-                    reporter.note(format_args!("{name}: asked {} to release it", describe(holder)));
+                    reporter.note(format_args!("{name}: asked {} to release it", describe_contender(holder)));
                 }
                 Err(Error::NoSuchHolder { .. }) => {
                     any_asked = true;
-                    reporter.note(format_args!("{name}: {} has already released it", describe(holder)));
+                    reporter
+                        .note(format_args!("{name}: {} has already released it", describe_contender(holder)));
                 }
                 // The client library of this holder cannot be asked. Other holders may use another library.
                 Err(error @ Error::Invalid { .. }) => unsupported.push(error),
@@ -118,7 +119,7 @@ pub(crate) async fn break_lock(
     if !notices_break(&broken) {
         reporter.note(format_args!(
             "{} does not notice the break, and may continue as if it held the lock; stop it",
-            describe(&broken)
+            describe_contender(&broken)
         ));
     }
     Ok(Exit::OK)

@@ -121,8 +121,9 @@ pub(crate) async fn stop(reporter: &Reporter) -> Result<Exit, Failure> {
         let state = local::server_state(&dir)?;
         match state {
             LocalState::Absent if signalled.is_none() => {
-                // While this process holds the lock, no command starts the server. On a full disk, taking the lock may
-                // fail. Then only the state of the server counts.
+                // While this process holds the file lock `starting`, no command starts the server.
+                // On a full disk, taking that file lock may fail. Then only the state of the server
+                // counts.
                 let starts = local::lock_starts(&dir);
                 if !matches!(starts, Ok(None)) && local::server_state(&dir)? == LocalState::Absent {
                     mark_server_stopped(&dir, reporter);
@@ -141,7 +142,7 @@ pub(crate) async fn stop(reporter: &Reporter) -> Result<Exit, Failure> {
                     ));
                 }
                 mark_server_stopped(&dir, reporter);
-                // The server still has its lock, so no other process has this pid.
+                // The server still holds its file lock, so no other process has this pid.
                 kill_process(process.pid, Signal::TERM).map_err(|error| {
                     Failure::new(Exit::DENIED, format!("cannot stop process {}: {error}", process.pid))
                 })?;

@@ -8,11 +8,12 @@ use crate::args::ColorWhen;
 use crate::base::exit::{Exit, Failure};
 use crate::base::reporter::{Reporter, printable};
 use crate::plan::Service;
-use crate::render::status::describe;
+use crate::render::status::describe_contender;
 use crate::render::text::{TextStyle, age, document, lock_name, print, role, wrapped};
 use crate::service::connect::request;
 
-/// Prints the holder of the lock, the lock that this holder waits for, its holder, and so on.
+/// Prints the holder of the lock, the lock that this holder waits for, the holder of that lock, and
+/// so on.
 pub(crate) async fn why(
     service: &Service,
     name: &str,
@@ -53,7 +54,7 @@ fn format_chain(why: &WaitChain, root: &str, style: &TextStyle) -> String {
         };
         line(&format!(
             "{subject}{how} {}{}{}",
-            describe(&link.holds.entry),
+            describe_contender(&link.holds.entry),
             other_holders(link),
             since(&link.holds)
         ));
@@ -66,12 +67,12 @@ fn format_chain(why: &WaitChain, root: &str, style: &TextStyle) -> String {
         ("circle", Some(last)) => format!(
             "  which is {} {} again: a deadlock; see `zoolock deadlocks`",
             relation(&last.holds),
-            describe(&last.holds.entry)
+            describe_contender(&last.holds.entry)
         ),
         ("unsure", Some(last)) if ends_in_cycle(why) => format!(
             "  which is {} {} again: a deadlock if the semaphore, which does not record its permits, has no free ones",
             relation(&last.holds),
-            describe(&last.holds.entry)
+            describe_contender(&last.holds.entry)
         ),
         ("unsure", _) => "  which may continue: that semaphore does not record its permits".to_owned(),
         ("permits", _) => "  it requests more permits than the semaphore has, and waits for ever".to_owned(),
@@ -81,7 +82,7 @@ fn format_chain(why: &WaitChain, root: &str, style: &TextStyle) -> String {
     text
 }
 
-/// Returns whether the last owner of the chain occurs earlier in it.
+/// Returns whether the last owner of the chain also occurs earlier in the chain.
 fn ends_in_cycle(why: &WaitChain) -> bool {
     let Some((last, before)) = why.chain.split_last() else { return false };
     before

@@ -8,7 +8,7 @@ use zoolock::observe::Diff;
 
 use crate::base::duration::human_duration;
 use crate::base::reporter::printable;
-use crate::render::status::describe;
+use crate::render::status::describe_contender;
 use crate::render::text::{TextStyle, cut_to_width, document_line, role};
 
 const GREEN: &str = "32";
@@ -33,7 +33,7 @@ pub(super) fn text(event: &Diff, style: &TextStyle) -> String {
     let lasted =
         |what: &str, ms: u64| format!("{what} {at_least}{}", human_duration(Duration::from_millis(ms)));
     if let Some(contender) = &event.contender {
-        details.push(format!("{} ({})", describe(contender), role(contender)));
+        details.push(format!("{} ({})", describe_contender(contender), role(contender)));
     }
     if let Some(place) = event.place {
         details.push(format!("position {place} of {}", event.waiting));

@@ -1,7 +1,8 @@
 //! `zoolock watch`: prints a line for each change of a lock.
 //!
-//! A watch event does not tell what has changed. So this command computes the difference of two snapshots ([`Diff`]).
-//! It cannot use the library's events ([`zoolock::LockEvents`]), which describe only the acquisitions of this client.
+//! A watch event does not tell what has changed. So `watch` computes the difference of two
+//! snapshots ([`Diff`]). The library's events ([`zoolock::LockEvents`]) describe only the
+//! acquisitions of this client.
 
 mod line;
 
@@ -22,10 +23,10 @@ use crate::render::text::{TextStyle, print};
 use crate::run::acquire::interrupted;
 use crate::service::connect::{abandon, connect};
 
-/// Interval of checks whether standard output was closed.
+/// Interval between two checks whether standard output was closed.
 const OUTPUT_CHECK: Duration = Duration::from_millis(250);
 
-/// Prints changes until a signal ends the command or standard output is closed.
+/// Prints changes until a signal ends `watch`, or until standard output is closed.
 pub(crate) async fn watch(
     service: &Service,
     name: &str,
@@ -62,7 +63,7 @@ struct Watching<'a> {
     reporter: &'a Reporter,
     queue: Queue,
     path: String,
-    /// Warnings about the last snapshot, which are not printed again.
+    /// Warnings about the last snapshot. They are not printed again.
     warnings: Vec<String>,
     json: bool,
     color: ColorWhen,
@@ -81,7 +82,7 @@ impl Watching<'_> {
             }
             self.warn();
             if !std::mem::replace(&mut announced, true) {
-                // Printed after the first read, because only later changes are seen.
+                // The note comes after the first read, because only later changes are seen.
                 self.reporter.note(format_args!("watching {}; ^C ends it", self.path));
             }
         }
@@ -122,7 +123,8 @@ impl Watching<'_> {
     }
 }
 
-/// Resolves when the reader has closed standard output. Without this check, `watch` would notice only at the next change.
+/// Resolves when the reader has closed standard output. Without this check, `watch` would notice
+/// the close only at the next change.
 async fn output_closed() {
     let stdout = std::io::stdout();
     let now = rustix::event::Timespec { tv_sec: 0, tv_nsec: 0 };

@@ -133,7 +133,7 @@ fn printed_fields_match_documentation() {
         record("watch", &event, &mut printed, &mut words);
     }
     let (documented, text) = documented();
-    // The page says in a sentence that these kinds also have all fields of another kind.
+    // The page says in its text that these kinds also have all fields of another kind.
     let mut expected = documented.clone();
     for (kind, other) in [("show", "A lock"), ("A place", "A contender")] {
         let more = documented.get(other).expect("documented").clone();

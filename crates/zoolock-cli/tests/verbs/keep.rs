@@ -1,4 +1,4 @@
-//! `zoolock run --keep`: one instance of a command runs in the fleet, and is restarted when it ends.
+//! `zoolock run --keep`: one host of a fleet runs the command, and restarts it when it ends.
 
 use std::time::{Duration, Instant};
 

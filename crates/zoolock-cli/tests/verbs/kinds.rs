@@ -7,8 +7,9 @@ use crate::common::{Done, Lines, Running, Sandbox, wait_until};
 use rustix::process::Signal;
 use serde_json::Value;
 
-/// Time to wait before a release, so that the waiters check for a revoke request when they are granted the lock. The check
-/// needs more than 300 ms of waiting. No output tells how long a waiter has waited.
+/// Time to wait before a release, so that a waiter checks for a revocation when it acquires the
+/// lock. zoolock checks only after a wait of more than 300 ms. The test sleeps, because no output
+/// tells how long a waiter has waited.
 const WAIT_BEFORE_REVOKE_CHECK: Duration = Duration::from_millis(400);
 
 /// Starts `zoolock hold --json` with `args`, and returns the document that it prints when the lock is granted.
@@ -134,7 +135,7 @@ fn quiet_hold_reports_clash() {
     let mut holder = sandbox.converse(&["hold", "--quiet", "x"]);
     let stderr = Lines::of(holder.take_stderr());
     sandbox.wait_for_contenders("x", 1);
-    // The znode has a name that kazoo itself would use.
+    // This znode has a name in kazoo's own format.
     let _clashing = sandbox.start(&["hold", "--naming", "kazoo", "x"]);
     // With `--quiet`, the message about the clash is the first line.
     let clash = stderr.next();

@@ -78,7 +78,7 @@ fn refused_local_server_names_the_limit() {
     let Some(user) = User::new(61_302, "refused_local_server_names_the_limit") else { return };
     let first = (1..64).find(|limit| {
         let started = assert_limit_is_named(*limit, &user.run(*limit, &["run", "x", "--", "true"]));
-        // The next attempt must not find processes of a server that could not start.
+        // The next attempt must not count processes of a server that could not start.
         let stopped = user.run(1000, &["serve", "--stop"]);
         assert_eq!(stopped.code, 0, "limit {limit}: {stopped:?}");
         started

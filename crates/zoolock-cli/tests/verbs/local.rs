@@ -47,7 +47,7 @@ fn lock_of_an_earlier_boot_is_free() {
     let sandbox = Sandbox::new();
     let mut holder = sandbox.converse(&["hold", "x"]);
     sandbox.wait_for_contenders("x", 1);
-    // A power cut ends all processes at once.
+    // Kills the holder without a release, as a power cut does.
     holder.signal(Signal::KILL);
     holder.wait();
     let run = || sandbox.output(&["run", "--try", "x", "--", "true"]);
@@ -88,7 +88,7 @@ fn lock_of_a_dead_command_is_free() {
 fn lock_with_a_living_descendant_stays_held() {
     let sandbox = Sandbox::new();
     let (mut running, reaper, descendant) = command_with_descendant(&sandbox);
-    // A running zoolock would kill the command in place of the reaper, so it is stopped first.
+    // A running zoolock would kill the command in place of the reaper, so zoolock is stopped first.
     running.signal(Signal::STOP);
     signal(&reaper, Signal::KILL);
     wait_until("the reaper has ended", || !is_alive(&reaper));
@@ -206,7 +206,7 @@ fn simultaneous_commands_share_one_server() {
     let done: Vec<_> = commands.into_iter().map(Running::done).collect();
     for done in &done {
         assert_eq!((done.code, done.stderr.as_str()), (0, ""), "{done:?}");
-        // Each start of the server raises the epoch in its tokens. All commands have the first epoch.
+        // Each start of the server raises the upper half of the zxid in a token.
         assert!(done.stdout.contains("-00000001"), "{done:?}");
     }
     let log = std::fs::read_to_string(sandbox.state().join("log")).expect("the log exists");
@@ -265,14 +265,14 @@ fn queue_survives_killed_server() {
     for signal in [Signal::KILL, Signal::TERM] {
         let old = server_pid(&sandbox);
         kill_process(old, signal).expect("signal sent");
-        // `serve --status` starts no server: the holder and the waiter do.
+        // `serve --status` starts no server. The holder and the waiter start it.
         wait_until("another server runs", || {
             let status = status(&sandbox);
             status["pid"].is_number() && status["pid"] != old.as_raw_pid()
         });
         assert_eq!(sandbox.output(&["run", "--try", "x", "--", "true"]).code, 75, "the lock is still held");
         assert_eq!(queue(), before, "the queue is unchanged");
-        // The holder may be the parent of the killed server, and must reap it then.
+        // The holder may be the parent of the killed server, and must then reap that server.
         wait_until_no_zombie_of(&holder.0.id().to_string());
     }
     assert!(holder.0.try_wait().expect("status of our child").is_none(), "the command still runs");
@@ -530,7 +530,8 @@ fn stop_is_advised_only_for_another_version() {
     let read = |path: &str| std::fs::read_to_string(path).expect("readable").trim().to_owned();
     let namespace = std::fs::read_link("/proc/self/ns/pid").expect("readable");
     let boot = read("/proc/sys/kernel/random/boot_id");
-    // Dropping the sandbox runs `serve --stop`, which ends the process that the file names. So it names this process.
+    // Dropping the sandbox runs `serve --stop`, which ends the process that the file `server`
+    // names. So the file names this `sleep`.
     let process = Running(sandbox.command("sleep").arg("1000").spawn().expect("the command starts"));
     for (version, advises_stop) in [(env!("CARGO_PKG_VERSION"), false), ("0.0.1-other", true)] {
         let server = format!("{} 7 {version} {} - {boot} host\n", process.0.id(), namespace.display());

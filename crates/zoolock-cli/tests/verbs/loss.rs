@@ -39,7 +39,7 @@ fn command_group_dies_before_session_expires() {
 fn blocked_stderr_does_not_delay_the_kill() {
     let sandbox = Sandbox::new();
     let (server, address) = server(&sandbox);
-    // Fills the pipe that is the standard error of both the command and zoolock.
+    // The script fills the pipe that is the standard error of both the command and zoolock.
     let script = "echo $$ > child; head -c 10000000 /dev/zero >&2";
     let running = run(&sandbox, &address, &["-v", SESSION_FLAG], script);
     let child = sandbox.wait_for_file("child");
@@ -64,7 +64,8 @@ fn command_that_handles_term_gets_its_grace() {
     server.signal(Signal::CONT);
 }
 
-/// A grace of 5 s is too long for the granted session timeout of 16 s. zoolock refuses it only if it is given as a flag.
+/// A grace period of 5 s is too long for the granted session timeout of 16 s. zoolock shortens its
+/// default of 5 s, but refuses `--grace 5s`.
 #[test]
 fn default_grace_follows_granted_session_timeout() {
     let sandbox = Sandbox::new();
@@ -90,7 +91,7 @@ fn group_gets_its_grace_after_command_ends() {
     assert_eq!(sandbox.wait_for_file("cleaned"), "cleaned");
     assert_eq!(running.done().code, 70);
     assert_eq!(sandbox.wait_for_file("ended"), "ended");
-    // After the grace, all processes of the command are dead.
+    // After the grace period, all processes of the command are dead.
     assert!(!is_alive(&sandbox.wait_for_file("left")) && !is_alive(&sandbox.wait_for_file("outside")));
     server.signal(Signal::CONT);
 }

@@ -22,6 +22,7 @@ mod shells;
 mod short_help;
 mod terminal;
 mod top;
+#[cfg(feature = "ui")]
 mod ui;
 mod waiting;
 mod watch;

@@ -17,7 +17,7 @@ fn scrape(address: &str) -> String {
     answer
 }
 
-/// Reads lines up to the one with the address of the metrics, and returns that address.
+/// Reads lines until a line has the address of the metrics, and returns that address.
 fn metrics_address(mut stderr: impl BufRead) -> String {
     loop {
         let mut line = String::new();

@@ -35,7 +35,7 @@ fn nested_commands_share_owner_and_deadlock_is_found() {
     assert_eq!((&edges[0]["owner_kind"], &edges[1]["owner_kind"]), (&"owner".into(), &"owner".into()));
     assert_ne!(edges[0]["holds"]["pid"], edges[0]["waits_for"]["pid"], "two processes are one owner");
     assert_eq!(sandbox.json(&["deadlocks", "elsewhere"])["deadlocks"], Value::Array(Vec::new()));
-    // With the contenders of only one of the two locks, no deadlock is found.
+    // If only the contenders of lock `a` are read, no deadlock is found.
     assert_eq!(sandbox.json(&["deadlocks", "a"])["deadlocks"], Value::Array(Vec::new()));
 
     let why = sandbox.json(&["why", "a"]);
@@ -149,7 +149,8 @@ fn lock_beside_outer_command_is_granted() {
     }
 }
 
-/// The inner command would wait behind a waiter for the outer command. That waiter is a writer, or wants all permits.
+/// The inner command would wait behind a rival, which waits for the outer command. The rival
+/// requests the lock exclusively, or requests all permits.
 #[test]
 fn wait_behind_waiter_for_outer_is_refused() {
     let script =

@@ -47,7 +47,7 @@ fn outage_before_the_call_is_unavailable() {
 
 #[test]
 fn outage_while_waiting_is_unavailable() {
-    // A call that does not wait ends before the outage.
+    // Only calls with `--timeout 3s` still wait when the outage begins.
     let waits = |flags: &&&[&str]| flags.contains(&"3s");
     for outage in OUTAGES {
         let sandbox = Sandbox::new();

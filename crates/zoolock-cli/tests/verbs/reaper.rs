@@ -11,7 +11,7 @@ use crate::common::{Lines, Running, Sandbox, is_alive, read_until, server, set_m
 use rustix::process::{Signal, getpid, set_child_subreaper};
 use zoolock_tests::proxy::Proxy;
 
-/// Time after the end of the lease in which the command must be dead.
+/// Time after the end of the lease within which the command must end.
 const SLACK: Duration = Duration::from_millis(200);
 
 /// A reason why a server does not answer.
@@ -21,7 +21,7 @@ enum Outage {
     CutOff,
 }
 
-/// Starts another contender for the lock.
+/// Starts another contender for the lock, with `zoolock hold`.
 fn rival(sandbox: &Sandbox, address: &str, name: &str) -> Running {
     sandbox.converse(&["hold", "--session-timeout", "6s", "--connect", address, name])
 }
@@ -37,7 +37,7 @@ fn command_dies_when_zoolock_is_killed() {
     let sandbox = Sandbox::new();
     let (_server, address) = server(&sandbox);
     rounds(|round| {
-        // `--on-lost warn` must not save the command: zoolock, which would obey it, is dead.
+        // `--on-lost warn` must not save the command, because zoolock is dead and cannot warn.
         let flags: &[&str] = if round % 3 == 2 { &["--on-lost", "warn"] } else { &[] };
         let mut tree = ProcessTree::start(&sandbox, &address, &format!("x{round}"), flags);
         let reaper = tree.reaper();
@@ -188,7 +188,7 @@ fn resumed_reaper_reads_renewals_before_killing() {
         let reaper = tree.reaper();
         let begun = Instant::now();
         signal(&reaper, Signal::STOP);
-        // This is longer than the last lease that the reaper has read.
+        // This wait is longer than the last lease that the reaper has read.
         wait_until("the lease has ended", || begun.elapsed() > LEASE + LEASE / 2);
         signal(&reaper, Signal::CONT);
         let state = || std::fs::read_to_string(format!("/proc/{reaper}/stat")).unwrap_or_default();
@@ -337,7 +337,8 @@ fn restarts_leave_no_zombie() {
     let mut running = sandbox.start(&["run", "--keep", "x", "--", &command]);
     let restarts = || std::fs::read_to_string(sandbox.path("restarts")).unwrap_or_default().lines().count();
     wait_until("the command has restarted", || restarts() >= 3);
-    // The command that has just ended may be a zombie of its reaper.
+    // The command that has just ended may be a zombie of its reaper, so only zombies of zoolock and
+    // of this process count.
     let parents = [running.0.id().to_string(), std::process::id().to_string()];
     let left =
         zombies().into_iter().filter(|(name, parent)| name == "zl-restarted" && parents.contains(parent));

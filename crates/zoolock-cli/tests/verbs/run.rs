@@ -31,7 +31,7 @@ fn unrunnable_command_exits_126_or_127() {
         assert!(done.stderr.starts_with("zoolock: ") && done.stderr.contains(command), "{done:?}");
     }
     assert!(!sandbox.state().exists(), "no server is started for a command that cannot run");
-    // The error of this program is found only when it is started.
+    // The interpreter of this program is missing, which is found only when the program is started.
     std::fs::write(sandbox.path("broken"), "#!/no/such/interpreter\n").expect("file written");
     set_mode(sandbox.path("broken"), 0o755);
     let done = sandbox.output(&["run", "x", "--", "./broken"]);
@@ -164,8 +164,8 @@ fn command_dies_with_zoolock() {
     wait_until("the command is dead", || !is_alive(&child));
 }
 
-/// Runs twenty commands at once, ten times, or fifty times with `ZOOLOCK_LONG=1`. Each increments a number in a file, and
-/// two that overlap lose an update.
+/// Runs twenty commands at once, ten times, or fifty times with `ZOOLOCK_LONG=1`. Each command
+/// increments a number in a file. If two commands overlap, one increment is lost.
 fn assert_runs_never_overlap(connect: &[&str]) {
     let rounds = if is_long() { 50 } else { 10 };
     let sandbox = Sandbox::new();

@@ -55,7 +55,7 @@ fn four_letter_word(addr: SocketAddr, word: &str) -> String {
     let mut socket = connect(addr);
     socket.write_all(word.as_bytes()).expect("the server reads");
     let mut answer = Vec::new();
-    // The server may reset the connection instead of closing it.
+    // The server may reset the connection instead of closing it, so errors are ignored.
     let _ = socket.read_to_end(&mut answer);
     String::from_utf8_lossy(&answer).into_owned()
 }
@@ -236,7 +236,7 @@ fn resident_kib(pid: u32) -> u64 {
 
 #[test]
 fn ten_thousand_idle_sessions_cost_little() {
-    // The test opens fewer sessions if this process may not open that many files.
+    // The test opens fewer sessions if the limit on open files is lower.
     let limit = getrlimit(Resource::Nofile);
     let _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, maximum: limit.maximum });
     let files = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);

@@ -78,7 +78,8 @@ fn test_completion(shell: &str, file: &str, start: &str, load: &str) {
 
     let mut terminal = InteractiveShell::start(&sandbox, start);
     let load = load.replace("DIR", directory.to_str().expect("UTF-8"));
-    // The terminal echoes the keys too. Only the output of the shell contains the word without the quotes.
+    // The terminal also echoes the keys. Only the output of the shell contains the word without the
+    // quotes.
     terminal.type_until(&format!("{load}; echo lo''aded\n"), &["loaded"]);
     let offered = terminal.type_until("zoolock r\t\t", &["resize", "revoke", "run"]);
     assert!(!offered.contains("reap"), "a hidden command is offered: {offered}");

@@ -7,7 +7,7 @@ use crate::common::{Lines, Running, Sandbox, serving, wait_until};
 use zoolock_tests::ports::Port;
 use zoolock_tests::tmux::{self, Tmux};
 
-/// An address and data directory for a server, which tests can start more than once.
+/// An address and a data directory for a server, which a test can start more than once.
 struct RestartableServer {
     sandbox: Sandbox,
     port: Port,
@@ -112,7 +112,8 @@ async fn queue_is_shown_and_cleared_on_screen() {
     })
     .await;
 
-    // Does not break the lock: the holder in the question has released before the answer.
+    // The holder releases the lock while top asks whether to break it. top then refuses to break
+    // the lock, which has a new holder.
     tmux.press(&["Home", "b"]);
     tmux.until("the question is shown", |screen| screen.contains(&format!("token  {second_token}"))).await;
     second.end_of_input();
@@ -130,7 +131,7 @@ async fn queue_is_shown_and_cleared_on_screen() {
     assert!(screen.contains(&third_token), "{screen}");
     assert!(third.0.try_wait().expect("status of our child").is_none(), "the wrong holder was broken");
 
-    // Breaks the lock: the holder in the question still holds.
+    // The holder still holds the lock when the question is answered. So top breaks the lock.
     tmux.press(&["b"]);
     tmux.until("the question is shown", |screen| screen.contains(&format!("token  {third_token}"))).await;
     tmux.type_text("break");
@@ -207,7 +208,7 @@ async fn terminal_is_restored_however_top_ends() {
     tmux.press(&["C-c"]);
     assert_restored("code=0").await;
 
-    // top ends on these signals, which `kill` sends to the process id in a file.
+    // top ends on these signals, which `kill` sends to the process id in the file `pid`.
     for (signal, code) in [("TERM", "code=143"), ("HUP", "code=129")] {
         tmux.run(&format!("sh -c 'echo $$ > pid; exec {}'", zookeeper.line("top --read-only")));
         let screen = tmux.until("top is shown", listed).await;

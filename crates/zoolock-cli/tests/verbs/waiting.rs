@@ -22,7 +22,7 @@ fn busy_lock_sets_exit_code_and_names_holder() {
     assert_eq!(sandbox.contenders("x"), 1);
 }
 
-/// cron sends a mail about any output, so a busy lock that is no error must cause none.
+/// cron sends a mail about any output. So a busy lock that is no error must print nothing.
 #[test]
 fn quiet_busy_lock_prints_nothing_with_exit_zero() {
     let sandbox = Sandbox::new();
@@ -75,7 +75,7 @@ fn end_of_input_ends_the_wait_of_hold() {
     let sandbox = Sandbox::new();
     let _holder = sandbox.converse(&["hold", "x"]);
     sandbox.wait_for_contenders("x", 1);
-    // The input of this waiter is /dev/null, whose end does not end the wait.
+    // The input of this waiter is /dev/null. The end of such an input does not end the wait.
     let _service = sandbox.start(&["hold", "x"]);
     sandbox.wait_for_contenders("x", 2);
     let mut waiter = sandbox.converse(&["hold", "x"]);

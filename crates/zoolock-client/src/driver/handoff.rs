@@ -1,8 +1,9 @@
 //! The hand-off between callers and the driver: a state behind a mutex, and a wake-up for the driver.
 //!
-//! The driver sleeps until its alarm. A caller that changes the state wakes the driver early only if the state has work
-//! for it now, or a timer before the alarm. A test runs this file in many orders of the threads
-//! (`zoolock-tests/tests/orders`).
+//! The driver is the task that carries out the work and the timers of the state. It sleeps until
+//! its alarm. A caller that changes the state wakes the driver early only if the state has work
+//! now, or has a timer that is due before the alarm. A test runs this file under many interleavings
+//! of the threads (`zoolock-tests/tests/orders`).
 
 use std::sync::PoisonError;
 
@@ -44,7 +45,8 @@ impl<T: Driven> Handoff<T> {
         self.guarded.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Changes the state. Wakes the driver if the state then has work for it, or a timer before its alarm.
+    /// Changes the state. Wakes the driver if the state then has work for the driver, or has a
+    /// timer that is due before the driver's alarm.
     pub(crate) fn call<R>(&self, change: impl FnOnce(&mut T) -> R) -> R {
         let (result, needs_driver) = {
             let guarded = &mut *self.lock();
@@ -69,8 +71,9 @@ impl<T: Driven> Guarded<T> {
     /// Sets the alarm to the next timer, or to `latest` if that is earlier. Returns the new alarm, or `None` if the old
     /// one stays.
     ///
-    /// An alarm that is earlier than needed stays: one early wake-up costs less than a new alarm after every reply. An
-    /// alarm that is past and has not rung is set again: the runtime's clock stops during suspend.
+    /// An alarm that is earlier than needed stays: one early wake-up costs less than a new alarm
+    /// after every reply. An alarm is set again if its time has passed but it has not rung. This
+    /// happens after a suspend, during which the runtime's clock stops.
     pub(crate) fn set_alarm(&mut self, now: T::Time, latest: T::Time) -> Option<T::Time> {
         let next = self.state.next_timer().map_or(latest, |timer| timer.min(latest));
         let is_late = self.alarm.is_none_or(|alarm| next < alarm || alarm <= now);

@@ -27,7 +27,8 @@ impl SocketLink {
         SocketLink { id, stream, output: Bytes::new(), is_unflushed: false, is_broken: false }
     }
 
-    /// Writes and flushes the session's pending bytes. Pending while the stream accepts no more bytes.
+    /// Writes and flushes the session's pending bytes. Returns `Pending` while the stream accepts
+    /// no more bytes.
     pub(super) fn poll_write(&mut self, session: &mut Session, cx: &mut Context<'_>) -> Poll<()> {
         loop {
             if self.output.is_empty() {

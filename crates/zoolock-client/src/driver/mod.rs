@@ -30,14 +30,15 @@ use zoolock_wire::{Reply, Request, WatchEvent};
 
 /// The receiver of a session's replies, watch events and state changes, in order.
 pub trait Handler: Send + 'static {
-    /// Handles the result of a request. `sent` is the time at which it was written, or zero if it never was.
+    /// Handles the result of a request. `sent` is the time at which the request was written, or
+    /// zero if it was never written.
     fn reply(&mut self, request: RequestNumber, sent: Instant, result: Result<Reply, RequestError>);
     /// Handles a watch event.
     fn event(&mut self, event: WatchEvent);
     /// Handles a change of the session's state.
     fn state(&mut self, state: SessionState);
-    /// Handles a granted session timeout. `timeout` is the shortest one granted so far, and `sent` is the time at which
-    /// the connect request was written.
+    /// Handles a granted session timeout. `timeout` is the shortest timeout granted so far, and
+    /// `sent` is the time at which the connect request was written.
     fn granted(&mut self, timeout: Duration, sent: Instant) {
         let _ = (timeout, sent);
     }
@@ -69,8 +70,8 @@ impl From<Vec<Host>> for Servers {
 ///
 /// Dropping all clones closes the session in the background, as [`Client::close`] does.
 ///
-/// A forked child process writes nothing. In the child, the session has ended
-/// ([`End::Abandoned`](crate::End::Abandoned)).
+/// After a fork, the child process sends nothing on the connection. In the child, the session has
+/// ended ([`End::Abandoned`](crate::End::Abandoned)).
 pub struct Client<H> {
     inner: Arc<CloseOnDrop<H>>,
 }
@@ -94,11 +95,11 @@ struct DriverCore<H> {
     link: Option<SocketLink>,
     /// Set if callers have left bytes for the driver to write.
     driver_writes: bool,
-    /// The threads whose flights have not ended.
+    /// The threads whose [flights](Client::begin_flight) have not ended.
     flights: Vec<ThreadId>,
     /// Outputs of the session that the driver must carry out.
     actions: Vec<DriverAction>,
-    /// The errors of the last dial. Empty if it reached a server.
+    /// The errors of the last dial. Empty if that dial reached a server.
     dial_errors: Vec<DialError>,
 }
 
@@ -175,8 +176,9 @@ impl<H: Handler> Client<H> {
         Client { inner: Arc::new(CloseOnDrop { shared }) }
     }
 
-    /// Runs `call` with the session and the handler. No reply or event is handled meanwhile, so `call` can register a
-    /// request with the handler before its reply arrives. The session's pending bytes are written afterwards.
+    /// Runs `call` with the session and the handler. No reply or event is handled meanwhile, so
+    /// `call` can register a request with the handler before the reply to the request is handled.
+    /// The session's pending bytes are written afterwards.
     ///
     /// `call` must not block.
     pub fn with<T>(&self, call: impl FnOnce(&mut Session, &mut H, Instant) -> T) -> T {
@@ -215,14 +217,14 @@ impl<H: Handler> Client<H> {
         self.with(|session, _, now| session.close(now));
     }
 
-    /// Returns the errors of the last dial, if it reached no server.
+    /// Returns the errors of the last dial, if that dial reached no server.
     pub fn dial_errors(&self) -> Vec<DialError> {
         self.inner.shared.core.lock().state.dial_errors.clone()
     }
 }
 
-/// A period in which the requests of a thread are collected, to be written together at its end. See
-/// [`Client::begin_flight`].
+/// A period in which the requests of a thread are collected, to be written together at the end of
+/// the flight. See [`Client::begin_flight`].
 #[must_use = "the flight ends when this is dropped"]
 pub struct Flight<H: Handler> {
     shared: Arc<SharedDriver<H>>,
@@ -260,7 +262,8 @@ impl<H: Handler> SharedDriver<H> {
 }
 
 impl<H> SharedDriver<H> {
-    /// Returns whether this process was forked from the process that started the session. A fork must not write.
+    /// Returns whether this process was forked from the process that started the session. A forked
+    /// process must not write to the connection.
     fn is_forked(&self) -> bool {
         std::process::id() != self.process
     }
@@ -315,14 +318,14 @@ impl<H: Handler> DriverCore<H> {
     }
 }
 
-/// The largest number of requests in flight at which a caller writes by itself. With more, the driver is busy with replies
-/// anyway, and writes many requests at once.
+/// A caller writes by itself if at most this many requests are in flight. With more requests in
+/// flight, the driver is busy with replies anyway, and writes many requests at once.
 const MAX_CALLER_WRITES: usize = 8;
 
 /// The size of the read buffer in bytes.
 const READ_BYTES: usize = 16 * 1024;
 
-/// The number of reads after which the driver calls the session's timer.
+/// The number of reads in a row after which the driver calls the session's timer.
 const MAX_READS: u32 = 64;
 
 type DialResult = Result<Dialed, Vec<DialError>>;
@@ -350,7 +353,7 @@ struct Driver<H: Handler> {
     /// The SASL exchange that is not complete yet, and its connection.
     sasl: Option<(ConnectionId, SaslProgress)>,
     input: Vec<u8>,
-    /// The number of reads since the timer was last checked.
+    /// The number of reads since the session's timer was last called.
     reads: u32,
 }
 
@@ -369,7 +372,8 @@ enum DriverWake {
 }
 
 impl<H: Handler> Drop for Driver<H> {
-    /// Ends the session if the runtime stops first, so that no caller waits for ever.
+    /// Ends the session if the runtime stops before the session has ended, so that no caller waits
+    /// for ever.
     fn drop(&mut self) {
         if self.shared.is_forked() {
             // The sockets are not dropped: a drop would remove them from the parent's epoll instance.
@@ -450,14 +454,16 @@ impl<H: Handler> Driver<H> {
 
     /// Waits for the next event, and writes meanwhile.
     ///
-    /// The socket is polled before the timer. After a pause of the process every deadline is past, but replies may wait
-    /// in the socket, and the runtime reports both at the same time.
+    /// The socket is polled before the timer, so that replies are handled before deadlines. After
+    /// the process was stopped for a while, every deadline has passed, but replies may wait in the
+    /// socket. The runtime reports both at the same time.
     async fn next_wake(&mut self, mut sleep: Pin<&mut Sleep>) -> DriverWake {
         let shared = self.shared.clone();
         let mut called = pin!(shared.core.called());
         let Driver { dial, sasl, input, .. } = self;
         poll_fn(|cx| {
-            // A dial and the SASL exchange are polled first, because the stream may always have bytes.
+            // A dial and the SASL exchange are polled first. Otherwise a stream that always has
+            // bytes would keep them from being polled.
             if let Some((_, dial)) = dial
                 && let Poll::Ready(result) = dial.as_mut().poll(cx)
             {
@@ -470,8 +476,8 @@ impl<H: Handler> Driver<H> {
             }
             let core = &mut shared.core.lock().state;
             core.driver_writes = false;
-            // The driver also reads if the stream accepts no bytes: the server may read only after its replies are
-            // read.
+            // The driver reads even if the stream accepts no bytes. The server may stop reading
+            // requests until the driver has read the replies, so both sides would wait for ever.
             let _ = core.poll_write(cx);
             if let Some(link) = &mut core.link {
                 match link.poll_read(cx, input) {
@@ -561,8 +567,10 @@ impl<H: Handler> Driver<H> {
     }
 }
 
-/// The longest head start of a server, after which the next one is dialed, too.
+/// The maximum head start of a server: the time for which a dial tries this server alone. After
+/// that, the dial also tries the next server.
 const MAX_HEAD_START: Duration = Duration::from_millis(500);
 
-/// The longest sleep of the driver. The session's clock includes suspend, and the runtime's timers do not.
+/// The maximum sleep of the driver. It is short, because the runtime's timers stop during suspend,
+/// but the session's clock goes on.
 const LONGEST_SLEEP: Duration = Duration::from_secs(1);

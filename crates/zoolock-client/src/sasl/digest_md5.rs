@@ -1,4 +1,5 @@
-//! DIGEST-MD5 (RFC 2831), as Apache ZooKeeper speaks it: authentication alone, without encryption.
+//! DIGEST-MD5 (RFC 2831), in the form that Apache ZooKeeper uses: authentication alone, without
+//! encryption.
 
 use std::collections::HashMap;
 use std::future::ready;
@@ -177,7 +178,8 @@ fn quoted(text: &str) -> String {
     format!("\"{}\"", text.replace('\\', "\\\\").replace('"', "\\\""))
 }
 
-/// Encodes a text for the hash of user, realm and password: in ISO 8859-1 if it has all the characters, else in UTF-8.
+/// Encodes a text for the hash of user, realm and password: in ISO 8859-1 if that has all
+/// characters of the text, else in UTF-8.
 fn latin1_or_utf8(text: &str) -> Zeroizing<Vec<u8>> {
     let latin1: Result<Vec<u8>, _> = text.chars().map(|c| u8::try_from(u32::from(c))).collect();
     Zeroizing::new(latin1.unwrap_or_else(|_| text.as_bytes().to_vec()))

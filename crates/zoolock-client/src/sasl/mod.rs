@@ -1,4 +1,4 @@
-//! SASL: how a client proves its identity on each new connection.
+//! SASL: the proof of a client's identity on each new connection.
 
 #[cfg(feature = "digest-md5")]
 mod digest_md5;
@@ -25,6 +25,7 @@ pub trait SaslClient: Send + Sync + 'static {
 pub trait Exchange: Send + 'static {
     /// Computes the answer to a challenge of the server. The first call has no challenge.
     ///
-    /// The session's task polls the future, so it must not block. Dropping the future ends the exchange.
+    /// The session's task polls the future, so the future must not block. Dropping the future ends
+    /// the exchange.
     fn step(&mut self, challenge: Option<Bytes>) -> StepFuture<'_>;
 }

@@ -8,30 +8,32 @@ use zoolock_wire::{
     ConnectRequest, FrameError, Hidden, MAX_FRAME, Request, RequestHeader, Writer, op, split_frame,
 };
 
-use super::pace::{OldestPending, ReplyPace, SessionPace};
+use super::pace::{OldestUnanswered, ReplyPace, SessionPace};
 use super::types::{ConnectionId, RequestNumber};
 use crate::Instant;
 
-/// The largest connect response in bytes. A real one has 37 bytes.
+/// The maximum length of a connect response, in bytes. ZooKeeper's connect response has 37 bytes.
 const MAX_CONNECT_RESPONSE: usize = 1024;
 
 /// The largest frame that is accepted from a server, in bytes.
 const MAX_REPLY: usize = 4 * MAX_FRAME;
 
-/// The number of requests that may be in flight on a new connection.
+/// The window of a new connection. The window is the maximum number of requests in flight on a
+/// connection.
 const FIRST_WINDOW: usize = 16;
 
-/// The number of requests that may be in flight on the slowest connection.
+/// The smallest window, for the slowest connections.
 const SMALLEST_WINDOW: usize = 4;
 
-/// The create flag of an ephemeral znode. A sequential znode also has flag 2.
+/// The create flag of an ephemeral znode. A sequential znode has the flag 2. Both flags may be set.
 const EPHEMERAL: i32 = 1;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum ConnectionStage {
-    /// The connect request is written.
+    /// The connect request was written, and is not answered.
     Connecting { deadline: Instant },
-    /// The server has attached the session, and credentials are being presented.
+    /// The server has answered the connect request. The SASL exchange or the credentials are not
+    /// complete. `pending` is the number of credentials without a reply.
     Authenticating { deadline: Instant, pending: usize },
     /// Requests may be sent.
     Attached,
@@ -44,8 +46,8 @@ pub(super) struct InFlight {
     pub(super) op: i32,
     pub(super) sent: Instant,
     pub(super) purpose: RequestPurpose,
-    /// Set if the request counts in the window. Pings, renewals, SASL tokens and the close do not, and are sent even if
-    /// the window is full.
+    /// Set if the request counts in the window. Pings, renewals, SASL tokens and the close do not
+    /// count. They are sent even if the window is full.
     is_in_window: bool,
 }
 
@@ -68,7 +70,8 @@ struct QueuedRequest {
     frame: BytesMut,
 }
 
-/// The caller's requests on a lost connection.
+/// The caller's requests that have no reply when their connection is lost. The written requests
+/// have the time at which they were written.
 pub(super) struct LostRequests {
     pub(super) written: Vec<(RequestNumber, Instant)>,
     pub(super) unwritten: Vec<RequestNumber>,
@@ -81,7 +84,7 @@ pub(super) struct SessionConnection {
     pub(super) connect_sent: Instant,
     /// The time at which the session was attached.
     pub(super) attached_at: Option<Instant>,
-    /// A random number, which spreads the moves of many sessions over time.
+    /// A random number. It spreads the times at which many sessions move to another server.
     random: u64,
     last_received: Instant,
     pub(super) last_ping: Instant,
@@ -146,15 +149,15 @@ impl SessionConnection {
     }
 
     /// Returns the oldest request without a reply. `None` if all requests are answered.
-    pub(super) fn oldest_pending(&self) -> Option<OldestPending> {
+    pub(super) fn oldest_unanswered(&self) -> Option<OldestUnanswered> {
         let oldest = self.in_flight.front()?;
         let is_write = op::is_write(oldest.op) || matches!(oldest.op, op::SYNC | op::CLOSE_SESSION);
         let (last_received, random) = (self.last_received, self.random);
-        Some(OldestPending { sent: oldest.sent, is_write, last_received, random })
+        Some(OldestUnanswered { sent: oldest.sent, is_write, last_received, random })
     }
 
-    /// Returns the time since the oldest request without a reply was sent, or since the connect request if there is
-    /// none.
+    /// Returns the time since the oldest unanswered request was sent. If all requests are answered,
+    /// returns the time since the connect request was sent.
     pub(super) fn silent_for(&self, now: Instant) -> Duration {
         let since = self.in_flight.front().map_or(self.connect_sent, |oldest| oldest.sent);
         since.until(now)
@@ -185,11 +188,12 @@ impl SessionConnection {
         split_frame(&mut self.input, limit)
     }
 
-    /// Removes and returns the request with this xid. It is nearly always the oldest one.
+    /// Removes and returns the request with this xid. It is nearly always the oldest request in
+    /// flight.
     ///
-    /// Two kinds of replies may overtake earlier ones: replies to SASL tokens, and refusals by the connected server.
-    /// Servers from 3.6 on with `enableEagerACLCheck` refuse a create, delete, setData or setACL (NoAuth, InvalidACL)
-    /// before they answer earlier writes.
+    /// Two kinds of replies may overtake the replies to earlier requests: replies to SASL tokens,
+    /// and refusals by the connected server. Servers from 3.6 on with `enableEagerACLCheck` refuse
+    /// a create, delete, setData or setACL (NoAuth, InvalidACL) before they answer earlier writes.
     pub(super) fn take_in_flight(&mut self, xid: i32) -> Option<InFlight> {
         let at = self.in_flight.iter().position(|entry| entry.xid == xid)?;
         let entry = self.in_flight.remove(at)?;
@@ -279,7 +283,8 @@ impl SessionConnection {
         self.queue.push_back(QueuedRequest { request: id, op: request.op(), creates_ephemeral, frame });
     }
 
-    /// Changes the window by one: up if a reply came quickly while requests are queued, down if it came slowly.
+    /// Adapts the window to the time that one reply took. A quick reply enlarges the window by one,
+    /// if requests are queued. A slow reply reduces the window by one.
     pub(super) fn adapt_window(&mut self, pace: &SessionPace, sent: Instant, now: Instant) {
         let took = sent.until(now);
         let fastest = self.fastest.map_or(took, |fastest| fastest.min(took));
@@ -297,7 +302,7 @@ impl SessionConnection {
             && let Some(QueuedRequest { request, op, creates_ephemeral, mut frame }) = self.queue.pop_front()
         {
             let xid = next_xid(last_xid);
-            // The xid follows the length of the frame.
+            // The first four bytes are the length of the frame, and the next four are the xid.
             frame[4..8].copy_from_slice(&xid.to_be_bytes());
             self.output.extend_from_slice(&frame);
             let purpose = RequestPurpose::Caller { request, creates_ephemeral };
@@ -333,7 +338,7 @@ fn write_frame(output: &mut BytesMut, xid: i32, request: &Request) {
     });
 }
 
-/// Returns the next xid: positive, because zero and negative ones have special meanings.
+/// Returns the next xid. It is positive, because zero and negative xids have special meanings.
 fn next_xid(last: &mut i32) -> i32 {
     *last = last.checked_add(1).unwrap_or(1);
     *last

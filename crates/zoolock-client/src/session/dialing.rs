@@ -5,12 +5,14 @@ use std::time::Duration;
 use super::connection::SessionConnection;
 use super::{ConnectionId, Dial, DisconnectReason, Instant, Output, RequestError, Session, SessionState};
 
-/// The largest number of short connections in a row that are replaced without a pause.
+/// The maximum number of short connections in a row that are replaced without a pause. A short
+/// connection ends soon after the attach.
 const MAX_SHORT_CONNECTIONS: u32 = 3;
 
 impl Session {
-    /// Reports that a dial succeeded, TLS included. Returns whether the session uses the connection. It does not if the
-    /// dial was aborted, or if a new session lets existing sessions attach first after an outage.
+    /// Reports that a dial succeeded, TLS included. Returns whether the session uses the
+    /// connection. It does not if the dial was aborted. After an outage, a new session does not use
+    /// its first connection either: it lets existing sessions attach first.
     #[must_use]
     pub fn connected(&mut self, id: ConnectionId, now: Instant, random: u64) -> bool {
         if !matches!(self.dial, Dial::Dialing { id: dialed, .. } if dialed == id) {
@@ -19,7 +21,7 @@ impl Session {
         self.dial = Dial::Idle;
         let follows_outage = std::mem::take(&mut self.follows_outage);
         if follows_outage && self.id == 0 {
-            // This session is new, so it lets the holders attach first.
+            // This session is new, so it lets the sessions that hold locks attach first.
             self.dial = Dial::Waiting { until: now.after(self.pace.newcomer_delay(random)) };
             return false;
         }
@@ -32,11 +34,14 @@ impl Session {
             self.last_move = Some(now);
             self.drop_connection(loss);
         }
-        // A session with SASL is not in haste, because the exchange may need a ticket first.
+        // A session with an ephemeral znode may hold a lock, so it is in haste: it waits for an
+        // attach only for a short time. With SASL it is not in haste, because the exchange may need
+        // a ticket first.
         let is_in_haste = self.has_ephemeral && !self.config.sasl;
         let others = self.config.servers.saturating_sub(1);
-        // A starting server may drop a connect request without an answer: Apache ZooKeeper 3.8.0 does so until it has
-        // loaded its database.
+        // A short wait helps only if there is another server to try, or if the server may have
+        // dropped the connect request. A starting server may do that: Apache ZooKeeper 3.8.0 drops
+        // connect requests until it has loaded its database.
         let deadline = if is_in_haste && (others > 0 || follows_outage) {
             let longer = self.ping_time * 3;
             let slow_attaches = if others > 0 { self.slow_attaches } else { 0 };
@@ -59,22 +64,26 @@ impl Session {
         }
     }
 
-    /// Attaches the session on a new connection, to save a lease that ends soon: the leader counts the session timeout
-    /// from the attach on. The dial begins with the connected server if that server `works`, or else with another one.
+    /// Attaches the session on a new connection, to save a lease that ends soon: the leader counts
+    /// the session timeout from the attach on. The dial begins with another server. Set `works` if
+    /// the connected server works: then the dial begins with the connected server.
     ///
-    /// Set `is_hopeless` if no reply that is under way can renew the lease. Otherwise this does nothing until the oldest
-    /// pending request has waited for an eighth of the timeout.
+    /// Set `is_hopeless` if no reply that is under way can renew the lease. Otherwise this does
+    /// nothing until the oldest pending request has waited for an eighth of the timeout.
     ///
-    /// Also does nothing until the session has been attached for a fifteenth of its timeout, and for twice as long as
-    /// the attach took: before, no request can have been answered. A sixth of the timeout is always long enough. A
-    /// session without an ephemeral znode never reattaches, because it may be local to its server.
+    /// Also does nothing until the session has been attached for twice as long as the attach took:
+    /// before that, the first request after the attach can hardly be answered yet. This wait is at
+    /// least a fifteenth and at most a sixth of the timeout.
+    ///
+    /// A session without an ephemeral znode never reattaches, because it may be local to its
+    /// server: then no other server knows it.
     pub fn reattach(&mut self, is_hopeless: bool, works: bool, now: Instant) {
         let Some(connection) = self.connection.as_ref().filter(|_| self.has_ephemeral) else { return };
         let Some(attached_at) = connection.attached_at else { return };
         let attach_time = connection.connect_sent.until(attached_at);
         let answer_time = (attach_time * 2).clamp(self.pace.timeout / 15, self.pace.timeout / 6);
         let has_had_time = attached_at.until(now) >= answer_time;
-        let oldest = connection.oldest_pending();
+        let oldest = connection.oldest_unanswered();
         let is_silent = oldest.is_some_and(|oldest| oldest.sent.until(now) > self.pace.timeout / 8);
         let is_hopeless = is_hopeless || is_silent;
         if self.is_connected() && has_had_time && is_hopeless {
@@ -86,10 +95,11 @@ impl Session {
         }
     }
 
-    /// Returns the time at which the session looks for another server, if the connected one stays silent.
+    /// Returns the time at which the session dials another server, if the connected server stays
+    /// silent until then.
     pub(super) fn move_time(&self) -> Option<Instant> {
         let connection = self.connection.as_ref().filter(|connection| connection.is_attached())?;
-        let silent = self.pace.silence_deadline(&connection.oldest_pending()?, self.has_ephemeral);
+        let silent = self.pace.silence_deadline(&connection.oldest_unanswered()?, self.has_ephemeral);
         // At most one move per third of the session timeout.
         let earliest = self.last_move.map_or(silent, |last| last.after(self.pace.timeout / 3));
         Some(silent.max(earliest))
@@ -99,7 +109,8 @@ impl Session {
         self.must_move_until.is_some_and(|until| now < until)
     }
 
-    /// Stops a dial if the connected server has answered meanwhile.
+    /// Stops a dial if the connected server has answered meanwhile. Does not stop the dial of a
+    /// reattach before the time `must_move_until`.
     pub(super) fn stop_needless_move(&mut self, now: Instant) {
         let is_attached = self.connection.as_ref().is_some_and(SessionConnection::is_attached);
         if is_attached
@@ -122,8 +133,8 @@ impl Session {
         self.dial =
             Dial::Dialing { id, deadline: self.pace.dial_deadline(now, is_in_haste, self.config.sasl) };
         let attached = self.connection.as_ref().filter(|connection| connection.is_attached());
-        // After a third of the timeout, the connected server is dialed, too: it may work although its connection is
-        // broken.
+        // After a silence of a third of the timeout, the connected server is dialed, too: it may
+        // work although its connection is broken.
         let is_fresh = attached.is_some_and(|connection| connection.silent_for(now) < self.pace.timeout / 3);
         let avoid_current = is_fresh && !self.must_move(now);
         let same_first = self.same_first && self.must_move(now);
@@ -142,15 +153,18 @@ impl Session {
         self.dial = Dial::Waiting { until: now.after(delay) };
     }
 
-    /// Drops the connection, and dials unless a dial is under way.
+    /// Drops the connection. Starts the next dial at once or after a pause, unless a dial is under
+    /// way.
     pub(super) fn lose(&mut self, loss: DisconnectReason, now: Instant, random: u64) {
-        // A connection that was attached and then closed is replaced at once. If it was attached only for a short time,
-        // this holds for a few connections in a row. A server that hangs up during the handshake may be full, behind,
-        // read-only or without a leader. So the next server is tried at once, until all servers have hung up. Any other
-        // loss is followed by the pause of a failed dial.
+        // A connection that was attached and then closed is replaced at once. Connections that were
+        // attached only for a short time are replaced at once only a few times in a row. A server
+        // that closes the connection during the handshake may be at its connection limit, behind
+        // the leader, read-only, or without a leader. So the next server is tried at once, until
+        // all servers have closed the connection. Any other loss is followed by the pause of a
+        // failed dial.
         let attached = self.connection.as_ref().and_then(|connection| connection.attached_at);
         let is_urgent = match attached.filter(|_| loss == DisconnectReason::Closed) {
-            Some(since) if since.until(now) >= self.pace.shortest_retry() => {
+            Some(since) if since.until(now) >= self.pace.retry_limit() => {
                 self.short_connections = 0;
                 true
             }
@@ -191,7 +205,8 @@ impl Session {
         }
     }
 
-    /// Returns the timeout to request. A reattach requests the timeout that was granted at the creation.
+    /// Returns the timeout to request. A reattach requests the timeout that was granted at the
+    /// creation of the session.
     fn requested_timeout(&self) -> Duration {
         self.created_with.unwrap_or(self.config.timeout)
     }

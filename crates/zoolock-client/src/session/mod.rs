@@ -9,10 +9,11 @@
 //! | `replies.rs` | handling of connect responses, replies and watch events |
 //! | `pace.rs` | every time span: keep-alive, silence, retries |
 //!
-//! A session has at most one connection on which it is attached, and at most one dial under way. A dial that succeeds
-//! replaces the connection: first the requests of the old connection fail, then the old connection is closed, then the
-//! connect request is written. So at most one connect request of a session is under way, and the leader gives the
-//! session to the newest connection.
+//! A dial is an attempt to connect to a server. A session has at most one connection on which it is
+//! attached, and at most one dial under way. A dial that succeeds replaces the connection: first
+//! the requests of the old connection fail, then the old connection is closed, then the connect
+//! request is written. So at most one connect request of a session is under way, and the leader
+//! gives the session to the newest connection.
 
 mod connection;
 mod dialing;
@@ -36,10 +37,12 @@ pub use types::{
     SessionState,
 };
 
-/// The shortest session timeout that sets the pace before a server has granted one.
-const LONGEST_HANDSHAKE: Duration = Duration::from_secs(6);
+/// The minimum timeout from which the time limits of the first handshake are computed. A shorter
+/// requested timeout counts as this one.
+const MIN_HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(6);
 
-/// A dial under way, or the time of the next one.
+/// The state of the dials: no dial is planned, the next dial waits until a point in time, or a dial
+/// is under way.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Dial {
     Idle,
@@ -47,7 +50,7 @@ enum Dial {
     Dialing { id: ConnectionId, deadline: Instant },
 }
 
-/// One ZooKeeper session. The [crate] documentation lists its promises.
+/// One ZooKeeper session. The documentation of the [crate] lists the promises of a session.
 ///
 /// Each method that may schedule a dial takes `random`, a random number that spreads the dials of many sessions over
 /// time.
@@ -58,32 +61,38 @@ pub struct Session {
     /// The session id, zero before the first connect response.
     id: i64,
     password: Hidden,
-    /// The timeout that was granted at the creation of the session. A reattach requests the same.
+    /// The timeout that was granted at the creation of the session. A reattach (an attach on
+    /// another connection) requests the same timeout.
     created_with: Option<Duration>,
     newest_zxid: i64,
     /// The longest timeout that was granted.
     longest: Duration,
-    /// Set if a server has accepted the credentials.
+    /// Set once the session has been attached for the first time. Then a server has accepted the
+    /// credentials.
     was_attached: bool,
     /// The time at which the newest answered request was sent. A server knew the session at that time or later.
     last_known: Instant,
-    /// The xid of the last request. Xids do not start over on a new connection: a server matches a commit with its
-    /// pending write by session and xid alone (`CommitProcessor`). So a repeated xid could get the reply of an older
+    /// The xid of the last request. Xids do not start over on a new connection: when a write is
+    /// committed, the server finds the waiting request by session and xid alone
+    /// (`CommitProcessor`). So a request with a repeated xid could get the reply of an older
     /// request.
     last_xid: i32,
     last_connection: u64,
     last_request: u64,
     dial: Dial,
-    /// Failed dials and handshakes since the session was attached.
+    /// The number of failed dials and handshakes since a connection last worked. A connection works
+    /// once a ping is answered.
     failures: u32,
-    /// The number of times that a server hung up during the handshake since the session was attached.
+    /// The number of times that a server closed the connection during the handshake, since a
+    /// connection last worked.
     hang_ups: u32,
-    /// Set if the server of the next connection may have just started: the last dial reached no server, or the server hung
-    /// up during the handshake of a session that exists.
+    /// Set if the server of the next connection may have just started. This is so after a dial that
+    /// reached no server, and after a server closed the connection during the handshake of an
+    /// existing session.
     follows_outage: bool,
     /// The number of connections in a row that ended soon after the session was attached.
     short_connections: u32,
-    /// The number of attaches that were not answered in time since the last working connection.
+    /// The number of attaches since the last working connection that no server answered in time.
     slow_attaches: u32,
     /// The round-trip time of the last ping.
     ping_time: Duration,
@@ -92,7 +101,8 @@ pub struct Session {
     /// Set if the dial of a reattach should begin with the connected server.
     same_first: bool,
     connection: Option<SessionConnection>,
-    /// Set if the session has created an ephemeral znode. Before, the session may be local to one server.
+    /// Set if the session has created an ephemeral znode. Until then, the session may be a local
+    /// session, which only one server knows.
     has_ephemeral: bool,
     last_move: Option<Instant>,
     /// The time at which the close was requested.
@@ -105,8 +115,9 @@ impl Session {
     /// Starts a new session. The first output is a dial.
     pub fn new(config: SessionConfig, now: Instant) -> Session {
         let mut session = Session {
-            // The requested timeout may be too short for a handshake. The server may grant a longer one.
-            pace: SessionPace::new(config.timeout.max(LONGEST_HANDSHAKE)),
+            // The requested timeout may be too short for a handshake, and the server may grant a
+            // longer timeout.
+            pace: SessionPace::new(config.timeout.max(MIN_HANDSHAKE_TIMEOUT)),
             config,
             id: 0,
             password: Hidden(vec![0; 16]),
@@ -143,7 +154,8 @@ impl Session {
         self.outputs.pop_front()
     }
 
-    /// Returns the bytes to write, and their connection. Call it after every other method.
+    /// Returns the bytes to write, and their connection. Call this method after each call of
+    /// another method.
     pub fn take_bytes(&mut self) -> Option<(ConnectionId, Bytes)> {
         let connection = self.connection.as_mut()?;
         let bytes = connection.take_bytes()?;
@@ -155,7 +167,8 @@ impl Session {
         self.id
     }
 
-    /// Returns the shortest timeout that was granted, or the requested one before the session exists.
+    /// Returns the shortest timeout that was granted. Before the session exists, returns the
+    /// requested timeout, or six seconds if that is longer.
     pub fn timeout(&self) -> Duration {
         self.pace.timeout
     }
@@ -170,7 +183,7 @@ impl Session {
         self.connection.as_ref().map_or(0, SessionConnection::in_flight)
     }
 
-    /// Returns the end of the session, if it has ended.
+    /// Returns the reason for the end of the session. `None` if the session has not ended.
     pub fn end(&self) -> Option<End> {
         self.end
     }
@@ -180,8 +193,9 @@ impl Session {
     /// Sends a request. Its result is an [`Output::Reply`].
     ///
     /// # Errors
-    /// [`RequestError::NotSent`] without a connection, [`RequestError::SessionEnded`] after the end or [`Session::close`], and
-    /// [`RequestError::Refused`] after the server refused the credentials.
+    /// [`RequestError::NotSent`] without a connection, [`RequestError::SessionEnded`] after the end
+    /// of the session or a call of [`Session::close`], and [`RequestError::Refused`] after the
+    /// server refused the credentials.
     pub fn request(&mut self, request: &Request, now: Instant) -> Result<RequestNumber, RequestError> {
         self.send(|connection, id, last_xid, max_in_flight| {
             connection.send(id, request, max_in_flight, last_xid, now);
@@ -207,10 +221,11 @@ impl Session {
         Ok(id)
     }
 
-    /// Sends a ping, and behind it a request that renews a lease. Both pass the queued requests.
+    /// Sends a ping, and after it a request that renews a lease. Both are sent before the requests
+    /// that are queued because too many requests are in flight.
     ///
-    /// The reply to the ping proves that the server works. The reply to the request may be late only because the leader
-    /// is slow.
+    /// The reply to the ping proves that the server works. The reply to the request also needs the
+    /// leader, so it may be late although the server works.
     ///
     /// # Errors
     /// As [`Session::request`].
@@ -221,10 +236,12 @@ impl Session {
         })
     }
 
-    /// Closes the session: the server deletes its ephemeral znodes. [`Output::State`] reports the end.
+    /// Closes the session. The server then deletes the ephemeral znodes of the session.
+    /// [`Output::State`] reports the end.
     ///
-    /// If the connection is lost before the reply, the session attaches again, only to close. It gives up after the
-    /// session timeout, when the server expires the session anyway.
+    /// If the connection is lost before the reply, the session attaches on another connection, and
+    /// sends nothing but the close there. If no close is answered within the session timeout, the
+    /// session ends without a reply, because the server then expires the session anyway.
     pub fn close(&mut self, now: Instant) {
         if self.end.is_some() || self.closing.is_some() {
             return;
@@ -234,7 +251,7 @@ impl Session {
             return self.finish(End::Closed);
         }
         if let Some(connection) = self.connection.as_mut().filter(|connection| connection.is_attached()) {
-            // Nothing may be sent behind the close.
+            // No request may follow the close on the connection.
             let unwritten = connection.take_queue();
             connection.write_close(&mut self.last_xid, now);
             for request in unwritten {
@@ -243,7 +260,8 @@ impl Session {
         }
     }
 
-    /// Ends the session without a request, because nothing drives it any more. The server expires it after its timeout.
+    /// Ends the session without a close request, because no task drives the session any more. The
+    /// server expires the session after the session timeout.
     pub fn abandon(&mut self) {
         self.finish(End::Abandoned);
     }
@@ -304,8 +322,9 @@ impl Session {
         [dial, connection, closing, self.give_up_time()].into_iter().flatten().min()
     }
 
-    /// Carries out the timers that are due. The caller must first pass on all bytes that have arrived: after a pause of
-    /// the process every deadline is past, but replies may wait in the socket.
+    /// Carries out the timers that are due. The caller must first pass all bytes that have arrived
+    /// to [`Session::received`]. After the process was stopped for a while, every deadline has
+    /// passed, but replies may wait in the socket.
     pub fn timer(&mut self, now: Instant, random: u64) {
         if self.end.is_some() {
             return;
@@ -342,10 +361,12 @@ impl Session {
         }
     }
 
-    /// Returns the time at which a session that no server attaches is given up.
+    /// Returns the time at which the session is given up, if no server attaches it until then.
+    /// `None` while the session is attached, or before it exists.
     ///
-    /// The time counts from the sending of the newest answered request, and not from its reply: a process that was
-    /// stopped reads old replies.
+    /// The time counts from the moment at which the newest answered request was sent. It does not
+    /// count from the read of the reply, because a process that was stopped for a while reads old
+    /// replies.
     fn give_up_time(&self) -> Option<Instant> {
         let is_attached = self.connection.as_ref().is_some_and(SessionConnection::is_attached);
         (self.id != 0 && !is_attached).then(|| self.last_known.after(self.longest * 7 / 4))
@@ -357,7 +378,7 @@ impl Session {
                 Some(deadline)
             }
             ConnectionStage::Attached => {
-                let ping = self.ping_time(connection);
+                let ping = self.next_ping(connection);
                 let silence = if self.dial == Dial::Idle { self.move_time() } else { None };
                 [ping, silence].into_iter().flatten().min()
             }
@@ -366,12 +387,12 @@ impl Session {
 
     // ---- keeping the session alive ----
 
-    fn ping_time(&self, connection: &SessionConnection) -> Option<Instant> {
+    fn next_ping(&self, connection: &SessionConnection) -> Option<Instant> {
         self.closing.is_none().then(|| connection.last_ping.after(self.pace.ping_interval()))
     }
 
     fn send_due_ping(&mut self, now: Instant) {
-        let ping = self.connection.as_ref().and_then(|connection| self.ping_time(connection));
+        let ping = self.connection.as_ref().and_then(|connection| self.next_ping(connection));
         if ping.is_some_and(|at| at <= now)
             && let Some(connection) = &mut self.connection
         {

@@ -5,27 +5,30 @@ use std::time::Duration;
 
 use crate::Instant;
 
-/// The longest pause between two dials of a session that holds locks.
+/// The longest pause between two dials of a holder. A holder is a session that may hold locks: it
+/// has created an ephemeral znode.
 const HOLDER_RETRY: Duration = Duration::from_millis(500);
 
-/// The range of the shortest pause of a new session that lets holders attach first. The pause grows with the session
-/// timeout.
+/// The range of the minimum pause of a new session after an outage. During the pause the holders
+/// attach. The minimum is a twelfth of the session timeout, limited to this range.
 const NEWCOMER_DELAY: RangeInclusive<Duration> = Duration::from_secs(1)..=Duration::from_secs(4);
 
-/// The shortest limit on a dial, and on an attach without haste. A server may grant a timeout that is too short for
-/// both.
+/// The minimum time limit of a dial, and of an attach to which [`SHORTEST_ATTACH`] does not apply.
+/// It matters only if the session timeout is very short.
 const SHORTEST_HANDSHAKE: Duration = Duration::from_millis(500);
 
-/// The shortest limit on an attach of a holder that can repeat it or try another server.
+/// The minimum time limit of an attach, for a holder that can repeat the attach or try another
+/// server.
 const SHORTEST_ATTACH: Duration = Duration::from_millis(250);
 
-/// The shortest time between two pings.
+/// The lower limit of [`SessionPace::ping_interval`].
 const SHORTEST_PING: Duration = Duration::from_millis(30);
 
-/// The shortest pause between two dials.
-const SHORTEST_RETRY: Duration = Duration::from_millis(10);
+/// The lower limit of [`SessionPace::retry_limit`].
+const MIN_RETRY_LIMIT: Duration = Duration::from_millis(10);
 
-/// The time that a reply took, compared with the session timeout and with the fastest reply of its connection.
+/// The class of a reply, by the time that the reply took. The limits of the classes depend on the
+/// session timeout and on the fastest reply of the connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum ReplyPace {
     Quick,
@@ -35,19 +38,21 @@ pub(super) enum ReplyPace {
 
 /// The oldest request without a reply on a connection.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct OldestPending {
+pub(super) struct OldestUnanswered {
     pub(super) sent: Instant,
     /// Set if the reply needs the leader.
     pub(super) is_write: bool,
     /// The time at which bytes last arrived on the connection.
     pub(super) last_received: Instant,
-    /// The random number of the connection, which spreads the moves of many sessions over time.
+    /// A random number of the connection. It spreads the times at which many sessions move to
+    /// another server.
     pub(super) random: u64,
 }
 
 #[derive(Debug, Clone, Copy)]
 pub(super) struct SessionPace {
-    /// The shortest timeout that was granted so far. Before the first grant, an assumed one.
+    /// The shortest timeout that was granted so far. Before the first grant, the requested timeout
+    /// or a longer one.
     pub(super) timeout: Duration,
 }
 
@@ -56,14 +61,16 @@ impl SessionPace {
         SessionPace { timeout }
     }
 
-    /// Returns the time between two pings, if no renewal is sent between them.
+    /// Returns the longest time from one ping to the next. Pings are more frequent during renewals
+    /// of a lease, because each renewal also sends a ping.
     pub(super) fn ping_interval(&self) -> Duration {
         (self.timeout / 3).max(SHORTEST_PING)
     }
 
-    /// Returns the time by which a dial must have succeeded. A holder with several servers (`is_in_haste`) dials all of
-    /// them again sooner, because a server that was down may accept by then. With `sasl`, a dial includes the time to
-    /// get a ticket.
+    /// Returns the deadline of a dial that starts now. `is_in_haste` is set for a holder with
+    /// several servers. It makes the deadline earlier, so that the holder soon dials all servers
+    /// again: a server that was down may accept connections by then. With `sasl` the deadline is
+    /// later, because the dial may also get a Kerberos ticket.
     pub(super) fn dial_deadline(&self, now: Instant, is_in_haste: bool, sasl: bool) -> Instant {
         let share = match (sasl, is_in_haste) {
             (true, _) => 4,
@@ -81,9 +88,12 @@ impl SessionPace {
     /// Returns the time by which the server must have attached the session of a holder that can repeat the attach or
     /// try another server.
     ///
-    /// The lease runs out meanwhile, and the next attempt may work. So the holder waits for a short time, or for
-    /// `longer` on a slow network. After each second round over the servers it waits longer once, because the leader
-    /// may be slow. `slow_attaches` is the number of attaches that took too long since the last working connection.
+    /// The holder's lease runs out during an attach, and the next attempt may be faster. So the
+    /// holder waits only for a 24th of the session timeout. If `longer` is longer than that (on a
+    /// slow network), the holder waits for `longer`, but at most for a twelfth of the session
+    /// timeout. After every two rounds over all servers, one attempt gets more time, because the
+    /// leader may be slow. `slow_attaches` is the number of attaches that took too long since the
+    /// last working connection.
     pub(super) fn short_attach_deadline(
         &self,
         now: Instant,
@@ -95,23 +105,25 @@ impl SessionPace {
         let wait = match (slow_attaches / period, slow_attaches % period == period - 1) {
             (_, false) => longer.clamp(self.timeout / 24, self.timeout / 12),
             (0, true) => self.timeout / 8,
-            // The lease has ended by now.
+            // After so many slow attaches the lease has ended, and haste no longer helps.
             (_, true) => return self.attach_deadline(now),
         };
         now.after(wait.max(SHORTEST_ATTACH))
     }
 
-    /// Returns the shortest time between two dials.
-    pub(super) fn shortest_retry(&self) -> Duration {
-        (self.timeout / 60).clamp(SHORTEST_RETRY, HOLDER_RETRY)
+    /// Returns the maximum pause before the next dial, after the first failed dial. A connection
+    /// that was attached for less than this time counts as short.
+    pub(super) fn retry_limit(&self) -> Duration {
+        (self.timeout / 60).clamp(MIN_RETRY_LIMIT, HOLDER_RETRY)
     }
 
-    /// Returns the pause before the next dial.
+    /// Returns the pause before the next dial, after this number of failures in a row.
     ///
-    /// A holder dials often, because its lease runs out. Other sessions wait longer after each failure. So they leave
-    /// room for holders on a server that has just started and limits its connections.
+    /// A holder dials often, because its lease runs out. Other sessions wait longer after each
+    /// failure. A server that has just started may limit the number of connections, and the longer
+    /// waits leave room for holders there.
     pub(super) fn retry_delay(&self, failures: u32, is_holder: bool, random: u64) -> Duration {
-        let shortest = self.shortest_retry();
+        let shortest = self.retry_limit();
         let longest = if is_holder {
             shortest
         } else {
@@ -121,29 +133,36 @@ impl SessionPace {
         random_between(longest / 2, longest, random)
     }
 
-    /// Returns the pause of a session that does not exist yet, after this number of rounds in which all servers hung
-    /// up. The servers may be at their connection limits.
+    /// Returns the pause before the next dial of a new session, which no server has created yet.
+    /// `rounds` is the number of rounds in which all servers closed the connection during the
+    /// handshake. The pause grows with `rounds`, because the servers may be at their connection
+    /// limits.
     pub(super) fn hang_up_delay(&self, rounds: u32, random: u64) -> Duration {
         let longest = (HOLDER_RETRY * (1 << rounds.clamp(1, 16))).min(self.timeout / 5).max(HOLDER_RETRY * 2);
         random_between(longest / 2, longest, random)
     }
 
-    /// Returns the pause of a session that does not exist yet, after a server accepts again.
+    /// Returns the pause of a new session, which no server has created yet, after an outage. The
+    /// pause begins when a server accepts connections again.
     ///
-    /// The holders attach during the pause. It is longer than the pause between two dials of any holder. For holders
-    /// with the same timeout, it is also longer than their wait for the answer to a connect request that the server
-    /// dropped.
+    /// The holders attach during the pause, so the pause is longer than the pause between two dials
+    /// of any holder. A holder may also wait for the answer to a connect request that the server
+    /// has dropped. That wait is usually a 24th of the holder's session timeout. The pause is
+    /// longer than that wait, too, if the holder has the same session timeout as the new session,
+    /// and if that timeout is below 96 s.
     pub(super) fn newcomer_delay(&self, random: u64) -> Duration {
         let least = (self.timeout / 12).clamp(*NEWCOMER_DELAY.start(), *NEWCOMER_DELAY.end());
         random_between(least, least * 3 / 2, random)
     }
 
-    /// Returns the pace of a reply. T is the session timeout: a reply is quick within T/24 and slow after T/12, when
-    /// the server may soon count as silent.
+    /// Returns the class of a reply. T is the session timeout. A reply is quick if it took less
+    /// than T/24, and slow if it took more than T/12. A server with slow replies may soon count as
+    /// silent.
     ///
-    /// On a slow network each reply takes long, and fewer requests in flight do not help. So the fastest reply of the
-    /// connection counts, too. A reply is also quick if it took at most T/48 more than the fastest. It is not slow if
-    /// it took at most T/24 more.
+    /// On a slow network each reply takes long, and fewer requests in flight do not help. So the
+    /// fastest reply of the connection counts, too. A reply is also quick if it took less than T/48
+    /// more than the fastest reply. A reply is not slow if it took at most T/24 more than the
+    /// fastest reply.
     pub(super) fn of_reply(&self, took: Duration, fastest: Duration) -> ReplyPace {
         let t = self.timeout;
         if took < (t / 24).max(fastest + t / 48) {
@@ -155,12 +174,15 @@ impl SessionPace {
         }
     }
 
-    /// Returns the time at which an attached server counts as silent.
+    /// Returns the time at which the connected server counts as silent, if the request `oldest` is
+    /// unanswered until then.
     ///
-    /// The oldest request without a reply decides. If it is a write, the session waits longer: the server answers in
-    /// order, so a slow write holds back all later replies, even those to pings. Sessions spread their moves over a
-    /// twelfth of the timeout, so that they do not all reach a slow leader at once.
-    pub(super) fn silence_deadline(&self, oldest: &OldestPending, may_move_early: bool) -> Instant {
+    /// The time depends on the oldest request without a reply. If that request is a write, the
+    /// session waits longer: the server answers in order, so a slow write holds back all later
+    /// replies, even those to pings. Each session adds a random part of a twelfth of the timeout,
+    /// so that many sessions do not all move to another server at once. Without `may_move_early`,
+    /// the session waits for a third of the timeout.
+    pub(super) fn silence_deadline(&self, oldest: &OldestUnanswered, may_move_early: bool) -> Instant {
         let latest = oldest.sent.after(self.timeout / 3);
         if !may_move_early {
             return latest;

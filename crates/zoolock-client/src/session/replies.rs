@@ -8,10 +8,12 @@ use zoolock_wire::{Code, ConnectResponse, Reader, Reply, ReplyHeader, WatchEvent
 use super::connection::{ConnectionStage, InFlight, RequestPurpose};
 use super::{ConnectionId, DisconnectReason, End, Instant, Output, RequestError, Session, SessionState};
 
-/// The largest watch event in bytes. An event carries one path.
+/// The maximum length of the frame of a watch event, in bytes. The frame contains only one path, so
+/// it is short.
 const MAX_EVENT: usize = 64 * 1024;
 
-/// The consequence of a frame for the connection.
+/// The consequence of a received frame: the connection stays, the connection is lost, or the
+/// session ends.
 enum FrameEffect {
     Continue,
     Lose(DisconnectReason),
@@ -41,8 +43,9 @@ impl Session {
         }
     }
 
-    /// Handles the connect response. A timeout of zero means that the session has expired, and another session id that
-    /// the server has replaced the session.
+    /// Handles the connect response. A timeout of zero means that the session has expired. A
+    /// session id that differs from the session's own id means that the server has replaced the
+    /// session.
     fn handle_connect_response(
         &mut self,
         frame: &Bytes,
@@ -52,7 +55,8 @@ impl Session {
         let response =
             ConnectResponse::decode(frame).map_err(|error| in_record("ConnectResponse", &error))?;
         if response.timeout_ms <= 0 {
-            // A new session cannot have expired, so the server is broken. The next one is tried.
+            // A new session cannot have expired, so the server is broken. The session tries the
+            // next server.
             return Ok(if self.id == 0 {
                 FrameEffect::Lose(DisconnectReason::Closed)
             } else {
@@ -73,8 +77,9 @@ impl Session {
         } else if response.session != self.id {
             return Ok(FrameEffect::Finish(End::Replaced));
         }
-        // The current leader tracks the session with the timeout of the last attach, and a new leader with that of the
-        // creation. The shortest timeout is safe with both leaders.
+        // The current leader expires the session by the timeout that was granted at the last
+        // attach. A new leader expires the session by the timeout that was granted when the session
+        // was created. The shortest granted timeout is safe with both leaders.
         self.pace.timeout = self.pace.timeout.min(granted);
         self.longest = self.longest.max(granted);
         self.password = response.password;
@@ -117,7 +122,8 @@ impl Session {
         let sent = connection.connect_sent;
         let state = SessionState::Connected { session: self.id, timeout: self.pace.timeout, sent };
         self.outputs.push_back(Output::State(state));
-        // The reply to a ping proves that the new connection works.
+        // The reply to this ping proves that the new connection works, and resets the counts of
+        // failures.
         connection.write_ping(now);
     }
 
@@ -167,7 +173,8 @@ impl Session {
             .ok_or_else(|| format!("the server answered the request {}, which is not pending", header.xid))?;
         connection.adapt_window(&self.pace, entry.sent, now);
         self.last_known = self.last_known.max(entry.sent);
-        // Replies to SASL tokens and refusals by the connected server (`enableEagerACLCheck`) carry the zxid zero.
+        // The zxid is zero in the reply to a SASL token. It is also zero if the connected server
+        // itself refuses a request (`enableEagerACLCheck`).
         if header.zxid > 0 {
             if header.zxid < connection.newest_zxid {
                 return Ok(self.finish_with(&entry, End::WentBack));
@@ -187,7 +194,8 @@ impl Session {
         let result = if header.err == 0 {
             let decoded = Reply::decode(entry.op, reader);
             let reply = decoded.map_err(|error| {
-                // The request was carried out, with an unknown result.
+                // The server has carried out the request, but the result cannot be read. So the
+                // request fails as if its reply was lost.
                 self.fail(&entry, RequestError::ConnectionLoss);
                 in_record("the reply", &error)
             })?;
@@ -218,14 +226,16 @@ impl Session {
                 self.outputs.push_back(Output::Reply { request, sent: entry.sent, result });
             }
             RequestPurpose::Ping => {
-                // The reply proves that the connection works.
+                // The reply to a ping proves that the connection works, so the counts of failures
+                // start again.
                 self.ping_time = entry.sent.until(now);
                 self.failures = 0;
                 self.hang_ups = 0;
                 self.slow_attaches = 0;
             }
             RequestPurpose::Close if result.is_ok() => return Ok(FrameEffect::Finish(End::Closed)),
-            // The session attaches again on another connection, only to close.
+            // The server refused the close. The session attaches on another connection, and sends
+            // nothing but the close there.
             RequestPurpose::Close => return Ok(FrameEffect::Lose(DisconnectReason::CloseRefused)),
             RequestPurpose::Sasl { is_last } => return self.handle_sasl_reply(is_last, result, now),
         }
@@ -253,7 +263,7 @@ impl Session {
         Ok(FrameEffect::Continue)
     }
 
-    /// Fails the request whose reply ends the session.
+    /// Fails the request whose reply ends the session. Returns the effect that ends the session.
     fn finish_with(&mut self, entry: &InFlight, end: End) -> FrameEffect {
         self.fail(entry, end.of_requests());
         FrameEffect::Finish(end)

@@ -10,14 +10,15 @@ use crate::Instant;
 /// The settings of a session.
 #[derive(Debug, Clone)]
 pub struct SessionConfig {
-    /// The session timeout to request. The server may grant another one.
+    /// The session timeout to request. The server may grant another timeout.
     pub timeout: Duration,
     /// Credentials for `addAuth`, as pairs of scheme and secret. They are presented on every connection.
     pub credentials: Vec<(String, Hidden)>,
     /// Set if a SASL exchange comes first on every connection.
     pub sasl: bool,
-    /// The largest number of requests in flight. A server stops reading at 1,000 requests by default. A new connection
-    /// begins with a limit of 16.
+    /// The largest number of requests in flight. A server with the default settings stops reading
+    /// requests when 1,000 requests wait in it. A new connection begins with a limit of 16, which
+    /// adapts to the pace of the replies.
     pub max_in_flight: usize,
     /// The number of servers. [`Client`](crate::Client) sets it.
     pub servers: u32,
@@ -55,7 +56,8 @@ pub enum Output {
     AbortDial(ConnectionId),
     /// Close this connection. Nothing more is sent on it.
     Close(ConnectionId),
-    /// Compute the next SASL token for this connection. Report it with
+    /// Compute the next SASL token for this connection. The value is the challenge of the server,
+    /// or `None` for the first token. Report it with
     /// [`Session::sasl_step`](crate::Session::sasl_step).
     SaslChallenge(ConnectionId, Option<Bytes>),
     /// A server has granted a session timeout. The session is not attached yet.
@@ -71,7 +73,7 @@ pub enum Output {
     Reply {
         /// The request.
         request: RequestNumber,
-        /// The time at which the request was written, or zero if it never was.
+        /// The time at which the request was written, or zero if it was never written.
         sent: Instant,
         /// The result.
         result: Result<Reply, RequestError>,
@@ -109,7 +111,7 @@ pub enum SessionState {
         /// The time at which the connect request was written.
         sent: Instant,
     },
-    /// The connection is lost, and its watches with it.
+    /// The connection is lost. The watches that were set on it are lost, too.
     Disconnected(DisconnectReason),
     /// The session has ended for good.
     Ended(End),
@@ -150,20 +152,23 @@ pub enum DisconnectReason {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum End {
-    /// [`Session::close`](crate::Session::close) was called, and the server has closed the session or does not know it any more.
+    /// [`Session::close`](crate::Session::close) was called. After that, the server closed the
+    /// session, the session ended in another way, or the session timeout passed.
     #[error("the session was closed")]
     Closed,
     /// The server says that the session has expired.
     #[error("the session expired")]
     Expired,
-    /// No server attached the session for seven quarters of its timeout. A server that hangs up without an answer may have
-    /// gone back to an older state, in which the session does not exist.
+    /// No server attached the session for seven quarters of the session timeout. One possible
+    /// cause: the servers have gone back to an older state, in which the session does not exist,
+    /// and close each connection without an answer.
     #[error("no server attached the session for longer than its timeout")]
     NotAttached,
-    /// The server answered with another session.
+    /// The server answered a connect request with another session id.
     #[error("the server replaced the session with another one")]
     Replaced,
-    /// The server's state is older than one that it had shown before, such as after the restore of a backup.
+    /// The zxid of a reply is lower than the zxid of an earlier reply on the same connection. So
+    /// the server has gone back to an older state, for example because a backup was restored.
     #[error("the server has an older state than before, such as a restored backup")]
     WentBack,
     /// The server refused the credentials.
@@ -204,7 +209,7 @@ pub enum RequestError {
 }
 
 impl RequestError {
-    /// Returns the error code of the server, if it refused the request with a known one.
+    /// Returns the error code, if the server refused the request with a known code.
     pub fn code(&self) -> Option<Code> {
         match self {
             RequestError::Refused(number) => Code::from_number(*number),

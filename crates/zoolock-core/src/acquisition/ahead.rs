@@ -1,16 +1,25 @@
 //! Look-ahead: grants the lock when the predecessor's znode is deleted, without another read.
 //!
-//! Without look-ahead, the successor of a holder reads the record after the predecessor's deletion: one round trip in which
-//! no contender holds the lock. With look-ahead the successor reads its proof while the predecessor still holds.
+//! Without look-ahead, the successor of a holder reads the record after the deletion of the
+//! predecessor's znode. This takes one round trip, in which no contender holds the lock. With
+//! look-ahead the successor makes its reads while the predecessor still holds.
 //!
 //! 1. A waiter watches only its second predecessor (two positions ahead).
-//! 2. When that znode is deleted, one flight sends a watch on the predecessor, a read of the record, and a watch on our own
-//!    znode. If the predecessor's znode and ours are both deleted, the driver must report the deletion of ours first.
-//! 3. If the record proves that the predecessor is the head of the queue, its deletion grants the lock.
+//! 2. When that znode is deleted, the waiter sends three requests together, as one flight: a watch
+//!    on the predecessor, a read of the record, and a watch on our own znode. If our znode is
+//!    deleted before the predecessor's, the driver must report the deletion of ours first.
+//! 3. If the record proves that the predecessor is the head of the queue, the deletion of the
+//!    predecessor's znode grants the lock.
 //!
-//! This works only behind a predecessor with a `lock-` name. The znode of a writer is also deleted when the writer becomes
-//! a reader, which keeps the queue position. A holder that was granted by look-ahead reads the record soon after its grant.
-//! Until then it assumes that the predecessor released and left its marker.
+//! If the queue had only two contenders at our create, there is no second predecessor. The waiter
+//! then begins with step 2, without the read of the record, which it has read with the create.
+//!
+//! Look-ahead works only behind a predecessor with a `lock-` name. The deletion of the znode of a
+//! read/write lock's writer is no proof. That znode is also deleted when the writer becomes a
+//! reader and keeps its queue position.
+//!
+//! A holder that was granted by look-ahead reads the record soon after its grant. Until then it
+//! assumes that the predecessor released the lock and left a release marker.
 
 use super::*;
 
@@ -20,9 +29,11 @@ pub(super) enum LookAhead {
     /// Look-ahead is not in use.
     #[default]
     Off,
-    /// The look-ahead flight is under way. The seat already has the directory if the flight of our create read it.
+    /// The look-ahead flight is under way. The field `directory` of the seat is already set if the
+    /// directory was read in the flight of our create.
     Arming { proof: HeadProof, own: WatchId },
-    /// The deletion of the predecessor grants the lock. The seat has the directory as the predecessor will leave it.
+    /// The deletion of the predecessor grants the lock. The field `directory` of the seat is the
+    /// directory as the predecessor's release will leave it.
     Armed { own: WatchId, previous: Previous },
 }
 
@@ -31,8 +42,8 @@ pub(super) enum LookAhead {
 pub(super) enum HeadProof {
     /// The directory had two children when our znode was created: ours and the predecessor's.
     OnlyTwoChildren,
-    /// The proof is valid if the record says that the contender with this number, directly before the predecessor, released
-    /// the lock.
+    /// The proof is valid if the record says that the contender with this number, directly before
+    /// the predecessor, released the lock.
     ReleasedBefore(Sequence),
 }
 
@@ -60,7 +71,8 @@ impl LookAhead {
 }
 
 impl Machine {
-    /// Starts to wait for the predecessor, with look-ahead if it applies. `directory` was read in the flight of our create.
+    /// Starts to wait for the predecessor, with look-ahead if it applies. `directory` was read in
+    /// the flight of our create.
     pub(super) fn wait_for_predecessor(
         &mut self,
         place: usize,
@@ -83,15 +95,17 @@ impl Machine {
         self.watch(place, me.prefix.name(predecessor), step);
     }
 
-    /// Returns whether this acquisition looks ahead: it waits for one mutex with native names. Look-ahead would save
-    /// nothing if a delay or a `held` marker comes before the grant.
+    /// Returns whether this acquisition looks ahead. Only a wait for one mutex with native names
+    /// can look ahead. If a delay or a `held` marker comes before the grant, look-ahead would save
+    /// nothing, so it is off.
     fn looks_ahead(&self, me: Node) -> bool {
         let Config { looks_ahead, delay, tracks_crashes, mode, .. } = self.config;
         let waits = mode == Mode::Wait && self.seats.len() == 1;
         looks_ahead && delay == 0 && !tracks_crashes && waits && me.prefix.is_computable()
     }
 
-    /// Sends the look-ahead flight if `gone` was the name of our second predecessor. Returns whether it was.
+    /// Sends the look-ahead flight if `gone` was the name of our second predecessor. Returns
+    /// whether it was.
     fn start_behind_predecessor(&mut self, place: usize, gone: &str, step: &mut Step) -> bool {
         let Some(me) = self.seats[place].node else { return false };
         let Some(predecessor) = me.sequence.before() else { return false };
@@ -127,9 +141,9 @@ impl Machine {
         (seat.ahead, seat.directory) = (LookAhead::Arming { proof, own }, directory);
     }
 
-    /// Handles the look-ahead in a flight that watches the predecessor. `predecessor`: its znode; `None` if the read failed
-    /// or the znode is younger than ours. Arms the look-ahead if everything is proven. Otherwise removes the watch on our
-    /// own znode.
+    /// Handles the look-ahead in a flight that watches the predecessor. `predecessor`: the read of
+    /// its znode; `None` if the read failed or the znode is younger than ours. Arms the look-ahead
+    /// if everything is proven. Otherwise removes the watch on our own znode.
     pub(super) fn finish_arming(
         &mut self,
         place: usize,
@@ -139,7 +153,8 @@ impl Machine {
         step: &mut Step,
     ) {
         let ahead = std::mem::take(&mut self.seats[place].ahead);
-        // A predecessor that tracks crashes writes a `held` marker. Then we must write one before our grant, too.
+        // A predecessor that tracks crashes writes a `held` marker. Then we must write a `held`
+        // marker before our grant, too.
         let predecessor = predecessor.filter(|read| self.config.rules.is_untracked(read.flags.untracked));
         if let (LookAhead::Arming { proof, own }, Some(_)) = (ahead, predecessor)
             && let Some(directory) =
@@ -155,8 +170,8 @@ impl Machine {
         self.unwatch_own(own, answers, step);
     }
 
-    /// Handles the flight if the predecessor's znode did not exist: it was deleted before the watch was set, or never
-    /// existed.
+    /// Handles the flight if the predecessor's znode did not exist: it was deleted before the watch
+    /// was set, or never existed.
     pub(super) fn find_predecessor_missing(
         &mut self,
         place: usize,
@@ -165,7 +180,8 @@ impl Machine {
         answers: &Answers,
         step: &mut Step,
     ) {
-        // A round trip has passed since our znode was created or read.
+        // A round trip has passed since our znode was created or last read, so that create or read
+        // counts as old.
         self.grow_stale();
         let ahead = std::mem::take(&mut self.seats[place].ahead);
         let LookAhead::Arming { proof: proof @ HeadProof::ReleasedBefore(_), own: watch, .. } = ahead else {
@@ -186,8 +202,8 @@ impl Machine {
             _ => {
                 self.unwatch_own(own, answers, step);
                 if directory.is_some_and(|directory| proof.is_in(&directory)) {
-                    // The predecessor gave up, or its znode has another name. No other contender has a reason to list now,
-                    // so list without a pause.
+                    // The predecessor gave up, or its znode has another name. No other contender
+                    // has a reason to list now, so list without a pause.
                     self.list(place, false, step);
                 } else {
                     self.look(place, step);
@@ -201,8 +217,8 @@ impl Machine {
         step.actions.extend(own.filter(|_| is_set).map(Action::Unwatch));
     }
 
-    /// Returns whether our own znode exists and no client has asked us to release. Such a request ends the look-ahead,
-    /// because only a read after the grant reports it.
+    /// Returns whether our own znode exists and no client has asked us to release. Such a request
+    /// ends the look-ahead, because only a read after the grant reports it.
     fn is_mine_and_quiet(&self, place: usize, answers: &Answers) -> bool {
         let is_revoked = matches!(answers.own, Some(Ok(read)) if read.flags.revoked);
         let me = self.seats[place].node;
@@ -224,9 +240,10 @@ impl Machine {
         }
     }
 
-    /// Returns the directory as the predecessor leaves it, and what is known about how the previous holder left. `None` if
-    /// the predecessor is not proven to be the head of the queue. `proof`: the proof to check; `None` if the predecessor's
-    /// znode was missing when the directory was read.
+    /// Returns the directory as the predecessor leaves it, and what is known about how the previous
+    /// holder left. `None` if the predecessor is not proven to be the head of the queue. `proof`:
+    /// the proof to check; `None` if the predecessor's znode was missing when the directory was
+    /// read.
     fn directory_after_predecessor(
         &self,
         place: usize,
@@ -235,8 +252,9 @@ impl Machine {
     ) -> Option<(Directory, Previous)> {
         let me = self.seats[place].node?;
         let marker = directory.record.marker_of(directory.czxid);
-        // If crashes are tracked, a `held` marker must be written before the grant. A record that we may not overwrite
-        // proves nothing, and neither does a directory that is younger than our znode.
+        // If crashes are tracked, a `held` marker must be written before the grant. A record that
+        // we must not overwrite proves nothing, and neither does a directory that is younger than
+        // our znode.
         let is_writable = directory.record.is_writable(directory.czxid);
         let is_usual = is_writable && !marker.is_some_and(|marker| marker.tracked);
         if !is_usual || directory.czxid >= me.czxid {
@@ -245,14 +263,15 @@ impl Machine {
         if self.is_released_to(place, &directory, me) {
             return Some((directory, self.read_previous(place, &directory, me, &[])));
         }
-        // Without a proof (`None`) the predecessor's znode was missing, and the predecessor may be queued under another
-        // name.
+        // Without a proof (`None`) the predecessor's znode was missing, and the predecessor may be
+        // queued under another name.
         if !self.config.rules.is_head(proof?.is_in(&directory)) {
             return None;
         }
-        // Assume that the predecessor releases the lock: a holder that leaves in another way writes to its znode first
-        // (`LeaveAloud`). If the predecessor crashes, our release expects the wrong version. The server refuses it, and we
-        // leave no marker, unless we have read the record by then.
+        // Assume that the predecessor releases the lock: a holder that leaves in another way writes
+        // to its znode first (`LeaveAloud`). If the predecessor crashes, our release names the
+        // wrong version of the record, so the server refuses the release. Then we leave no marker.
+        // This does not happen if we have read the record by then.
         let sequence = me.sequence.before()?;
         let released =
             Marker { directory: directory.czxid, state: HolderState::Released, sequence, tracked: false };
@@ -279,7 +298,7 @@ impl Machine {
             self.watch_own(place, step);
         }
         if previous != Previous::Unknown {
-            // The record was read after the previous holder had left.
+            // The record was read after the previous holder had left, so no other read is needed.
             return;
         }
         match self.config.watch_own_after {
@@ -296,8 +315,8 @@ impl Machine {
         }
     }
 
-    /// Handles the record that was read after the grant. It says how the previous holder left, and which version our
-    /// release may overwrite.
+    /// Handles the record that was read after the grant. It says how the previous holder left, and
+    /// which version our release may overwrite.
     pub(super) fn record_read(&mut self, place: usize, answers: Answers, step: &mut Step) {
         let Some(me) = self.seats[place].node.filter(|_| self.is_held()) else { return };
         let read = answers.directory.unwrap_or(Err(RequestFailure::Unknown));
@@ -326,8 +345,8 @@ impl Machine {
         }
     }
 
-    /// Continues without look-ahead, and removes the watch on our own znode. While the look-ahead flight is open, its end
-    /// removes the watch.
+    /// Continues without look-ahead, and removes the watch on our own znode. While the look-ahead
+    /// flight is open, its end removes the watch.
     pub(super) fn forget_ahead(&mut self, place: usize, step: &mut Step) {
         let ahead = std::mem::take(&mut self.seats[place].ahead);
         step.actions.extend(ahead.own().map(Action::Unwatch));

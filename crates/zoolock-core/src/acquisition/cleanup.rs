@@ -7,16 +7,16 @@ use super::*;
 pub(super) struct Cleanup {
     place: usize,
     node: Node,
-    /// The marker to leave, and the version of the record that it replaces.
+    /// The marker to leave, and the version of the record that it replaces; `None` for any version.
     marker: Option<(Marker, Option<i32>)>,
     /// Set if the holder waits for the outcome.
     reports: bool,
-    /// Set to write to the znode before the delete. Then a successor that looks ahead reads the record, and does not take
-    /// the deletion for a grant.
+    /// Set to write to the znode before the delete. Then a successor that looks ahead reads the
+    /// record, and does not take the deletion for a grant.
     writes_first: bool,
     /// Set if an earlier delete may have succeeded.
     is_repeated: bool,
-    /// The state before our `held` marker, if that marker must be undone.
+    /// The record before our `held` marker, if that marker must be undone.
     undo: Option<Undo>,
 }
 
@@ -25,8 +25,9 @@ impl Machine {
         Cleanup { place, node, marker, reports: false, writes_first: false, is_repeated: false, undo: None }
     }
 
-    /// Deletes a znode, and leaves a marker if there is one. `checks`: read the znode first, because our last read of it is
-    /// old, and its name may be another contender's now.
+    /// Deletes a znode, and leaves a marker if there is one. `checks`: set if our last read of the
+    /// znode is old. Then the znode is read first, because another contender may have a znode of
+    /// that name now.
     pub(super) fn clean_up(
         &mut self,
         place: usize,
@@ -69,9 +70,10 @@ impl Machine {
         self.start_cleanup(cleanup, true, step);
     }
 
-    /// Deletes our znode if the lock was not granted, but our `held` marker may have been written. Also restores the
-    /// record, unless another contender has written to it since. That can happen to an upgrade: once the reader's znode is
-    /// deleted, the writer's znode keeps no contender out.
+    /// Deletes our znode after an acquisition that was not granted, but may have written its `held`
+    /// marker. Also restores the record, unless another contender has written to it since. That can
+    /// happen to an upgrade: once the reader's znode is deleted, a contender between the reader's
+    /// znode and the writer's may be granted the lock.
     pub(super) fn clean_up_and_undo(&mut self, place: usize, node: Node, undo: Undo, step: &mut Step) {
         let mut cleanup = self.new_cleanup(place, node, None);
         match self.config.rules.undoes_what_is_there() {
@@ -84,7 +86,8 @@ impl Machine {
     fn start_cleanup(&mut self, cleanup: Cleanup, checks: bool, step: &mut Step) {
         let (place, czxid) = (cleanup.place, cleanup.node.czxid);
         self.cleanups.push(cleanup);
-        // Without a connection the request arrives late. By then the name may be another contender's, so check first.
+        // Without a connection the request arrives late. By then another contender may have a znode
+        // of that name, so check first.
         if checks || (self.offline && self.config.rules.checks_before_repeat()) {
             self.check_cleanup(place, czxid, step);
         } else {
@@ -96,8 +99,8 @@ impl Machine {
         self.cleanups.iter().any(|cleanup| cleanup.place == place && cleanup.node == node)
     }
 
-    /// Returns the index of the clean-up of a znode. All znodes of a multi-lock have the same czxid, so `place` is needed,
-    /// too.
+    /// Returns the index of the clean-up of a znode. All znodes of a multi-lock have the same
+    /// czxid, so `place` is needed, too.
     fn cleanup_at(&self, place: usize, czxid: Zxid) -> Option<usize> {
         self.cleanups.iter().position(|cleanup| (cleanup.place, cleanup.node.czxid) == (place, czxid))
     }
@@ -138,13 +141,14 @@ impl Machine {
                 if !rules.releases_without_record() {
                     return self.end_cleanup(at, ReleaseOutcome::Refused(failure), step);
                 }
-                // We may not write the record, or another client has written it. So delete without a marker; our successors
-                // will list the queue. The refusal does not prove that the znode of that name is still ours, so check
+                // We have no permission to write the record, or another client has written it since
+                // our last read. So delete without a marker; our successors will list the queue.
+                // The refusal does not prove that the znode of that name is still ours, so check
                 // first.
                 (cleanup.marker, cleanup.undo) = (None, None);
                 self.check_cleanup(place, czxid, step);
             }
-            // A znode that we may not write may still be deletable.
+            // We have no permission to write to the znode, but may have permission to delete it.
             Err(_) if std::mem::take(&mut cleanup.writes_first) => self.check_cleanup(place, czxid, step),
             Err(failure) => {
                 if std::mem::take(&mut cleanup.reports) {
@@ -159,7 +163,8 @@ impl Machine {
     pub(super) fn check_cleanup(&mut self, place: usize, czxid: Zxid, step: &mut Step) {
         let Some(at) = self.cleanup_at(place, czxid) else { return };
         let Cleanup { node, undo, .. } = self.cleanups[at];
-        // The second write of our `held` marker is a barrier: the first write cannot arrive after it.
+        // The second write of our `held` marker is a barrier: the first write cannot arrive after
+        // it.
         let barrier = undo.map(|Undo { marker, version }| {
             let (node, marker) = (Some(node), node.beginning_in(marker.directory));
             (Part::Main, Request::Hold { node, marker, version })
@@ -173,8 +178,8 @@ impl Machine {
     pub(super) fn checked_cleanup(&mut self, place: usize, czxid: Zxid, answers: Answers, step: &mut Step) {
         let Some(at) = self.cleanup_at(place, czxid) else { return };
         let Cleanup { node, undo, .. } = self.cleanups[at];
-        // Any answer of the leader to the barrier is enough. A read without a successful sync may be old, so it does not
-        // allow a delete.
+        // Any answer of the leader to the barrier is enough. A read without a successful sync may
+        // be old, so it does not allow a delete.
         let has_passed =
             !matches!(answers.main, Some(Err(RequestFailure::Unknown | RequestFailure::Throttled)));
         let is_synced = matches!(answers.sync, Some(Ok(())));
@@ -184,7 +189,7 @@ impl Machine {
                 let is_ours = record == Record::Marker(node.beginning_in(undo.marker.directory));
                 Some(is_ours.then_some((undo.marker, Some(version))))
             }
-            // A contender that may not read the record must still delete its znode.
+            // A contender without permission to read the record must still delete its znode.
             (Some(_), Some(Err(RequestFailure::NoNode | RequestFailure::Refused(_)))) => Some(None),
             (Some(_), _) => None,
             (None, _) => Some(self.cleanups[at].marker),
@@ -196,7 +201,8 @@ impl Machine {
         if own { self.send_delete(place, czxid, step) } else { self.find_gone(at, step) }
     }
 
-    /// Handles a missing znode. If none of our deletes may have deleted it, another client has.
+    /// Handles a missing znode. If none of our deletes can have deleted it, another client has
+    /// deleted it.
     fn find_gone(&mut self, at: usize, step: &mut Step) {
         let outcome = match self.cleanups[at].is_repeated {
             true => ReleaseOutcome::Clean,

@@ -6,12 +6,14 @@ use crate::rules::Rule;
 impl Rules {
     // ---- create, search, retire ----
 
-    /// Returns whether a create whose reply was lost may have succeeded ([`Rule::SearchAfterLostReply`]).
+    /// Returns whether a create whose reply was lost may have succeeded
+    /// ([`Rule::SearchAfterLostReply`]).
     pub(super) fn may_exist_after_lost_reply(self) -> bool {
         !self.off(Rule::SearchAfterLostReply)
     }
 
-    /// Returns whether another create is sent as a barrier before the search ([`Rule::CreateBeforeSearch`]).
+    /// Returns whether another create is sent as a barrier before the search
+    /// ([`Rule::CreateBeforeSearch`]).
     pub(super) fn creates_before_search(self) -> bool {
         !self.off(Rule::CreateBeforeSearch)
     }
@@ -21,7 +23,8 @@ impl Rules {
         !self.off(Rule::BarrierPassesLeader)
     }
 
-    /// Returns whether directories near the end of their numbers are retired ([`Rule::RetireNearTheEnd`]).
+    /// Returns whether directories near the end of their numbers are retired
+    /// ([`Rule::RetireNearTheEnd`]).
     pub(super) fn retires(self) -> bool {
         !self.off(Rule::RetireNearTheEnd)
     }
@@ -33,17 +36,20 @@ impl Rules {
         directory.children == 1 && (directory.pzxid == me.czxid || self.off(Rule::AloneByPzxid))
     }
 
-    /// Returns whether the children did not change between a listing and a read of the record ([`Rule::SizeOfThatMoment`]).
+    /// Returns whether the directory had the same children at a listing and at a read of the record
+    /// ([`Rule::SizeOfThatMoment`]).
     pub(super) fn is_size_of_that_moment(self, listed: Zxid, read: Zxid) -> bool {
         listed == read || self.off(Rule::SizeOfThatMoment)
     }
 
-    /// Returns whether a read of the directory is followed by one of our own znode ([`Rule::OwnNodeAfterDirectory`]).
+    /// Returns whether a read of our own znode follows a read of the directory
+    /// ([`Rule::OwnNodeAfterDirectory`]).
     pub(super) fn reads_own_node(self) -> bool {
         !self.off(Rule::OwnNodeAfterDirectory)
     }
 
-    /// Returns whether the children are listed before the record is read ([`Rule::CrashedAfterDeletion`]).
+    /// Returns whether the children are listed before the record is read
+    /// ([`Rule::CrashedAfterDeletion`]).
     pub(super) fn lists_before_record(self) -> bool {
         !self.off(Rule::CrashedAfterDeletion)
     }
@@ -53,7 +59,8 @@ impl Rules {
         (czxid == me.czxid && owner == session) || self.off(Rule::IdentityByCzxid)
     }
 
-    /// Returns the marker in a record, if it counts in this directory ([`Rule::MarkerOfThisDirectory`]).
+    /// Returns the marker in a record, if it counts in this directory
+    /// ([`Rule::MarkerOfThisDirectory`]).
     pub(super) fn marker_in(self, directory: &Directory) -> Option<Marker> {
         match directory.record {
             Record::Marker(marker) if self.off(Rule::MarkerOfThisDirectory) => Some(marker),
@@ -63,29 +70,34 @@ impl Rules {
 
     // ---- waiting ----
 
-    /// Returns whether a waiter behind a younger predecessor reads its own znode ([`Rule::WaitForOlder`]).
+    /// Returns whether a waiter behind a younger predecessor reads its own znode
+    /// ([`Rule::WaitForOlder`]).
     pub(super) fn waits_for_older(self) -> bool {
         !self.off(Rule::WaitForOlder)
     }
 
-    /// Returns whether the queue is read again if the predecessor was missing ([`Rule::LookWhenGone`]).
+    /// Returns whether the queue is read again if the predecessor was missing
+    /// ([`Rule::LookWhenGone`]).
     pub(super) fn reads_when_missing(self) -> bool {
         !self.off(Rule::LookWhenGone)
     }
 
-    /// Returns true only without the rule: the deletion of the predecessor alone grants ([`Rule::LookAfterWait`]).
+    /// Returns true only if [`Rule::LookAfterWait`] is off. Then the deletion of the predecessor
+    /// grants the lock without another read.
     pub(super) fn end_of_wait_grants(self) -> bool {
         self.off(Rule::LookAfterWait)
     }
 
-    /// Returns true only without the rule: a watch still counts after a reconnect ([`Rule::LookAfterReconnect`]).
+    /// Returns true only if [`Rule::LookAfterReconnect`] is off. Then a watch still counts after a
+    /// reconnect.
     pub(super) fn watch_survives_reconnect(self) -> bool {
         self.off(Rule::LookAfterReconnect)
     }
 
     // ---- look-ahead ----
 
-    /// Returns whether a waiter that looks ahead watches its own znode ([`Rule::AheadWithOwnNode`]).
+    /// Returns whether a waiter that looks ahead watches its own znode
+    /// ([`Rule::AheadWithOwnNode`]).
     pub(super) fn watches_own_node_ahead(self) -> bool {
         !self.off(Rule::AheadWithOwnNode)
     }
@@ -95,7 +107,8 @@ impl Rules {
         is_proven || self.off(Rule::AheadByProof)
     }
 
-    /// Returns whether the predecessor counts as a holder that writes no `held` marker ([`Rule::AheadUntracked`]).
+    /// Returns whether the predecessor counts as a holder that writes no `held` marker
+    /// ([`Rule::AheadUntracked`]).
     pub(super) fn is_untracked(self, untracked: bool) -> bool {
         untracked || self.off(Rule::AheadUntracked)
     }
@@ -105,7 +118,8 @@ impl Rules {
         !self.off(Rule::AheadOnOneConnection)
     }
 
-    /// Returns whether look-ahead may grant the lock, given the state of the connection ([`Rule::AheadOnOneConnection`]).
+    /// Returns whether look-ahead may grant the lock, given the state of the connection
+    /// ([`Rule::AheadOnOneConnection`]).
     pub(super) fn may_hold_ahead(self, is_offline: bool) -> bool {
         !is_offline || self.off(Rule::AheadOnOneConnection)
     }
@@ -117,35 +131,40 @@ impl Rules {
         is_lease_valid || self.off(Rule::GrantOnLease)
     }
 
-    /// Returns whether the znodes of a multi-lock are read again before the grant ([`Rule::VerifyAll`]).
+    /// Returns whether the znodes of a multi-lock are read again before the grant
+    /// ([`Rule::VerifyAll`]).
     pub(super) fn verifies_all(self) -> bool {
         !self.off(Rule::VerifyAll)
     }
 
-    /// Returns true only without the rule: each lock of a multi-lock writes its `held` marker alone
-    /// ([`Rule::BeginTogether`]).
+    /// Returns true only if [`Rule::BeginTogether`] is off. Then each `held` marker of a multi-lock
+    /// is written in a transaction of its own.
     pub(super) fn begins_alone(self) -> bool {
         self.off(Rule::BeginTogether)
     }
 
-    /// Returns whether the `held` marker is written with a check of our own znode ([`Rule::HeldWithOwnNode`]).
+    /// Returns whether the `held` marker is written with a check of our own znode
+    /// ([`Rule::HeldWithOwnNode`]).
     pub(super) fn checks_own_node_at_beginning(self) -> bool {
         !self.off(Rule::HeldWithOwnNode)
     }
 
-    /// Returns whether a waiter that is granted permits writes that to its znode ([`Rule::GrantIsTold`]).
+    /// Returns whether a waiter writes to its znode that its permits were granted
+    /// ([`Rule::GrantIsTold`]).
     pub(super) fn tells_grants(self) -> bool {
         !self.off(Rule::GrantIsTold)
     }
 
     // ---- release ----
 
-    /// Returns true only without the rule: `me` is a reader and leaves a marker ([`Rule::ReadersLeaveNoMarker`]).
+    /// Returns true only if [`Rule::ReadersLeaveNoMarker`] is off and `me` is a reader. Then the
+    /// reader leaves a marker.
     pub(super) fn reader_marks(self, me: Node) -> bool {
         me.prefix.reads() && self.off(Rule::ReadersLeaveNoMarker)
     }
 
-    /// Returns whether a holder that leaves no marker writes to this znode before the delete ([`Rule::LeaveAloud`]).
+    /// Returns whether a holder that leaves no marker writes to this znode before the delete
+    /// ([`Rule::LeaveAloud`]).
     pub(super) fn writes_before_delete(self, me: Node) -> bool {
         me.prefix.is_computable() && !self.off(Rule::LeaveAloud)
     }
@@ -156,12 +175,14 @@ impl Rules {
         !self.off(Rule::ReleaseWithoutRecord)
     }
 
-    /// Returns true only without the rule: all znodes stay if the joint release is refused ([`Rule::ReleaseTheRest`]).
+    /// Returns true only if [`Rule::ReleaseTheRest`] is off. Then all znodes stay if the joint
+    /// release is refused.
     pub(super) fn leaves_the_rest(self) -> bool {
         self.off(Rule::ReleaseTheRest)
     }
 
-    /// Returns whether a writer becomes a reader only in its own directory ([`Rule::DowngradeInPlace`]).
+    /// Returns whether a writer becomes a reader only in its own directory
+    /// ([`Rule::DowngradeInPlace`]).
     pub(super) fn downgrades_in_place(self) -> bool {
         !self.off(Rule::DowngradeInPlace)
     }
@@ -173,12 +194,14 @@ impl Rules {
         !self.off(Rule::NoBlindDelete)
     }
 
-    /// Returns whether a znode that was not read since a wait is checked before the delete ([`Rule::ReadAfterWait`]).
+    /// Returns whether a znode that was not read since a wait is checked before the delete
+    /// ([`Rule::ReadAfterWait`]).
     pub(super) fn reads_after_wait(self) -> bool {
         !self.off(Rule::ReadAfterWait)
     }
 
-    /// Returns whether the record is restored only if it is still our `held` marker ([`Rule::UndoWhatIsThere`]).
+    /// Returns whether the record is restored only if it is still our `held` marker
+    /// ([`Rule::UndoWhatIsThere`]).
     pub(super) fn undoes_what_is_there(self) -> bool {
         !self.off(Rule::UndoWhatIsThere)
     }

@@ -11,11 +11,12 @@ impl Machine {
         if !self.config.kind.properties().becomes_reader || me.prefix.as_reader().is_none() {
             return step.actions.push(Action::Downgraded(me));
         }
-        // The watch on our own znode would fire for our own transaction.
+        // Remove the watch on our own znode, because it would fire for our own transaction.
         step.actions.extend(self.seats[0].own_watch.take().map(Action::Unwatch));
         self.void_all(step);
         self.phase = Phase::Downgrading(None);
-        // Without a connection the request arrives late. By then the name may be another contender's, so check first.
+        // Without a connection the request arrives late. By then another contender may have a znode
+        // of that name, so check first.
         if self.offline { self.check_downgrade(step) } else { self.send_downgrade(step) }
     }
 
@@ -33,9 +34,10 @@ impl Machine {
         self.send(0, Purpose::Downgrade, requests, step);
     }
 
-    /// Checks our znode before a downgrade is sent again or sent late, because its name may be another contender's now. A
-    /// repeated downgrade is also a barrier: an earlier one cannot arrive after it. If an earlier one succeeded, the
-    /// repeated one finds the reader's znode instead of the writer's.
+    /// Checks our znode before a downgrade is sent again or sent late, because another contender
+    /// may have a znode of that name now. No earlier downgrade can arrive after a repeated
+    /// downgrade. If an earlier downgrade succeeded, the repeated downgrade finds the reader's
+    /// znode instead of the writer's znode.
     pub(super) fn check_downgrade(&mut self, step: &mut Step) {
         let Some(me) = self.seats[0].node else { return };
         let requests = [(Part::Sync, Request::Sync), (Part::Own(None), Request::Exists(me))];
@@ -48,19 +50,21 @@ impl Machine {
             return self.back_off(0, Purpose::DowngradePause, step);
         }
         match self.still_mine(me, answers.own.as_ref()) {
-            // Another contender has our name. So the directory was deleted with our znode, and created again.
+            // Another contender has our name. So the directory was deleted with our znode, and
+            // created again.
             Some(false) if matches!(answers.own, Some(Ok(_))) => self.lose_downgrade(step),
             Some(_) => self.send_downgrade(step),
             None => self.back_off(0, Purpose::DowngradePause, step),
         }
     }
 
-    pub(super) fn downgraded(&mut self, answers: Answers, step: &mut Step) {
+    pub(super) fn downgrade_answered(&mut self, answers: Answers, step: &mut Step) {
         let Some(me) = self.seats[0].node else { return };
         match answers.main {
             Some(Ok(Reply::Joined(reader))) => match answers.directory {
-                // A directory that is older than the writer's znode is the one that we joined. In a younger directory
-                // another writer had our name, and the transaction replaced that writer's znode.
+                // A directory that is older than the writer's znode is the one that we joined. In a
+                // younger directory another writer had our name, and the transaction replaced that
+                // writer's znode.
                 Some(Ok(seen)) if seen.czxid < me.czxid => self.hold_as(reader, step),
                 Some(Ok(_) | Err(RequestFailure::NoNode)) => {
                     self.lose_downgrade(step);
@@ -69,20 +73,22 @@ impl Machine {
                 Some(Err(RequestFailure::Unknown | RequestFailure::Throttled)) => {
                     self.back_off(0, Purpose::DowngradePause, step);
                 }
-                // The server refuses to read the directory. Then the name alone must be enough.
+                // The server refuses to let us read the directory. So only the name shows that the
+                // znode is ours.
                 None | Some(Err(_)) => self.hold_as(reader, step),
             },
             None | Some(Ok(_) | Err(RequestFailure::Unknown | RequestFailure::Throttled)) => {
                 self.back_off(0, Purpose::DowngradePause, step);
             }
             Some(Err(RequestFailure::NoNode)) => self.lose_downgrade(step),
-            // Another client has written the record: we may not write it any more. The refusal does not prove that the znode of
-            // that name is still ours, so check first.
+            // Another client has written the record, so we must not overwrite it any more. The
+            // refusal does not prove that the znode of that name is still ours, so check first.
             Some(Err(RequestFailure::BadVersion)) => {
                 self.seats[0].directory = None;
                 self.check_downgrade(step);
             }
-            // The server refuses the downgrade. The holder stays a writer, and a writer may also read.
+            // The server refuses the downgrade. The holder stays a writer, and a writer may also
+            // read.
             Some(Err(_)) => self.hold_as(me, step),
         }
     }

@@ -1,15 +1,15 @@
 //! Flights: requests that are sent together, and whose answers are handled together.
 //!
-//! A session answers its requests in order, so the last answer ends the flight. If the connection is lost, the flight ends
-//! with [`RequestFailure::Unknown`] for each answer that is missing. An event of a watch waits for the end of the flight that has
-//! set the watch.
+//! The server answers the requests of a session in order, and the last answer ends the flight. If
+//! the connection is lost, the flight ends with [`RequestFailure::Unknown`] for each answer that is
+//! missing. An event of a watch is handled only after the end of the flight that has set the watch.
 
 use super::*;
 
-/// The reason for a flight, and with it the handler of its answers.
+/// The reason for a flight. It selects the handler of the answers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) enum Purpose {
-    // To all directories.
+    // Flights of the whole acquisition.
     /// Create our znodes, and read the queues.
     Create,
     MakeDirectories,
@@ -24,18 +24,18 @@ pub(super) enum Purpose {
     ReleaseAll,
     /// Wait before the next try.
     Pause,
-    // To the directory that is retired.
+    // Flights to the directory that is retired.
     RetireRead,
     RetireDelete,
     RetirePause,
-    // To one directory, before the grant.
+    // Flights to one directory, before the grant.
     /// Read the directory, then our own znode.
     Look,
     /// List the children, read the directory, then our own znode.
     List,
     /// Watch the predecessor. For look-ahead also read the directory, and watch our own znode.
     Watch,
-    /// Read our own znode behind a younger predecessor.
+    /// Read our own znode, because the znode of the predecessor is younger.
     CheckOwn,
     WriteSize,
     /// Write the `held` marker of one lock.
@@ -46,16 +46,17 @@ pub(super) enum Purpose {
     Spread,
     /// Wait before the grant, because the previous holder may have crashed.
     Delay,
-    // To one directory, after the grant.
+    // Flights to one directory, when our znode is the head of its queue.
     WatchOwn,
     OwnPause,
-    SayGranted,
+    MarkGranted,
     ReadRecord,
     RecordPause,
     Downgrade,
     DowngradeCheck,
     DowngradePause,
-    // To the directory of a clean-up. The value is the czxid of the znode to clean up.
+    // Flights to the directory of a clean-up. The value is the czxid of the znode that must be
+    // deleted.
     Delete(Zxid),
     Check(Zxid),
     CleanupPause(Zxid),
@@ -93,7 +94,7 @@ impl Part {
 
 /// Maximum number of requests of a flight to one directory.
 const MAX_PARTS: usize = 4;
-/// Number of flights that can be open in one directory.
+/// Maximum number of flights to one directory that are open at the same time.
 const MAX_FLIGHTS: u8 = 64;
 
 /// The names of the children at one moment.
@@ -112,7 +113,8 @@ pub(super) struct NodeRead {
     pub(super) flags: NodeFlags,
 }
 
-/// The answers of a flight to one directory. A value is missing if the flight has no such request.
+/// The answers of a flight to one directory. A value is `None` if the flight has no such request,
+/// or while the answer is missing.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
 pub(super) struct Answers {
     pub(super) main: Option<Result<Reply, RequestFailure>>,
@@ -127,9 +129,7 @@ impl Answers {
     pub(super) fn add(&mut self, part: Part, outcome: Result<Reply, RequestFailure>) {
         // A reply of an unexpected type counts as lost.
         let node = |outcome| match outcome {
-            Ok(Reply::Node { czxid, owner, version, says }) => {
-                Ok(NodeRead { czxid, owner, version, flags: says })
-            }
+            Ok(Reply::Node { czxid, owner, version, flags }) => Ok(NodeRead { czxid, owner, version, flags }),
             Ok(_) => Err(RequestFailure::Unknown),
             Err(failure) => Err(failure),
         };
@@ -156,7 +156,8 @@ impl Answers {
         }
     }
 
-    /// Returns whether the request for a child or the children was answered with success. Then its watch is set.
+    /// Returns whether the read of this part has succeeded. If the read sets a watch, the watch is
+    /// then in force.
     fn has_set(&self, part: Part) -> bool {
         match part {
             Part::Predecessor(_) => matches!(self.predecessor, Some(Ok(_))),
@@ -175,9 +176,11 @@ pub(super) struct Flight {
     place: Option<usize>,
     purpose: Purpose,
     parts: [Option<Part>; MAX_PARTS],
+    /// Number of requests without an answer.
     missing: u16,
     answers: Answers,
-    /// Events that came before the last answer: the watch, and whether its znode was deleted.
+    /// Events of watches of this flight that came before its last answer: the watch, and whether
+    /// its znode was deleted.
     early: Vec<(WatchId, bool)>,
     /// Set if the answers are ignored.
     is_void: bool,
@@ -305,7 +308,7 @@ impl Machine {
             match flight.purpose {
                 Purpose::Create if place > 0 => {
                     if let Some(seat) = self.seats.get_mut(place) {
-                        seat.first.get_or_insert_default().add(part, outcome);
+                        seat.early_answers.get_or_insert_default().add(part, outcome);
                     }
                 }
                 Purpose::MakeDirectories => self.made_directory(outcome),
@@ -363,10 +366,10 @@ impl Machine {
                 }
             }
             Purpose::OwnPause => self.watch_own(place, step),
-            Purpose::SayGranted => self.said_granted(place, &main(answers), step),
+            Purpose::MarkGranted => self.marked_granted(place, &main(answers), step),
             Purpose::ReadRecord => self.record_read(place, answers, step),
             Purpose::RecordPause => self.read_record(place, step),
-            Purpose::Downgrade => self.downgraded(answers, step),
+            Purpose::Downgrade => self.downgrade_answered(answers, step),
             Purpose::DowngradeCheck => self.downgrade_checked(answers, step),
             Purpose::DowngradePause => self.check_downgrade(step),
             Purpose::Delete(czxid) => self.deleted(place, czxid, main(answers), step),
@@ -378,8 +381,8 @@ impl Machine {
         }
     }
 
-    /// Keeps the event of a watch for later, if the flight that has set the watch is still open. Returns false if it has
-    /// ended.
+    /// Keeps the event of a watch for later, if the flight that has set the watch is still open.
+    /// Returns whether the event was kept.
     pub(super) fn keep_early(&mut self, watch: WatchId, deleted: bool) -> bool {
         let sets = |flight: &&mut Flight| {
             let mut parts = flight.parts.iter().flatten();
@@ -389,12 +392,14 @@ impl Machine {
         flight.map(|flight| flight.early.push((watch, deleted))).is_some()
     }
 
-    /// Ignores the answers of all flights but those of clean-ups, and removes the watches that they set.
+    /// Ignores the answers of all flights except those of clean-ups. Removes the watches that the
+    /// ignored flights set.
     pub(super) fn void_all(&mut self, step: &mut Step) {
         self.void(step, |_| true);
     }
 
-    /// Ignores the answers of the flights to one directory but those of clean-ups, and removes the watches that they set.
+    /// Ignores the answers of the flights to one directory, except those of clean-ups. Removes the
+    /// watches that the ignored flights set.
     pub(super) fn void_seat(&mut self, place: usize, step: &mut Step) {
         self.void(step, |flight| flight.place == Some(place));
     }
@@ -412,8 +417,9 @@ impl Machine {
         }
     }
 
-    /// Ignores the answers that only a holder needs. Does not remove a watch on our own znode that is still being set,
-    /// because that would cost a request. It fires for our own delete.
+    /// Ignores the answers that only a holder needs. If a watch on our own znode is still being
+    /// set, the watch stays. To remove the watch would cost a request, and our delete makes the
+    /// watch fire, which ends it.
     pub(super) fn void_own_reads(&mut self, place: usize) {
         for flight in &mut self.flights {
             let is_of_holder = matches!(
@@ -431,7 +437,8 @@ impl Machine {
         }
     }
 
-    /// Returns our new znode in the directory, if the create is answered and other answers of its flight are still missing.
+    /// Returns our new znode in the directory, if the create is answered and other answers of its
+    /// flight are still missing.
     pub(super) fn created_node(&self, place: usize) -> Option<Node> {
         let is_create = |flight: &&Flight| flight.purpose == Purpose::Create && !flight.is_void;
         match &self.flights.iter().find(is_create)?.answers.main {

@@ -7,13 +7,14 @@ impl Machine {
     pub(super) fn watch_own_soon(&mut self, place: usize, step: &mut Step) {
         match self.config.watch_own_after {
             0 => self.watch_own(place, step),
-            // Most holders release before another client could break the lock. The watch would cost each of them a request and
-            // an event.
+            // Set the watch late. Most holders release before another client could delete the
+            // znode, and the watch would cost each holder a request and an event.
             pause => self.sleep(place, Purpose::OwnPause, pause, step),
         }
     }
 
-    /// Watches our own znode, to detect a delete by another client. The grant does not wait for this watch.
+    /// Watches our own znode, to detect a delete by another client. The grant does not wait for
+    /// this watch.
     pub(super) fn watch_own(&mut self, place: usize, step: &mut Step) {
         // Choose the id before the field is cleared: an earlier watch may still be set.
         let watch = self.new_watch(place);
@@ -39,11 +40,13 @@ impl Machine {
         }
     }
 
-    /// Handles the flags in our own znode: reports a request to release, and writes a missing `granted` flag.
+    /// Handles the flags in our own znode: reports a request to release, and writes a missing
+    /// `granted` flag.
     fn read_own(&mut self, place: usize, me: Node, read: NodeRead, step: &mut Step) {
         if read.flags.revoked && !self.revoked {
             self.revoked = true;
-            // Before the grant the caller is not told. The grant of a multi-lock reports the request.
+            // Before the grant of a multi-lock, the request is only recorded. The grant then
+            // reports it.
             if self.phase == Phase::Held {
                 step.actions.push(Action::Revoked);
             }
@@ -51,8 +54,8 @@ impl Machine {
         self.say_granted_again(place, me, read, step);
     }
 
-    /// Handles the deletion of our own znode by another client. There is nothing to delete: a delete now would hit the next
-    /// owner of the name.
+    /// Handles the deletion of our own znode by another client. Sends no delete, because a znode of
+    /// that name would be another contender's.
     pub(super) fn lose_seat(&mut self, place: usize, step: &mut Step) {
         self.stop_seat(place, step);
         self.seats[place].node = None;
@@ -65,7 +68,8 @@ impl Machine {
 
     pub(super) fn lease_lost(&mut self, step: &mut Step) {
         match self.phase {
-            // The znode stays until the holder releases. It may still keep others out, in case the holder stops late.
+            // The znode stays until the holder releases. Until then the znode may keep other
+            // contenders out, in case the holder stops its work late.
             Phase::Held => {
                 self.is_doubtful = true;
                 (0..self.seats.len()).for_each(|place| self.stop_seat(place, step));
@@ -95,11 +99,11 @@ impl Machine {
         match &mut self.phase {
             Phase::Downgrading(release) => *release = Some(state),
             Phase::Held => {
-                // If the session ends from now on, that is reported as the outcome of the release, not as a failed
-                // acquisition.
+                // If the session ends from now on, its end is reported as the outcome of the
+                // release, not as a failed acquisition.
                 self.wanted = false;
-                // Without a connection the request would arrive late, so release each lock by itself: that checks the znode
-                // before the delete.
+                // Without a connection the request would arrive late, so release each lock by
+                // itself. This checks each znode before its delete.
                 if self.seats.len() > 1 && self.lost.is_none() && !self.offline {
                     self.release_all(state, step);
                 } else {
@@ -139,8 +143,8 @@ impl Machine {
         }
     }
 
-    /// Ignores the answers that only a holder needs. Does not remove the watches on our own znodes, because that would cost
-    /// requests. They fire for our deletes.
+    /// Ignores the answers that only a holder needs. The watches on our own znodes stay. To remove
+    /// the watches would cost requests, and our deletes make the watches fire, which ends them.
     fn void_holder(&mut self, step: &mut Step) {
         (0..self.seats.len()).for_each(|place| self.void_own_reads(place));
         self.void_all(step);
@@ -149,8 +153,8 @@ impl Machine {
     /// Releases each lock by itself, so that a missing znode does not block the other releases.
     fn release_each(&mut self, state: HolderState, mode: ReleaseMode, step: &mut Step) {
         self.phase = Phase::Leaving;
-        // The lost lock did not protect the caller's work to the end. So the markers of the other locks do not say
-        // `released`.
+        // The lost lock did not protect the caller's work to the end. So the markers of the other
+        // locks do not say `released`.
         let has_lost = self.lost.is_some() && state == HolderState::Released;
         let state = if has_lost { HolderState::Broken } else { state };
         self.unreported = self.seats.len();
@@ -164,8 +168,8 @@ impl Machine {
                     self.clean_up_lost(place, me, step);
                 }
                 (Some(me), _, mode) => self.clean_up_hold(place, me, marker, mode, step),
-                // A watch reported the deletion of our znode after the joint release was sent. That release may have
-                // deleted it.
+                // A watch reported the deletion of our znode after the joint release was sent. That
+                // release may have deleted it.
                 (None, _, ReleaseMode::Repeated) => self.report_release(ReleaseOutcome::Clean, step),
                 (None, loss, _) => {
                     let loss = loss.unwrap_or(Loss::Broken);
@@ -186,7 +190,8 @@ impl Machine {
         }
     }
 
-    /// Returns the marker that a releasing holder leaves, and the version that it replaces. `None` if it leaves no marker.
+    /// Returns the marker that a releasing holder leaves, and the version that it replaces. `None`
+    /// if it leaves no marker.
     pub(super) fn release_marker(
         &self,
         seat: &Seat,
@@ -198,8 +203,8 @@ impl Machine {
         let state = match self.config.kind {
             _ if self.config.rules.reader_marks(me) => state,
             kind if kind.properties().leaves_marker && me.prefix.is_exclusive() => state,
-            // The reader of an upgrade still holds, so this marker must not grant the lock to a successor. After a panic
-            // the `held` marker stays.
+            // The reader of an upgrade still holds, so this marker must not grant the lock to a
+            // successor. After a panic the `held` marker stays.
             Kind::Upgrade { .. } if tracked && state == HolderState::Released => HolderState::Downgraded,
             _ => return None,
         };
@@ -207,8 +212,8 @@ impl Machine {
         directory.record.is_writable(directory.czxid).then_some((marker, Some(directory.version)))
     }
 
-    /// Undoes a grant that the caller never saw. The caller has not worked under the lock, so the record must not say that the
-    /// last holder released it.
+    /// Undoes a grant that the caller never saw. The caller has not worked under the lock, so the
+    /// record must not name it as the last holder.
     pub(super) fn take_back(&mut self, step: &mut Step) {
         self.wanted = false;
         self.void_all(step);
@@ -231,8 +236,9 @@ pub(super) enum ReleaseMode {
     Usual,
     /// An attempt after one that may have succeeded.
     Repeated,
-    /// An attempt after the joint release was refused, because one znode was missing or a record had changed. The missing
-    /// znode may be this one, and its name may now be another contender's.
+    /// An attempt after the joint release was refused, because one znode was missing or a record
+    /// had changed. The missing znode may be this one, and another contender may have a znode of
+    /// its name now.
     Refused,
 }
 

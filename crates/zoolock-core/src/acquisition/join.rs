@@ -9,8 +9,9 @@ impl Machine {
         }
     }
 
-    /// Sends the create and the first reads in one flight. The server answers a session's requests in order, so the reads
-    /// see the create. Sends no reads if an earlier create may have succeeded, because a search follows.
+    /// Sends the create and the first reads together. The server answers a session's requests in
+    /// order, so the reads see the create. Sends no reads if an earlier create may have succeeded,
+    /// because a search follows.
     pub(super) fn join(&mut self, step: &mut Step) {
         self.phase = Phase::Joining;
         self.seats.iter_mut().for_each(|seat| seat.node = None);
@@ -35,16 +36,18 @@ impl Machine {
             // One directory is missing. Earlier creates may have left znodes in the others.
             Err(RequestFailure::NoNode) if self.create_in_doubt && self.seats.len() > 1 => self.search(step),
             Err(RequestFailure::NoNode) => {
-                // The leader answered this create after all earlier ones, and the directory does not exist. So no earlier
-                // create has left a znode.
+                // The leader answered this create after all earlier ones, and the directory does
+                // not exist. So no earlier create has left a znode.
                 self.create_in_doubt = false;
                 self.make_directories_or_leave(step);
             }
             Err(RequestFailure::Throttled) => self.pause(After::Join, step),
             Err(failure) if self.create_in_doubt => {
                 self.refusal = Some(failure);
-                // The connected server may refuse a create without the leader (`enableEagerACLCheck`), so the refusal is no
-                // barrier. But it passes every `multi` to the leader.
+                // The connected server may refuse a create without the leader
+                // (`enableEagerACLCheck`), so an earlier create may arrive after this refusal.
+                // After the answer to a `multi`, no earlier create can arrive, because the
+                // connected server passes every `multi` to the leader.
                 let is_no_barrier = matches!(failure, RequestFailure::Refused(_)) && self.seats.len() == 1;
                 if is_no_barrier && self.config.rules.barrier_passes_leader() {
                     self.pass_barrier(step);
@@ -72,15 +75,16 @@ impl Machine {
         }
     }
 
-    /// Continues with the znodes that were created. `first`: the reads of the first directory in the same flight.
+    /// Continues with the znodes that were created. `first`: the answers to the reads of the first
+    /// directory, which were sent together with the create.
     fn have_created(&mut self, nodes: &[Node], first: Answers, step: &mut Step) {
         if nodes.len() != self.seats.len() {
             self.phase = Phase::Leaving;
             return self.fail(Reason::Refused(RequestFailure::Unknown), step);
         }
         if self.create_in_doubt {
-            // The confirmed create is a barrier: no earlier create of ours can still arrive. So a search now finds the
-            // znodes of all creates whose replies were lost.
+            // The confirmed create is a barrier: no earlier create of ours can still arrive. So a
+            // search now finds the znodes of all creates whose replies were lost.
             for (seat, node) in self.seats.iter_mut().zip(nodes) {
                 seat.found = vec![*node];
             }
@@ -93,7 +97,7 @@ impl Machine {
             }
             return match ending.filter(|_| self.wanted) {
                 Some(place) => {
-                    let later = self.seats[place].first.as_deref();
+                    let later = self.seats[place].early_answers.as_deref();
                     let read =
                         if place == 0 { first.directory } else { later.and_then(|read| read.directory) };
                     let directory = read.and_then(Result::ok).map(|directory| directory.czxid);
@@ -109,7 +113,7 @@ impl Machine {
         }
         self.looked_first(0, first, step);
         for place in 1..self.seats.len() {
-            let read = self.seats[place].first.take();
+            let read = self.seats[place].early_answers.take();
             if self.phase == Phase::Queued {
                 self.looked_first(place, read.map_or_else(Answers::default, |read| *read), step);
             }
@@ -171,7 +175,8 @@ impl Machine {
 
     // ---- after a lost reply ----
 
-    /// Sends a transaction that changes nothing. The leader answers it after all our earlier requests.
+    /// Sends a transaction that changes nothing. The leader answers it after all our earlier
+    /// requests.
     fn pass_barrier(&mut self, step: &mut Step) {
         self.phase = Phase::Searching;
         self.send_one(0, Purpose::Barrier, Part::Main, Request::Barrier, step);
@@ -199,23 +204,26 @@ impl Machine {
         let mut found = match outcome {
             Ok(Reply::Mine(nodes)) => nodes,
             Err(RequestFailure::NoNode) => Vec::new(),
-            // The server refuses the search, so we know only the znodes of this create. All others are deleted with the
-            // session (docs/design/limits.md).
+            // The server refuses the search, so we know only the znodes of the create that was
+            // confirmed. Our other znodes are deleted when the session ends
+            // (docs/design/limits.md).
             Err(RequestFailure::Refused(_)) => known,
             _ => {
                 self.unsure = true;
                 known
             }
         };
-        // A clean-up in a retired directory may already be deleting a znode that was found. Such a znode is not kept.
+        // A clean-up in a retired directory may already be deleting a znode that was found. Such a
+        // znode is not kept.
         found.retain(|node| !self.is_cleaning_up(place, *node));
         found.sort_by_key(|node| node.czxid);
         found.dedup();
         self.seats[place].found = found;
     }
 
-    /// Keeps the oldest complete set of znodes, and deletes the others. A set is complete if it has a znode in every
-    /// directory. The set is kept even if the create that served as the barrier was refused.
+    /// Keeps the oldest complete set of znodes, and deletes the others. The znodes of one create
+    /// are a set, which is complete if it has a znode in every directory. The set is kept even if
+    /// the create that served as the barrier was refused.
     pub(super) fn searched(&mut self, step: &mut Step) {
         if self.unsure {
             return self.pause(After::Search, step);

@@ -1,4 +1,5 @@
-//! Events and actions: the input and the output of the machine.
+//! Events and actions: the input and the output of the machine, the state machine of an
+//! acquisition.
 
 use std::fmt;
 
@@ -23,8 +24,8 @@ pub struct NodeFlags {
     pub granted: bool,
     /// Set if another client asks the contender to release the lock.
     pub revoked: bool,
-    /// Set if the contender belongs to this library and does not track crashes. Then it writes a `held` marker only
-    /// if the record is tracked already.
+    /// Set if the contender belongs to this library and does not track crashes. Then it writes a
+    /// `held` marker only if the record is tracked already.
     pub untracked: bool,
 }
 
@@ -43,36 +44,43 @@ pub struct Directory {
     pub record: Record,
 }
 
-/// A request. Paths are relative to the lock directory, whose path the machine does not know.
+/// A request of the machine. Paths are relative to the lock directory, whose path the machine does
+/// not know.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Request {
-    /// Create an ephemeral contender, sequential if its prefix is. Answer: [`Reply::Joined`].
+    /// Create our ephemeral sequential znode. Answer: [`Reply::Joined`].
     Join,
-    /// Create one contender in each directory, in one transaction. Answer: [`Reply::AllJoined`].
+    /// Create our ephemeral sequential znode in each directory, in one transaction. Answer:
+    /// [`Reply::AllJoined`].
     JoinAll,
-    /// Create the directory and its parents; `Done` also if it exists already.
+    /// Create the directory and its parents. Answer: [`Reply::Done`], also if the directory exists
+    /// already.
     MakeDirectory,
     /// Read the directory's data and Stat. Answer: [`Reply::Directory`].
     ReadDirectory,
     /// List the children. Answer: [`Reply::Children`].
     List,
-    /// List the children, and watch them. Answer: [`Reply::Children`]; no watch is set if there is no
-    /// directory.
+    /// List the children, and watch them. Answer: [`Reply::Children`]; no watch is set if there is
+    /// no directory.
     WatchChildren(WatchId),
-    /// Commit a transaction that changes nothing, and that only the leader answers. Answer: [`Reply::Done`].
+    /// Commit a transaction that changes nothing. Only the leader can answer this request. Answer:
+    /// [`Reply::Done`].
     Barrier,
-    /// Find every contender of *this acquisition* in the directory. Answer: [`Reply::Mine`].
+    /// Find every znode of *this acquisition* in the directory. Answer: [`Reply::Mine`].
     FindMine,
-    /// Read a child, and watch it. Answer: [`Reply::Node`]; no watch is set if there is no such child.
+    /// Read a child, and watch it. Answer: [`Reply::Node`]; no watch is set if there is no such
+    /// child.
     Watch {
         /// Name of the child.
         name: String,
         /// The watch in a later [`Event::Fired`].
         watch: WatchId,
     },
-    /// Read our own znode, and watch it. The driver must report the deletion of our znode ([`Event::Fired`]), or an
-    /// interruption of the connection ([`Event::Disconnected`]), before every later answer and before every later
-    /// event of another watch.
+    /// Read our own znode, and watch it. Answer: [`Reply::Node`].
+    ///
+    /// If our znode is deleted, the driver must report the deletion ([`Event::Fired`]), or that the
+    /// connection was interrupted ([`Event::Disconnected`]). It must do so before it reports any
+    /// later answer, or any later event of another watch.
     WatchOwn {
         /// Our znode.
         node: Node,
@@ -85,11 +93,11 @@ pub enum Request {
     Sync,
     /// Delete our own znode.
     Delete(Node),
-    /// Write to our own znode and delete it, in one transaction. A watch on the znode then reports a change instead
-    /// of a deletion, so a successor that looks ahead reads the record.
+    /// Write to our own znode and delete it, in one transaction. A watch on the znode then reports
+    /// a change instead of a deletion, so a successor that looks ahead reads the record.
     Withdraw(Node),
-    /// Delete our own znode and leave the marker in the directory, in one transaction. A holder that panicked
-    /// writes to its znode first, as with [`Request::Withdraw`].
+    /// Delete our own znode and leave the marker in the directory, in one transaction. A holder
+    /// that panicked writes to its znode first, as with [`Request::Withdraw`].
     Release {
         /// Our znode.
         node: Node,
@@ -98,10 +106,12 @@ pub enum Request {
         /// The version of the directory's data that was read; `None` overwrites any version.
         version: Option<i32>,
     },
-    /// Delete our own znode in each directory and leave its marker if there is one, in one transaction.
-    /// Without a marker, or after a panic, the znode is written first, as with [`Request::Withdraw`].
+    /// Delete our own znode in each directory, and write the directory's marker if there is one, in
+    /// one transaction. If there is no marker, or after a panic, the znode is written before its
+    /// delete, as with [`Request::Withdraw`].
     ReleaseAll(Vec<ReleaseOp>),
-    /// Write the `held` marker before the grant, in one transaction with a check that our own znode exists.
+    /// Write the `held` marker before the grant, in one transaction with a check that our own znode
+    /// exists.
     Hold {
         /// Our znode; `None` only if a test switches the check off.
         node: Option<Node>,
@@ -110,8 +120,8 @@ pub enum Request {
         /// The version of the directory's data that was read.
         version: i32,
     },
-    /// Write the `held` markers of a multi-lock before the grant, in one transaction with checks that our znodes
-    /// exist.
+    /// Write the `held` markers of a multi-lock before the grant, in one transaction with checks
+    /// that our znodes exist.
     HoldAll(Vec<HoldOp>),
     /// Write the size of a semaphore into the directory.
     WriteSize {
@@ -121,17 +131,18 @@ pub enum Request {
         version: i32,
     },
     /// Write into our own znode that its permits were granted.
-    SayGranted {
+    MarkGranted {
         /// Our znode.
         node: Node,
-        /// The known version of its data.
+        /// The version of the znode's data that the write replaces.
         version: i32,
-        /// Set to write also that another client asks for a release.
+        /// Set if the data must also say that another client asks us to release the lock.
         revoked: bool,
     },
-    /// Delete the writer's znode and create a reader's with the same number, in one transaction; the driver reads
-    /// the reader's znode in the same flight. Answer: [`Reply::Joined`] with the reader's znode, even if an earlier
-    /// transaction created it; `NoNode` if neither znode exists.
+    /// Delete the writer's znode and create a reader's znode with the same number, in one
+    /// transaction. The driver also sends a read of the reader's znode, right after the
+    /// transaction. Answer: [`Reply::Joined`] with the reader's znode, also if an earlier downgrade
+    /// has created it; `NoNode` if neither znode exists.
     Downgrade {
         /// The writer's znode.
         node: Node,
@@ -169,9 +180,9 @@ pub struct ReleaseOp {
 /// The answer to a request that succeeded.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Reply {
-    /// Our new contender.
+    /// Our new znode.
     Joined(Node),
-    /// Our new contenders, one in each directory.
+    /// Our new znodes, one in each directory.
     AllJoined(Vec<Node>),
     /// The directory.
     Directory(Directory),
@@ -182,7 +193,7 @@ pub enum Reply {
         /// The last transaction that created or deleted a child.
         pzxid: Zxid,
     },
-    /// Our contenders in the directory.
+    /// Our znodes in the directory.
     Mine(Vec<Node>),
     /// A child.
     Node {
@@ -193,18 +204,18 @@ pub enum Reply {
         /// The version of the child's data.
         version: i32,
         /// The flags in the child's data; none in the answer to [`Request::Exists`].
-        says: NodeFlags,
+        flags: NodeFlags,
     },
     /// The request succeeded, and has no other result.
     Done,
 }
 
-/// The reason why a request failed. All but [`RequestFailure::Unknown`] are answers of the server, and mean that
-/// nothing was changed.
+/// The reason why a request failed. All but [`RequestFailure::Unknown`] are answers of the server,
+/// and mean that nothing was changed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum RequestFailure {
-    /// The connection was lost, or an unexpected error occurred: the request may have been carried out, may be
-    /// carried out later, or never.
+    /// The connection was lost, or an unexpected error occurred: the request may have been carried
+    /// out, may be carried out later, or never.
     Unknown,
     /// There is no such znode.
     NoNode,
@@ -223,12 +234,14 @@ pub enum RequestFailure {
 }
 
 impl RequestFailure {
-    /// Returns whether the server has decided the request. A lost reply and a busy server decide nothing.
+    /// Returns whether the failure is the server's final answer to the request. A lost reply and a
+    /// busy server are no final answer.
     pub fn is_answer(self) -> bool {
         !matches!(self, RequestFailure::Unknown | RequestFailure::Throttled)
     }
 
-    /// Returns whether a contender whose `held` marker failed with this may read the queue again and retry.
+    /// Returns whether a contender may read the queue again and retry, if the write of its `held`
+    /// marker failed for this reason.
     pub(crate) fn is_transient(self) -> bool {
         matches!(
             self,
@@ -237,21 +250,6 @@ impl RequestFailure {
                 | RequestFailure::BadVersion
                 | RequestFailure::NoNode
         )
-    }
-
-    /// Returns whether only a leader gives this answer to a write. Then the answer confirms the session, as a
-    /// success does.
-    ///
-    /// The connected server may give the other answers by itself (an ACL: `enableEagerACLCheck`).
-    pub fn is_decided(self) -> bool {
-        match self {
-            RequestFailure::NoNode
-            | RequestFailure::NodeExists
-            | RequestFailure::NodeExistsAt(_)
-            | RequestFailure::NotEmpty
-            | RequestFailure::BadVersion => true,
-            RequestFailure::Unknown | RequestFailure::Throttled | RequestFailure::Refused(_) => false,
-        }
     }
 }
 
@@ -305,7 +303,7 @@ pub enum Event {
     TimedOut,
     /// The caller does not want the lock any more.
     Cancel,
-    /// The holder releases the lock.
+    /// The holder releases the lock. The value is the state for the release marker.
     Release(HolderState),
     /// The writer becomes a reader.
     Downgrade,
@@ -320,7 +318,7 @@ pub enum Action {
     Unwatch(WatchId),
     /// The caller holds the lock.
     Granted(Grant),
-    /// The way in which the previous holder left, if it was not read before the grant.
+    /// The way in which the previous holder left. Sent if the record was not read before the grant.
     Previous(Previous),
     /// The caller will not get the lock.
     Failed(Reason),
@@ -328,8 +326,9 @@ pub enum Action {
     Lost(Loss),
     /// The answer to [`Event::Release`].
     Released(ReleaseOutcome),
-    /// The answer to [`Event::Downgrade`]: the znode that holds the lock now. It is still the writer's if the
-    /// server refused the downgrade or the kind of lock has none. Not reported if the lock is lost meanwhile.
+    /// The answer to [`Event::Downgrade`]: the znode that holds the lock now. This is still the
+    /// writer's znode if the server refused the downgrade, or if this kind of lock has no
+    /// downgrade. Not reported if the lock is lost meanwhile.
     Downgraded(Node),
     /// Another client asks the holder to release the lock. Reported once.
     Revoked,
@@ -352,12 +351,13 @@ pub struct Grant {
 pub enum Previous {
     /// The last holder released the lock: its writes are complete.
     Clean,
-    /// The last holder ended without a release, or released while it unwound from a panic: its writes may be
-    /// incomplete. Without `crash_detection`, only the panic is known.
+    /// The last holder ended without a release, or released while it unwound from a panic: its
+    /// writes may be incomplete. Without `crash_detection`, only a panic is detected.
     Crashed,
-    /// Not known: after a crash without `crash_detection`, after a contender that gave up or that uses another
-    /// client library, after the directory was removed, or if there was no previous holder. Also if the record was
-    /// not read yet, see `tell_previous`.
+    /// It is not known how the last holder left. This is so after a crash without
+    /// `crash_detection`, after the directory was removed, and if there was no previous holder. It
+    /// is also so if the predecessor gave up, or uses another client library. Without
+    /// `tell_previous`, another cause is possible: the record was not read before the grant.
     Unknown,
 }
 
@@ -378,7 +378,7 @@ pub enum Reason {
     TimedOut,
     /// The lock is not free ([`Mode::Try`](super::Mode::Try)).
     Busy,
-    /// Another client deleted our znode in the queue.
+    /// Another client deleted our znode in the queue, or the reader's znode of an upgrade.
     Broken,
     /// The directory contains locks of another kind.
     OtherKind,
@@ -388,12 +388,14 @@ pub enum Reason {
     Clash(Clash),
     /// The semaphore has another number of permits.
     OtherSize(u32),
-    /// The data of the directory belongs to another program, so it cannot store the size of a semaphore or a `held`
-    /// marker.
+    /// The data of the directory belongs to another program, so the data cannot store the size of a
+    /// semaphore or a `held` marker.
     ForeignRecord,
-    /// Another reader that upgrades goes first, or readers are queued behind a writer that waits for our reader.
+    /// The upgrade of a reader fails, because another reader goes first, or readers are queued
+    /// behind a writer that waits for our reader.
     Outranked,
-    /// The directory is near the end of its numbers, and an upgrade cannot leave it: its reader holds there.
+    /// The directory is near the end of its sequence numbers, and an upgrade cannot leave this
+    /// directory, because its reader holds there.
     Exhausted,
     /// The server refuses a request.
     Refused(RequestFailure),
@@ -419,6 +421,6 @@ pub enum ReleaseOutcome {
     Clean,
     /// The lock had been lost before.
     Lost(Loss),
-    /// The server refuses the delete. It is retried until the session ends.
+    /// The server refuses the delete. The delete is repeated until the session ends.
     Refused(RequestFailure),
 }

@@ -1,18 +1,22 @@
-//! One acquisition of a lock, or of several at once, as a state machine: from the create of its znodes to the last clean-up.
+//! An acquisition of one lock, or of several locks at once, as a state machine: from the create of
+//! its znodes to the last clean-up.
 //!
-//! The machine takes events ([`Event`]) and returns actions ([`Action`]). The driver sends the requests *in
-//! the order given, on one session*. It reports every answer exactly once, as [`RequestFailure::Unknown`] if the
-//! connection was lost before the answer came. A caller that does not wait any more sends [`Event::Cancel`]
-//! and may drop its handle. The driver continues until [`Action::Finished`]: then the acquisition has no znode
-//! left on the server, or its session has ended.
+//! The machine takes events ([`Event`]) and returns actions ([`Action`]). The driver is the code
+//! that runs the machine. It sends the requests *in the order given, on one session*. It reports
+//! every answer exactly once, as [`RequestFailure::Unknown`] if the connection was lost before the
+//! answer came. A caller that does not wait any more sends [`Event::Cancel`] and may drop its
+//! handle. The driver continues until [`Action::Finished`]: then the acquisition has no znode left
+//! on the server, or its session has ended.
 //!
-//! An acquisition has a seat in the queue of each of its locks. One transaction creates all its znodes, and a release
-//! deletes them in one transaction. So all queues have the same order: that of the transactions. A waiter waits only for
-//! older contenders, so no cycle can form, in whatever order the locks are named.
+//! An acquisition has a seat in the queue of each of its locks. A seat is our znode in one queue,
+//! and what we know of that queue. One transaction creates all znodes of the acquisition. So all
+//! queues have the same order: that of the transactions. A waiter waits only for older contenders.
+//! So no cycle can form, and the caller may name the locks in any order. A release also deletes all
+//! znodes in one transaction, if it can.
 //!
-//! A grant of several locks needs one moment at which all our znodes existed, each as the head of its queue. If no queue
-//! has changed since the create, that moment is the create. Otherwise the machine reads all znodes again, after each has
-//! become the head.
+//! A grant of several locks needs one moment at which all our znodes existed, each as the head of
+//! its queue. If no queue has changed since the create, that moment is the create. Otherwise the
+//! machine reads all znodes again, after each has become the head.
 //!
 //! ```text
 //!         znodes created         each seat first         lease, verify, begin
@@ -21,21 +25,24 @@
 //!    └── search, retire    └──── cancel, time out, fail, release, session over ──┴──▶ leaving
 //! ```
 //!
-//! The protocol and its proof are in `docs/design/protocol.md`; the bugs that its rules prevent are in [`crate::rules`]. In these
-//! files "we" and "our" mean this acquisition.
+//! The protocol and its proof are in `docs/design/protocol.md`; the bugs that its rules prevent are
+//! in [`crate::rules`]. In these files "we" and "our" mean this acquisition.
 //!
 //! * `messages.rs`: events, requests, answers, actions.
-//! * `flight.rs`: requests that are sent together.
-//! * `join.rs`: create the znodes, and find them after a lost reply. `retire.rs`: a directory whose numbers run out.
-//! * `seat.rs`: our znode in one queue, and what we know of that queue. `read.rs`: read the queue. `wait.rs`: wait for the
-//!   predecessor.
-//! * `ahead.rs`: look-ahead: prove that the predecessor is the head of the queue, so that its deletion grants the lock.
-//! * `settle.rs`: from the head of the queue to the grant: how the last holder left, the delay after a crash, and the
-//!   `held` marker, which is written before the grant if crashes are tracked.
+//! * `flight.rs`: flights. A flight is a group of requests that are sent together.
+//! * `join.rs`: create the znodes, and find them after a lost reply. `retire.rs`: a directory whose
+//!   numbers run out.
+//! * `seat.rs`: our znode in one queue, and what we know of that queue. `read.rs`: read the queue.
+//!   `wait.rs`: wait for the predecessor.
+//! * `ahead.rs`: look-ahead: prove that the predecessor is the head of the queue, so that the
+//!   deletion of the predecessor's znode grants the lock.
+//! * `settle.rs`: from the head of the queue to the grant: how the last holder left, the delay
+//!   after a crash, and the `held` marker, which is written before the grant if crashes are
+//!   tracked.
 //! * `permits.rs`: semaphores.
 //! * `hold.rs`: hold, detect a loss, release. `downgrade.rs`: become a reader.
 //! * `cleanup.rs`: delete our own znodes, and verify the deletion.
-//! * `conditions.rs`: the safety rules.
+//! * `conditions.rs`: the safety rules, as conditions of the other files.
 
 mod ahead;
 mod cleanup;
@@ -85,23 +92,26 @@ pub struct Config {
     pub session: SessionId,
     /// The UUID of this acquisition.
     pub id: ContenderId,
-    /// The naming scheme of its znodes.
+    /// The naming scheme of the acquisition's znodes.
     pub names: Names,
     /// Kind of lock.
     pub kind: Kind,
     /// The behaviour if the lock is not free.
     pub mode: Mode,
-    /// Set to write a `held` marker before the grant, so that the next holder detects a crash.
+    /// Set to write a `held` marker into the data of the lock directory before the grant, so that
+    /// the next holder detects a crash.
     pub tracks_crashes: bool,
-    /// Time to wait before the grant, in milliseconds, unless the previous holder is known to have released.
+    /// Time to wait before the grant, in milliseconds, unless the previous holder is known to have
+    /// released.
     pub delay: u32,
-    /// Time from the grant to the watch on our own znode, in milliseconds; zero for at once. With several locks, the time
-    /// counts from when the znode becomes the head of its queue.
+    /// Time from the grant to the watch on our own znode, in milliseconds; zero for at once. With
+    /// several locks, the time counts from when the znode becomes the head of its queue.
     pub watch_own_after: u32,
-    /// Set to use look-ahead, which grants the lock a round trip earlier. Then the record, which says how the previous
-    /// holder left, is read after the grant. Ignored for several locks.
+    /// Set to use look-ahead, which grants the lock a round trip earlier. Then the record, which
+    /// says how the previous holder left, is read after the grant. Ignored for several locks.
     pub looks_ahead: bool,
-    /// The first sequence number at which a directory is retired; [`Sequence::RETIRE_FROM`] except in tests.
+    /// The first sequence number at which a directory is retired; [`Sequence::RETIRE_FROM`] except
+    /// in tests. Contenders leave a retired directory, and it is deleted when it is empty.
     pub retire_from: Sequence,
     /// The rules in force; [`Rules::all`] except in tests.
     pub rules: Rules,
@@ -111,7 +121,8 @@ impl Config {
     /// Returns the prefix of the acquisition's znode names.
     ///
     /// # Panics
-    /// If the naming scheme has no names for this kind of lock. Callers check with [`Prefix::of`] first.
+    /// If the naming scheme has no names for this kind of lock. Callers check with [`Prefix::of`]
+    /// first.
     pub fn prefix(&self) -> Prefix {
         Prefix::of(self.names.naming, self.kind, self.id, self.session)
             .expect("the naming scheme has this kind")
@@ -151,12 +162,14 @@ pub struct Machine {
     wanted: bool,
     /// Set if a create with a lost reply may have succeeded.
     create_in_doubt: bool,
-    /// The refusal of a create, kept until the search for our znodes ends. Or the refusal to create a directory, kept until
-    /// every directory has an answer.
+    /// The refusal of a create, kept until the search for our znodes ends. Or the refusal to create
+    /// a directory, kept until every directory has an answer.
     refusal: Option<RequestFailure>,
-    /// Set if the current flight to all directories must be repeated, for example because an answer was lost.
+    /// Set if the current flight to all directories must be repeated, for example because an answer
+    /// was lost.
     unsure: bool,
-    /// Set if there is no connection. Requests then wait for one, and the queue may change before they arrive.
+    /// Set if there is no connection. Requests then wait for a connection, and the queue may change
+    /// before they arrive.
     offline: bool,
     /// Number of failures in a row.
     tries: u8,
@@ -164,7 +177,8 @@ pub struct Machine {
     waited: bool,
     /// Set if another client asks the holder to release the lock.
     revoked: bool,
-    /// Set if the lease has ended while the lock was held: our znodes may still exist and keep others out.
+    /// Set if the lease has ended while the lock was held: our znodes may still exist and keep
+    /// others out.
     is_doubtful: bool,
     lost: Option<Loss>,
     /// The worst outcome of the releases so far.
@@ -184,13 +198,15 @@ enum After {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 enum Phase {
     New,
-    /// Waiting for the create.
+    /// Waiting for the answer to the create.
     Joining,
     MakingDirectories,
     Pausing(After),
-    /// Searching for our znodes after an unknown outcome.
+    /// Searching for our znodes after a create with an unknown outcome.
     Searching,
-    /// Waiting for a directory to become empty. Then it is deleted, because its sequence numbers run out.
+    /// Waiting for a directory to become empty. Then it is deleted, because its sequence numbers
+    /// run out. `directory`: the transaction that created it, once that is known. `polls`: number
+    /// of reads so far.
     Retiring {
         place: usize,
         directory: Option<Zxid>,
@@ -206,7 +222,8 @@ enum Phase {
     Beginning,
     /// Granted. A lost lock stays in this phase until the holder releases.
     Held,
-    /// Granted, and a downgrade is under way. The value is the release that the holder has asked for meanwhile.
+    /// Granted, and a downgrade is under way. The value is the release that the holder has asked
+    /// for meanwhile.
     Downgrading(Option<HolderState>),
     /// Releasing several locks in one transaction.
     Releasing(HolderState),
@@ -246,8 +263,8 @@ impl Machine {
         }
     }
 
-    /// Handles one event, and appends the resulting actions to `actions`. `lease_valid`: whether the session's lease is
-    /// valid *now*.
+    /// Handles one event, and appends the resulting actions to `actions`. `lease_valid`: whether
+    /// the session's lease is valid *now*.
     pub fn step(&mut self, event: Event, lease_valid: bool, actions: &mut Vec<Action>) {
         let mut step = Step { actions, lease_valid };
         match event {
@@ -283,7 +300,8 @@ impl Machine {
         self.seats.get(place).and_then(|seat| seat.node).or_else(|| self.created_node(place))
     }
 
-    /// Returns the name of the predecessor that we watch in the first queue, if there is one.
+    /// Returns the name of the contender for which we wait in the first queue, if there is one. It
+    /// is the predecessor; during look-ahead it can be the second predecessor.
     pub fn waiting_for(&self) -> Option<&str> {
         match &self.seats[0].state {
             SeatState::Watching { before } | SeatState::Waiting { before: Some(before), .. } => Some(before),
@@ -297,12 +315,14 @@ impl Machine {
         self.phase == Phase::Queued && self.seats.iter().any(waits)
     }
 
-    /// Returns whether we are the head of a queue, and wait for the delay after a possible crash to pass.
+    /// Returns whether we are the head of a queue, and wait for the delay after a possible crash to
+    /// pass.
     pub fn is_delaying(&self) -> bool {
         self.phase == Phase::Queued && self.seats.iter().any(|seat| seat.state == SeatState::Delaying)
     }
 
-    /// Returns whether we hold the lock and watch all our znodes. Then the machine gets an event for every write to them.
+    /// Returns whether we hold the lock and watch all our znodes. Then the machine gets an event
+    /// for every write to them.
     pub fn watches_own(&self) -> bool {
         self.phase == Phase::Held && self.seats.iter().all(|seat| seat.own_watch.is_some())
     }
@@ -351,7 +371,8 @@ impl Machine {
         }
     }
 
-    /// Gives up. `reason`: set if the caller's deadline has passed; `None` if the caller dropped its future or guard.
+    /// Gives up. `reason`: set if the caller's deadline has passed; `None` if the caller dropped
+    /// its future or guard.
     fn abandon(&mut self, reason: Option<Reason>, step: &mut Step) {
         match self.phase {
             // A deadline limits only the waiting.
@@ -377,7 +398,8 @@ impl Machine {
         self.stop_waiting(step);
     }
 
-    /// Starts the clean-up from any phase. Waits for pending creates and searches, which may still report znodes of ours.
+    /// Starts the clean-up, in any phase. If a create or a search is pending, the clean-up starts
+    /// after its answer, which may report znodes of ours.
     fn stop_waiting(&mut self, step: &mut Step) {
         match self.phase {
             // The handler of the pending answer checks `wanted`, and then deletes our znodes.
@@ -386,7 +408,8 @@ impl Machine {
             _ => {}
         }
         for place in 0..self.seats.len() {
-            // The watch on our own znode is not removed, because that would cost a request. It fires for our delete.
+            // The watch on our own znode stays. To remove the watch would cost a request, and our
+            // delete makes the watch fire, which ends it.
             self.seats[place].own_watch = None;
             self.stop_seat(place, step);
             self.give_up_seat(place, step);
@@ -400,7 +423,8 @@ impl Machine {
         let Some(me) = seat.node.take() else { return };
         let is_old = !seat.is_fresh && self.config.rules.reads_after_wait();
         if let Some(undo) = self.seats[place].undo.take() {
-            // The record may contain our `held` marker. The next holder would take it for a crash, so undo it.
+            // The record may contain our `held` marker, which the next holder would take for a
+            // crash. So restore the record.
             self.clean_up_and_undo(place, me, undo, step);
         } else {
             self.clean_up(place, me, None, is_old, step);

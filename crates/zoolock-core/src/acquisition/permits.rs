@@ -1,25 +1,26 @@
 //! The part that only semaphores need: their size, and the `granted` flag in a waiter's znode.
 //!
-//! A grant of permits deletes no znode, so it would wake no waiter. A waiter that was not granted at once
-//! therefore writes a `granted` flag into its own znode. Its successor reads and watches that znode. The first
-//! waiter that lacks permits watches the children, since any holder may release the permits that it lacks. So
-//! each change wakes two contenders at most.
+//! A grant of permits deletes no znode, so it would wake no waiter. Therefore a contender that
+//! others may have listed as a waiter writes a `granted` flag into its own znode when it is
+//! granted. Its successor reads and watches that znode. The first waiter that lacks permits watches
+//! the children, since any holder may release the permits that it lacks. So each change wakes two
+//! contenders at most.
 
 use super::*;
 use crate::record::Size;
 
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
 pub(super) struct State {
-    /// Set once the size was found to equal ours. A later difference is a resize.
+    /// Set once the size in the record was found to equal ours. A later difference is a resize.
     pub(super) size_checked: bool,
-    /// The predecessor whose znode says that it was granted. If the size says that its permits do not fit, the
-    /// semaphore was made smaller since.
+    /// The predecessor in whose znode a `granted` flag was read. If its permits do not fit into the
+    /// current size, the semaphore has been made smaller since then.
     pub(super) granted_before: Option<String>,
     /// Set if another contender may have listed us as a waiter.
     pub(super) seen_waiting: bool,
 }
 
-/// The size according to the record.
+/// The result of a check of the size in the record.
 pub(super) enum SizeCheck {
     Size(u32),
     /// The record has no size, and this one must be written.
@@ -28,7 +29,8 @@ pub(super) enum SizeCheck {
 }
 
 impl Machine {
-    /// Returns the size of the semaphore from the record. It must equal ours when we queue; later it may change.
+    /// Returns the size of the semaphore from the record. It must equal our configured size at the
+    /// first check; later it may change.
     pub(super) fn check_size(&self, place: usize, directory: Option<Directory>) -> SizeCheck {
         let Some(ours) = self.config.kind.size() else { return SizeCheck::Size(0) };
         let Some(directory) = directory else { return SizeCheck::Refused(Reason::ForeignRecord) };
@@ -62,18 +64,19 @@ impl Machine {
         step: &mut Step,
     ) {
         match outcome {
-            // The record has a size now, even if another contender wrote it.
+            // Another contender may have written the size first, or the directory may be missing.
+            // Either way, read again.
             Ok(_) | Err(RequestFailure::BadVersion | RequestFailure::NoNode) => self.look(place, step),
             Err(RequestFailure::Unknown | RequestFailure::Throttled) => self.look_later(place, step),
             Err(failure) => self.fail(Reason::Refused(failure), step),
         }
     }
 
-    /// Tells the successor that we were granted, if it may have seen us wait.
+    /// Writes the `granted` flag into our znode, if our successor may have listed us as a waiter.
     pub(super) fn say_granted(&mut self, place: usize, me: Node, step: &mut Step) {
         if self.tells_grant(place) {
-            let request = Request::SayGranted { node: me, version: 0, revoked: false };
-            self.send_one(place, Purpose::SayGranted, Part::Main, request, step);
+            let request = Request::MarkGranted { node: me, version: 0, revoked: false };
+            self.send_one(place, Purpose::MarkGranted, Part::Main, request, step);
         }
     }
 
@@ -82,7 +85,7 @@ impl Machine {
         has_waited && self.config.rules.tells_grants()
     }
 
-    pub(super) fn said_granted(
+    pub(super) fn marked_granted(
         &mut self,
         place: usize,
         outcome: &Result<Reply, RequestFailure>,
@@ -95,8 +98,8 @@ impl Machine {
         ) {
             return;
         }
-        // A read of our own znode is pending. It returns the version, and its handler writes a missing `granted`
-        // flag.
+        // A pending read of our own znode returns the version, and its handler writes a missing
+        // `granted` flag.
         if self.is_open(place, Purpose::WatchOwn) || self.is_open(place, Purpose::OwnPause) {
             return;
         }
@@ -104,13 +107,13 @@ impl Machine {
         self.back_off(place, Purpose::OwnPause, step);
     }
 
-    /// Writes the `granted` flag again if another client has overwritten the data, for example with a request to
-    /// release.
+    /// Writes the `granted` flag again if another client has overwritten the data, for example with
+    /// a request to release.
     pub(super) fn say_granted_again(&mut self, place: usize, me: Node, read: NodeRead, step: &mut Step) {
-        let is_under_way = self.is_open(place, Purpose::SayGranted);
+        let is_under_way = self.is_open(place, Purpose::MarkGranted);
         if self.tells_grant(place) && !is_under_way && !read.flags.granted {
-            let request = Request::SayGranted { node: me, version: read.version, revoked: self.revoked };
-            self.send_one(place, Purpose::SayGranted, Part::Main, request, step);
+            let request = Request::MarkGranted { node: me, version: read.version, revoked: self.revoked };
+            self.send_one(place, Purpose::MarkGranted, Part::Main, request, step);
         }
     }
 }

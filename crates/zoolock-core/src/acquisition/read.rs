@@ -5,18 +5,19 @@ use super::*;
 use crate::layout::Layout;
 use crate::queue::{QueueDecision, decide};
 
-/// Number of children from which a waiter pauses before it lists. The pauses differ, so that not all waiters list at once.
+/// Minimum number of children for which a waiter pauses before it lists. The pauses differ, so that
+/// not all waiters list at once.
 const SPREAD_FROM: u32 = 64;
 /// Maximum pause, in milliseconds.
 const SPREAD_MAX: u32 = 500;
 
 impl Machine {
-    /// Adds the reads that go out with the create, in its flight.
+    /// Adds the reads that are sent together with the create.
     pub(super) fn add_first_reads(&mut self, step: &mut Step) {
         // The predecessor's name can be computed for a native mutex. All other contenders list.
         let lists = !self.config.prefix().is_computable();
         for place in 0..self.seats.len() {
-            self.seats[place].first = None;
+            self.seats[place].early_answers = None;
             if lists {
                 self.add(place, Part::Children(None), Request::List, step);
             }
@@ -39,9 +40,9 @@ impl Machine {
             return self.fail(reason, step);
         }
         if let Some(Ok(children)) = children {
-            // If the directory is older than our znode, all reads saw the same incarnation of it. One incarnation gives
-            // each name once, so our name in the listing is our znode. The size of a semaphore must also be of the same
-            // moment as the listing.
+            // If the directory is older than our znode, all reads saw the same incarnation of it.
+            // One incarnation gives each name once, so our name in the listing is our znode. The
+            // size of a semaphore must also be of the same moment as the listing.
             let fits = self.config.kind.size().is_none()
                 || self.config.rules.is_size_of_that_moment(children.pzxid, directory.pzxid);
             return match directory.czxid < me.czxid && fits {
@@ -52,7 +53,8 @@ impl Machine {
         if !me.prefix.is_computable() {
             return self.look(place, step);
         }
-        // There is one child, and our create was the last change of the children. So the child is our znode.
+        // If there is one child, and our create was the last change of the children, that child is
+        // our znode.
         if self.config.rules.is_alone(&directory, me) {
             return self.reach_head(place, Some(directory), &[], step);
         }
@@ -74,8 +76,9 @@ impl Machine {
         }
     }
 
-    /// Reads the queue again: the directory and then our own znode, in one flight. This order proves that our znode still
-    /// existed when the marker was read. Lists the queue instead if no marker grants this kind of lock.
+    /// Reads the queue again: the directory and then our own znode, with two requests that are sent
+    /// together. This order proves that our znode still existed when the marker was read. Lists the
+    /// queue instead if no marker grants this kind of lock.
     pub(super) fn look(&mut self, place: usize, step: &mut Step) {
         if !self.config.kind.properties().is_granted_by_marker {
             return self.list(place, false, step);
@@ -107,8 +110,8 @@ impl Machine {
             None | Some(Err(RequestFailure::Unknown | RequestFailure::Throttled)) => {
                 return self.look_later(place, step);
             }
-            // Either the directory is missing, and our znode with it. Or the server refuses the read, and the listing is
-            // enough.
+            // Either the directory is missing, and then our znode is missing, too. Or the server
+            // refuses the read, and then the listing is enough.
             Some(Err(_)) => None,
         };
         if let Some(reason) = directory.and_then(|directory| self.refusal_by_record(&directory)) {
@@ -133,11 +136,13 @@ impl Machine {
         }
     }
 
-    /// Lists the children, then reads the record, then our own znode, in one flight. The record is newer than the listing,
-    /// so it covers every predecessor that the listing no longer shows. Our own znode is read last, so it existed during
-    /// the other two reads.
+    /// Lists the children, then reads the record, then our own znode. The three requests are sent
+    /// together. The record is newer than the listing, so it covers every predecessor that the
+    /// listing no longer shows. Our own znode is read last, so it existed during the other two
+    /// reads.
     pub(super) fn list(&mut self, place: usize, is_watching: bool, step: &mut Step) {
-        // Choose the id before the state changes: the watch that the seat waits for may still be set.
+        // Choose the id before the state changes: the watch that the seat waits for may still be
+        // set.
         let watch = is_watching.then(|| self.new_watch(place));
         let Some(me) = self.start_reading(place) else { return };
         let children = (Part::Children(watch), watch.map_or(Request::List, Request::WatchChildren));
@@ -168,8 +173,8 @@ impl Machine {
                 return self.fail(Reason::Refused(RequestFailure::Refused(*refusal)), step);
             }
             (Some(Ok(_) | Err(RequestFailure::NoNode)), Some(Ok(directory))) => Some(directory),
-            // Either the directory is missing, and our znode with it. Or the server refuses the read, and the listing is
-            // enough.
+            // Either the directory is missing, and then our znode is missing, too. Or the server
+            // refuses the read, and then the listing is enough.
             (Some(Ok(_) | Err(RequestFailure::NoNode)), Some(Err(failure))) if failure.is_answer() => None,
             _ => {
                 unwatch(step);
@@ -192,8 +197,8 @@ impl Machine {
         self.apply_listing(place, directory, &children, watch, step);
     }
 
-    /// Decides by the names of the children: grants, waits or fails. `watch`: a watch on the children, set by the same
-    /// request that listed them.
+    /// Decides by the names of the children: grants, waits or fails. `watch`: a watch on the
+    /// children, set by the same request that listed them.
     fn apply_listing(
         &mut self,
         place: usize,
@@ -206,7 +211,8 @@ impl Machine {
         if let (Some(reader), Some(directory)) = (self.config.kind.reader(), directory)
             && directory.czxid > reader.czxid
         {
-            // The directory was created after the reader: a znode with the reader's name is another contender's.
+            // The directory was created after the reader: a znode with the reader's name is another
+            // contender's.
             return self.fail_without_reader(place, step);
         }
         let permits = &self.seats[place].permits;
@@ -216,7 +222,8 @@ impl Machine {
                 QueueDecision::WaitFor(before) if permits.granted_before.as_ref() == Some(&before) => {
                     QueueDecision::WatchChildren
                 }
-                // After a resize the predecessor may hold without having waited. Then it never writes `granted` into its
+                // A version above 1 shows that the semaphore was resized. Then the predecessor may
+                // hold without having waited. In that case it never writes `granted` into its
                 // znode, so a watch on it is not enough.
                 QueueDecision::WaitFor(_)
                     if self.config.kind.is_permits() && directory.is_some_and(|d| d.version > 1) =>
@@ -233,7 +240,8 @@ impl Machine {
         };
         let decision = match size_check {
             SizeCheck::Size(size) => Ok(decide(size)),
-            // The directory must not become a semaphore while a contender holds it as another kind of lock.
+            // The directory must not become a semaphore while a contender holds it as another kind
+            // of lock.
             SizeCheck::Missing(size) if decide(size) == QueueDecision::OtherKind => {
                 Ok(QueueDecision::OtherKind)
             }
@@ -244,7 +252,8 @@ impl Machine {
         if let Ok(QueueDecision::Held | QueueDecision::WatchChildren | QueueDecision::WaitFor(_)) = decision {
             permits.size_checked = true;
         }
-        // The children have changed since our create, so another contender may have listed us as a waiter.
+        // If the children have changed since our create, another contender may have listed us as a
+        // waiter. Then our grant must be written into our znode.
         permits.seen_waiting |= children.pzxid != me.czxid;
         if decision != Ok(QueueDecision::WatchChildren) || self.config.mode == Mode::Try {
             step.actions.extend(watch.map(Action::Unwatch));
@@ -271,8 +280,8 @@ impl Machine {
         }
     }
 
-    /// Fails because another client deleted the reader's znode, or ours. If it was the reader's, our znode still keeps all
-    /// others out, so it is deleted.
+    /// Fails because another client deleted the reader's znode, or ours. If the reader's znode was
+    /// deleted, our own znode still keeps all others out, so our own is deleted.
     fn fail_without_reader(&mut self, place: usize, step: &mut Step) {
         let seat = &mut self.seats[place];
         let (me, undo) = (seat.node, seat.undo.take());

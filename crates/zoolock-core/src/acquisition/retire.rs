@@ -1,7 +1,8 @@
 //! Leaving a directory whose sequence numbers run out.
 //!
-//! Past the end, the counter of a directory repeats and turns negative (tested on 3.8.0). So we wait until the directory is
-//! empty, delete it, and join the next one.
+//! After the last sequence number, ZooKeeper gives that number again, or gives negative numbers
+//! (tested on 3.8.0). So we wait until the directory is empty, delete it, and join the directory
+//! that is created in its place.
 
 use super::*;
 
@@ -11,7 +12,8 @@ const POLLS_BEFORE_JOINING_AGAIN: u8 = 20;
 const RETIRE_POLL: u32 = 50;
 
 impl Machine {
-    /// Returns whether the number of a znode is so near the end that its directory must be retired.
+    /// Returns whether the number of a znode is so near to the last sequence number that its
+    /// directory must be retired.
     pub(super) fn is_near_the_end(&self, me: Node) -> bool {
         let is_near = me.sequence.0 < 0 || me.sequence >= self.config.retire_from;
         is_near && self.config.rules.retires()
@@ -50,7 +52,8 @@ impl Machine {
                 } else if self.config.mode == Mode::Try {
                     self.fail(Reason::Busy, step);
                 } else if polls >= POLLS_BEFORE_JOINING_AGAIN {
-                    // If the first read was lost, this directory may be a later one, whose numbers do not run out.
+                    // If the first read was lost, this directory may be one that was created later,
+                    // and its numbers do not run out yet. So try to join it.
                     self.join(step);
                 } else {
                     self.sleep(place, Purpose::RetirePause, RETIRE_POLL, step);

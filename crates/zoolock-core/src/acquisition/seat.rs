@@ -1,4 +1,5 @@
-//! The seat of an acquisition in one lock directory: its znode, and what the acquisition knows of the queue there.
+//! The seat of an acquisition in one lock directory: its znode, and what the acquisition knows of
+//! the queue there.
 
 use std::ops::{Deref, DerefMut};
 
@@ -7,28 +8,35 @@ use super::*;
 /// The place of an acquisition in the queue of one lock.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
 pub(super) struct Seat {
-    /// Our znode, while it may exist and may grant the lock.
+    /// Our znode in this queue. `None` before its create, after its loss, and once a clean-up
+    /// deletes it.
     pub(super) node: Option<Node>,
     pub(super) state: SeatState,
-    /// Set if our znode was created or read since the last wait. During a wait another client may delete it, and its name
-    /// may then belong to another contender.
+    /// Set if our znode was created or read since the last wait. During a wait another client may
+    /// delete our znode, and another contender may then get its name.
     pub(super) is_fresh: bool,
-    /// The answers to the reads that were sent with the create. Only for the second and later directories: the flight
-    /// itself keeps those of the first.
-    pub(super) first: Option<Box<Answers>>,
+    /// The answers to the reads of this directory that were sent with the create of our znode.
+    /// `None` in the seat of the first directory: `flight.rs` keeps its answers together with the
+    /// answer to the create.
+    pub(super) early_answers: Option<Box<Answers>>,
     /// Our znodes in this directory that the search after a lost reply has found so far.
     pub(super) found: Vec<Node>,
-    /// The record and the version that our release may overwrite. Read after our znode had become the head of the queue;
-    /// with look-ahead, read before that.
+    /// The directory. Read when our znode was the head of the queue, and updated when our `held`
+    /// marker is written. Our release overwrites the record only if the version is still this one.
+    /// With look-ahead, this field is set before our znode is the head: [`LookAhead`] says to which
+    /// value.
     pub(super) directory: Option<Directory>,
-    /// Sequence number of the predecessor, if that is exclusive. Its marker grants the lock to every reader directly behind
-    /// it.
+    /// Sequence number of the predecessor that we watched last, if that predecessor is exclusive.
+    /// Its release marker grants the lock to every reader that waits for it.
     pub(super) exclusive_predecessor: Option<Sequence>,
-    /// The way in which the previous holder left, read at the head of the queue.
+    /// The way in which the previous holder left, as far as it is known. Set when our znode becomes
+    /// the head of the queue.
     pub(super) previous: Option<Previous>,
-    /// The state before our `held` marker. Set while that marker must still be written, or its write is not confirmed.
+    /// Set while our `held` marker must still be written, or its write is not confirmed. The value
+    /// is copied to `undo` when the write is sent.
     pub(super) unrecorded: Option<Undo>,
-    /// The state to restore if we give up. Set once our `held` marker may have been written.
+    /// Set once our `held` marker may have been written. The value says what to restore if we give
+    /// up.
     pub(super) undo: Option<Undo>,
     /// Set if a reply to the write of our `held` marker was lost.
     pub(super) perhaps_marked: bool,
@@ -36,19 +44,23 @@ pub(super) struct Seat {
     pub(super) delayed: bool,
     pub(super) ahead: LookAhead,
     pub(super) permits: permits::State,
-    /// The watch on our znode, once it is in force.
+    /// The watch on our znode, once it is in force. During look-ahead, [`LookAhead`] keeps that
+    /// watch.
     pub(super) own_watch: Option<WatchId>,
 }
 
 /// The progress of a seat in its queue.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
 pub(super) enum SeatState {
-    /// Waiting for the answers to a read, or for the end of the pause before it.
+    /// Waiting for the answers to a read of the queue, or for the end of the pause before that
+    /// read. Also the state before the create.
     #[default]
     Reading,
-    /// Setting a watch on the predecessor, or with look-ahead on the second predecessor.
+    /// Setting a watch on the contender `before`. This is the predecessor, or at the start of
+    /// look-ahead the second predecessor (two positions ahead of us).
     Watching { before: String },
-    /// Waiting for the deletion of the contender `before`, or for any change of the children if that is `None`.
+    /// Waiting for an event of `watch`, which is on the contender `before`, or on the children of
+    /// the directory if `before` is `None`.
     Waiting { before: Option<String>, watch: WatchId },
     /// Head of the queue. The previous holder may have crashed, so the delay must pass first.
     Delaying,
@@ -94,7 +106,7 @@ impl DerefMut for Seats {
 }
 
 impl Seat {
-    /// Puts a znode of ours, created or found by a search, into the queue of this seat.
+    /// Records a znode of ours in the queue of this seat. A create or a search has reported it.
     pub(super) fn sit(&mut self, node: Node, is_fresh: bool) {
         (self.node, self.state, self.is_fresh) = (Some(node), SeatState::Reading, is_fresh);
     }
@@ -103,7 +115,8 @@ impl Seat {
         self.node.is_some() && self.state == SeatState::First
     }
 
-    /// Returns whether our create was the last change of the children when the seat became the head of the queue.
+    /// Returns whether our create was still the last change of the children when our znode was
+    /// found to be the head of the queue.
     pub(super) fn is_untouched(&self) -> bool {
         match (self.node, self.directory) {
             (Some(me), Some(directory)) => directory.pzxid == me.czxid,
@@ -113,12 +126,12 @@ impl Seat {
 }
 
 impl Machine {
-    /// Marks what was read of our znodes as old, because time passes before the next step.
+    /// Marks the last reads of our own znodes as old, because time passes before the next step.
     pub(super) fn grow_stale(&mut self) {
         self.seats.iter_mut().for_each(|seat| seat.is_fresh = false);
     }
 
-    /// Removes the watches of a seat, and ignores its open flights.
+    /// Removes the watches of a seat, and ignores the answers to its open requests.
     pub(super) fn stop_seat(&mut self, place: usize, step: &mut Step) {
         let seat = &mut self.seats[place];
         let waiting = match std::mem::take(&mut seat.state) {
@@ -131,23 +144,26 @@ impl Machine {
         self.void_seat(place, step);
     }
 
-    /// Clears a seat. Returns its znode, which the caller must clean up. Does not remove watches from the server.
+    /// Clears a seat. Returns its znode, which the caller must delete if it is not deleted yet.
+    /// Does not remove watches from the server.
     pub(super) fn leave_seat(&mut self, place: usize) -> Option<Node> {
         let seat = &mut self.seats[place];
         (seat.state, seat.own_watch, seat.ahead) = (SeatState::Reading, None, LookAhead::Off);
         seat.node.take()
     }
 
-    /// Fails because another client deleted our znode in the queue. Deletes no znode of that name, because it would be
-    /// another contender's.
+    /// Fails because another client deleted our znode in the queue. Deletes no znode of that name,
+    /// because it would be another contender's.
     pub(super) fn fail_broken(&mut self, place: usize, step: &mut Step) {
         self.stop_seat(place, step);
         self.seats[place].node = None;
         self.fail(Reason::Broken, step);
     }
 
-    /// Returns whether the znode that was read is `me`; `None` if the answer does not say. If the flight has no such read,
-    /// because a test switched off its rule, the znode counts as ours.
+    /// Returns whether our znode still exists, or `None` if the answer `own` does not show this.
+    /// `own` is the answer to a read of the znode with our name. It is `None` only if a test has
+    /// switched off the rule `OwnNodeAfterDirectory`. Then no read was sent, and the znode counts
+    /// as ours.
     pub(super) fn still_mine(
         &self,
         me: Node,

@@ -1,13 +1,14 @@
-//! From the head of the queue to the grant: how the previous holder left, the delay after a crash, the lease, the second
-//! read of a multi-lock's znodes, and the `held` marker.
+//! From the head of the queue to the grant: how the previous holder left, the delay after a crash,
+//! the lease, the second read of a multi-lock's znodes, and the `held` marker.
 //!
-//! If crashes are tracked, a holder writes the `held` marker before its grant. In this code that write is the beginning of
-//! the hold.
+//! If crashes are tracked, a holder writes the `held` marker before its grant. The code calls this
+//! write the beginning of the hold.
 
 use super::*;
 use crate::names::{Name, Role};
 
-/// The state before our `held` marker: the marker to restore if we give up, and the version of the data.
+/// The record before our `held` marker: the marker to restore if we give up, and the version of the
+/// directory's data at that time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) struct Undo {
     pub(super) marker: Marker,
@@ -22,8 +23,8 @@ impl Node {
 }
 
 impl Machine {
-    /// Continues when our znode has become the head of one queue. `directory` was read after that. `others`: the names of
-    /// the children at that time, if they were listed.
+    /// Continues when our znode has become the head of one queue. `directory` was read after that.
+    /// `others`: the names of the children at that time, if they were listed.
     pub(super) fn reach_head(
         &mut self,
         place: usize,
@@ -50,7 +51,8 @@ impl Machine {
                 self.seats[place].state = SeatState::Reading;
                 return self.begin(place, step);
             }
-            // The acquisition may still wait in other queues. Meanwhile the watch reports a deletion of this znode.
+            // The acquisition may still wait in other queues. Meanwhile the watch reports a
+            // deletion of this znode.
             self.watch_own_soon(place, step);
         }
     }
@@ -62,7 +64,8 @@ impl Machine {
         }
     }
 
-    /// Prepares our `held` marker, if crashes are tracked. Returns false if the acquisition has failed.
+    /// Prepares our `held` marker, if crashes are tracked. Returns false if the acquisition has
+    /// failed.
     fn prepare_beginning(&mut self, place: usize, others: &[String], step: &mut Step) -> bool {
         let tracks_crashes = self.config.tracks_crashes;
         let seat = &mut self.seats[place];
@@ -75,14 +78,16 @@ impl Machine {
             return true;
         }
         let Some(directory) = seat.directory.filter(|seen| seen.record.is_writable(seen.czxid)) else {
-            // We may not write our `held` marker over this record. So we may not restore an older record over it either.
+            // We must not write our `held` marker over this record. So we must not restore an older
+            // record over it either.
             seat.undo = None;
             self.fail(Reason::ForeignRecord, step);
             return false;
         };
-        // If we give up, we restore the marker that was here, so that the crash of an earlier holder stays known. A holder
-        // whose znode still exists has not crashed. But its znode will be missing when the next waiter reads, so its `held`
-        // marker is restored as `broken`.
+        // If we give up, we restore the marker that is in the record now, so that the crash of an
+        // earlier holder stays known. A holder whose znode still exists has not crashed. But its
+        // znode may be missing when the next waiter reads, so its `held` marker is restored as
+        // `broken`.
         let marker = match marker {
             Some(marker) if is_of_present_contender(&marker, others) => {
                 Marker { state: HolderState::Broken, ..marker }
@@ -96,8 +101,9 @@ impl Machine {
 
     /// Continues when each seat is the head of its queue.
     pub(super) fn settle(&mut self, step: &mut Step) {
-        // The reads of the first flight are of different moments. A reader may become the head of one queue only after
-        // another queue has changed.
+        // The reads that are sent with the create show the queues at different moments. If no queue
+        // has changed since our create, all reads show the moment of the create. Otherwise one of
+        // our znodes may have been deleted between two reads, so read all our znodes again.
         let is_untouched = self.seats.iter().all(Seat::is_untouched);
         let is_old = self.seats.len() > 1 && (self.waited || !is_untouched);
         if is_old && self.config.rules.verifies_all() {
@@ -122,7 +128,8 @@ impl Machine {
 
     // ---- a multi-lock reads all its znodes again ----
 
-    /// Reads all our znodes again. If all of them exist, there was a moment at which each was the head of its queue.
+    /// Reads all our znodes again. If all of them exist, there was a moment at which each was the
+    /// head of its queue.
     pub(super) fn verify(&mut self, step: &mut Step) {
         self.phase = Phase::Verifying;
         self.unsure = false;
@@ -135,8 +142,8 @@ impl Machine {
         let Some(me) = self.seats[place].node else { return };
         match self.still_mine(me, answers.own.as_ref()) {
             Some(true) => self.seats[place].is_fresh = true,
-            // The watch on our own znode may not have been set in time to report this. A znode with that name now is not
-            // ours, so do not delete it.
+            // The watch on our own znode may have been set too late to report the deletion. A znode
+            // with that name now is not ours, so do not delete it.
             Some(false) => self.seats[place].node = None,
             None => self.unsure = true,
         }
@@ -177,8 +184,8 @@ impl Machine {
         self.phase = Phase::Held;
         step.actions.push(Action::Granted(Grant { node, previous }));
         if self.seats.len() > 1 {
-            // Each own znode is watched since it became the head of its queue. The watch may have reported a request to
-            // release.
+            // The watch on each of our znodes may have been set before the grant. So a request to
+            // release may have been read already.
             step.actions.extend(self.revoked.then_some(Action::Revoked));
         } else {
             self.say_granted(0, node, step);
@@ -188,20 +195,21 @@ impl Machine {
 
     /// Writes the `held` marker of one lock, in one transaction with a check of our znode.
     fn begin(&mut self, place: usize, step: &mut Step) {
-        let Some(HoldOp { node, marker, version, .. }) = self.beginning(place) else { return };
+        let Some(HoldOp { node, marker, version, .. }) = self.hold_op(place) else { return };
         let node = self.config.rules.checks_own_node_at_beginning().then_some(node);
         let request = Request::Hold { node, marker, version };
         self.send_one(place, Purpose::Begin, Part::Main, request, step);
     }
 
     fn begin_all(&mut self, step: &mut Step) {
-        let beginnings = (0..self.seats.len()).filter_map(|place| self.beginning(place)).collect();
+        let holds = (0..self.seats.len()).filter_map(|place| self.hold_op(place)).collect();
         self.open_to_all(Purpose::BeginAll);
-        self.add(0, Part::Main, Request::HoldAll(beginnings), step);
+        self.add(0, Part::Main, Request::HoldAll(holds), step);
     }
 
-    /// Returns the `held` marker that must still be written. Sets `undo`, because from now on the record may contain it.
-    fn beginning(&mut self, place: usize) -> Option<HoldOp> {
+    /// Returns the `held` marker that must still be written. Sets `undo`, because from now on the
+    /// record may contain that marker.
+    fn hold_op(&mut self, place: usize) -> Option<HoldOp> {
         let seat = &mut self.seats[place];
         let (node, directory, undo) = (seat.node?, seat.directory?, seat.unrecorded?);
         seat.undo = Some(undo);
@@ -240,8 +248,9 @@ impl Machine {
         }
     }
 
-    /// Handles a failed write of `held` markers. Fails if the server refuses the write for good. Otherwise reads the queues
-    /// again: another client wrote a record, one of our znodes is missing, the server is busy, or the reply is lost.
+    /// Handles a failed write of `held` markers. Fails if the server refuses the write for good.
+    /// Otherwise reads the queues again: another client wrote a record, one of our znodes is
+    /// missing, the server is busy, or the reply is lost.
     fn beginning_failed(&mut self, places: &[usize], failure: RequestFailure, step: &mut Step) {
         self.phase = Phase::Queued;
         self.grow_stale();
@@ -252,7 +261,8 @@ impl Machine {
             }
             seat.perhaps_marked |= failure == RequestFailure::Unknown;
             if !seat.perhaps_marked {
-                // A marker that was not written must not be undone: that would overwrite later records.
+                // A marker that was not written must not be undone: that would overwrite later
+                // records.
                 seat.undo = None;
             }
             if failure.is_transient() {
@@ -278,7 +288,8 @@ impl Machine {
         })
     }
 
-    /// Returns whether no contender that we must wait for can be between sequence number `theirs` and ours.
+    /// Returns whether no contender that we must wait for can be between sequence number `theirs`
+    /// and ours.
     fn is_right_before(&self, place: usize, theirs: Sequence, me: Node) -> bool {
         let reads = me.prefix.reads();
         me.sequence.before() == Some(theirs)
@@ -295,13 +306,14 @@ impl Machine {
     ) -> Previous {
         let Some(marker) = self.config.rules.marker_in(directory) else { return Previous::Unknown };
         if marker.state == HolderState::Held && marker.sequence == me.sequence {
-            // Our own marker: we were interrupted after it was written.
+            // This is our own marker: we were interrupted after we had written it.
             return self.seats[place].previous.unwrap_or(Previous::Unknown);
         }
         if is_of_present_contender(&marker, others) {
             return Previous::Unknown;
         }
-        // If crashes are tracked, every holder writes its marker, so this is the marker of the last one.
+        // If crashes are tracked, every holder writes its marker, so this is the marker of the last
+        // holder.
         let is_last = marker.tracked || self.is_right_before(place, marker.sequence, me);
         match marker.state {
             HolderState::Released | HolderState::Downgraded if is_last => Previous::Clean,
@@ -311,8 +323,10 @@ impl Machine {
     }
 }
 
-/// Returns whether this is the `held` marker of a contender whose znode still exists. Such a contender has not crashed. It
-/// is an upgraded reader: after a lost reply, its writer's znode may be deleted later than its reader's.
+/// Returns whether this is the `held` marker of a contender whose znode still exists. Such a
+/// contender has not crashed. It is an upgraded reader, which has two znodes: its reader's and,
+/// later in the queue, its writer's. If a reply was lost, the writer's znode may be deleted after
+/// the reader's. In between, a contender that queued between the two is the head of the queue.
 fn is_of_present_contender(marker: &Marker, others: &[String]) -> bool {
     let is_its_writer = |other: &String| {
         let name = Name::parse(other).filter(|name| name.role == Role::Exclusive);

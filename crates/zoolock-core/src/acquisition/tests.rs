@@ -1,4 +1,5 @@
-//! Hand-written scripts for an acquisition of one lock. `tests/protocol` searches for rarer sequences.
+//! Tests of one acquisition of one lock, each with a fixed sequence of events. The model in
+//! `tests/protocol` searches all sequences.
 
 use super::*;
 
@@ -151,11 +152,11 @@ fn children(names: Vec<String>) -> Reply {
 }
 
 fn mine(me: Node) -> Reply {
-    Reply::Node { czxid: me.czxid, owner: SESSION, version: 0, says: NodeFlags::default() }
+    Reply::Node { czxid: me.czxid, owner: SESSION, version: 0, flags: NodeFlags::default() }
 }
 
 fn theirs() -> Reply {
-    Reply::Node { czxid: Zxid(15), owner: SessionId(8), version: 0, says: NodeFlags::default() }
+    Reply::Node { czxid: Zxid(15), owner: SessionId(8), version: 0, flags: NodeFlags::default() }
 }
 
 fn granted(node: Node, previous: Previous) -> Action {
@@ -325,7 +326,8 @@ fn exhausted_directory_is_deleted_and_recreated() {
     }
 }
 
-/// A server with one other contender, number 3. `cancel_at` removes that contender once no request is pending.
+/// A server with one other contender, number 3. `cancel_at` removes that contender once no request
+/// is pending.
 #[derive(Default)]
 struct Server {
     zxid: i64,
@@ -375,8 +377,8 @@ impl Server {
 
 /// Runs an acquisition and cancels it before request number `at` is answered.
 ///
-/// Replies to the requests in `lost` are `Unknown`. The server executes these requests if `carried_out` is set.
-/// Returns false if the run ended before request `at`.
+/// Replies to the requests in `lost` are `Unknown`. The server executes these requests if
+/// `carried_out` is set. Returns false if the run ended before request `at`.
 fn cancel_at(at: usize, lost: &[usize], carried_out: bool) -> bool {
     let mut server = Server { zxid: 20, next: 3, mine: Vec::new(), other_is_there: true };
     let mut drive = Drive::start();

@@ -4,7 +4,8 @@ use super::*;
 use crate::names::{Name, Role};
 
 impl Machine {
-    /// Watches the predecessor.
+    /// Watches the contender `before`. This is the predecessor; with look-ahead it can be the
+    /// second predecessor.
     pub(super) fn watch(&mut self, place: usize, before: String, step: &mut Step) {
         self.waited = true;
         let exclusive = Name::parse(&before).filter(|name| name.role == Role::Exclusive);
@@ -22,7 +23,8 @@ impl Machine {
         self.seats[place].state = SeatState::Waiting { before, watch };
     }
 
-    /// Handles the flight that watches the predecessor. `own`: the watch on our own znode, if the flight sets one.
+    /// Handles the answers to the requests that watch the predecessor. `own`: the watch on our own
+    /// znode, if one of these requests sets it.
     pub(super) fn watched(
         &mut self,
         place: usize,
@@ -43,9 +45,10 @@ impl Machine {
             }
             Some(Ok(read)) => {
                 self.wait(place, Some(before), watch);
-                // A younger predecessor is a writer that has become a reader, or a contender in a directory that was
-                // created again. In a recreated directory our znode is deleted. If that contender also waits for us in
-                // another queue (multi-lock), both would wait for ever. So read our own znode.
+                // A younger predecessor is a writer that has become a reader, or a contender in a
+                // directory that was created again. In a recreated directory our znode is deleted.
+                // If that contender also waits for us in another queue (multi-lock), both would
+                // wait for ever. So read our own znode.
                 let is_younger = read.czxid > me.czxid;
                 self.finish_arming(place, own, answers, Some(read).filter(|_| !is_younger), step);
                 if is_younger && self.config.rules.waits_for_older() {
@@ -67,13 +70,14 @@ impl Machine {
         }
     }
 
-    /// Handles a read of our own znode after the watch was set. If our znode exists, the directory is still the one that we
-    /// joined.
+    /// Handles a read of our own znode that was sent after the watch on the predecessor was set. If
+    /// our znode exists, the directory is still the same as at our create.
     pub(super) fn checked_own(&mut self, place: usize, answers: Answers, step: &mut Step) {
         let Some(me) = self.seats[place].node else { return };
         match self.still_mine(me, answers.own.as_ref()) {
             Some(true) => {}
-            // In every state of the seat: a znode with our name now is another contender's, and must not be deleted.
+            // Fail in every state of the seat: a znode with our name now is another contender's,
+            // and must not be deleted.
             Some(false) => self.fail_broken(place, step),
             None => {
                 if let SeatState::Waiting { watch, .. } = self.seats[place].state {
@@ -119,7 +123,8 @@ impl Machine {
         }
     }
 
-    /// Sets all watches again, because a watch that was set before the reconnect may have missed its event.
+    /// Sets all watches again, because a watch that was set before the reconnect may have missed
+    /// its event.
     pub(super) fn reconnected(&mut self, step: &mut Step) {
         self.offline = false;
         self.interrupted(step);
@@ -150,7 +155,8 @@ impl Machine {
         }
     }
 
-    /// Ends all look-ahead when the connection is interrupted, because watches fire in any order after a reconnect.
+    /// Ends all look-ahead when the connection is interrupted, because watches fire in any order
+    /// after a reconnect.
     pub(super) fn interrupted(&mut self, step: &mut Step) {
         if self.config.rules.look_ahead_ends_with_connection() {
             for place in 0..self.seats.len() {

@@ -7,7 +7,7 @@ use crate::ids::Sequence;
 use crate::names::{Name, Spelling};
 use crate::queue::holders;
 
-/// An owner, the access that it asks for, and its number of permits.
+/// A contender: its owner, the access that it asks for, and its number of permits.
 type Asked = (usize, Role, u32);
 
 /// Returns the graph of these queues. The order in each queue determines the holders.
@@ -42,7 +42,7 @@ fn owners(graph: &Graph) -> Vec<Vec<usize>> {
     graph.deadlocks().into_iter().map(|knot| knot.owners).collect()
 }
 
-/// Returns the owners of each cycle. Each one waits for the next.
+/// Returns the owners of each cycle. Each owner waits for the next owner.
 fn cycles(graph: &Graph) -> Vec<Vec<usize>> {
     let cycle = |knot: DeadlockCycle| knot.cycle.iter().map(|step| step.owner).collect();
     graph.deadlocks().into_iter().map(cycle).collect()
@@ -86,7 +86,8 @@ fn chain_is_no_deadlock() {
 
 #[test]
 fn reader_outside_the_cycle_is_no_member() {
-    // 0 and 1 read. 2 waits for both of them, and holds the lock for which 0 waits.
+    // Owners 0 and 1 read. Owner 2 waits for both of them, and holds the lock for which owner 0
+    // waits.
     let all = graph(&[(0, &[(0, R, 1), (1, R, 1), (2, X, 1)]), (0, &[(2, X, 1), (0, X, 1)])]);
     assert_eq!(owners(&all), [[0, 2]]);
     // A reader behind a waiting writer waits for that writer.
@@ -96,7 +97,8 @@ fn reader_outside_the_cycle_is_no_member() {
 
 #[test]
 fn free_permit_holder_prevents_deadlock() {
-    // 0 waits for the lock of 1, and 1 waits for a permit. But 2 has the other permit, and does not wait.
+    // Owner 0 waits for the lock of owner 1, and owner 1 waits for a permit. But owner 2 has the
+    // other permit, and does not wait.
     let open = graph(&[(0, &[(1, X, 1), (0, X, 1)]), (2, &[(0, P, 1), (2, P, 1), (1, P, 1)])]);
     assert_eq!(open.deadlocks(), []);
     let closed = graph(&[(0, &[(1, X, 1), (0, X, 1), (2, X, 1)]), (2, &[(0, P, 1), (2, P, 1), (1, P, 1)])]);
@@ -105,7 +107,8 @@ fn free_permit_holder_prevents_deadlock() {
 
 #[test]
 fn cycle_behind_a_deadlock_is_not_reported() {
-    // 2 is in a deadlock with 3. Without that, 1 would get the permit of 2, and then 0 the lock of 1.
+    // Owner 2 is in a deadlock with owner 3. Without that deadlock, owner 1 would get the permit of
+    // owner 2, and then owner 0 would get the lock of owner 1.
     let both = graph(&[
         (0, &[(1, X, 1), (0, X, 1)]),
         (2, &[(0, P, 1), (2, P, 1), (1, P, 1)]),
@@ -119,8 +122,8 @@ fn cycle_behind_a_deadlock_is_not_reported() {
 
 #[test]
 fn split_component_is_reduced_again() {
-    // 4 closes a cycle of five owners, and could continue if 5 and 6 could. Then 0 and 1 would be in no deadlock without 2
-    // and 3.
+    // Owners 0 to 4 are on one cycle. Without 5 and 6, owner 4 could continue. Then 2 and 3 are a
+    // deadlock of their own. Without 2 and 3, owners 0 and 1 could continue, too.
     let three = graph(&[
         (0, &[(1, X, 1), (0, X, 1)]),
         (2, &[(0, P, 1), (2, P, 1), (1, P, 1)]),
@@ -165,7 +168,7 @@ fn oversized_permit_request_is_stuck_without_deadlock() {
 
 #[test]
 fn upgrade_waits_only_for_other_readers() {
-    // 0 and 1 read, and 2 waits to write. 0 upgrades, and goes before 2.
+    // Owners 0 and 1 read, and owner 2 waits to write. Owner 0 upgrades, and goes before owner 2.
     let upgrading = |of_one: &[Asked]| {
         let mut queue = queue(0, &[(0, R, 1), (1, R, 1), (2, X, 1), (0, X, 1)]);
         queue.places[3].upgrades = Some(0);
@@ -174,7 +177,7 @@ fn upgrade_waits_only_for_other_readers() {
         Graph::of(vec![queue, self::queue(0, &other)])
     };
     assert_eq!(upgrading(&[]).stuck(), Vec::<usize>::new());
-    // 1 waits for a lock that 0 holds.
+    // Owner 1 waits for a lock that owner 0 holds.
     let mut stuck = upgrading(&[(1, X, 1)]).queues().to_vec();
     stuck[1].places[0].owner = 0;
     assert_eq!(cycles(&Graph::of(stuck)), [[0, 1]]);
@@ -233,8 +236,8 @@ fn lock(owners: usize) -> impl Strategy<Value = Lock> {
     prop_oneof![2 => plain, 1 => semaphore]
 }
 
-/// Returns the owners that can never continue, by a search of all orders. At each step any owner that holds all that it
-/// asks for may leave.
+/// Returns the owners that can never continue, by a search of all orders. At each step, any owner
+/// that holds everything that it asks for can be removed.
 fn stuck_in_any_order(locks: &[Lock], members: &BTreeSet<usize>) -> BTreeSet<usize> {
     let queued = |removed: &BTreeSet<usize>| {
         let stays = |asked: &&Asked| members.contains(&asked.0) && !removed.contains(&asked.0);
@@ -299,7 +302,7 @@ proptest! {
             }
             prop_assert!(!knot.cycle.is_empty());
         }
-        // The owners outside the deadlocks are not stuck by themselves.
+        // Without the owners that are in deadlocks, no other owner is stuck.
         let others = all_owners.difference(&deadlocked).copied().collect();
         prop_assert_eq!(stuck_in_any_order(&locks, &others), BTreeSet::new());
     }

@@ -1,14 +1,14 @@
 //! The kinds of locks, the roles of their znodes, and the prefixes of the znodes' names.
 //!
-//! Each has a table here, with one row for each kind: `Kind::properties`, `Role::waits_for` and `Prefix::row`.
+//! Each of these has a table here: `Kind::properties`, `Role::waits_for` and `Prefix::row`.
 
 use std::fmt::{self, Write as _};
 
 use super::{Name, Naming, Spelling};
 use crate::ids::{ContenderId, Sequence, SessionId, Zxid};
 
-/// A znode of this acquisition: its name, and the transaction that created it. The transaction distinguishes
-/// it from later znodes of that name.
+/// A znode of an acquisition: its name, and the transaction that created it. The transaction
+/// distinguishes the znode from later znodes of that name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Node {
     /// Prefix of the znode's name.
@@ -35,14 +35,14 @@ pub enum Kind {
     Write,
     /// Read access, together with other readers.
     Read,
-    /// Read access that may become exclusive: one holder of this kind at a time.
+    /// Read access that may become exclusive. Only one contender of this kind holds at a time.
     Upgradable,
     /// Exclusive access for a reader that holds already.
     Upgrade {
         /// The reader's znode.
         from: Node,
     },
-    /// Some permits of a semaphore, all or none.
+    /// A number of permits of a semaphore, granted together or not at all.
     Permits {
         /// Number of permits to take.
         take: u32,
@@ -90,17 +90,17 @@ impl Kind {
         Properties { name, title, prefix, is_granted_by_marker, leaves_marker, becomes_reader }
     }
 
-    /// Returns its name in metrics and in the data of its znodes.
+    /// Returns the name of the kind in metrics and in the data of znodes.
     pub fn name(self) -> &'static str {
         self.properties().name
     }
 
-    /// Returns the name of such a lock in messages.
+    /// Returns the name of this kind of lock in messages.
     pub fn title(self) -> &'static str {
         self.properties().title
     }
 
-    /// Returns the role of its znodes.
+    /// Returns the role of the znodes of this kind.
     pub fn role(self) -> Role {
         self.properties().prefix.role()
     }
@@ -133,7 +133,7 @@ pub enum Role {
     Exclusive,
     /// Read access, together with other readers.
     Shared,
-    /// Read access now, and perhaps write access later.
+    /// Read access that may become write access.
     Upgradable,
     /// Some permits of a semaphore.
     Permit,
@@ -143,8 +143,9 @@ impl Role {
     /// All roles.
     pub const ALL: [Role; 4] = [Role::Exclusive, Role::Shared, Role::Upgradable, Role::Permit];
 
-    /// Returns whether a contender of this role waits for an older one: the table of conflicts. A contender for permits waits
-    /// only if they do not fit. An upgrade has rules of its own ([`crate::queue`]).
+    /// Returns whether a contender of this role waits for an older contender of the role `older`:
+    /// the table of conflicts. A contender for permits waits only if they do not fit. An upgrade
+    /// has rules of its own ([`crate::queue`]).
     pub fn waits_for(self, older: Role) -> bool {
         match self {
             Role::Exclusive | Role::Permit => true,
@@ -158,12 +159,12 @@ impl Role {
         (self == Role::Permit) == (other == Role::Permit)
     }
 
-    /// Returns its name in snapshots.
+    /// Returns the name of the role in snapshots.
     pub fn as_str(self) -> &'static str {
         self.names().0
     }
 
-    /// Returns a description of a contender, with its article.
+    /// Returns a noun with its article for a contender of this role.
     pub fn noun(self) -> &'static str {
         self.names().1
     }
@@ -183,7 +184,7 @@ impl Role {
     }
 }
 
-/// The roles of some older contenders in a queue.
+/// A set of roles: those of the older contenders in a queue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Roles(u8);
 
@@ -193,19 +194,20 @@ impl Roles {
         self.0 |= 1 << role as u8;
     }
 
-    /// Returns whether it contains the role.
+    /// Returns whether the set contains the role.
     pub fn contains(self, role: Role) -> bool {
         self.0 & (1 << role as u8) != 0
     }
 
-    /// Returns whether a later contender of this role waits for one of them.
+    /// Returns whether a later contender of this role waits for a contender with one of the roles
+    /// in the set.
     pub fn block(self, role: Role) -> bool {
         Role::ALL.into_iter().any(|older| self.contains(older) && role.waits_for(older))
     }
 }
 
-/// The prefix of a znode's name. In zoolock's own naming scheme it has no UUID, so that the predecessor's
-/// name can be computed.
+/// The prefix of a znode's name. In zoolock's own naming scheme it has no UUID, so a mutex can
+/// compute its predecessor's name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Prefix {
     /// `lock-`: the mutex.
@@ -251,7 +253,8 @@ impl Prefix {
         }
     }
 
-    /// Returns the word in its names, and the spelling and the role of its names: the table of prefixes.
+    /// Returns the fixed word, the format and the role of names with this prefix: the table of
+    /// prefixes.
     fn row(self) -> (&'static str, Spelling, Role) {
         match self {
             Prefix::Lock => ("lock-", Spelling::Lock, Role::Exclusive),
@@ -270,14 +273,15 @@ impl Prefix {
 
     /// Returns the name with this sequence number.
     pub fn name(self, sequence: Sequence) -> String {
-        // One allocation: every request asks for a name.
+        // Many requests contain a name, so this function runs often. With room for the whole name,
+        // the string is allocated only once.
         let mut name = String::with_capacity(64);
         write!(name, "{self}{sequence}").expect("writing to a string succeeds");
         name
     }
 
     /// Returns the name with this sequence number in parsed form.
-    pub fn parsed(self, sequence: Sequence) -> Name {
+    pub fn to_name(self, sequence: Sequence) -> Name {
         let (_, spelling, role) = self.row();
         let weight = if let Prefix::Permit(weight) = self { weight } else { 1 };
         Name { spelling, role, weight, sequence }
@@ -288,39 +292,42 @@ impl Prefix {
         Sequence::parse(name.strip_prefix(&self.to_string())?)
     }
 
-    /// Returns the word in its names. A prefix in [`Prefix::WORDS`] is this word.
+    /// Returns the fixed word in names with this prefix. A prefix in [`Prefix::WORDS`] is this
+    /// word.
     pub(super) fn word(self) -> &'static str {
         self.row().0
     }
 
-    /// Returns the role of its names.
+    /// Returns the role of names with this prefix.
     pub fn role(self) -> Role {
         self.row().2
     }
 
-    /// Returns whether the prefix identifies the acquisition.
+    /// Returns whether the prefix contains the UUID of the acquisition.
     pub fn has_id(self) -> bool {
         let is_curator =
             matches!(self, Prefix::CuratorLock(_) | Prefix::CuratorWrite(_) | Prefix::CuratorRead(_));
         is_curator || matches!(self, Prefix::KazooLock(_) | Prefix::KazooRead(_))
     }
 
-    /// Returns whether the contender is exclusive.
+    /// Returns whether a contender with this prefix is exclusive.
     pub fn is_exclusive(self) -> bool {
         self.role() == Role::Exclusive
     }
 
-    /// Returns whether the contender is a reader.
+    /// Returns whether a contender with this prefix is a reader.
     pub fn reads(self) -> bool {
         matches!(self.role(), Role::Shared | Role::Upgradable)
     }
 
-    /// Returns whether the predecessor's name can be computed from this one, if it is of the same kind.
+    /// Returns whether a contender with this prefix can compute its predecessor's name, if the
+    /// predecessor has this prefix, too.
     pub fn is_computable(self) -> bool {
         self == Prefix::Lock
     }
 
-    /// Returns the prefix of a writer that becomes a reader.
+    /// Returns the prefix that a writer with this prefix gets when it becomes a reader; `None` if
+    /// it cannot become one.
     pub fn as_reader(self) -> Option<Prefix> {
         match self {
             Prefix::Write => Some(Prefix::Read),
@@ -343,8 +350,8 @@ impl fmt::Display for Prefix {
                 write!(f, "_c_{a}-{b}-{c}-{d}-{e}-{word}")
             }
             Prefix::KazooLock(id) | Prefix::KazooRead(id) => write!(f, "{id}{word}"),
-            // A session id is enough to take the session over, but other users of the recipe look for this
-            // name.
+            // This name shows the session id, which is enough to take the session over. But other
+            // users of the recipe look for such a name.
             Prefix::WriteLock(session) => write!(f, "{word}{}-", session.0),
             _ => f.write_str(word),
         }
@@ -388,7 +395,7 @@ mod tests {
             let prefix = Prefix::of(Naming::Native, kind, ContenderId(1), SessionId(1));
             let prefix = prefix.expect("zoolock's own naming scheme has every kind");
             let name = Name::parse(&prefix.name(Sequence(7))).expect("own name is parsed");
-            assert_eq!((name, name.role), (prefix.parsed(Sequence(7)), kind.role()));
+            assert_eq!((name, name.role), (prefix.to_name(Sequence(7)), kind.role()));
         }
     }
 }

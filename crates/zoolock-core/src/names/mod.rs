@@ -1,7 +1,8 @@
 //! The names of contenders, in the format of every client library that shares a ZooKeeper with zoolock.
 //!
-//! If zoolock overlooks a contender, two contenders may hold at once. So every child whose name ends in a sequence number
-//! counts as a contender. The formats below are the known ones (`docs/design/names.md`).
+//! If zoolock overlooks a contender, two contenders may hold at once. So every child whose name
+//! ends in a sequence number counts as a contender. [`Spelling`] lists the known formats (see
+//! `docs/design/names.md`).
 
 mod kind;
 mod naming;
@@ -88,7 +89,7 @@ impl Spelling {
     }
 }
 
-/// A parsed name.
+/// The parsed name of a contender.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Name {
     /// Format of the name.
@@ -120,18 +121,21 @@ impl Name {
         self.spelling.family()
     }
 
-    /// Returns whether the name counts as a contender, if the directory has only given sequence numbers below `limit`. The
-    /// digits at the end of an unknown format may be another number, for example a date. The known formats always count.
+    /// Returns whether the name counts as a contender, in a directory that has given only sequence
+    /// numbers below `limit`. In a name of unknown format, the digits at the end may be another
+    /// number, for example a date. Names of known formats always count.
     pub fn counts_below(&self, limit: u32) -> bool {
         self.family() != Family::Unknown || self.position() < limit
     }
 
-    /// Returns the queue position. Negative numbers, past the end of the signed range, come last.
+    /// Returns the queue position. Negative numbers come last, because ZooKeeper gives them after
+    /// the highest positive number.
     pub fn position(&self) -> u32 {
         self.sequence.0 as u32
     }
 
-    /// Returns the sort key of a queue: the position, then the writer before the reader with the same number.
+    /// Returns the key by which a queue is sorted: the position, then the writer before the reader
+    /// with the same number.
     pub fn order(&self) -> (u32, bool) {
         (self.position(), self.role != Role::Exclusive)
     }
@@ -140,15 +144,16 @@ impl Name {
 fn native(name: &str) -> Option<Name> {
     for prefix in &Prefix::WORDS {
         if let Some(rest) = name.strip_prefix(prefix.word()) {
-            return Some(prefix.parsed(Sequence::parse(rest)?));
+            return Some(prefix.to_name(Sequence::parse(rest)?));
         }
     }
     let (digits, rest) = name.strip_prefix("permit-")?.split_once('-')?;
     let weight = digits.parse::<u32>().ok()?;
-    // Accept the number only as zoolock prints it, because zoolock finds its own name by comparing text.
+    // Accept the number of permits only as zoolock prints it, because zoolock finds its own name by
+    // comparing text.
     let ours = weight > 0 && weight.to_string() == digits;
     let sequence = Sequence::parse(rest)?;
-    ours.then_some(Prefix::Permit(weight).parsed(sequence))
+    ours.then_some(Prefix::Permit(weight).to_name(sequence))
 }
 
 fn dot_net(name: &str) -> Option<Name> {
@@ -163,8 +168,8 @@ fn dot_net(name: &str) -> Option<Name> {
 fn curator(name: &str) -> Option<Name> {
     let rest = name.strip_prefix("_c_")?;
     let id = rest.bytes().take_while(|b| b.is_ascii_hexdigit() || *b == b'-').count();
-    // The UUID has 32 hex digits, with or without four dashes, and a dash follows. The next characters may be
-    // dashes or hex letters, too, so the words below mark its end.
+    // A UUID has 32 hex digits, with or without four dashes, and a dash follows it. `id` may count
+    // more characters than that, so the words below mark the end of the UUID.
     if id < 33 {
         return None;
     }
@@ -227,7 +232,7 @@ fn aiozk(name: &str) -> Option<Name> {
         "read" => (Spelling::AiozkMarked, Role::Shared),
         _ => return None,
     };
-    // aiozk and kazoo both write a UUID as 32 hex digits.
+    // aiozk writes a UUID as 32 hex digits, as kazoo does, so the same check applies.
     let sequence = Sequence::parse(number).filter(|_| is_kazoo_lease(id))?;
     Some(Name { spelling, role, weight: 1, sequence })
 }
@@ -257,8 +262,9 @@ fn unknown(name: &str) -> Option<Name> {
 /// A sequence number that few lock directories reach. Names that end in random digits are mostly above it.
 const REACHED_BY_FEW: i32 = 1 << 20;
 
-/// Returns whether a child of this name counts as a contender of an unknown library in most directories. The child counts
-/// as soon as its directory has given the number at the end of the name.
+/// Returns whether a child with this name may be taken for a contender of an unknown library. Such
+/// a child counts as a contender as soon as its directory has given the number at the end of the
+/// name. Most directories give only low numbers, so only names with low numbers match.
 pub fn looks_like_contender(name: &str) -> bool {
     unknown(name).is_some_and(|name| (0..REACHED_BY_FEW).contains(&name.sequence.0))
 }
@@ -293,7 +299,7 @@ mod tests {
         for prefix in ours.into_iter().chain(theirs) {
             for number in [0, 7, i32::MAX, -5, i32::MIN] {
                 let name = Name::parse(&prefix.name(Sequence(number))).expect("own name is parsed");
-                assert_eq!(prefix.parsed(Sequence(number)), name);
+                assert_eq!(prefix.to_name(Sequence(number)), name);
                 assert_eq!(name.sequence, Sequence(number));
                 assert_eq!(name.weight, if let Permit(weight) = prefix { weight } else { 1 });
                 assert_eq!(name.role == Role::Exclusive, prefix.is_exclusive());
@@ -334,7 +340,8 @@ mod tests {
         let sorted = sorted.map(order);
         assert!(sorted.is_sorted_by(|a, b| a < b), "{sorted:?}");
         assert!(order("__WRIT__0000000002") < order("upgr-0000000002"));
-        // Negative numbers, past the end of the signed range, come last.
+        // Negative numbers come last, because ZooKeeper gives them after the highest positive
+        // number.
         assert!(order("lock-2147483647") < order("lock--2147483648"));
     }
 

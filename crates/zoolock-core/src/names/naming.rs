@@ -3,17 +3,18 @@
 use std::fmt;
 use std::str::FromStr;
 
-/// The naming scheme of this client's contenders, and the other client libraries that read it.
+/// The naming scheme of this client's contenders, and whether kazoo's clients read it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub struct Names {
     /// The naming scheme.
     pub naming: Naming,
-    /// Set if the kazoo clients here look for `lock-`, too.
+    /// Set if the kazoo clients that use the same locks also look for `lock-` names.
     pub kazoo_pattern: bool,
 }
 
-/// The naming scheme of a client's znodes, which determines the client libraries that can share a lock with it. The
-/// combinations are in `docs/INTEROP.md`.
+/// The naming scheme of a client's znodes, which determines the client libraries that can share a
+/// lock with it. The combinations are in `docs/INTEROP.md`. In the names below, `S` is the sequence
+/// number and `W` the number of permits.
 ///
 /// zoolock reads the names of all schemes, and counts any other name that ends in a sequence number as an exclusive
 /// contender. The other libraries must read zoolock's names. If another contender in the queue would ignore this client's
@@ -21,10 +22,11 @@ pub struct Names {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 #[non_exhaustive]
 pub enum Naming {
-    /// `lock-S`, `__READ__S`, `__WRIT__S`, `permit-W-S`: zoolock's own names. Mutexes are shared with
-    /// Curator, go-zookeeper, `zookeeper-client` and Java's WriteLock. They are also shared with kazoo
-    /// clients that look for `lock-` (see `kazoo_pattern`). Read/write locks are shared with Curator. The
-    /// cost does not grow with the number of waiters, because the predecessor's name can be computed.
+    /// `lock-S`, `__READ__S`, `__WRIT__S`, `upgr-S`, `permit-W-S`: zoolock's own names. Mutexes are
+    /// shared with Curator, go-zookeeper, `zookeeper-client` and Java's WriteLock. They are also
+    /// shared with kazoo clients that look for `lock-` (see `kazoo_pattern`). Read/write locks are
+    /// shared with Curator. The cost of a mutex does not grow with the number of waiters, because
+    /// the predecessor's name can be computed.
     #[default]
     Native,
     /// `_c_<uuid>-lock-S`, `_c_<uuid>-__READ__S`, `_c_<uuid>-__WRIT__S`: the names of Curator, go-zookeeper and
@@ -41,7 +43,7 @@ impl Naming {
     /// All naming schemes.
     pub const ALL: [Naming; 4] = [Naming::Native, Naming::Curator, Naming::Kazoo, Naming::WriteLock];
 
-    /// Returns the name of the scheme on the command line.
+    /// Returns the name by which the command line calls this scheme.
     pub fn as_str(self) -> &'static str {
         match self {
             Naming::Native => "native",

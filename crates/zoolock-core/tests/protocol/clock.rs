@@ -1,14 +1,19 @@
-//! A model of the lease. The lease of the library runs on the holder's clock, and the leader counts on another clock.
+//! A model of the lease. The holder measures its lease on its own clock. The leader counts the
+//! session timeout on another clock.
 //!
-//! The holder renews as the library does, one request at a time. Its server notes each request, and reports the holder
-//! to the leader every half tick. The request itself is no such report, as in ZooKeeper (`LearnerHandler` touches
-//! sessions for pings only). The leader expires the session as early as it may, and then a rival acquires the lock. The
-//! checked property: from then on, the holder does not rely on the lock. The holder's clock runs up to 5 % faster or
-//! slower than the leader's. A server that attaches the session again may grant half of the timeout.
+//! The holder renews its lease as the library does, one request at a time. The holder is connected
+//! to one server. Every half tick, that server reports the holder's session to the leader, if it
+//! has received a request of the holder since the last report. As in ZooKeeper, a request that the
+//! server forwards to the leader is no such report (`LearnerHandler` touches sessions for pings
+//! only). The leader expires the session exactly one session timeout after the last report, and
+//! then a rival acquires the lock. The checked property: from then on, the holder does not rely on
+//! the lock. The holder's clock runs up to 5 % faster or slower than the leader's. When the holder
+//! reconnects, the server can grant half of the session timeout.
 //!
-//! The last tests have longer stalls and pauses, during which the leader gets no report. [`with_a_connection`] also
-//! models the connection between the server and the leader. All its messages arrive in order, pings too. Once the
-//! machine has slept, their delay has no limit.
+//! In the last tests, messages take longer and the holder's computer sleeps. Meanwhile the leader
+//! gets no report. [`with_a_connection`] also models the connection between the server and the
+//! leader. All messages on that connection arrive in order, pings too. Once the holder's computer
+//! has slept, their delay has no limit.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -25,7 +30,7 @@ const TICK: u32 = 2;
 const TIMEOUT: u32 = 24;
 /// Units of the holder's clock per step, if it is as fast as the leader's.
 const UNITS: u32 = 20;
-/// Ticks after which a leader that was cut off notices that it is cut off.
+/// Number of ticks after which a deposed leader notices that it has lost its quorum.
 const SYNC_LIMIT: u32 = 5;
 const RATES: [u32; 3] = [UNITS - 1, UNITS, UNITS + 1];
 
@@ -38,7 +43,7 @@ pub(crate) enum LeaseRule {
     RenewedByPings,
     /// A renewal counts from its answer, not from its request.
     FromTheAnswer,
-    /// The lease lasts for longer than the timeout.
+    /// The lease lasts for longer than the session timeout.
     WholeTimeout,
     /// The lease follows the requested timeout, although the server has halved it.
     AskedTimeout,
@@ -47,9 +52,9 @@ pub(crate) enum LeaseRule {
     /// The lease lasts until the client reports that the session has expired, after 1.4 session timeouts
     /// without an answer.
     UntilExpired,
-    /// The holder uses a clock that stops while the machine sleeps.
+    /// The holder uses a clock that stops while its computer sleeps.
     Monotonic,
-    /// The holder uses a clock that can be set.
+    /// The holder uses the wall clock, which can be set back.
     WallClock,
     /// A `sync` confirms the lease like a write.
     SyncConfirms,
@@ -57,8 +62,8 @@ pub(crate) enum LeaseRule {
     ByOneConfirmation,
     /// Two confirmed requests renew the lease. The second one is sent a tick or more after the answer to the first one.
     ByTwoConfirmations,
-    /// A read between two writes proves that the leader got a report, although the connected server answers the read
-    /// alone.
+    /// A read between two writes counts as proof that the leader got a report, although the
+    /// connected server answers a read without the leader.
     ReadsProve,
 }
 
@@ -78,30 +83,31 @@ impl LeaseRule {
         LeaseRule::ReadsProve,
     ];
 
-    /// Returns whether the lease of this rule needs only two confirmations. If pings are never delayed, two are enough, so
-    /// that the search finds the other bug of the rule.
+    /// Returns whether two confirmed requests extend the lease under this rule. The library needs
+    /// three. Two are enough if pings are never delayed. So with such a rule and without delayed
+    /// pings, a search finds only the bug after which the rule is named.
     fn needs_two(self) -> bool {
         use LeaseRule::{ByTwoConfirmations, FromTheAnswer, SyncConfirms};
         matches!(self, ByTwoConfirmations | FromTheAnswer | SyncConfirms)
     }
 }
 
-/// The faults that may happen, once each.
+/// The faults that can still happen, once each.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 struct Faults {
-    /// Set if the holder's server is disconnected from the leader.
+    /// The holder's server is disconnected from the leader.
     follower_cut: bool,
-    /// Set if the holder is disconnected from its server. With `heals` the holder reconnects on a new connection. With
-    /// `shortens` the server then grants half of the timeout.
+    /// The holder is disconnected from its server. With `heals` the holder reconnects on a new
+    /// connection. With `shortens` the server then grants half of the timeout.
     holder_cut: bool,
     heals: bool,
     shortens: bool,
-    /// Set if the other servers elect a new leader, which counts the session timeout from then on. The holder stays with
-    /// the old leader.
+    /// The other servers elect a new leader, which counts the session timeout from then on. The
+    /// holder stays with the old leader.
     deposed: bool,
-    /// Set if the machine sleeps for a session timeout.
+    /// The holder's computer sleeps ([`LeaseModel::nap`]).
     sleeps: bool,
-    /// Set if the clock is set back by a session timeout.
+    /// The wall clock of the holder's computer is set back by a session timeout.
     set_back: bool,
 }
 
@@ -111,32 +117,33 @@ struct LeaseModel {
     faults: Faults,
     /// Set if the holder knows the tick of the servers.
     knows_tick: bool,
-    /// Set if a `sync` follows each write; with the rule `ReadsProve` a read does.
+    /// Set if the holder sends another request after each write: a `sync`, or a read with the rule
+    /// `ReadsProve`.
     alternates: bool,
     /// Maximum delay of a message, in steps.
     delay: u32,
-    /// Set to model the connection between the server and the leader. Its messages have no maximum delay once the machine
-    /// has slept.
+    /// Set to model the connection between the server and the leader. The messages on it have no
+    /// maximum delay once the holder's computer has slept.
     connection: bool,
-    /// Duration of the machine's sleep, in steps.
+    /// Duration of the sleep of the holder's computer, in steps.
     nap: u32,
-    /// Time at which the search ends.
+    /// The leader's time at which the search ends, in steps.
     end: u32,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct World {
     rate: u32,
-    /// The leader's clock.
+    /// The time on the leader's clock, in steps.
     now: u32,
-    /// The holder's clock.
+    /// The time on the holder's clock, in units.
     own: u32,
     lease: Lease,
     /// For the rule with one confirmation: the time at which the last confirmed renewal was sent.
     confirmed: Option<u32>,
     /// For the rules with two confirmations: the end of the lease, and the times of recent renewals (sent, answered).
     with_two: (Option<Instant>, Vec<(u32, u32)>),
-    /// Time at which the holder last had an answer of its server.
+    /// Time at which the holder last received an answer from its server.
     heard: u32,
     renew_at: u32,
     /// Set if the last request was a write.
@@ -145,14 +152,15 @@ struct World {
     faults: Faults,
     holder_cut: bool,
     follower_cut: bool,
-    /// Set if the server has heard of the holder since its last report to the leader.
+    /// Set if the server has received a request of the holder since the server's last report to the
+    /// leader.
     noted: bool,
     /// Messages on the connection from the server to the leader, and back.
     up: VecDeque<Up>,
     down: VecDeque<Down>,
     /// Time from which the leader counts the session timeout.
     touched: u32,
-    /// The timeout by which the leader counts, in steps.
+    /// The session timeout after which the leader expires the session, in steps.
     timeout: u32,
     deposed_at: Option<u32>,
     /// Set if the session has expired, and the lock has been granted to a rival.
@@ -178,7 +186,7 @@ enum Place {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Up {
     Renewal,
-    /// The answer to a ping: the server has heard of the holder.
+    /// The answer to a ping, with a report of the holder's session.
     Touch,
 }
 
@@ -191,8 +199,9 @@ enum Down {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Step {
     Tick,
-    /// The first message of the connection arrives at the leader, or at the server.
+    /// The first message on the way to the leader arrives there.
     GoesUp,
+    /// The first message on the way back to the server arrives there.
     GoesDown,
     /// The renewal finishes its current hop.
     Arrives,
@@ -227,7 +236,8 @@ impl LeaseModel {
         }
     }
 
-    /// Extends the lease by the former rule, which needed only two confirmations.
+    /// Extends the lease by an earlier rule of the library, which needed only two confirmed
+    /// requests.
     fn confirm_with_two(world: &mut World, sent: u32) {
         let (end, answered) = &mut world.with_two;
         answered.push((sent, world.own));
@@ -235,13 +245,13 @@ impl LeaseModel {
         let is_known = |(_, answered): &(u32, u32)| sent >= answered + TICK * UNITS;
         let newest = answered.iter().rposition(is_known);
         answered.drain(..newest.unwrap_or(0));
-        // The session was requested when the clock started.
+        // The session was requested at this time, when the holder's clock started.
         let told = newest.map_or(TIMEOUT * UNITS, |_| answered[0].0);
         *end = (*end).max(Some(instant(sent.min(told)).after(duration(TIMEOUT) * 11 / 12)));
     }
 
-    /// Returns whether a leader answers. With [`LeaseRule::SyncConfirms`], the deposed leader also answers for some
-    /// time.
+    /// Returns whether a leader answers the holder. With [`LeaseRule::SyncConfirms`], a deposed
+    /// leader answers, too, until it notices that it is cut off.
     fn leader_answers(&self, world: &World) -> bool {
         if world.rival {
             return false;
@@ -273,7 +283,9 @@ impl LeaseModel {
         world.rival |= world.now >= world.touched + world.timeout;
     }
 
-    /// Returns whether the renewal can make its next hop, whose delay is limited.
+    /// Returns whether the renewal can make its next hop, which takes at most the maximum delay. If
+    /// the connection is modelled, the hops to the leader and back are the steps `GoesUp` and
+    /// `GoesDown`, and this function returns false for them.
     fn can_move(&self, world: &World) -> bool {
         world.renewal.is_some_and(|sent| match sent.place {
             Place::ToServer | Place::Back => !world.holder_cut,
@@ -297,7 +309,8 @@ impl Model for LeaseModel {
             now: 0,
             // Not zero, because `Step::SetBack` subtracts this time.
             own: TIMEOUT * UNITS,
-            // The session is opened by a write, so the lease counts from that time.
+            // The leader has known the session since it was requested at this time, so the lease
+            // counts from this time.
             lease: Lease::new(timeout, self.knows_tick.then_some(duration(TICK)), instant(TIMEOUT * UNITS)),
             confirmed: None,
             with_two: (None, Vec::new()),
@@ -325,7 +338,8 @@ impl Model for LeaseModel {
             steps.push(Step::Arrives);
         }
         let late = can_move && world.renewal.is_some_and(|sent| world.now >= sent.since + self.delay);
-        // Before the machine has slept, no message waits on the connection.
+        // Until the holder's computer has slept, the clock waits while a message is on the
+        // connection.
         let late = late || world.faults.sleeps && !(world.up.is_empty() && world.down.is_empty());
         if world.now < self.end && !late {
             steps.push(Step::Tick);
@@ -410,8 +424,8 @@ impl Model for LeaseModel {
             Step::CutHolder => (world.holder_cut, world.faults.holder_cut) = (true, false),
             Step::Heal => {
                 (world.holder_cut, world.faults.heals) = (false, false);
-                // Pending requests get no answer. After the reconnect, the server asks the leader whether it knows the
-                // session. The leader counts that question as a report.
+                // Pending requests get no answer. After the reconnect, the server asks the leader
+                // whether the session exists. The leader counts that question as a report.
                 world.renewal = None;
                 if !world.follower_cut && !world.rival {
                     let mut timeout = duration(TIMEOUT);
@@ -422,7 +436,7 @@ impl Model for LeaseModel {
                             timeout /= 2;
                         }
                     }
-                    // A leader that was cut off also confirms the session.
+                    // A deposed leader also confirms the session.
                     if self.rule != LeaseRule::FirstTimeout {
                         world.lease.attach(instant(world.own), timeout);
                     }
@@ -486,8 +500,8 @@ fn with(rule: LeaseRule, faults: Faults) -> LeaseModel {
     }
 }
 
-/// Returns a model in which the machine sleeps for most of a session timeout. Messages between the server and the
-/// leader arrive late or never.
+/// Returns a model in which the holder's computer sleeps for most of a session timeout. Messages
+/// between the server and the leader arrive late or never.
 fn with_a_connection(rule: LeaseRule) -> LeaseModel {
     let model = with(rule, Faults { sleeps: true, ..NO_FAULTS });
     let end = if long() { TIMEOUT + TIMEOUT / 4 } else { TIMEOUT + 2 };
@@ -529,8 +543,10 @@ fn lease_ends_before_rival_holds() {
 
 mod bugs;
 
-/// The report of the holder reaches the leader up to half a tick after the leader has confirmed the holder's request.
-/// The server may be disconnected in between. If the previous report is old, a rival then acquires the lock at once.
+/// Tests in which the holder's computer sleeps, or messages are slow. The server's report reaches
+/// the leader up to half a tick after the leader has confirmed the holder's request. In between,
+/// the server can be disconnected from the leader. If the previous report is old, the session then
+/// expires at once, and a rival acquires the lock.
 mod after_a_pause_or_a_stall {
     use super::*;
 

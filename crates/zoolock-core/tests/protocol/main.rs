@@ -1,12 +1,12 @@
-//! Searches of the protocol's state machines, and of the rules that they follow.
+//! Searches through all states of the protocol's state machines, and tests of every small queue.
 //!
 //! * `model/`: acquisitions of one lock and of several, on simulated servers.
 //! * `clock.rs`: the lease, on two clocks.
 //! * `tenure.rs`: a lock that the tasks of one process share.
 //! * `queue.rs`: the order of the queue, for every small queue.
-//! * `search.rs`: the searches. `table.rs`: the table of `docs/BUGS.md`, and its tests.
+//! * `search.rs`: searches any model. `table.rs`: the table of `docs/BUGS.md`, and its tests.
 //!
-//! `ZOOLOCK_LONG=1` searches more.
+//! With `ZOOLOCK_LONG=1` in the environment, the tests search more states.
 
 mod clock;
 mod model;

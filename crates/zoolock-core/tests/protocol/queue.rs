@@ -41,7 +41,7 @@ fn queues(of: &[Prefix], max_length: usize) -> Vec<Vec<Queued>> {
 
 fn ask(queue: &[Queued], me: &Queued, size: u32) -> QueueDecision {
     let mut names: Vec<String> = queue.iter().map(Queued::name).collect();
-    // Listings have no order, and contain other children.
+    // Real listings have no order, and also contain children that are not contenders'.
     let by = me.number as usize % names.len().max(1);
     names.rotate_left(by);
     names.push("config".to_owned());
@@ -60,7 +60,10 @@ fn exclude_each_other(one: Prefix, other: Prefix) -> bool {
     one.is_exclusive() || other.is_exclusive() || (one == Upgradable && other == Upgradable)
 }
 
-/// Returns whether the contender may hold, by the simple rule.
+/// Returns whether the contender may hold, by simple rules. The tests compare [`decide`] with this
+/// function. A lock needs that no predecessor excludes it. Permits must fit beside those of all
+/// predecessors. An upgrade needs its reader in the queue, and every other predecessor must wait
+/// for that reader.
 fn is_free(queue: &[Queued], me: &Queued, size: u32) -> bool {
     let before = || queue.iter().filter(|one| one.number < me.number);
     let weight = |one: &Queued| if let Permit(weight) = one.prefix { weight } else { 0 };
@@ -107,7 +110,7 @@ fn one_permit_waiter_watches_the_children() {
                     false if Some(me) == first => QueueDecision::WatchChildren,
                     false => QueueDecision::WaitFor(queue[place - 1].name()),
                 };
-                // A contender that fits is not granted before an earlier one that does not fit.
+                // No contender whose permits fit is behind a contender whose permits do not fit.
                 let fits = expected == QueueDecision::Held;
                 assert!(!fits || first.is_none_or(|first| me.number < first.number));
                 assert_eq!(ask(&queue, me, size), expected, "{me:?} of {queue:?}, size {size}");
@@ -119,7 +122,7 @@ fn one_permit_waiter_watches_the_children() {
 /// The function under test.
 type Decide = fn(&[Queued], &Queued, u32) -> QueueDecision;
 
-/// The protocol of watches, without faults.
+/// A simulation of contenders that wait with watches. No request and no event is lost.
 struct Watches {
     decide: Decide,
     queue: Vec<Queued>,
@@ -130,7 +133,8 @@ struct Watches {
 #[derive(Clone, Debug, PartialEq)]
 enum State {
     Held,
-    /// Watches the contender of that name, until it leaves or writes that it was granted.
+    /// Watches the contender of that name, until that contender leaves or writes that its permits
+    /// were granted.
     Watches(String),
     WatchesChildren,
     /// The upgrade was refused because another reader goes first.
@@ -159,7 +163,8 @@ impl Watches {
             QueueDecision::WatchChildren => State::WatchesChildren,
             QueueDecision::WaitFor(name) => {
                 let before = before(&name).expect("predecessor is queued");
-                // The predecessor's data is read with the watch.
+                // The request that sets the watch also reads the data of the predecessor's znode,
+                // which says whether the predecessor was granted.
                 let granted =
                     matches!(one.prefix, Permit(_)) && self.state(before.number) == Some(&State::Held);
                 if granted { State::WatchesChildren } else { State::Watches(name) }
@@ -182,7 +187,8 @@ impl Watches {
         }
     }
 
-    /// Wakes the watches after a new child, or after the deletion of `gone`.
+    /// Fires the watches after a contender has queued, or after the contender `gone` has left. Then
+    /// checks which contenders hold.
     fn wake_watchers(&mut self, gone: Option<Queued>) -> Result<(), String> {
         if let Some(one) = gone {
             self.wake(&State::Watches(one.name()));
@@ -197,7 +203,7 @@ impl Watches {
         self.wake_watchers(Some(one))
     }
 
-    /// Checks that a contender holds if and only if it may hold.
+    /// Checks that each contender holds if and only if [`is_free`] allows it.
     fn check(&self) -> Result<(), String> {
         for one in &self.queue {
             let held = self.state(one.number) == Some(&State::Held);
@@ -209,7 +215,8 @@ impl Watches {
     }
 }
 
-/// Lets all contenders leave, in every order: holders release, and waiters give up.
+/// Lets all contenders leave, in every order: holders release, and waiters give up. `left`: the
+/// contenders that have left so far. Returns the number of orders.
 fn in_every_order(
     decide: Decide,
     queue: &[Queued],
@@ -233,7 +240,7 @@ fn in_every_order(
     Ok(orders)
 }
 
-/// Runs `in_every_order` for every small queue of these prefixes.
+/// Runs `in_every_order` for every small queue of these prefixes. Returns the number of all orders.
 fn in_every_order_of(decide: Decide, prefixes: &[Prefix], size: u32) -> Result<usize, String> {
     let orders = |queue: Vec<Queued>| in_every_order(decide, &queue, size, &mut Vec::new());
     queues(prefixes, 4).into_iter().map(orders).sum()
@@ -276,8 +283,8 @@ fn upgraded_reader_holds_alone() {
             if ask(&queue, me, 0) != QueueDecision::Held {
                 continue;
             }
-            // Any set of the others may give up. Then only the upgraded reader's own znode may hold beside
-            // its writer.
+            // Let any set of the other contenders leave. Then no contender but the upgrade's own
+            // reader holds beside the upgrade.
             for gone in 0..1u32 << queue.len() {
                 let stays = |at: usize, one: &Queued| {
                     gone & (1 << at) == 0 || one == me || Some(one.number) == me.from
@@ -368,8 +375,8 @@ mod bugs {
 
     #[test]
     fn every_waiter_watches_the_first() {
-        // A waiter does not notice a contender that gives up in the middle, or the last contender that blocks
-        // it.
+        // A waiter may be blocked by another contender than the first one. The waiter is not woken
+        // when that contender leaves.
         let decide: Decide = |queue, me, size| match ask(queue, me, size) {
             QueueDecision::WaitFor(_) => QueueDecision::WaitFor(queue[0].name()),
             decision => decision,
@@ -394,7 +401,8 @@ mod bugs {
 
     #[test]
     fn permits_are_taken_one_by_one() {
-        // Each client wants both of two permits, and queues for the second after it has the first.
+        // Each of two clients wants both of two permits. Each client queues for its second permit
+        // after the grant of its first permit.
         let two = [0, 1, 2, 3].map(|place| Queued { prefix: Permit(1), number: 2 * place, from: None });
         // The two clients have one permit each, and wait for each other.
         let holds = |one: &Queued| ask(&two, one, 2) == QueueDecision::Held;

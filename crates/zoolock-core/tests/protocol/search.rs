@@ -9,7 +9,7 @@ use stateright::{Checker, Expectation, HasDiscoveries, Model};
 
 use crate::table;
 
-/// Searches all states by breadth. Returns their number.
+/// Searches all states, breadth first. Returns their number.
 ///
 /// # Panics
 /// If a property is violated, or if the search does not reach a state that it must reach.
@@ -23,7 +23,7 @@ where
     check(name, begun, &checker)
 }
 
-/// Searches all states in depth, which takes less memory. Returns their number.
+/// Searches all states, depth first, which takes less memory. Returns their number.
 ///
 /// # Panics
 /// As for [`expect_no_violation`].
@@ -60,7 +60,7 @@ where
 /// Searches for the shortest path that violates a property. Its length must be in `docs/BUGS.md`.
 ///
 /// # Panics
-/// If nothing violates the property.
+/// If nothing violates the property, or if `docs/BUGS.md` does not list the length.
 pub(crate) fn expect_violation<M>(switch: &str, name: &str, property: &str, model: &M)
 where
     M: Model<State: Hash, Action: Clone + Debug>,
@@ -72,8 +72,9 @@ where
     table::check_steps(switch, steps.len());
 }
 
-/// Searches by breadth for a state that violates the property. Returns the steps to the first one, and the number of
-/// states that were seen. Stateright itself returns the last one of a batch, whose path may be longer.
+/// Searches, breadth first, for a state that violates the property. Returns the steps to the first
+/// such state, and the number of states that were seen. Stateright's own search returns the last
+/// such state of a batch, whose path may be longer.
 fn shortest<M>(model: &M, property: &str) -> Option<(Vec<M::Action>, usize)>
 where
     M: Model<State: Hash, Action: Clone>,

@@ -1,13 +1,18 @@
-//! Searches every order of events for a tenure: tasks of one process that share a queue position, and one
-//! contender outside.
+//! Searches every order of events for a [`Tenure`]. The tasks of one process share a queue
+//! position, and one contender outside the process also wants the lock.
 //!
-//! Time is counted in units. A watch event or the answer to a look may be one unit late, and the clock waits
-//! for it. The checked properties:
+//! Time is counted in units. A *look* is a listing that shows whether another contender waits. A
+//! watch event or the answer to a look arrives at most one unit late. The main properties that are
+//! checked:
 //!
-//! * At most one task holds with one znode, and none with an invalid lease.
+//! * No task is granted the lock while another task holds it with the same znode, or while the
+//!   lease is invalid.
 //! * Tokens increase.
-//! * An outside contender sees no local grant after it has waited for the longest hold and one unit.
-//! * Until then it sees at most the permitted number of passes.
+//! * The lock is not passed from task to task after the outside contender has waited for the
+//!   maximum hold and one unit. The wait counts from the grant to the process, or from the moment
+//!   at which the outside contender queued if that is later.
+//! * Once the process knows of the outside contender, the lock is passed from task to task at most
+//!   the permitted number of times.
 //! * No task waits for ever.
 
 use std::time::Duration;
@@ -26,10 +31,10 @@ struct Process {
     limits: TenureLimits,
     /// Time at which the clock stops.
     end: u64,
-    /// Number of times that the lease may end, a task may give up, a task may panic, and the lock may be
-    /// revoked.
+    /// Number of times that the lease can end, that a task can give up, that a task can panic, and
+    /// that the lock can be revoked.
     faults: [u8; 4],
-    /// Switches off watch events.
+    /// Set to drop the watch events.
     ignores_watches: bool,
 }
 
@@ -49,7 +54,7 @@ struct State {
     outside_served: bool,
     /// A look whose answer is pending: whether the outside contender waits, and when the look was sent.
     look: Option<(bool, u64)>,
-    /// Time at which the watch fired.
+    /// Time at which the watch fired, while its event is under way.
     fired: Option<u64>,
     watching: bool,
     alarm: Option<u64>,
@@ -59,7 +64,8 @@ struct State {
     granted: u64,
     /// Set if the outside contender waited at the grant, or the process has learned of it since.
     outsider_known: bool,
-    /// Number of local passes since the outside contender is known.
+    /// Number of times that the lock was passed from task to task since the process learned of the
+    /// outside contender.
     passes: u32,
     budget: [u8; 4],
     violation: Option<&'static str>,
@@ -70,7 +76,8 @@ enum Task {
     Away,
     Waits,
     Holds,
-    /// The task holds a lock that is lost, and may not have noticed that.
+    /// The task still works as if it held the lock, but the process no longer holds it. The task
+    /// may not know of the loss yet.
     Outlives,
 }
 
@@ -245,7 +252,7 @@ impl Model for Process {
         if due {
             steps.push(Step::Alarm);
         }
-        // The clock waits for pending events and alarms.
+        // The clock stops while an alarm is due, or while an event is as late as it can be.
         let looks = state.look.map(|(_, since)| since);
         let late = [state.fired, looks].into_iter().flatten().any(|since| since + LATE <= state.now);
         if state.now < self.end && !late && !due && state.lease_valid {

@@ -11,13 +11,13 @@ use zoolock::{Builder, Error, LossReason, Zoolock};
 use zoolock_gssapi::Kerberos;
 use zoolock_tests::{Apache, Embedded, Proxy, ServerOptions, ZoolockBinary};
 
-/// Returns the service under its name in the realm. The connect strings of the tests have 127.0.0.1 instead of
-/// localhost.
+/// Returns the service with the host `localhost`, as in the realm's principal. The connect strings
+/// of the tests have the host 127.0.0.1.
 fn service() -> Kerberos {
     Kerberos::new().host("localhost")
 }
 
-/// Settings for a server with the default options.
+/// Returns the settings of a client for a server with the default options.
 fn settings(kerberos: Kerberos) -> Builder {
     without_kerberos().sasl_mechanism(kerberos)
 }
@@ -66,7 +66,7 @@ fn locks_belong_to_the_principal() {
         guard.release().await.expect("release succeeds");
 
         let run = &["run", "nightly", "--", "true"][..];
-        // The doctor opens a session for single requests.
+        // The command `doctor` opens a session of another type, for single requests.
         for args in [run, &["ls"], &["doctor"]] {
             let (code, stderr) = command(&apache, args, &[]).await;
             assert_eq!(code, Some(0), "{args:?}: {stderr}");
@@ -90,7 +90,7 @@ async fn refused(address: &str, kerberos: Kerberos) -> (Error, Duration) {
     let began = Instant::now();
     let opened = timeout(Duration::from_secs(60), open(address, settings(kerberos))).await;
     let opened = match opened.expect("attempt ends in time") {
-        // Some servers refuse the first request instead.
+        // Some servers create the session, and refuse its first request.
         Ok(zl) => zl.mutex("x").try_lock().await.map(|_| ()),
         Err(error) => Err(error),
     };
@@ -134,7 +134,7 @@ fn missing_ticket_is_reported_at_once() {
         assert!(matches!(error, Error::Denied { .. }) && took < at_once, "{error:?} after {took:?}");
         assert!(error.to_string().contains("nobody/localhost"), "{error}");
 
-        // The KDC knows this service, but the server runs as another one.
+        // The KDC knows this service, but the server runs as another service.
         let (error, _) = refused(&addr, service().host("elsewhere")).await;
         assert!(matches!(error, Error::Denied { .. }), "{error:?}");
 

@@ -15,7 +15,7 @@ use zoolock_tests::{Result, ServerOptions, TestFailure, apache};
 
 const REALM: &str = "ZOOLOCK.TEST";
 
-// `/usr/sbin` is not in the path of every user.
+// These paths are absolute, because `/usr/sbin` is not in the `PATH` of every user.
 const KDC: &str = "/usr/sbin/krb5kdc";
 const KDB: &str = "/usr/sbin/kdb5_util";
 const KADMIN: &str = "/usr/sbin/kadmin.local";
@@ -82,7 +82,8 @@ fn availability() -> Availability {
 
 impl Realm {
     fn start(dir: &Path) -> Result<Self> {
-        // The reservation is not kept: after `kill`, clients must find neither a TCP nor a UDP socket there.
+        // The reservation of the port is not kept: after `kill`, clients must find neither a TCP
+        // nor a UDP socket at this address.
         let address = Port::reserve()?.addr();
         let mut realm = Self { dir: dir.to_owned(), address, kdc: None };
         realm.write()?;

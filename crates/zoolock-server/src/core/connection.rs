@@ -12,8 +12,8 @@ pub(super) struct Conn {
     pub(super) peer: IpAddr,
     pub(super) identities: Vec<Identity>,
     pub(super) output: BytesMut,
-    /// Number of bytes that the connection's task had not written yet when it last took `output`, including the bytes
-    /// that it took.
+    /// Number of bytes in the buffer of the connection's task when the task last took `output`. The
+    /// taken bytes are included.
     pub(super) unwritten: usize,
     pub(super) counts: ConnectionCounts,
     /// Set if nothing more is read or queued. Queued output is still written.
@@ -23,14 +23,14 @@ pub(super) struct Conn {
     pub(super) woken: bool,
 }
 
-/// Counts of a connection, as `cons` shows them.
+/// Counts of a connection, as the four-letter word `cons` shows them.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct ConnectionCounts {
     /// Frames received.
     pub received: u64,
     /// Frames sent.
     pub sent: u64,
-    /// The operation that was answered last; 0 before the first.
+    /// The code of the operation that was answered last; 0 before the first answer.
     pub last_op: i32,
     /// The xid of the last request answered.
     pub last_xid: i32,
@@ -38,7 +38,7 @@ pub struct ConnectionCounts {
     pub last_zxid: i64,
     /// Time of the last answer, in milliseconds of the monotonic clock.
     pub last_answer_ms: u64,
-    /// The time that requests took.
+    /// Statistics of the time that each request took.
     pub latency: LatencyStats,
 }
 
@@ -47,19 +47,19 @@ pub struct ConnectionCounts {
 pub struct LatencyStats {
     /// The number of requests.
     pub count: u64,
-    /// The total time.
+    /// The time that all requests took together.
     pub total: u64,
-    /// The shortest time.
+    /// The shortest time that a request took.
     pub min: u64,
-    /// The longest time.
+    /// The longest time that a request took.
     pub max: u64,
-    /// The time of the last request.
+    /// The time that the last request took.
     pub last: u64,
 }
 
 impl ConnectionCounts {
-    /// Records the xid and the operation of a request. Records the current time as that of its answer, because a
-    /// request is answered at once or not at all.
+    /// Records the xid and the operation of a request. Records the current time as the time of the
+    /// answer, because a request is answered at once or not at all.
     pub(super) fn record_request(&mut self, frame: &[u8], now_ms: u64) {
         if let Some((xid, rest)) = frame.split_first_chunk()
             && let Some(op) = rest.first_chunk()
@@ -80,7 +80,7 @@ impl LatencyStats {
         self.total = self.total.saturating_add(ms.saturating_mul(requests));
     }
 
-    /// Returns the average time.
+    /// Returns the average time that a request took.
     pub fn average(&self) -> f64 {
         self.total as f64 / self.count.max(1) as f64
     }
@@ -93,7 +93,8 @@ pub(super) enum HandshakePhase {
     Attached {
         session: SessionId,
         timeout_ms: u32,
-        /// Set if this connection began the session, or took it over from such a connection that was never admitted.
+        /// Set if this connection began the session. Also set if it took the session over from a
+        /// connection that has this flag and was never admitted.
         began_session: bool,
         /// Set if the connection has authenticated as required.
         admitted: bool,
@@ -102,9 +103,12 @@ pub(super) enum HandshakePhase {
 
 impl Conn {
     pub(super) fn new(peer: IpAddr, identity: Option<Identity>) -> Self {
+        // On an IPv6 listener, an IPv4 client has an IPv4-mapped IPv6 address. An IPv4 address in
+        // an access list does not match such an address, so the address is converted to IPv4.
+        let peer = peer.to_canonical();
         Conn {
             phase: HandshakePhase::New,
-            peer: peer.to_canonical(),
+            peer,
             // Every connection has an identity of the scheme `ip`.
             identities: std::iter::once(Identity::new("ip", peer.to_string())).chain(identity).collect(),
             output: BytesMut::new(),

@@ -33,8 +33,9 @@ impl Core {
             self.totals.queued -= state.output.len();
             state.output = BytesMut::new();
             state.cut_off = true;
-            // The task may not have taken output since it was last woken, because its own buffer was full. It must be
-            // woken again to close the connection.
+            // If `woken` is set, the connection's task was woken before, but has not taken output
+            // since, because its own buffer was full. The task must be woken again to close the
+            // connection.
             state.woken = false;
         }
         self.close(conn);

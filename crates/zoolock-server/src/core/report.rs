@@ -9,7 +9,7 @@ use crate::ids::ConnId;
 use crate::ids::SessionId;
 pub use crate::watches::DataWatchCounts;
 
-/// A connection, as `cons` shows it.
+/// A connection, as the four-letter word `cons` shows it.
 #[derive(Debug, Clone)]
 pub struct ConnectionReport {
     /// The connection.
@@ -20,7 +20,7 @@ pub struct ConnectionReport {
     pub counts: ConnectionCounts,
 }
 
-/// The watches on data and their sessions, as `wchp` and `wchc` show them.
+/// The watches on data and their sessions, as the four-letter words `wchp` and `wchc` show them.
 #[derive(Debug, Clone, Default)]
 pub struct WatchReport {
     /// The sessions that watch the data of each path.
@@ -42,7 +42,8 @@ impl Core {
         }
     }
 
-    /// Counts a four-letter word as a received frame, or its answer as a sent frame, as ZooKeeper does.
+    /// Counts a four-letter word as a received frame, as ZooKeeper does. If `answered` is set,
+    /// counts its answer as a sent frame instead.
     pub fn count_word(&mut self, conn: ConnId, answered: bool) {
         let Some(state) = self.conns.get_mut(&conn) else { return };
         if answered {
@@ -53,14 +54,14 @@ impl Core {
         }
     }
 
-    /// Records the time that some requests of a connection took.
+    /// Records that each of these requests of a connection took `ms` milliseconds.
     pub fn record_latency(&mut self, conn: ConnId, requests: u64, ms: u64) {
         if let Some(state) = self.conns.get_mut(&conn) {
             state.counts.latency.add(requests, ms);
         }
     }
 
-    /// Resets the counts of received and sent frames.
+    /// Resets the server's counts of received and sent frames.
     pub fn reset_counts(&mut self) {
         (self.totals.received, self.totals.sent) = (0, 0);
     }

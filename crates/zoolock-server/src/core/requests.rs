@@ -1,4 +1,4 @@
-//! Requests of attached connections.
+//! Requests of connections that have a session.
 
 use zoolock_wire::{Code, EventKind, Reader, Reply, ReplyHeader, Request, RequestHeader, SetWatches, op};
 
@@ -14,7 +14,8 @@ use crate::watches::WatchKinds;
 
 /// Maximum number of identities of a connection.
 const MAX_IDENTITIES: usize = 64;
-/// Maximum length of credentials in bytes. Each access list with an `auth` entry keeps a copy of the user name.
+/// Maximum length of credentials in bytes. The length is limited, because each access list with an
+/// `auth` entry keeps a copy of the user name.
 const MAX_CREDENTIALS: usize = 4096;
 
 impl Core {
@@ -54,8 +55,8 @@ impl Core {
                 let change = prepare(Request::CloseSession, &self.state, self.asker(conn, session));
                 let result = self.execute(session, change, now);
                 if result.is_err() {
-                    // No transaction number is left for ending the session. It expires after the next epoch has
-                    // started.
+                    // No transaction number is left for ending the session. The session expires
+                    // after the next epoch has started.
                     self.expiry.extend_session(session, self.config.tick_ms, now.mono_ms);
                 }
                 self.attached.remove(&session);
@@ -132,9 +133,9 @@ impl Core {
         matches!(op, op::PING | op::AUTH | op::CLOSE_SESSION) || self.admitted(conn)
     }
 
-    /// Closes a connection because its authentication is missing or has failed. A session that was never admitted ends
-    /// now. An admitted session expires after its timeout, as in ZooKeeper, because its client may rely on its
-    /// ephemerals until then.
+    /// Closes a connection because its authentication is missing or has failed. A session that was
+    /// never admitted ends now. An admitted session expires after its timeout, as in ZooKeeper,
+    /// because its client may rely on the session's ephemerals until then.
     fn reject_unauthenticated(&mut self, conn: ConnId, now: Now) {
         self.end_if_never_admitted(conn, now);
         self.close(conn);
@@ -151,8 +152,8 @@ impl Core {
             "digest" if access.is_secret(credentials) => Some(vec![acl::digest(credentials)]),
             "digest" => access.verify_digest(credentials),
             "ip" => Some(Vec::new()),
-            // The TLS handshake has already added the identity of the certificate. A client without a certificate
-            // fails.
+            // The TLS handshake has already added the identity of the certificate. Authentication
+            // fails if the client has sent no certificate.
             "x509" => state.identities.iter().any(|identity| identity.scheme == "x509").then(Vec::new),
             _ => None,
         };
@@ -181,8 +182,8 @@ impl Core {
         self.send(conn, |writer| ReplyHeader { xid, zxid: 0, err: 0 }.encode(writer));
     }
 
-    /// Sets the watch that a read requested. A failed read sets none, except `exists` of a missing znode. As in
-    /// ZooKeeper, the reads of a multi set none.
+    /// Sets the watch that a read requested. A failed read sets no watch, except `exists` of a
+    /// missing znode. As in ZooKeeper, the reads of a `multiRead` set no watches.
     fn set_requested_watch(&mut self, conn: ConnId, request: &Request, result: &Result<Reply, Code>) {
         match (request, result) {
             (Request::Exists { path, watch: true }, Ok(_) | Err(Code::NoNode)) => {

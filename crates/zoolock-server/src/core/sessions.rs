@@ -49,7 +49,8 @@ impl Core {
         } else {
             self.find_session(&request)
         };
-        // A restart restores the timeout that a session began with. No client may rely on a longer one.
+        // A restart restores the timeout that a session began with. So a client that reconnects is
+        // granted no longer timeout.
         let known = granted.as_ref().and_then(|(session, _)| self.state.sessions.get(session));
         let timeout_ms = known.map_or(timeout_ms, |known| timeout_ms.min(known.timeout_ms));
         let refused = granted.is_none();
@@ -75,7 +76,8 @@ impl Core {
         }
     }
 
-    /// Returns whether all free connections are reserved for sessions that own ephemerals and are not attached.
+    /// Returns whether all free connections are reserved for sessions that own ephemerals and have
+    /// no connection.
     fn is_full_of_holders(&self, conn: ConnId) -> bool {
         let (total, per_address) = (self.config.max_connections, self.config.max_connections_per_address);
         let detached = self.state.sessions.len().saturating_sub(self.attached.len());
@@ -130,8 +132,8 @@ impl Core {
         now: Now,
     ) {
         if let Some(old) = self.attached.insert(session, conn) {
-            // A session that was not admitted on its old connection ends with the new connection, unless the new
-            // connection is admitted.
+            // If the session was not admitted on its old connection, the session ends when the new
+            // connection ends, unless the new connection is admitted before.
             let old_phase = self.conns.get(&old).map(|old| old.phase);
             began_session |= matches!(
                 old_phase,
@@ -152,8 +154,8 @@ impl Core {
         }
     }
 
-    /// Updates and returns the longest session timeout in milliseconds, or zero without sessions. Clients may rely on
-    /// their sessions for this time after the server has ended.
+    /// Updates and returns the longest session timeout granted, in milliseconds, or zero without
+    /// sessions. A client may rely on its session for at most this time after the server has ended.
     pub fn update_longest_timeout_ms(&mut self) -> u32 {
         if self.state.sessions.is_empty() {
             self.longest_timeout_ms = 0;
@@ -172,15 +174,16 @@ impl Core {
     pub(super) fn end_if_never_admitted(&mut self, conn: ConnId, now: Now) {
         if let Some(HandshakePhase::Attached { session, began_session: true, admitted: false, .. }) =
             self.conns.get(&conn).map(|conn| conn.phase)
-            // The session may have moved to another connection, and be admitted there.
+            // If another connection has taken the session over, the session does not end with this
+            // connection.
             && self.attached.get(&session) == Some(&conn)
         {
             self.end_session(session, now);
         }
     }
 
-    /// Ends a session and closes its connection. The connection gets no events for the deleted ephemerals: its client
-    /// would take them for deletions by another client.
+    /// Ends a session and closes its connection. The connection gets no events for the deleted
+    /// ephemerals, because its client would take such an event for a deletion by another client.
     pub(super) fn end_session(&mut self, session: SessionId, now: Now) {
         self.expiry.remove(session);
         self.last_addresses.remove(&session);

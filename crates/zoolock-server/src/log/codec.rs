@@ -1,7 +1,8 @@
 //! The binary format of transactions, and of the records in a snapshot.
 //!
-//! The encoders name each kind of change and each field, without wildcards and `..`. So the compiler reports an error
-//! here if a kind or a field is added. The number of a kind is never used again for another kind.
+//! The encoders name each kind of change and each field, without wildcards and `..`. So the
+//! compiler reports an error here if a kind or a field is added. The number of a removed kind is
+//! never used for another kind.
 
 use std::sync::Arc;
 
@@ -14,8 +15,9 @@ use crate::state::StoredSession;
 use crate::tree::{NodeMeta, NodeRecord};
 use crate::txn::{Change, Create, Password, Txn};
 
-/// Maximum size of a transaction in bytes. A transaction is smaller: a request has at most 512 MiB, its access lists
-/// are limited when they are resolved, and the end of a session is logged without its ephemerals.
+/// Maximum size of a transaction in bytes. All transactions of a server are smaller. A request has
+/// at most 512 MiB. Access lists are limited when they are resolved. The end of a session is logged
+/// without its ephemerals.
 pub(super) const MAX_RECORD: usize = 1 << 30;
 
 const CREATE: i32 = 1;
@@ -27,14 +29,15 @@ const MULTI: i32 = 6;
 const CREATE_SESSION: i32 = 7;
 const CLOSE_SESSION: i32 = 8;
 
-/// The access list that gives every client all permissions. Almost every znode has it.
+/// The number that stands for the access list that gives every client all permissions. Almost every
+/// znode has this list.
 const OPEN_ACL: i32 = 0;
 const LISTED_ACL: i32 = 1;
 
 /// Appends a transaction.
 ///
 /// # Errors
-/// If the transaction does not belong in a log, or is too large.
+/// If the transaction is of a kind that is never logged, or is too large.
 pub fn encode_txn(txn: &Txn, out: &mut BytesMut) -> Result<(), String> {
     let Txn { zxid, session, time, change } = txn;
     let start = out.len();
@@ -125,7 +128,8 @@ fn encode_change(change: &Change, in_multi: bool, out: &mut BytesMut) -> Result<
             encode_timeout(*timeout_ms, &mut writer);
             writer.buffer(Some(password));
         }
-        // Recovery finds the ephemerals in the state. Here they might take too many bytes.
+        // The ephemerals are not logged, because they might take too many bytes. Recovery finds
+        // them in the state.
         Change::CloseSession { ephemerals: _ } => writer.int(CLOSE_SESSION),
         Change::Refused(_) => return Err("a refused write is never logged".to_owned()),
     }
@@ -176,7 +180,7 @@ pub fn decode_session(reader: &mut Reader<'_>) -> Result<(SessionId, StoredSessi
     Ok((id, StoredSession { timeout_ms: decode_timeout(reader)?, password: password(reader)? }))
 }
 
-/// Appends a znode, with its access list as a number.
+/// Appends a znode. `list` is the number of its access list.
 pub fn encode_node(node: &NodeRecord, list: u32, out: &mut BytesMut) {
     let NodeRecord { path, data, acl: _, meta } = node;
     let NodeMeta { czxid, mzxid, pzxid, ctime, mtime, version, created, aversion, owner } = meta;

@@ -51,7 +51,8 @@ pub trait DiskFile: Debug + Send {
     fn sync_all(&mut self) -> io::Result<()>;
 }
 
-/// A directory of the operating system. The caller must lock it (the server does in `data_dir.rs`).
+/// A directory of the operating system. The caller must lock the directory. The server locks it in
+/// `data_dir.rs`.
 #[derive(Debug)]
 pub struct RealDisk {
     dir: PathBuf,

@@ -40,7 +40,7 @@ pub enum LogError {
     Missing {
         /// The file.
         file: String,
-        /// The evidence that it existed.
+        /// The evidence that the file existed.
         what: String,
     },
     /// A transaction cannot be logged, because recovery could not read it.

@@ -1,7 +1,7 @@
 //! The log of decided transactions, the snapshots, and recovery from both.
 //!
-//! The code blocks on a [`Disk`], and has neither a clock nor a task. The caller appends decided transactions, writes,
-//! syncs, and only then answers clients.
+//! All functions block while they use the [`Disk`]. There is neither a clock nor a task here. The
+//! caller appends decided transactions, writes, syncs, and only then answers clients.
 //!
 //! # Guarantees
 //! 1. Synced transactions survive a crash. Only unsynced transactions at the end of the log may be dropped. Recovery
@@ -10,15 +10,15 @@
 //! 3. A transaction is restored completely or not at all. A restored state is a state that the server had before.
 //!
 //! # Implementation
-//! Each write consists of batches (`segment.rs`). A batch records the offset up to which the file was synced by then. A
-//! damaged batch at the end of the log is dropped, unless something proves that it had been synced: the offset in a
-//! later batch, a later segment, or a snapshot. [`Log::seal_when_idle`] writes an empty batch as this proof for the
-//! last batch.
+//! Each write consists of batches (`segment.rs`). A batch records the offset up to which the file
+//! was synced when the batch was written. A damaged batch at the end of the log is dropped, unless
+//! something proves that it had been synced: the offset in a later batch, a later segment, or a
+//! snapshot. [`Log::seal_when_idle`] writes an empty batch as this proof for the last batch.
 //!
-//! A file gets its final name after its contents are synced, so a file with that name is complete. A segment gets a
-//! successor after it is synced, so only the last segment may end with a damaged batch. The first failed write or sync
-//! ends the log: after a failure the contents of the disk are unknown (on Linux a second sync succeeds without having
-//! any effect).
+//! A file gets its final name after its contents are synced, so a file with that name is complete.
+//! A segment gets a successor after it is synced, so only the last segment can end with a damaged
+//! batch. The first failed write or sync ends the log: after a failure the contents of the disk are
+//! unknown (on Linux a second sync succeeds without having any effect).
 
 pub mod codec;
 mod disk;
@@ -48,7 +48,7 @@ use crate::ids::Zxid;
 use crate::state::State;
 use crate::txn::{Change, Txn};
 
-/// Size in bytes at which a batch is full.
+/// Size in bytes at which a batch is full and the next one begins.
 const BATCH_BYTES: usize = 1 << 20;
 /// Number of snapshots kept: the older one is used if the newer one is damaged.
 const KEPT_SNAPSHOTS: usize = 2;
@@ -58,7 +58,7 @@ const KEPT_SNAPSHOTS: usize = 2;
 pub struct Options {
     /// Size in bytes at which the next segment begins.
     pub segment_size: u64,
-    /// Number of bytes by which a segment is allocated in advance; 0: no allocation.
+    /// Step in bytes in which the space of a segment is allocated in advance; 0: no allocation.
     pub allocate: u64,
     /// Minimum number of logged bytes between snapshots. The size of the last snapshot is another minimum.
     pub snapshot_after: u64,
@@ -81,12 +81,12 @@ pub struct Recovered {
     pub snapshot: Option<SnapshotFile>,
     /// Number of transactions replayed after the snapshot.
     pub replayed: usize,
-    /// The dropped end of the log.
+    /// The dropped end of the log, if recovery dropped one.
     pub dropped_end: Option<DroppedEnd>,
-    /// The file name of the last segment, if the segment was empty and was removed. No transaction in it was
-    /// acknowledged.
+    /// The path of the last segment, if recovery found its file empty and removed the file. The
+    /// file never contained an acknowledged transaction.
     pub removed_segment: Option<String>,
-    /// Errors of unreadable snapshots, which were not needed.
+    /// Errors of snapshots that were unreadable and not needed.
     pub unused_snapshot_errors: Vec<LogError>,
 }
 
@@ -104,7 +104,8 @@ pub struct Log {
     pending: PendingBatches,
     /// The first failure. It is permanent.
     failed: Option<LogError>,
-    /// Bytes of transactions since the last snapshot began.
+    /// Number of bytes of transactions appended since the last successful snapshot began. After a
+    /// failed snapshot the number is lowered if necessary, to delay the next snapshot.
     since_snapshot: u64,
     /// Value of `since_snapshot` at the start of the snapshot in progress.
     snapshot_at: Option<u64>,
@@ -120,7 +121,8 @@ struct PendingBatches {
 }
 
 impl Log {
-    /// Restores the state from the disk, drops a damaged end, and opens the log at its end.
+    /// Restores the state from the disk, drops a damaged end of the log, and opens the log for
+    /// appending.
     ///
     /// # Errors
     /// If synced data are damaged or missing, or the disk fails.
@@ -170,7 +172,7 @@ impl Log {
     /// Adds a transaction to the next write. Refused writes are not logged.
     ///
     /// # Errors
-    /// If the log has failed, now or before.
+    /// If the log fails in this call, or has failed before.
     pub fn append(&mut self, txn: &Txn) -> Result<(), LogError> {
         self.check_not_failed()?;
         if matches!(txn.change, Change::Refused(_)) {
@@ -200,10 +202,11 @@ impl Log {
         Ok(())
     }
 
-    /// Writes appended transactions. They then survive a crash of this process, but not of the machine.
+    /// Writes appended transactions. The transactions then survive a crash of this process, but not
+    /// of the machine.
     ///
     /// # Errors
-    /// If the log has failed, now or before.
+    /// If the log fails in this call, or has failed before.
     pub fn write(&mut self) -> Result<(), LogError> {
         self.check_not_failed()?;
         if self.pending.batches.is_empty() {
@@ -218,10 +221,11 @@ impl Log {
         Ok(())
     }
 
-    /// Syncs written transactions. Clients may get their answers when this has returned.
+    /// Syncs written transactions. After success, clients may get the answers that depend on these
+    /// transactions.
     ///
     /// # Errors
-    /// If the log has failed, now or before.
+    /// If the log fails in this call, or has failed before.
     pub fn sync(&mut self) -> Result<(), LogError> {
         self.check_not_failed()?;
         if self.synced < self.segment.end {
@@ -233,11 +237,12 @@ impl Log {
         Ok(())
     }
 
-    /// Writes and syncs all transactions, and adds an empty batch that proves the sync. With it, recovery does not
-    /// mistake later damage for a write that a crash interrupted. Call it when the server is idle.
+    /// Writes and syncs all transactions, and adds an empty batch that proves the sync. With this
+    /// batch, recovery does not mistake later damage for a write that a crash interrupted. Call
+    /// this method when the server is idle.
     ///
     /// # Errors
-    /// If the log has failed, now or before.
+    /// If the log fails in this call, or has failed before.
     pub fn seal_when_idle(&mut self) -> Result<(), LogError> {
         self.write()?;
         self.sync()?;
@@ -254,7 +259,7 @@ impl Log {
     /// Seals and closes the log.
     ///
     /// # Errors
-    /// If the log has failed, now or before.
+    /// If the log fails in this call, or has failed before.
     pub fn close(mut self) -> Result<(), LogError> {
         self.seal_when_idle()
     }
@@ -275,13 +280,13 @@ impl Log {
             && self.since_snapshot >= self.options.snapshot_after.max(self.last_snapshot_bytes)
     }
 
-    /// Records the start of a snapshot, which contains all transactions appended so far.
+    /// Records the start of a snapshot, which will contain all transactions appended so far.
     pub fn record_snapshot_start(&mut self) {
         self.snapshot_at = Some(self.since_snapshot);
     }
 
-    /// Records the end of the snapshot, or its failure. After a failure the next snapshot is due when a quarter of the
-    /// usual number of bytes has been logged.
+    /// Records the end of the snapshot, or its failure. After a failure the next snapshot is due
+    /// when another quarter of the usual number of bytes has been logged.
     pub fn record_snapshot_end(&mut self, snapshot: Option<SnapshotFile>) {
         let at = self.snapshot_at.take().unwrap_or_default();
         match snapshot {
@@ -296,7 +301,8 @@ impl Log {
         }
     }
 
-    /// Removes all but the last two snapshots, and the segments that the older one does not need.
+    /// Keeps the last two snapshots, and removes all older snapshots. Then removes the segments
+    /// that the older one of the two does not need.
     ///
     /// # Errors
     /// If the disk fails. The log still works.
@@ -396,12 +402,13 @@ impl Log {
 
 impl std::fmt::Debug for PendingBatches {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        // The bytes contain session passwords.
+        // The bytes are not shown, because they contain session passwords.
         write!(f, "PendingBatches({} bytes)", self.bytes.len())
     }
 }
 
-/// Allocates space if the disk supports it, and returns whether it does. Otherwise each write allocates its own space.
+/// Allocates space in advance. Returns false if the disk does not support allocation, or is too
+/// full. Each write then allocates its own space.
 fn allocate(file: &mut dyn DiskFile, offset: u64, len: u64) -> io::Result<bool> {
     match file.allocate(offset, len) {
         Ok(()) => Ok(true),
@@ -413,7 +420,8 @@ fn allocate(file: &mut dyn DiskFile, offset: u64, len: u64) -> io::Result<bool> 
     }
 }
 
-/// Creates a segment. Syncs its contents before it gets its final name, and the name before anything is appended.
+/// Creates a segment. Syncs the contents before the segment gets its final name, and then syncs the
+/// name.
 fn create_segment(disk: &dyn Disk, after: Zxid, chain: u64, room: u64) -> Result<OpenSegment, LogError> {
     let name = segment_name(after);
     let failed = |what| LogError::io(what, disk.describe(&name));

@@ -1,7 +1,8 @@
 //! Recovery: reads the newest sound snapshot, and replays the log after it.
 //!
-//! Only unacknowledged data may be dropped: the end of the last segment, if nothing proves that it was synced. All
-//! other damage is an error.
+//! Only unacknowledged data may be dropped: the end of the last segment, if nothing proves that
+//! this end was synced. Other damage of the log is an error. A damaged snapshot is an error only if
+//! the state cannot be restored without it.
 
 use std::io;
 use std::ops::Range;
@@ -40,7 +41,7 @@ pub(super) struct Recovery {
     pub(super) empty: Option<Zxid>,
 }
 
-/// A segment that was read to its end. The log continues in the last segment.
+/// An open segment that was read to its end. New transactions are appended to the last segment.
 #[derive(Debug)]
 pub(super) struct OpenSegment {
     pub(super) file: Box<dyn DiskFile>,
@@ -111,7 +112,8 @@ pub(super) fn recover(disk: &dyn Disk) -> Result<Option<Recovery>, LogError> {
         });
     };
     let segments = &segments[first..];
-    // A segment that ends at the snapshot or before it is not needed, and may have been removed.
+    // A segment that ends at the snapshot or before it is not needed, so it is no error if such a
+    // segment is missing.
     let is_missing =
         |position: &SyncedPosition| position.segment > segments[0] && !segments.contains(&position.segment);
     if let Some(position) = position.filter(is_missing) {
@@ -160,9 +162,9 @@ pub(super) fn recover(disk: &dyn Disk) -> Result<Option<Recovery>, LogError> {
     }))
 }
 
-/// Returns the last segment if its file is empty and no transaction in it was acknowledged. The latter is proven if the
-/// previous segment has no note of its successor, because the note is synced before the successor gets its first
-/// transaction.
+/// Returns the last segment if its file is empty and no transaction in it was acknowledged. The
+/// proof is that the previous segment has no note of its successor. The note is synced before the
+/// successor gets its first transaction.
 fn empty_last(disk: &dyn Disk, segments: &[Zxid]) -> Result<Option<Zxid>, LogError> {
     let [.., before, last] = segments else { return Ok(None) };
     let (before, name) = (segment_name(*before), segment_name(*last));

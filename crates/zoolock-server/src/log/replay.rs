@@ -1,5 +1,5 @@
-//! Replays logged transactions. Each is checked first, because [`commit()`] panics if a transaction does not fit the
-//! state.
+//! Replays logged transactions. Each transaction is checked first, because [`commit()`] panics if a
+//! transaction does not fit the state.
 
 use std::collections::BTreeMap;
 
@@ -15,7 +15,8 @@ use crate::txn::{Change, Create, Txn};
 /// Commits a transaction if it fits the state.
 ///
 /// # Errors
-/// If the transaction does not fit. The state may then contain a part of it, and must not be used.
+/// If the transaction does not fit. A part of the transaction is then possibly applied, so the
+/// state must not be used.
 pub fn replay(txn: Txn, state: &mut State) -> Result<(), String> {
     let Txn { zxid, session, time, change } = txn;
     if zxid <= state.zxid {
@@ -33,7 +34,8 @@ pub fn replay(txn: Txn, state: &mut State) -> Result<(), String> {
         Ok(())
     };
     match change {
-        // One at a time: each change is checked against the result of the previous ones.
+        // The changes are replayed one at a time, so that each one is checked against the result of
+        // the previous ones.
         Change::Multi(changes) => {
             changes.into_iter().try_for_each(&mut replay_change)?;
             state.zxid = zxid;
@@ -99,7 +101,7 @@ fn check_fits(txn: &Txn, state: &State) -> Result<(), String> {
                 Err("invalid session id".to_owned())
             }
         }
-        // The paths were taken from this state.
+        // `close_session` has taken the paths from this state.
         Change::CloseSession { ephemerals } => {
             ephemerals.iter().try_for_each(|path| deletable(path, state).map(|_| ()))
         }

@@ -5,9 +5,14 @@
 //! batch:   "zlbatch\x01" at:8 synced_to:8 len:4 records:4 chain:8 sum:8 payload:len
 //! payload: records times (len:4 transaction:len)
 //! ```
-//! All checksums are SipHash-1-3, keyed with the nonce of the file. No client sees the nonce, so no client can write
-//! data that looks like a batch. `sum` covers the header alone, so that a batch after a damaged one is still
-//! recognized. `chain` covers the payload and everything before it. So a batch that is missing, repeated or from
+//! `name:n` is a field of `n` bytes, and `0:4` is four zero bytes. Numbers are big-endian.
+//! `payload:len` has as many bytes as the field `len` says, and contains as many transactions as
+//! the field `records` says.
+//!
+//! All checksums are SipHash-1-3, keyed with the nonce of the file. The nonce is never sent to a
+//! client, so no client can write data that looks like a batch. The `sum` of a batch covers its
+//! header alone, so that a batch after a damaged one is still recognized. The `chain` of a batch
+//! covers its payload and everything before the batch. So a batch that is missing, repeated or from
 //! another log is detected.
 
 use std::hash::Hasher as _;
@@ -119,7 +124,7 @@ pub(super) struct BatchHeader {
     pub(super) records: u32,
 }
 
-/// The value of `records` in the note that another segment follows.
+/// The value of `records` in the note which says that another segment follows.
 pub(super) const HAS_SUCCESSOR: u32 = u32::MAX;
 
 impl BatchHeader {
@@ -150,8 +155,8 @@ impl BatchHeader {
         chain
     }
 
-    /// Writes and syncs a note at the end of a complete segment that another segment follows. With the note, recovery
-    /// detects if the other segment is lost.
+    /// Writes a note at the end of a complete segment, and syncs the file. The note says that
+    /// another segment follows. With the note, recovery detects the loss of that following segment.
     pub(super) fn note_successor(
         file: &mut dyn DiskFile,
         nonce: &Nonce,
@@ -186,7 +191,8 @@ impl BatchHeader {
     }
 }
 
-/// A file that is read from front to back in chunks, because a log may be larger than the memory.
+/// A reader of a file, from front to back in chunks. The file is not read as a whole, because a log
+/// may be larger than the memory.
 pub(super) struct Chunks<'f> {
     file: &'f dyn DiskFile,
     pub(super) size: u64,
@@ -204,7 +210,7 @@ impl<'f> Chunks<'f> {
         self.size.saturating_sub(at)
     }
 
-    /// Returns at least `len` bytes from `at`, or fewer at the end of the file.
+    /// Returns at least `len` bytes from `at`. Returns fewer bytes if the file ends earlier.
     pub(super) fn read_at_least(&mut self, at: u64, len: usize) -> io::Result<&[u8]> {
         let len = self.bytes_left(at).min(len as u64) as usize;
         let held = self.start + self.buffer.len() as u64;
@@ -228,9 +234,9 @@ impl<'f> Chunks<'f> {
 pub(super) enum Next<'s> {
     /// A sound batch.
     Batch { at: u64, records: u32, payload: &'s [u8] },
-    /// The note that another segment follows.
+    /// The note which says that another segment follows.
     HasSuccessor,
-    /// The end of the segment: only zeros, or nothing.
+    /// The end of the segment. The rest of the file is empty or contains only zeros.
     Clean,
     /// Bytes that are no sound batch, and the reason.
     Unsound(&'static str),
@@ -246,7 +252,8 @@ pub(super) struct Scanner<'f> {
     pub(super) chain: u64,
     /// The offset up to which the batches read so far prove that the file was synced.
     pub(super) proven: u64,
-    /// Set if the last batch read is a seal, which is an empty batch that proves a sync, or if no batch was read.
+    /// Set if the last batch read is a seal: an empty batch that proves a sync. Also set if no
+    /// batch was read.
     pub(super) sealed: bool,
 }
 

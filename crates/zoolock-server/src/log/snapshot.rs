@@ -4,9 +4,13 @@
 //! file:  "zoolksnp" version:4 0:4 nonce:16 zxid:8 sum:8, blocks
 //! block: kind:4 len:4 chain:8 payload:len
 //! ```
-//! The first blocks contain the sessions. The next ones contain access lists and the znodes that use them, each list
-//! once per file. The last block contains the numbers of sessions and znodes, and the position up to which the log was
-//! synced. The chain is computed as in a log segment.
+//! `name:n` is a field of `n` bytes, and `0:4` is four zero bytes. Numbers are big-endian. The
+//! payload has as many bytes as the field `len` says. `sum` is the checksum of the header.
+//!
+//! The first blocks contain the sessions. The next blocks contain access lists and the znodes that
+//! use them. Each list occurs once per file. The last block contains the counts of sessions and
+//! znodes, and the position up to which the log was synced. As in a log segment, the `chain` of a
+//! block covers the block and everything before the block.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
@@ -34,7 +38,7 @@ const SESSIONS: u32 = 1;
 const NODES: u32 = 2;
 const LAST: u32 = 3;
 
-/// Number of bytes at which a block is written.
+/// A block is written when its payload has at least this many bytes.
 const BLOCK_BYTES: usize = 1 << 20;
 /// Number of bytes between two syncs. A sync of the whole file at once would delay the syncs of the log.
 const SYNC_EVERY: u64 = 16 << 20;
@@ -61,8 +65,8 @@ pub struct SnapshotFile {
 
 /// A writer that writes a snapshot in parts while the log continues. Only one writer may exist at a time.
 ///
-/// Recovery does not see the snapshot before [`SnapshotWriter::finish`]. An abandoned snapshot is overwritten by the
-/// next snapshot, or removed at the next start.
+/// Recovery ignores the snapshot until [`SnapshotWriter::finish`] gives it its name. An abandoned
+/// snapshot is overwritten by the next snapshot, or removed at the next start.
 pub struct SnapshotWriter {
     disk: Arc<dyn Disk>,
     file: Box<dyn DiskFile>,
@@ -162,8 +166,9 @@ impl SnapshotWriter {
         Ok(())
     }
 
-    /// Completes the snapshot and gives it its name. `position` is the position up to which the log is synced now. It
-    /// must not be before the snapshot: otherwise the snapshot could restore transactions that a crash has undone.
+    /// Completes the snapshot and gives it its name. `position` is the position up to which the log
+    /// is synced now. `position` must not be before the last transaction in the snapshot. Otherwise
+    /// the snapshot could restore transactions that a crash has undone.
     ///
     /// # Errors
     /// If the disk fails, or `position` is before the snapshot.
@@ -227,7 +232,8 @@ impl SnapshotWriter {
     }
 }
 
-/// Returns the header of a file, and the `chain` checksum from which the first block continues.
+/// Returns the header of a snapshot file, and the `chain` checksum from which the first block
+/// continues.
 pub(super) fn header(nonce: &Nonce, zxid: Zxid) -> (Vec<u8>, u64) {
     let mut header = Vec::with_capacity(HEADER);
     header.extend(MAGIC);
@@ -289,7 +295,8 @@ fn read_state(
     let (mut lists, mut count) = (Vec::new(), 0);
     let mut last = None;
     let mut problem = None;
-    // Sessions come first, so that owners can be looked up.
+    // The sessions come before the znodes in the file, so that the owner of each ephemeral znode
+    // can be checked against them.
     let mut nodes_begun = false;
     let mut batch = Vec::new().into_iter();
     let sessions = &mut state.sessions;

@@ -27,14 +27,16 @@ const SHORT_LINGER: Duration = Duration::from_millis(100);
 /// Maximum time for a peer to read the replies that are pending when the server stops.
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// Maximum number of bytes to read at once. The number adapts to the client.
+/// Maximum number of bytes to read at once. The actual number grows if reads fill the buffer, and
+/// shrinks if reads are small.
 const READ_SIZE: usize = 16 << 10;
 
 /// Minimum number of bytes to read at once. An idle connection keeps a buffer of this size.
 const SMALL_READ: usize = 512;
 
-/// Size of an incomplete request above which its connection is closed, if the total of all connections exceeds its limit.
-/// Requests of lock clients are smaller.
+/// Size in bytes of a large incomplete request. If the incomplete requests of all connections
+/// together exceed their limit, the server closes connections with a larger incomplete request than
+/// this. Requests of lock clients are smaller.
 const LARGE_PARTIAL_REQUEST: usize = 64 << 10;
 
 /// The first byte of a TLS connection: the type of a handshake record.
@@ -131,7 +133,8 @@ async fn serve<S: ClientStream>(
     serve_session(shared, conn, socket, waker, input, admit_deadline).await
 }
 
-/// Returns the other protocol that starts with these bytes. They are no valid length of a frame.
+/// Returns the name of another protocol, if `input` starts like that protocol. Such a start cannot
+/// be the length of a first frame, because it would be a length above [`MAX_GREETING`].
 fn other_protocol(input: &[u8]) -> Option<&'static str> {
     match input.first_chunk::<4>()? {
         [TLS_HANDSHAKE, 3, ..] => Some("TLS"),
@@ -186,7 +189,8 @@ async fn serve_session<S: ClientStream>(
     let mut unhandled = UnhandledInput { total: &shared.unhandled_bytes, own: 0 };
     loop {
         if !status.admitted && !status.closing && Instant::now() >= admit_deadline {
-            // Checked here too: while the connection is busy, the timer below is not polled.
+            // The deadline is checked here too, because the timer below is not polled while the
+            // connection is busy.
             return Err(io::Error::new(io::ErrorKind::TimedOut, "no session in time"));
         }
         // Nothing is read while the output or the journal's queue is full. Meanwhile the core keeps the output of this
@@ -201,7 +205,8 @@ async fn serve_session<S: ClientStream>(
         if !was_writable {
             write_deadline = Instant::now() + WRITE_TIMEOUT;
         }
-        // Output that waits for a failed log is never sent.
+        // Output that waits for a failed log is never sent. So the connection does not wait until
+        // that output is sent.
         let is_over = output.is_empty() || !output.is_writable() && shared.log_has_failed();
         if status.closing && is_over && !unflushed {
             return Ok(());
@@ -276,7 +281,7 @@ async fn write(
 
 async fn linger(socket: &mut impl ClientStream) -> io::Result<()> {
     socket.shutdown().await?;
-    // Allocated on the heap, because an array would enlarge the task of every connection.
+    // The buffer is on the heap, because an array would enlarge the task of every connection.
     let mut rest = vec![0; 4096];
     while socket.read(&mut rest).await? > 0 {}
     Ok(())

@@ -4,7 +4,8 @@ use std::collections::HashMap;
 use std::net::IpAddr;
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// A counter of connections, including connections with an unfinished handshake.
+/// The limits on the number of connections, with the current counts. Connections with an unfinished
+/// handshake count, too.
 #[derive(Debug)]
 pub(crate) struct ConnectionLimits {
     /// Maximum number of connections; 0: no limit.
@@ -20,7 +21,7 @@ struct OpenCounts {
     addresses: HashMap<IpAddr, usize>,
 }
 
-/// A counted connection. Dropping it makes room for another one.
+/// A counted connection. Dropping the permit makes room for another connection.
 #[derive(Debug)]
 pub(crate) struct ConnectionPermit {
     limits: Arc<ConnectionLimits>,

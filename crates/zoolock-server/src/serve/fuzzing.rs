@@ -1,4 +1,5 @@
-//! Entry points for fuzzers: all code that parses the bytes of unknown clients, without a socket.
+//! Entry points for fuzzers. The entry points reach all code that parses the bytes of unknown
+//! clients, without a socket.
 
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -72,7 +73,7 @@ impl FuzzServer {
     }
 }
 
-/// Returns the subject of a certificate, if the bytes are one.
+/// Returns the subject of a certificate, if the bytes are a certificate.
 pub fn subject(certificate: &[u8]) -> Option<String> {
     x500::subject(certificate)
 }

@@ -59,8 +59,8 @@ impl HttpService {
     }
 }
 
-/// Serves HTTP until `clients_stopped` is set. `stop` is set earlier. Between the two, the server is alive but not
-/// ready.
+/// Serves HTTP until `clients_stopped` is set. `stop` is set earlier. While only `stop` is set, the
+/// server reports that it is alive but not ready.
 pub(crate) async fn serve_http(
     shared: Arc<SharedServer>,
     listener: TcpListener,

@@ -1,9 +1,12 @@
-//! The thread that writes decided transactions to the log, and the tasks that wait for it.
+//! The thread that writes decided transactions to the log, and the tasks that wait until
+//! transactions are on disk.
 //!
-//! Connections append transactions in the order of their numbers while they hold the core, and do not wait. The thread
-//! takes all queued transactions, writes and syncs them as one batch, and wakes the connections whose answers depend on
-//! them. Transactions that arrive during a sync form the next batch. An answer is sent when all transactions whose
-//! effects it may show are on disk. This includes answers to reads: a crash must not undo what a client has seen.
+//! Connections append transactions in the order of their numbers while they hold the lock of the
+//! core. The connections do not wait for the write. The thread takes all queued transactions,
+//! writes and syncs them as one batch, and wakes the connections whose answers depend on these
+//! transactions. Transactions that arrive during a sync form the next batch. An answer is sent when
+//! all transactions whose effects the answer may show are on disk. This includes answers to reads:
+//! a crash must not undo what a client has seen.
 
 use std::sync::atomic::{AtomicI64, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock};
@@ -16,12 +19,12 @@ use crate::acl::stored_bytes;
 use crate::ids::Zxid;
 use crate::txn::{Change, Create, Txn};
 
-/// Number of queued bytes at which the server stops reading from connections.
+/// The server stops reading from connections while more than this many bytes are queued.
 const MAX_WAITING: usize = 32 << 20;
-/// Time without transactions after which the log is sealed.
+/// Time without transactions after which the log is sealed (see [`JournalSink::seal`]).
 const IDLE: Duration = Duration::from_millis(500);
 
-/// Destination of the thread's writes.
+/// Destination of the journal's writes.
 pub(crate) trait JournalSink: Send + 'static {
     /// Error of a write.
     type Error: std::error::Error + Send + Sync + 'static;
@@ -31,8 +34,9 @@ pub(crate) trait JournalSink: Send + 'static {
     fn write(&mut self) -> Result<(), Self::Error>;
     /// Syncs the written batches, so that they survive a crash.
     fn sync(&mut self) -> Result<(), Self::Error>;
-    /// Called when no transaction has arrived for a while, and before the thread ends.
-    fn idle(&mut self) -> Result<(), Self::Error>;
+    /// Seals the written batches: records on disk that they were synced. Called when no transaction
+    /// has arrived for a while, and before the thread ends.
+    fn seal(&mut self) -> Result<(), Self::Error>;
 }
 
 /// Queue of decided transactions, and the thread that writes them.
@@ -61,7 +65,7 @@ struct JournalQueue {
 }
 
 impl Journal {
-    /// Starts the thread. Everything up to `synced` is on disk already.
+    /// Starts the thread. All transactions up to `synced` are on disk already.
     pub(crate) fn start(sink: impl JournalSink, synced: Zxid) -> std::io::Result<Self> {
         let shared = Arc::new(JournalState {
             queue: Mutex::default(),
@@ -78,7 +82,8 @@ impl Journal {
         Ok(Journal { shared, thread: Mutex::new(Some(thread)) })
     }
 
-    /// Queues transactions. The caller holds the core, so they are in order.
+    /// Queues transactions. The caller holds the lock of the core, so the transactions arrive in
+    /// order.
     pub(crate) fn append(&self, txns: &mut Vec<Txn>) {
         if txns.is_empty() {
             return;
@@ -96,13 +101,16 @@ impl Journal {
         self.shared.synced() >= zxid
     }
 
-    /// Registers `waker`, which is woken when this transaction is on disk. Returns false if the transaction already is.
+    /// Registers `waker`, which is woken when this transaction is on disk. Returns false, without
+    /// registering it, if the transaction is on disk already.
     pub(crate) fn wake_at(&self, zxid: Zxid, waker: &Arc<Notify>) -> bool {
         if self.is_synced(zxid) {
             return false;
         }
         let mut queue = self.shared.lock();
-        // Checked again under the lock: the thread raises `synced` before it locks the queue to wake waiters.
+        // The thread first raises `synced`, and then locks the queue to wake the registered tasks.
+        // So if `synced` is still lower under this lock, the thread has not looked for tasks yet,
+        // and will wake this task.
         let waits = self.shared.synced() < zxid;
         if waits {
             queue.waiting.push((zxid, Arc::clone(waker)));
@@ -110,8 +118,8 @@ impl Journal {
         waits
     }
 
-    /// Returns whether the queue is full, so that no more requests should be handled. If so, wakes `waker` when it is
-    /// time to check again.
+    /// Returns whether the queue is full. If so, no requests should be handled for now, and `waker`
+    /// is woken when it is time to check again.
     pub(crate) fn is_full(&self, waker: &Arc<Notify>) -> bool {
         let full = || self.shared.bytes.load(Ordering::Relaxed) > MAX_WAITING;
         if !full() {
@@ -165,7 +173,8 @@ impl JournalState {
     }
 
     fn run<S: JournalSink>(&self, mut sink: S) {
-        // Reports a failure on every way out, also on a panic, so that no task waits forever.
+        // This guard reports a failure however the thread ends, even by a panic, so that no task
+        // waits forever.
         let _end = ThreadEnd(self);
         if let Err(error) = self.write_batches(&mut sink) {
             tracing::error!(
@@ -189,7 +198,7 @@ impl JournalState {
                 sealed = false;
             } else {
                 if !sealed {
-                    sink.idle()?;
+                    sink.seal()?;
                     sealed = true;
                 }
                 if stop {
@@ -222,7 +231,8 @@ impl JournalState {
         queue.stop
     }
 
-    /// Records that everything up to `synced` is on disk, and wakes the tasks that waited for it.
+    /// Records that all transactions up to `synced` are on disk, and wakes the tasks that waited
+    /// for them.
     fn record_synced(&self, synced: Zxid) {
         self.synced.store(synced.0, Ordering::Release);
         let mut queue = self.lock();
@@ -296,7 +306,7 @@ mod tests {
         fn sync(&mut self) -> io::Result<()> {
             self.word.recv().unwrap_or(Ok(()))
         }
-        fn idle(&mut self) -> io::Result<()> {
+        fn seal(&mut self) -> io::Result<()> {
             Ok(())
         }
     }

@@ -104,7 +104,8 @@ impl AcceptedSocket {
             AcceptedSocket::Tcp(socket, peer, None) => {
                 connection::run(shared, socket, peer, None, stop).await
             }
-            // Boxed, so that tasks without TLS do not take the memory that a handshake needs.
+            // This future is boxed, so that tasks without TLS do not take the memory that a
+            // handshake needs.
             AcceptedSocket::Tcp(socket, peer, Some(tls)) => {
                 Box::pin(serve_tls(shared, socket, peer, tls, stop)).await;
             }
@@ -122,7 +123,7 @@ impl AcceptedSocket {
 /// Returns the identity of the process at the other end of a Unix socket.
 ///
 /// # Errors
-/// The process runs neither as the server's user nor as root.
+/// If the process runs neither as the server's user nor as root.
 fn user_of(socket: &UnixStream) -> io::Result<Identity> {
     let user = socket.peer_cred()?.uid();
     if !may_connect(user, geteuid().as_raw()) {
@@ -169,7 +170,8 @@ async fn tls_handshake(
     acceptor: &TlsAcceptor,
 ) -> io::Result<(TlsStream<TcpStream>, Option<Identity>)> {
     let mut first = [0; 1];
-    // A client without TLS gets no TLS alert: it would take the alert for a frame, and wait for the rest of that frame.
+    // The first byte shows whether the client uses TLS. A client without TLS must get no TLS alert.
+    // Such a client would take the alert for a frame, and wait for the rest of that frame.
     if socket.peek(&mut first).await? == 0 {
         return Err(io::ErrorKind::UnexpectedEof.into());
     }
@@ -180,8 +182,8 @@ async fn tls_handshake(
     let stream = acceptor.accept(socket).await?;
     let certificates = stream.get_ref().1.peer_certificates().unwrap_or_default();
     let identity = match certificates.first().map(|certificate| x500::subject(certificate)) {
-        // An empty name is not an identity.
         None => None,
+        // An empty name is not an identity.
         Some(Some(name)) if name.is_empty() => None,
         Some(Some(name)) => Some(Identity::new("x509", name)),
         Some(None) => {

@@ -14,16 +14,18 @@ use crate::state::StoredSession;
 use crate::tree::NodeRecord;
 use crate::txn::Txn;
 
-/// Number of tree slots per chunk of a snapshot. Between chunks the core is free for other tasks.
+/// Number of slots of the tree that one chunk of a snapshot covers. A slot holds at most one znode.
+/// Between chunks the core is free for other tasks.
 const CHUNK: usize = 1024;
-/// Interval at which a snapshot checks whether the log is synced up to it.
+/// Interval at which the snapshot thread checks whether the log is synced up to the last
+/// transaction of the snapshot.
 const PAUSE: Duration = Duration::from_millis(5);
 
-/// A state of which snapshots are taken.
+/// A source of snapshots. The server's source is its running core.
 pub(super) trait SnapshotSource: Send + 'static {
     /// Begins a snapshot. Returns its last transaction and its sessions.
     fn begin(&self) -> (Zxid, BTreeMap<SessionId, StoredSession>);
-    /// Returns the next znodes, possibly none, or `None` at the end.
+    /// Returns the next znodes, or `None` at the end. The vector may be empty before the end.
     fn chunk(&self, max: usize) -> Option<Vec<NodeRecord>>;
     /// Abandons the snapshot.
     fn abandon(&self);
@@ -78,7 +80,7 @@ impl JournalSink for LogSink {
         Ok(())
     }
 
-    fn idle(&mut self) -> Result<(), LogError> {
+    fn seal(&mut self) -> Result<(), LogError> {
         self.log().seal_when_idle()
     }
 }
@@ -128,7 +130,7 @@ impl<S: SnapshotSource> Snapshots<S> {
         }
     }
 
-    /// Takes a snapshot. Returns `None` if the thread is told to stop.
+    /// Takes a snapshot. Returns `None` if the flag `stop` is set meanwhile.
     fn take_snapshot(&self) -> Result<Option<SnapshotFile>, LogError> {
         let disk = lock(&self.log).disk();
         let (zxid, sessions) = self.source.begin();
@@ -140,7 +142,8 @@ impl<S: SnapshotSource> Snapshots<S> {
             }
         }
         loop {
-            // A snapshot must not contain transactions that a crash can undo, so it waits until they are synced.
+            // A snapshot must not contain transactions that a crash can undo, so the thread waits
+            // until they are synced.
             let position = lock(&self.log).synced();
             if position.zxid >= zxid {
                 return writer.finish(position).map(Some);

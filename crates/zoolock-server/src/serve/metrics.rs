@@ -57,7 +57,7 @@ pub(super) fn collect_metrics(shared: &SharedServer) -> Vec<Metric> {
 }
 
 fn open_files() -> u64 {
-    // 0 on systems without this directory.
+    // The result is 0 on systems without this directory.
     std::fs::read_dir("/proc/self/fd").map_or(0, |files| files.count() as u64)
 }
 

@@ -7,14 +7,15 @@ use tokio::sync::Notify;
 use super::journal::Journal;
 use crate::ids::Zxid;
 
-/// Output that waits to be written to a peer. A part of it may be written now, the rest waits for the log.
+/// Output that waits to be written to a peer. A part at the front may be written now. The rest
+/// waits for the log.
 #[derive(Debug, Default)]
 pub(super) struct OutputBuffer {
     bytes: BytesMut,
     /// Number of bytes at the front that may be written.
     writable_len: usize,
-    /// The remaining bytes in parts: the length of each part, and the transaction that must be on disk before it is
-    /// written.
+    /// The remaining bytes in parts: the length of each part, and the transaction that must be on
+    /// disk before the part is written.
     unsynced: VecDeque<(usize, Zxid)>,
     /// The transaction for which the journal will wake this task.
     registered_zxid: Option<Zxid>,
@@ -34,8 +35,8 @@ impl OutputBuffer {
         result
     }
 
-    /// Marks bytes as writable if their transactions are on disk. Registers `waker` for the first transaction that is
-    /// not.
+    /// Marks bytes as writable if their transactions are on disk. Registers `waker` for the first
+    /// transaction that is not on disk.
     pub(super) fn release_synced(&mut self, journal: Option<&Journal>, waker: &Arc<Notify>) {
         while let Some(&(bytes, zxid)) = self.unsynced.front() {
             // `wake_at` returns false if the transaction is on disk by now.

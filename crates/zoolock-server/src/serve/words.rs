@@ -20,8 +20,9 @@ pub(super) const VERSION: &str =
 /// Words of ZooKeeper that this server does not support.
 const UNSUPPORTED: [&[u8; 4]; 3] = [b"gtmk", b"hash", b"stmk"];
 
-/// Returns the answer to a word, or `None` if the bytes are the start of a frame. No frame starts with a word, because
-/// as a length a word would be too large.
+/// Returns the answer to a word, or `None` if the bytes are the start of a frame. No frame starts
+/// with a word: the first four bytes of a frame are its length, and a word would be too large a
+/// length.
 pub(super) fn answer(shared: &SharedServer, conn: ConnId, input: &[u8]) -> Option<String> {
     let typed: &[u8; 4] = input.first_chunk()?;
     let word = FourLetterWord::ALL.into_iter().find(|word| word.name().as_bytes() == typed);

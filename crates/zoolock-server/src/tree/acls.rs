@@ -8,7 +8,8 @@ use slab::Slab;
 
 use crate::acl::AclList;
 
-/// The lists by number. Clients choose their contents, so the hash has a random key.
+/// The access lists by number. Clients choose the contents of the lists, so the hash has a random
+/// key.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Acls {
     lists: Slab<SharedAcl>,

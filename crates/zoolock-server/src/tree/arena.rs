@@ -23,8 +23,8 @@ pub(super) struct TreeNode {
     pub(super) meta: NodeMeta,
     /// The number of the access list in [`super::acls::Acls`].
     pub(super) acl: u32,
-    /// The newest snapshot that needs no copy of this znode: it already has a copy, or it began before the znode was
-    /// created.
+    /// The number of the newest snapshot that needs no copy of this znode. That snapshot already
+    /// has a copy, or began before the znode was created.
     pub(super) snapshot_number: u32,
     /// The name, followed by the data. One buffer saves an allocation per znode.
     text: Box<[u8]>,

@@ -2,7 +2,8 @@
 
 use crate::ids::Zxid;
 
-/// The metadata of a znode, without its access list and without values that follow from other znodes.
+/// The metadata of a znode, without its access list and without values that follow from other
+/// znodes, such as the number of children.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[expect(missing_docs, reason = "the fields are those of the znode")]
 pub struct NodeMeta {

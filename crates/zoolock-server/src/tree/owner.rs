@@ -25,7 +25,7 @@ pub enum ZnodeOwner {
 }
 
 impl ZnodeOwner {
-    /// Decodes the number.
+    /// Decodes the number in `ephemeralOwner`.
     pub fn of(number: i64) -> Self {
         match number {
             0 => ZnodeOwner::None,

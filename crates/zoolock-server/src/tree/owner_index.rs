@@ -6,7 +6,7 @@ use super::arena::TreeNode;
 use super::owner::ZnodeOwner;
 use crate::ids::SessionId;
 
-/// The expiry time of an emptied container.
+/// The expiry time of a container that had a child and has none now.
 const ALWAYS_DUE: i64 = i64::MIN;
 
 /// The znodes of each session, and the znodes that expire.
@@ -14,8 +14,8 @@ const ALWAYS_DUE: i64 = i64::MIN;
 pub(super) struct OwnerIndex {
     ephemerals: BTreeMap<SessionId, BTreeSet<u32>>,
     ephemerals_count: usize,
-    /// Childless znodes that expire, by expiry time. Updated with each change, because a search of all containers at
-    /// each tick would take time in proportion to the number of locks.
+    /// Childless znodes that expire, by expiry time. Updated with each change, because a search of
+    /// all containers at each check would take time in proportion to the number of locks.
     expiring: BTreeSet<(i64, u32)>,
 }
 

@@ -1,8 +1,8 @@
 //! A walk over the slots of the tree, which returns the tree as it was when the walk began.
 //!
-//! Before a znode changes that the walk has not visited, its record is saved for the next chunk, and the znode is
-//! marked with the number of the snapshot. A znode that is created during the walk is marked from the start. The walk
-//! skips marked znodes.
+//! When a znode is about to change before the walk visits it, its record is saved for the next
+//! chunk. The znode is then marked with the number of the snapshot. A znode that is created during
+//! the walk is marked from the start. The walk skips marked znodes.
 
 use super::NodeRecord;
 
@@ -36,7 +36,7 @@ impl SnapshotWalk {
         self.number
     }
 
-    /// Returns whether the walk has not visited this slot yet, and its znode belongs to the snapshot.
+    /// Returns whether the walk has not visited this slot yet and its znode is not marked.
     pub(super) fn needs(&self, id: u32, snapshot_number: u32) -> bool {
         self.walk.as_ref().is_some_and(|walk| walk.at <= id && snapshot_number != self.number)
     }
@@ -47,10 +47,12 @@ impl SnapshotWalk {
         }
     }
 
-    /// Takes at most `max` of the saved records. Returns `None` if the walk is complete, or none is in progress.
+    /// Takes at most `max` of the saved records. Returns `None` if the walk is complete, or if no
+    /// walk is in progress.
     pub(super) fn take_saved(&mut self, max: usize) -> Option<Vec<NodeRecord>> {
         let walk = self.walk.as_mut()?;
-        // The walk advances only when all saved records have been taken, so none is left at its end.
+        // The walk advances only when all saved records have been taken, so no record is left at
+        // its end.
         if walk.at == walk.end {
             self.walk = None;
             return None;

@@ -19,7 +19,7 @@ pub struct Znode<'a> {
 }
 
 impl<'a> Znode<'a> {
-    /// Returns the data. Null is not the same as empty.
+    /// Returns the data, or `None` if the data is null. Null is not the same as empty.
     pub fn data(self) -> Option<&'a [u8]> {
         self.node.data()
     }
@@ -70,13 +70,13 @@ impl<'a> Znode<'a> {
         self.node.child_count() as usize
     }
 
-    /// Returns the names of the children, oldest first. After a restart, they are in the order in which they were
-    /// loaded.
+    /// Returns the names of the children, oldest first. After a restart, the children are in the
+    /// order in which they were loaded.
     pub fn children(self) -> impl Iterator<Item = &'a str> {
         self.tree.arena.children(self.id).map(TreeNode::name)
     }
 
-    /// Returns the metadata as a client sees it.
+    /// Returns the metadata in the form in which clients get it.
     pub fn stat(self) -> Stat {
         let meta = &self.node.meta;
         let num_children = as_i32(self.child_count());

@@ -57,7 +57,8 @@ async fn expiry_deletes_ephemerals() {
     server.shutdown().await;
 }
 
-/// A helper that watches a missing znode, creates it, and waits for the watch event.
+/// Adds a method to [`Client`] that sets a watch on a missing znode, creates the znode with the
+/// client `creator`, and waits for the watch event.
 trait Missing {
     async fn stat_and_watch_missing(
         &self,

@@ -33,7 +33,7 @@ pub(crate) trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
 
 impl<S: AsyncRead + AsyncWrite + Send + Unpin> Stream for S {}
 
-/// Frames that are read from a stream.
+/// A reader of the frames of a stream.
 pub(crate) struct Frames<S> {
     pub(crate) stream: S,
     input: BytesMut,
@@ -44,7 +44,7 @@ impl<S: AsyncRead + Unpin> Frames<S> {
         Frames { stream, input: BytesMut::new() }
     }
 
-    /// Reads a frame, or `None` at the end of the stream.
+    /// Reads a frame. Returns `None` at the end of the stream, or if the read fails.
     pub(crate) async fn next(&mut self) -> Option<Bytes> {
         loop {
             if let Some(len) = self.input.first_chunk().map(|len| u32::from_be_bytes(*len) as usize)
@@ -89,7 +89,8 @@ impl RawClient {
         RawClient::over(socket, request).await
     }
 
-    /// Opens a session over an open stream. Returns `None` if the server closes it instead of answering.
+    /// Opens a session over an open stream. Returns `None` if the server closes the stream instead
+    /// of answering.
     pub(crate) async fn over(socket: impl Stream + 'static, request: &ConnectRequest) -> Option<RawClient> {
         let granted = ConnectResponse {
             protocol: 0,
@@ -112,7 +113,8 @@ impl RawClient {
         self.frames.stream.flush().await.expect("the server reads");
     }
 
-    /// Sends bytes that the server may not read.
+    /// Sends bytes. Returns an error if the write fails, because the server may close the stream
+    /// before it reads them.
     pub(crate) async fn try_write(&mut self, bytes: &[u8]) -> std::io::Result<()> {
         self.frames.stream.write_all(bytes).await?;
         self.frames.stream.flush().await
@@ -164,7 +166,8 @@ impl RawClient {
         self.call(request).await.0.err
     }
 
-    /// Reads one frame, a reply to operation `code` or an event.
+    /// Reads one frame. The frame must be an event, or a reply to a request with the operation
+    /// `code`.
     pub(crate) async fn receive(&mut self, code: i32) -> Received {
         let Some(frame) = self.frame().await else { return Received::Closed };
         let mut reader = Reader::new(&frame);
@@ -177,7 +180,7 @@ impl RawClient {
         Received::Reply(header, reply.expect("the reply that the operation has"))
     }
 
-    /// Reads one frame, or `None` at the end of the connection.
+    /// Reads one frame. Returns `None` at the end of the connection, or if the read fails.
     pub(crate) async fn frame(&mut self) -> Option<Bytes> {
         tokio::time::timeout(PATIENCE, self.frames.next()).await.expect("the server answers in time")
     }

@@ -237,7 +237,8 @@ async fn session_is_refused_if_timeout_cannot_be_recorded() {
 
 #[tokio::test]
 async fn data_directory_is_free_when_the_server_has_stopped() {
-    // On one processor, the next server may start before the last thread of this server has ended.
+    // The test tries to run on one processor. On one processor, it is more likely that the next
+    // server starts before the last thread of this server has ended.
     if let Ok(all) = sched_getaffinity(None)
         && let Some(first) = (0..CpuSet::MAX_CPU).find(|cpu| all.is_set(*cpu))
     {

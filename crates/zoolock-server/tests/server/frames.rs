@@ -1,4 +1,4 @@
-//! A running server as a client sees it, frame by frame.
+//! Tests that send frames to a running server, and check the frames that the server sends.
 
 use std::time::Duration;
 
@@ -142,7 +142,7 @@ async fn event_precedes_reply_that_shows_its_change() {
     let (mut a, mut b) = (RawClient::connect(addr).await, RawClient::connect(addr).await);
     for round in 0..200 {
         assert_eq!(a.err(exists("/x", true)).await, -101);
-        // A sends its request after B's reply, which proves that the znode was created.
+        // B's reply proves that the znode was created. A sends its next request after that reply.
         b.ok(create("/x", 0)).await;
         let (_, reply, events) = a.call(exists("/x", true)).await;
         assert_ne!(reply, Reply::Empty, "round {round}");
@@ -516,7 +516,8 @@ async fn session_moved_before_admission_survives() {
     })
     .await;
     raw.ok(exists("/held", false)).await;
-    // A session that is admitted on neither of two connections ends with the second one.
+    // A session that is admitted on neither of two connections ends when the second connection
+    // ends.
     let first = RawClient::connect(server.local_addr()).await;
     let (session, password) = (first.granted.session, first.granted.password.clone());
     let again = ConnectRequest { session, password, ..connect_request() };

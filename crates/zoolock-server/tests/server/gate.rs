@@ -15,7 +15,7 @@ use crate::common::{RawClient, Received, builder, connect_request, create, get, 
 /// Time within which a server sends replies that do not wait for a sync.
 const PAUSE: Duration = Duration::from_millis(300);
 
-/// Result of the syncs of a [`GatedDisk`].
+/// The behaviour of the syncs of a [`GatedDisk`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Syncs {
     Succeed,
@@ -25,7 +25,7 @@ enum Syncs {
 
 #[derive(Debug)]
 struct Gate {
-    /// The result of syncs, and whether a sync waits.
+    /// The behaviour of syncs, and whether a sync waits.
     state: Mutex<(Syncs, bool)>,
     changed: Condvar,
 }
@@ -61,7 +61,7 @@ impl Drop for OpenAtEnd {
     }
 }
 
-/// A directory whose syncs pass a gate.
+/// A directory whose syncs are controlled by a [`Gate`].
 #[derive(Debug)]
 struct GatedDisk {
     disk: RealDisk,
@@ -143,14 +143,15 @@ async fn nothing_is_sent_after_failed_sync() {
     check_sent_after(Syncs::Fail).await;
 }
 
-/// Sends requests while a sync waits. Clients must receive replies only after it succeeds, and none if it fails.
+/// Sends requests while a sync waits. Clients must receive replies only after the sync succeeds,
+/// and no replies if it fails.
 async fn check_sent_after(result: Syncs) {
     let dir = tempfile::tempdir().expect("a temporary directory");
     let gate = Arc::new(Gate { state: Mutex::new((Syncs::Succeed, false)), changed: Condvar::new() });
     let disk = GatedDisk { disk: RealDisk::new(dir.path()), gate: Arc::clone(&gate) };
     let limits = Limits { disk: Some(Arc::new(disk)), ..Limits::default() };
     let server = builder().data_dir(dir.path()).limits(limits).start().await.expect("starts");
-    // Declared after the server, and so dropped before it.
+    // The guard is declared after the server, and so dropped before it.
     let _open = OpenAtEnd(Arc::clone(&gate));
     let addr = server.local_addr();
     let mut writer = RawClient::connect(addr).await;

@@ -114,7 +114,8 @@ async fn pending_replies_are_sent_before_shutdown() {
     let data = "x".repeat(900_000);
     raw.ok(set("/big", &data, -1)).await;
     let received = server.stats().received;
-    // The replies have more bytes than the socket buffers hold, but not more than the server queues.
+    // The replies have more bytes than the socket buffers hold, but fewer than the server may
+    // queue.
     for _ in 0..6 {
         raw.send(&get("/big", false)).await;
     }
@@ -195,7 +196,7 @@ async fn watches_have_a_limit() {
     for i in 0..10 {
         assert_eq!(raw.err(exists(&format!("/{i}"), true)).await, -101);
     }
-    // Watching the same path again does not count.
+    // Watching the same path again does not count towards the limit.
     assert_eq!(raw.err(exists("/3", true)).await, -101);
     raw.ok(Request::AddWatch { path: "/3".into(), mode: 1 }).await;
     raw.send(&children("/", true)).await;
@@ -259,7 +260,7 @@ async fn large_frame_before_authentication_is_refused() {
     raw.write(&100_000_u32.to_be_bytes()).await;
     assert!(raw.closed().await);
     server.shutdown().await;
-    // A large frame may follow the secret without waiting for a reply.
+    // A client may send a large frame after the secret, without waiting for a reply.
     let server = builder().secret(zoolock_server::Secret::new("s")).start().await.expect("it starts");
     let mut raw = RawClient::connect(server.local_addr()).await;
     raw.send(&auth("digest", "zoolock:s")).await;

@@ -32,8 +32,9 @@ async fn unreadable_znode_sends_no_events() {
     owner.ok(create("/open/secret", 0)).await;
     let (.., events) = other.call(Request::Ping).await;
     let heard: Vec<_> = events.iter().map(|event| (event.kind, event.path.as_str())).collect();
-    // An event that the client may not see has removed its one-shot watch on `/open/secret`. The last create fires its
-    // recursive watch.
+    // The client has no permission to read the first `/open/secret`, so it gets no events for that
+    // znode. The first of these events has nevertheless removed the client's one-shot watch on
+    // `/open/secret`. The last create fires the recursive watch on `/open`.
     let expected = [(EventKind::ChildrenChanged, "/open"), (EventKind::Created, "/open/secret")];
     assert_eq!(heard, expected);
     server.shutdown().await;
@@ -120,7 +121,8 @@ async fn flags_decide_kind_of_znode_in_multi() {
         panic!("paths")
     };
     assert_eq!(mine, ["/ephemeral"]);
-    // The flags of a time to live need `createTTL`. Without it the whole multi fails, and takes a zxid.
+    // The flags of a time to live need `createTTL`. Without `createTTL` the whole multi fails, and
+    // takes a zxid.
     let (before, ..) = raw.call(Request::Ping).await;
     let (after, ..) = raw.call(Request::Multi(vec![create("/x", 0), create("/y", 5)])).await;
     assert_eq!((after.err, after.zxid), (-5, before.zxid + 1));

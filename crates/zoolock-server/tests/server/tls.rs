@@ -30,7 +30,7 @@ fn server(authority: &Authority, clients: ClientCertificates) -> Builder {
     builder().tls(([127, 0, 0, 1], 0).into(), config(authority).client_ca(authority.ca(), clients))
 }
 
-/// Connects with TLS, with this certificate if there is one.
+/// Connects with TLS. Sends the certificate `client` if there is one.
 async fn connect(
     authority: &Authority,
     addr: SocketAddr,
@@ -95,7 +95,8 @@ async fn certificate_subject_is_client_identity() {
     let tls = server.tls_addr().expect("TLS was asked for");
     let (me, other) = (authority.client_of("Locks, Inc.", "me"), authority.client_of("Locks, Inc.", "other"));
     let mut mine = session(&authority, tls, Some(&me)).await.expect("a session");
-    // The access lists name the subject, as Java prints it, or `auth`.
+    // The first access list names the subject, as Java prints it. The second one has the scheme
+    // `auth`.
     mine.ok(create_for("/named", "x509", "CN=me,O=Locks\\, Inc.")).await;
     mine.ok(create_for("/auth", "auth", "")).await;
     let Reply::Identities(who) = mine.ok(Request::WhoAmI).await else { panic!("names") };

@@ -1,4 +1,5 @@
-//! Four-letter words: answers as from Apache ZooKeeper 3.8, and the words that are allowed.
+//! Four-letter words: their answers are those of Apache ZooKeeper 3.8, and only allowed words are
+//! executed.
 
 use std::collections::BTreeSet;
 use std::net::SocketAddr;

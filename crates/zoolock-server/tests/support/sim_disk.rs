@@ -1,8 +1,10 @@
-//! An in-memory disk for tests and fuzz targets, which loses data as a real disk may.
+//! An in-memory disk for tests and fuzz targets. It loses data in the same ways as a real disk.
 //!
-//! After a crash of the machine, each unsynced sector has any of the contents that it had since its last sync. The
-//! length of a file is any length that it had since then. Any unsynced change of a name may be kept or lost. After a
-//! failed sync the cache shows data that the disk may not have. As on Linux, a second sync does not write that data.
+//! After a crash of the machine, each unsynced sector has any of the contents that it had since its
+//! last sync. The length of a file is any length that the file had since its last sync. Any
+//! unsynced change of a name may be kept or lost. After a failed sync, reads return the data in the
+//! cache, of which some is possibly not on the disk. As on Linux, a second sync does not write that
+//! data.
 #![allow(unreachable_pub, reason = "the crate of the fuzz targets exports it")]
 
 use std::collections::BTreeMap;
@@ -45,7 +47,7 @@ pub enum Fault {
     PowerCut,
     /// An error of one step. A write or a sync is done in part.
     Error,
-    /// A full disk. The effect is that of [`Fault::Error`], with another error.
+    /// A full disk. The effect is that of [`Fault::Error`], with the error `StorageFull`.
     Full,
 }
 
@@ -140,8 +142,8 @@ enum Survivors {
     First(usize),
     /// A random choice for each sector and for each change of a name.
     Any,
-    /// For contents, the changed sectors that are at least N behind the first changed one. For names, all changes
-    /// except the first N.
+    /// For contents, the changed sectors that are at least N sectors after the first changed one.
+    /// For names, all changes except the first N.
     Later(usize),
 }
 
@@ -322,7 +324,8 @@ impl SimDisk {
         Arc::new(self.clone())
     }
 
-    /// Returns the number of steps so far. A step changes the disk, or fails to.
+    /// Returns the number of steps so far. A step is an operation that changes the disk, or that
+    /// fails to change it.
     pub fn steps(&self) -> u64 {
         self.lock().steps
     }

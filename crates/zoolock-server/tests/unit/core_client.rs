@@ -1,4 +1,4 @@
-//! A core without sockets, and its clients.
+//! Functions that connect clients to a core without sockets, and send their requests.
 
 use std::net::{IpAddr, Ipv4Addr};
 
@@ -20,7 +20,7 @@ pub(crate) fn config() -> CoreConfig {
     }
 }
 
-/// Opens a connection and a session with this id.
+/// Opens a connection and a session. The session id is made from `id`.
 pub(crate) fn connect(core: &mut Core, id: u64, now: Now) -> ConnId {
     connect_from(core, LOCALHOST, id, now)
 }

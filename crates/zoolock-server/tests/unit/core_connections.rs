@@ -4,7 +4,7 @@ use std::net::{IpAddr, Ipv4Addr};
 
 use bytes::BytesMut;
 use zoolock_server::core::{ConnId, Core, CoreConfig, Now};
-use zoolock_wire::{Acl, CreateRequest, Request, op, perms};
+use zoolock_wire::{Acl, CreateRequest, Identity, Request, op, perms};
 
 use crate::core_client::{LOCALHOST, config, connect, connect_from, send_request};
 
@@ -71,7 +71,7 @@ fn new_session_gets_no_reserved_connection() {
         assert!(!core.admitted(second));
         assert!(core.take_output(second, &mut BytesMut::new()), "the connection is closed");
         core.remove_connection(second, NOW);
-        // The sessions of the holders have expired.
+        // The sessions of the holders expire.
         core.tick(Now { mono_ms: 60_000, ..NOW });
         let third = connect(&mut core, 5, Now { mono_ms: 60_000, ..NOW });
         assert!(core.admitted(third));
@@ -93,4 +93,23 @@ fn connections_are_reserved_per_client_address() {
     // Both connections of the other address are reserved for its holders.
     let newcomer = connect_from(&mut core, other, 5, NOW);
     assert!(!core.admitted(newcomer));
+}
+
+#[test]
+fn mapped_address_has_the_permissions_of_its_ipv4_address() {
+    let mut core = Core::new(config(), 1);
+    let mapped = IpAddr::V6(Ipv4Addr::new(10, 1, 2, 3).to_ipv6_mapped());
+    let client = connect_from(&mut core, mapped, 1, NOW);
+    let outsider = connect_from(&mut core, IpAddr::V4(Ipv4Addr::new(10, 1, 3, 3)), 2, NOW);
+    let create = |path: &str| {
+        let acl = vec![Acl { perms: perms::ALL, identity: Identity::new("ip", "10.1.2.0/24") }];
+        let path = path.to_owned();
+        Request::Create(CreateRequest { op: op::CREATE, path, data: None, acl, flags: 0, ttl: 0 })
+    };
+    send_request(&mut core, client, &create("/subnet"), NOW);
+    let before = core.last_change();
+    send_request(&mut core, outsider, &create("/subnet/child"), NOW);
+    assert_eq!(core.last_change(), before, "a client outside of the subnet created a znode");
+    send_request(&mut core, client, &create("/subnet/child"), NOW);
+    assert!(core.last_change() > before, "a client of the subnet was refused");
 }

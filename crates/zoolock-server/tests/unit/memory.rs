@@ -1,4 +1,4 @@
-//! The memory of a znode.
+//! A test of the memory that a znode takes.
 
 use std::process::Command;
 
@@ -28,7 +28,8 @@ const MEASURE: &str = "ZOOLOCK_MEASURE_MEMORY";
 fn a_small_znode_takes_less_than_300_bytes() {
     const COUNT: usize = 300_000;
     if std::env::var_os(MEASURE).is_none() {
-        // Measured in a separate process, because other tests would change the resident set.
+        // The measurement runs in a separate process, because other tests would change the resident
+        // set.
         let mut alone = Command::new(std::env::current_exe().expect("this program"));
         alone.args(["--exact", "memory::a_small_znode_takes_less_than_300_bytes"]).env(MEASURE, "1");
         assert!(alone.status().expect("it starts").success());

@@ -12,7 +12,7 @@ use super::*;
 
 /// The client's end of connections.
 impl World {
-    /// Starts a dial. Returns the number of the connection.
+    /// Starts to connect to a server. Returns the number of the connection.
     pub(crate) fn dial(&mut self, host: usize, server: usize) -> u64 {
         let id = self.next_conn;
         self.next_conn += 1;
@@ -83,7 +83,7 @@ impl World {
     /// Writes bytes.
     ///
     /// # Errors
-    /// The client has lost the connection.
+    /// If the client has lost the connection.
     pub(crate) fn write(&mut self, id: u64, bytes: &[u8]) -> io::Result<()> {
         if !self.conns.get(&id).is_some_and(|conn| conn.client_open) {
             return Err(io::ErrorKind::BrokenPipe.into());
@@ -105,7 +105,7 @@ impl World {
         let (host, is_attached, waiting) = (conn.host, conn.session != 0, conn.oldest_unanswered());
         let keep = self.rng.usize(..=conn.up.len());
         conn.up.truncate(keep);
-        // The server may not carry out all requests that have arrived.
+        // The server may carry out only the first few of the requests that have arrived.
         if !conn.work.is_empty() && self.rng.bool() {
             let keep = self.rng.usize(1..=conn.work.len());
             conn.work.truncate(keep);
@@ -204,7 +204,7 @@ impl World {
         self.send_down(id, ToClient::Bytes(frame.freeze(), content));
     }
 
-    /// Ends a connection from the side of the server.
+    /// Closes the server's end of a connection.
     pub(super) fn close_from_server(&mut self, id: u64) {
         self.send_down(id, ToClient::Close);
         let Some(conn) = self.conns.get_mut(&id) else { return };
@@ -273,7 +273,8 @@ impl World {
         let asked = u64::try_from(request.timeout_ms).unwrap_or(0);
         let timeout = asked.clamp(2 * TICK, server.longest_timeout);
         conn.timeout = timeout;
-        // The server is behind the newest zxid of the client, so the client would see an older state.
+        // The server has not applied the newest zxid that the client has seen. So the client would
+        // read an older state, and the server closes the connection.
         if request.last_zxid_seen > server.state.zxid.0 {
             return self.close_from_server(id);
         }
@@ -282,7 +283,7 @@ impl World {
             let is_known = server.state.sessions.keys().any(|id| id.0 == session);
             return match (is_known, session) {
                 (true, _) => self.accept_session(id, session),
-                // A new session needs the leader.
+                // A new session needs the leader, so this server does not answer.
                 (false, 0) => {}
                 (false, _) => self.refuse_session(id, session),
             };
@@ -353,7 +354,7 @@ impl World {
         });
     }
 
-    /// Replies to the first request of a connection, which needed the leader.
+    /// Replies to the first request in the queue of a connection, which needed the leader.
     pub(super) fn answer(&mut self, id: u64, xid: i32, reply: &Result<Reply, Code>) {
         let Some(conn) = self.conns.get_mut(&id) else { return };
         conn.busy = false;
@@ -364,7 +365,7 @@ impl World {
         self.pump(id);
     }
 
-    /// Replies to the sync that is the first request of a connection.
+    /// Replies to a sync, if it is the first request in the queue of the connection.
     pub(super) fn answer_sync(&mut self, id: u64, xid: i32) {
         let first = self.conns.get(&id).and_then(|conn| conn.work.front());
         if let Some((_, Request::Sync { path })) = first.filter(|(first, _)| *first == xid) {
@@ -405,7 +406,7 @@ impl World {
         }
         self.trace.note(self.now, "unknown", &[id, session as u64 & 0xffff], "");
         if self.plan.replaces_unknown_session {
-            // As ClickHouse Keeper does: the answer is a new session.
+            // Answer with a new session, as ClickHouse Keeper does.
             let (life, timeout) = (self.servers[server].life, conn.timeout);
             self.session_ended(session);
             let ask = LeaderRequest::Session { conn: id, session: 0, timeout };

@@ -108,7 +108,7 @@ impl World {
     }
 
     pub(super) fn cut_off(&mut self, server: usize, until: u64, deposed: bool) {
-        // A single server is its own leader.
+        // A single server is its own leader, so it cannot be cut off.
         if self.servers.len() == 1 {
             return;
         }
@@ -117,7 +117,8 @@ impl World {
         known.deposed = deposed;
         let life = known.life;
         self.after(SYNC_LIMIT * TICK, WorldEvent::GiveUp(server, life));
-        // When the server is no longer cut off, the leader asks at once which sessions it has heard from.
+        // When the server is no longer cut off, it reports at once which sessions have sent
+        // requests.
         self.at(until, WorldEvent::Flush(server));
     }
 
@@ -136,15 +137,16 @@ impl World {
             .collect();
         for id in conns {
             self.close_from_server(id);
-            // The request on its way to the leader may have arrived. The other requests are lost.
+            // If the first request waits for the leader, it may have arrived there. All other
+            // requests are lost.
             if let Some(conn) = self.conns.get_mut(&id) {
                 conn.work.truncate(usize::from(conn.busy));
             }
         }
     }
 
-    /// Restarts all servers with the state that they had at a former time. A lock that was acquired later is free again, like one
-    /// that an operator breaks.
+    /// Restarts all servers with the state that they had at a former time. A lock that was acquired
+    /// after that time is free again, like a lock that an operator breaks.
     fn restore(&mut self, then: u64, until: u64) {
         for server in 0..self.servers.len() {
             self.restart_server(server, until);
@@ -171,9 +173,9 @@ impl World {
         self.hosts[host].slow = Some(self.now);
     }
 
-    /// Returns a server that the host could use all the time since `since`: the network passed messages, and the server
-    /// answered and had a leader. Also returns `None` if a connected server answered slowly, because the host then
-    /// stayed there.
+    /// Returns a server that the host could use all the time since `since`: the network passed
+    /// messages, and the server answered and had a leader. Also returns `None` if a server to which
+    /// the host was connected answered slowly, because a host does not leave such a server.
     pub(crate) fn usable_server(&self, host: usize, since: u64) -> Option<usize> {
         let mut attached = self.conns.values().filter(|conn| conn.host == host && conn.session != 0);
         let is_slow = |server: &SimServer| since < server.late_until.max(server.slow_until);
@@ -191,7 +193,8 @@ impl World {
                 server.down_until,
                 server.refuses_until,
                 server.silent_until,
-                // The last late message, and all messages behind it, may arrive later by this time.
+                // A message that was sent before `late_until`, and all messages behind it, may be
+                // late by `late_by`.
                 server.late_until + server.late_by,
                 server.slow_until + server.slow_by,
             ];

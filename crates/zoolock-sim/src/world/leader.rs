@@ -1,4 +1,4 @@
-//! The decisions of the leader, and how they reach the servers and the clients that are connected to them.
+//! The decisions of the leader, and how they reach the servers and the clients of each server.
 
 use super::*;
 
@@ -6,7 +6,8 @@ impl World {
     pub(super) fn handle_leader_request(&mut self, server: usize, life: u64, ask: LeaderRequest) {
         let known = &self.servers[server];
         if known.life != life {
-            // The message was under way when the server restarted, so it is lost. A write may have arrived before.
+            // The server has restarted since it sent this message, so the message is lost. But a
+            // write may have reached the leader before the restart.
             if !matches!(ask, LeaderRequest::Write { .. }) || self.rng.bool() {
                 return;
             }
@@ -110,7 +111,8 @@ impl World {
             true => self.attached(server, session.0),
             false => Vec::new(),
         };
-        // A client whose session has ended gets no events of its own znodes: it would think that another client deleted them.
+        // A client whose session ends with this log entry gets no events of the entry. It would
+        // take the deletion of its own znodes for a deletion by another client.
         for (conn, event) in applied.events.into_iter().filter(|(conn, _)| !conns.contains(conn)) {
             self.send_event(conn, &event);
         }

@@ -1,7 +1,10 @@
-//! Executes commands with the locks of this library, beside clients of other libraries: `lock-client CONNECT`.
+//! Reads commands from standard input, and executes them with the locks of this library:
+//! `lock-client CONNECT`. Tests run this program beside clients of other libraries.
 //!
-//! `tests/foreign/clients/mod.rs` describes the commands and the answers. In a command, KIND is `mutex`, `read` or
-//! `write`, then `@` and a naming. `+pattern` follows if kazoo's clients are configured to see our znodes.
+//! `tests/foreign/clients/mod.rs` describes the commands and the answers. In a command, KIND is
+//! `mutex`, `read` or `write`, then `@`, then the naming (the form of znode names), for example
+//! `mutex@native`. KIND ends with `+pattern` if kazoo's clients are configured to see zoolock's
+//! znodes.
 
 use std::collections::HashMap;
 use std::io::{BufRead as _, Write as _};

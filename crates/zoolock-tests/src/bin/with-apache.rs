@@ -57,7 +57,8 @@ async fn main() -> ExitCode {
     }
 }
 
-/// Runs the command to its end. Passes TERM on to the command, which receives INT from the terminal itself.
+/// Runs the command to its end. Passes SIGTERM on to the command. Ignores SIGINT, because the
+/// terminal sends SIGINT to the command too.
 async fn run(command: &mut Command) -> io::Result<ExitStatus> {
     let (mut terminate, mut interrupt) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
     let mut child = command.spawn()?;

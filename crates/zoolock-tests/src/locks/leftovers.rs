@@ -7,7 +7,8 @@ use zoolock::Zoolock;
 
 use super::{directory, until_quiet};
 
-/// Returns the number of background tasks of an idle client.
+/// Returns the number of background tasks of an idle client: the minimum that was seen within half
+/// a second.
 pub async fn idle_background_tasks(zl: &Zoolock) -> usize {
     let mut least = zl.background_tasks();
     for _ in 0..50 {

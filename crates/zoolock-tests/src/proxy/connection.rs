@@ -1,4 +1,5 @@
-//! A proxied connection: a pump for each direction, and the requests without a reply yet.
+//! A proxied connection: a loop that forwards bytes in each direction (a pump), and the requests
+//! without a reply yet.
 
 use std::collections::{HashMap, VecDeque};
 use std::io::{Error, ErrorKind, Result};
@@ -19,7 +20,8 @@ use crate::{lock, opcode};
 /// The xid of a watch event.
 const NOTIFICATION: i32 = -1;
 
-/// Maximum number of pieces in a pump. It bounds the read-ahead under a delay.
+/// Maximum number of pieces that a pump has read and not yet written. If the proxy delays bytes,
+/// this limits how far a pump reads ahead.
 const IN_FLIGHT: usize = 1_024;
 
 /// State shared by the proxy and its connections.
@@ -33,7 +35,7 @@ pub(super) struct ProxyState {
 pub(super) async fn serve(client: TcpStream, upstream: SocketAddr, shared: Arc<ProxyState>) {
     let link = ForwardedConnection::open(shared);
     link.shared.faults.passable(Direction::ToServer).await;
-    // If no server listens, the client's connection is closed, as the kernel of the server's machine would do.
+    // If no server listens, returning closes the client's connection.
     let Ok(server) = TcpStream::connect(upstream).await else { return };
     let _ = (client.set_nodelay(true), server.set_nodelay(true));
     let (from_client, to_client) = client.into_split();
@@ -93,12 +95,13 @@ impl ForwardedConnection {
                 }
                 self.shared.faults.passable(direction).await;
                 match direction {
-                    Direction::ToServer => self.request(&piece)?,
-                    Direction::ToClient => self.reply(&piece)?,
+                    Direction::ToServer => self.record_request(&piece)?,
+                    Direction::ToClient => self.record_reply(&piece)?,
                 }
                 to.write_all(&piece.bytes).await?;
             }
-            // A black hole also holds back the end of the connection.
+            // While a fault holds back the bytes of this direction, it also holds back the end of
+            // the stream.
             self.shared.faults.passable(direction).await;
             to.shutdown().await
         };
@@ -106,14 +109,15 @@ impl ForwardedConnection {
     }
 
     /// Counts a request and records it as unanswered. Returns an error if the request is to be dropped.
-    fn request(&self, piece: &StreamPiece) -> Result<()> {
+    fn record_request(&self, piece: &StreamPiece) -> Result<()> {
         let bytes = piece.bytes.len() as u64;
         let mut state = lock(&self.state);
         let first = !std::mem::replace(&mut state.connect_requested, true);
         let header =
             if first { Some((0, opcode::CREATE_SESSION)) } else { piece.number(0).zip(piece.number(4)) };
-        // A transaction that begins with a check renews a lease. It is counted as a check and not as a transaction,
-        // because a renewal may come at any time.
+        // A client can send a lease renewal at any time. A renewal is a transaction that begins
+        // with a check. Tests expect exact numbers of the other transactions. So a transaction that
+        // begins with a check is counted as a check.
         let header = match (header, piece.number(8)) {
             (Some((xid, opcode::MULTI)), Some(opcode::CHECK)) => Some((xid, opcode::CHECK)),
             (header, _) => header,
@@ -132,8 +136,8 @@ impl ForwardedConnection {
         Ok(())
     }
 
-    /// Counts the reply to a request. Returns an error if the reply is to be dropped.
-    fn reply(&self, piece: &StreamPiece) -> Result<()> {
+    /// Counts a reply or a watch event. Returns an error if it is a reply that is to be dropped.
+    fn record_reply(&self, piece: &StreamPiece) -> Result<()> {
         let bytes = piece.bytes.len() as u64;
         let mut state = lock(&self.state);
         let first = !std::mem::replace(&mut state.connect_answered, true);

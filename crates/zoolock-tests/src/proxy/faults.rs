@@ -17,7 +17,7 @@ pub enum Direction {
     ToClient,
 }
 
-/// The faults in force.
+/// The faults that the proxy injects at the moment.
 #[derive(Debug)]
 pub(super) struct Faults {
     holes: watch::Sender<Blackholes>,
@@ -49,7 +49,7 @@ impl Faults {
         });
     }
 
-    /// Waits until bytes may pass in this direction.
+    /// Waits until no fault holds back the bytes of this direction.
     pub(super) async fn passable(&self, direction: Direction) {
         let open = |holes: &Blackholes| match direction {
             Direction::ToServer => !holes.to_server,
@@ -74,12 +74,13 @@ impl Faults {
         *self.rules().replies_to_drop.entry(opcode).or_default() += 1;
     }
 
-    /// Returns whether to drop this request, and uses up one call of `drop_next_request`.
+    /// Returns whether to drop this request. If so, uses up one call of `drop_next_request`.
     pub(super) fn take_request_drop(&self, opcode: i32) -> bool {
         take_one(&mut self.rules().requests_to_drop, opcode)
     }
 
-    /// Returns whether to drop the reply to this request, and uses up one call of `drop_next_reply`.
+    /// Returns whether to drop the reply to this request. If so, uses up one call of
+    /// `drop_next_reply`.
     pub(super) fn take_reply_drop(&self, opcode: i32) -> bool {
         take_one(&mut self.rules().replies_to_drop, opcode)
     }

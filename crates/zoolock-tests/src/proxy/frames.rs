@@ -4,7 +4,8 @@ use bytes::BytesMut;
 use tokio::io::{AsyncRead, AsyncReadExt};
 use tokio::time::Instant;
 
-/// Maximum length of a frame. Four-letter words and TLS records look like longer frames.
+/// Maximum length of a frame. Read as a length, the first four bytes of a four-letter word or of a
+/// TLS record give a larger number. So such a stream is not split into frames.
 const LONGEST: u32 = 64 << 20;
 
 /// Minimum free space in the buffer before a read.

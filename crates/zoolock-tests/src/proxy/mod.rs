@@ -26,7 +26,7 @@ pub use stats::{ConnectionStats, FrameCounts, ProxyStats};
 
 const UNTIL_BOUND: Duration = Duration::from_secs(30);
 
-/// A proxy on 127.0.0.1. Dropping it cuts its connections and joins its threads.
+/// A proxy on 127.0.0.1. Dropping it closes its connections and joins its threads.
 #[derive(Debug)]
 pub struct Proxy {
     addr: SocketAddr,
@@ -99,16 +99,19 @@ impl Proxy {
         self.order(ProxyOrder::Cut).await;
     }
 
-    /// Refuses new connections, as a machine without the server does, or accepts them again.
+    /// If `on` is true, refuses new connections, like a machine on which no server listens.
+    /// Otherwise, accepts them again.
     ///
     /// Open connections stay open.
     pub async fn refuse(&self, on: bool) {
         self.order(|done| ProxyOrder::Refuse(on, done)).await;
     }
 
-    /// Holds back all bytes of all connections, or forwards them again.
+    /// If `on` is true, holds back all bytes of all connections. Otherwise, forwards bytes again,
+    /// first those that were held back.
     ///
-    /// If one side closes a connection, the proxy holds back that too, so the other side does not see it.
+    /// While bytes are held back, one side of a connection does not see that the other side closes
+    /// it.
     pub fn blackhole(&self, on: bool) {
         self.blackhole_towards(Direction::ToServer, on);
         self.blackhole_towards(Direction::ToClient, on);
@@ -187,8 +190,8 @@ impl ProxyTask {
         self.connections.shutdown().await;
     }
 
-    /// Listens on the port. Tries again while another process uses the port: no other test reserves it, so the other
-    /// process uses it only for a moment.
+    /// Listens on the port. If another process uses the port, tries again for about 5 s. Tests
+    /// reserve their ports, so that process is no test, and uses the port only for a moment.
     async fn listen(&mut self) -> TcpListener {
         if let Some(listening) = self.listener.take() {
             return listening;

@@ -1,4 +1,5 @@
-//! Tests that start the command `zoolock` or attack it, and tests of the test support itself.
+//! Tests that start or attack the command `zoolock`, checks of the manifests and of `packaging`,
+//! and tests of the test support.
 
 mod attackers;
 mod crash;

@@ -25,7 +25,8 @@ fn dashboard() -> Value {
     serde_json::from_str(&read("grafana/zoolock.json")).expect("the dashboard is JSON")
 }
 
-/// Returns the metrics in docs/METRICS.md. For a histogram, adds the series that Prometheus derives from it.
+/// Returns the metrics in docs/METRICS.md, and `up`, which Prometheus itself records. For a
+/// histogram, adds the series that Prometheus derives from it.
 fn documented() -> BTreeSet<String> {
     let mut names = BTreeSet::from(["up".to_owned()]);
     for row in DOCS.lines().filter(|line| line.starts_with("| `")) {
@@ -44,7 +45,7 @@ fn metrics_in(expression: &str) -> BTreeSet<String> {
     const KEYWORDS: [&str; 9] =
         ["and", "or", "unless", "bool", "offset", "inf", "nan", "group_left", "group_right"];
     const BEFORE_LABELS: [&str; 4] = ["by", "without", "on", "ignoring"];
-    // String literals are removed first, because they may have brackets.
+    // String literals are removed first, because they can contain brackets.
     let bare: String = expression.split(['"', '\'']).step_by(2).collect();
     let is_part = |c: char| c.is_ascii_alphanumeric() || c == '_';
     let mut names = BTreeSet::new();
@@ -141,8 +142,8 @@ fn dashboard_shows_every_library_metric() {
     }
 }
 
-/// Checks the rules of Grafana's dashboard model that apply here. Grafana does not show a panel that breaks them, or
-/// shows it empty.
+/// Checks the rules of Grafana's dashboard model that apply here. If a panel breaks such a rule,
+/// Grafana hides the panel, or shows it empty.
 #[test]
 fn grafana_can_import_the_dashboard() {
     let dashboard = dashboard();

@@ -1,4 +1,5 @@
-//! Tests with clients of other libraries: Curator, kazoo, ZooKeeper's own recipe, its C client and `zkCli.sh`.
+//! Tests with clients of other libraries: Curator, kazoo, aiozk, the crate `zookeeper-client`, and
+//! ZooKeeper's own lock recipe, C client and `zkCli.sh`.
 
 mod clients;
 mod interop;

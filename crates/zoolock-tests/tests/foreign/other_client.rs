@@ -1,5 +1,5 @@
-//! Random calls through our client and through the crate `zookeeper-client`, on one server. Both clients must get the
-//! same answers, and between two reconnects the same events.
+//! Random calls through `zoolock-client` (our client) and through the crate `zookeeper-client`, on
+//! one server. Both clients must get the same answers, and the same events between two reconnects.
 
 use std::fmt::Debug;
 use std::pin::Pin;
@@ -422,7 +422,8 @@ fn their_facts(stat: &zookeeper_client::Stat) -> Facts {
 
 // ---- both ----
 
-/// Sorts events and removes duplicates, because one event of the server may fire several watchers of the other client.
+/// Sorts events and removes duplicates, because one event of the server can notify several watchers
+/// of the crate `zookeeper-client`.
 fn as_set(mut fired: Vec<Fired>) -> Vec<Fired> {
     fired.sort();
     fired.dedup();
@@ -442,8 +443,8 @@ on_both_arms!(clients_agree_on_random_calls, |place| async move {
     let mut sequential = Vec::new();
     while calls < most {
         steps += 1;
-        // These calls are in flight together. Their answers come in order, and a watch event that a call fires comes
-        // before the answers to later calls.
+        // These calls are in flight together. Their answers come in order. If a call causes a watch
+        // event, the event comes before the answers to later calls.
         let step: Vec<Call> =
             (0..rng.usize(1..=MOST_IN_FLIGHT)).map(|_| random_call(&mut rng, &sequential, false)).collect();
         calls += step.len();

@@ -46,7 +46,8 @@ on_both_arms!(credentials_protect_every_created_znode, |place| async move {
         assert_eq!(acls[0].scheme(), "digest", "{path}");
         assert!(acls[0].id().starts_with("jobs:"), "{path}");
     }
-    // The other kinds of lock: any client with the credentials may use the znodes that they create.
+    // The other kinds of lock create znodes with the same ACL. So every client with the credentials
+    // may use these locks, and no other client may.
     let rwlock = first.rwlock("config");
     let read = rwlock
         .upgradable_read()

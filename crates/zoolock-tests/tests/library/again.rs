@@ -1,4 +1,5 @@
-//! A guard dropped just before the next acquire: release and create share one transaction.
+//! A guard is dropped just before the next acquire. The client sends the release and the create of
+//! the new znode in one transaction.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -13,10 +14,11 @@ use zoolock_tests::{Direction, Proxy, on_both_arms, opcode, tree};
 /// Time limit of each step, longer than a step takes and shorter than the session timeout.
 const SOON: Duration = Duration::from_secs(8);
 
-/// Number of attempts. Release and create are merged only if no other thread runs between the two calls.
+/// Number of attempts. Release and create are merged only if no background task sends the release
+/// before the next acquire.
 const TRIES: usize = 20;
 
-/// Returns true if the release and the next create were sent in one transaction.
+/// Returns whether the release and the next create were sent in one transaction.
 fn was_merged(proxy: &Proxy, before: &FrameCounts) -> bool {
     proxy.counts().since(before).requests(opcode::CREATE2) == 0
 }
@@ -69,7 +71,8 @@ on_both_arms!(other_requests_follow_the_release, |place| async move {
     for round in 0..TRIES {
         let guard = zl.mutex("one").lock().await.expect("lock acquired");
         drop(guard);
-        // The release writes its marker into the directory, so this is the zxid of the release.
+        // Returns the zxid of the release: the release writes its marker into the directory, which
+        // sets the directory's mzxid.
         let left = async || looks.check_stat(&one).await.expect("read succeeds").expect("znode exists").mzxid;
         if round % 2 == 0 {
             let next = zl.mutex("two").lock().await.expect("lock acquired");
@@ -95,7 +98,8 @@ on_both_arms!(release_is_sent_while_a_reply_is_missing, |place| async move {
     let before = proxy.counts();
     let guard = zl.mutex("deaf").lock().await.expect("lock acquired");
     proxy.blackhole_towards(Direction::ToClient, true);
-    // The holder reads its own znode some time after the grant. The reply does not arrive before the release.
+    // The holder reads its own znode some time after the grant. The reply to that read does not
+    // arrive before the release.
     proxy.until("the watch", |stats| stats.total.since(&before).requests(opcode::GET_DATA) > 1).await;
     drop(guard);
     let released = proxy.until("the release", |stats| stats.total.since(&before).requests(opcode::MULTI) > 0);

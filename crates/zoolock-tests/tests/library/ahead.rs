@@ -1,4 +1,8 @@
-//! Look-ahead: when the deletion of its predecessor's znode grants a waiter the lock, and when it must not.
+//! Look-ahead: a waiter reads the queue before its predecessor releases the lock. Then the deletion
+//! of the predecessor's znode grants the waiter the lock without another request.
+//!
+//! These tests check when that deletion grants the lock, and when it must not grant the lock: for
+//! example, if the waiter's own znode was deleted before.
 
 use std::time::Duration;
 
@@ -25,10 +29,12 @@ async fn ended(waiting: Waiting) -> Result<Guard, Error> {
     ended.expect("task does not panic")
 }
 
-/// Number of reads by the second of two contenders: the directory, the holder's znode and its own znode.
+/// Number of reads by the second of two contenders. It reads the directory, the holder's znode and
+/// its own znode.
 const READS_OF_THE_SECOND: u64 = 3;
-/// Number of reads by the third of three contenders: the directory and the first contender's znode, and after the
-/// deletion of that znode the second contender's znode, the directory and its own znode.
+/// Number of reads by the third of three contenders. At first it reads the directory and the first
+/// contender's znode. After the deletion of that znode, it reads the second contender's znode, the
+/// directory and its own znode.
 const READS_OF_THE_THIRD: u64 = 5;
 
 async fn until_read(proxy: &Proxy, before: &FrameCounts, reads: u64) {
@@ -37,7 +43,8 @@ async fn until_read(proxy: &Proxy, before: &FrameCounts, reads: u64) {
         .await;
 }
 
-/// Creates a holder and a waiter that has made all its reads: the deletion of the holder's znode grants it the lock.
+/// Creates a holder and a waiter, and waits until the waiter has made all its reads. If the
+/// holder's znode is deleted later, the waiter is granted the lock without another request.
 async fn armed(place: &Place, proxy: &Proxy, name: &str) -> (Zoolock, Guard, Zoolock, Waiting) {
     let (theirs, ours) = (connect(place).await, connect_through(place, proxy).await);
     let held = theirs.mutex(name).lock().await.expect("lock acquired");
@@ -47,7 +54,7 @@ async fn armed(place: &Place, proxy: &Proxy, name: &str) -> (Zoolock, Guard, Zoo
     (theirs, held, ours, waiting)
 }
 
-/// Waits until the guard knows how the last holder released, and checks that it is `previous`.
+/// Waits until `guard.previous()` is known, and checks that it equals `previous`.
 async fn until_known(guard: &Guard, previous: Previous) {
     let known = tokio::time::timeout(PATIENCE, async {
         while guard.previous() == Previous::Unknown {
@@ -86,7 +93,7 @@ on_both_arms!(holder_deletion_grants_the_only_waiter, |place| async move {
     proxy.blackhole_towards(Direction::ToServer, false);
     until_known(&guard, Previous::Clean).await;
     guard.release().await.expect("release succeeds");
-    // The release marker that this holder writes is correct too.
+    // That release wrote a correct release marker, so the next holder learns of a clean release.
     let guard = ours.mutex("two").lock().await.expect("lock acquired");
     assert_eq!(guard.previous(), Previous::Clean);
     guard.release().await.expect("release succeeds");
@@ -180,7 +187,7 @@ on_both_arms!(downgraded_writer_still_blocks_waiters, |place| async move {
     let after = wait_for(&ours, "reads");
     until_queued(&ours, "reads", 3).await;
     let reader = writer.downgrade().await.expect("downgrade succeeds");
-    // A contender that queues now waits for the reader too.
+    // A contender that joins the queue after the downgrade also waits for the reader.
     let last = wait_for(&theirs, "reads");
     until_queued(&ours, "reads", 4).await;
     assert!(!next.is_finished() && !after.is_finished() && !last.is_finished());
@@ -255,7 +262,7 @@ on_both_arms!(holder_after_a_crash_writes_its_marker, |place| async move {
     until_queued(&theirs, "crashed", 4).await;
     let before = proxy.counts();
     let nodes = queue(&stranger, &directory(&place, "crashed")).await;
-    // The deletion looks like the end of a killed process.
+    // The znode is deleted without a release marker, as after a crash of the holder.
     stranger.delete(&nodes[0], None).await.expect("znode exists");
     let guard = ended(waiting).await.expect("lock granted");
     let _ = held.lost().await;
@@ -278,7 +285,8 @@ on_both_arms!(cancelled_head_is_followed_by_its_successor, |place| async move {
     let (theirs, held, _ours, waiting) = armed(&place, &proxy, "gave-up").await;
     let after = wait_for(&theirs, "gave-up");
     until_queued(&theirs, "gave-up", 3).await;
-    // The release reaches the server. The granted waiter is dropped before it receives the watch event.
+    // The release reaches the server, so the waiter is first in the queue. The waiter is dropped
+    // before it receives the watch event.
     proxy.blackhole_towards(Direction::ToClient, true);
     held.release().await.expect("release succeeds");
     waiting.abort();
@@ -327,7 +335,8 @@ on_both_arms!(waiter_deleted_with_predecessor_is_lost, |place| async move {
         let name = format!("together-{round}");
         let (_theirs, _held, _ours, waiting) = armed(&place, &proxy, &name).await;
         let nodes = queue(&stranger, &directory(&place, &name)).await;
-        // The predecessor's znode is deleted first. So the waiter may be granted the lock and lose it at once.
+        // The predecessor's znode is deleted first. So the waiter may be granted the lock, and lose
+        // it at once.
         delete_at_once(&stranger, &[&nodes[0], &nodes[1]]).await;
         let lost = match ended(waiting).await {
             Err(Error::Removed { .. }) => LossReason::Broken,

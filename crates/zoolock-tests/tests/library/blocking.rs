@@ -30,9 +30,10 @@ fn program_at(place: &Place) -> Zoolock {
     settings().connect_blocking(&place.connect_string()).expect("session starts")
 }
 
-/// Makes every call of the lock kinds other than the mutex.
+/// Calls every function of the lock kinds other than the mutex.
 fn other_kinds(zl: &Zoolock) {
-    // Each call uses new names, because the lock directory of a semaphore records its size.
+    // Each call of this function uses new names, because the lock directory of a semaphore keeps
+    // the size that an earlier call set.
     static ROUND: std::sync::atomic::AtomicU32 = std::sync::atomic::AtomicU32::new(0);
     let round = ROUND.fetch_add(1, std::sync::atomic::Ordering::SeqCst);
     let named = |name: &str| format!("kinds/{round}/{name}");
@@ -114,9 +115,9 @@ fn other_kinds(zl: &Zoolock) {
     assert!(multi.lock_timeout(SOON).expect("lock acquired").token() > token);
 }
 
-/// Makes every call of the blocking API.
+/// Calls every function of the blocking API.
 fn every_call(address: &str) {
-    // A busy machine may pause for a second, which must not be reported as an outage.
+    // A busy machine can pause for a second. The client must not report that as an outage.
     let patient = settings().answer_timeout(Duration::from_secs(20));
     let zl = patient.connect_blocking(address).expect("session starts");
     let other = Zoolock::from_async(zl.clone().into_async());
@@ -221,7 +222,8 @@ on_both_arms!(every_call_works_inside_any_runtime, |place| async move {
         threads.block_on(async {
             tokio::spawn(async move { every_call(&task) }).await.expect("task does not panic")
         });
-        // Run the calls in an executor like the one inside the blocking calls.
+        // Run the calls in an executor that is similar to the one that blocking calls use
+        // themselves.
         futures_lite::future::block_on(async { every_call(&address) });
     })
     .await;
@@ -332,7 +334,7 @@ on_both_arms!(only_the_owning_thread_reenters, |place| async move {
             });
         }
         outer(&mutex);
-        // A thread that ends drops its guard, which releases the lock.
+        // A thread drops its guard and ends. The lock is released nevertheless.
         thread::scope(|scope| {
             scope.spawn(|| drop(mutex.lock_reentrant().expect("lock acquired")));
         });
@@ -343,7 +345,7 @@ on_both_arms!(only_the_owning_thread_reenters, |place| async move {
     tree::assert_no_ephemerals(&place.addr(), place.chroot()).await;
 });
 
-/// Deletes the znode of a holder, as an operator may.
+/// Deletes the znode of a holder, as an operator can.
 async fn break_lock(place: &Place, node: &str) {
     let operator = tree::connect(&place.addr()).await.expect("session starts");
     operator.delete(&format!("{}{node}", place.chroot()), None).await.expect("znode exists");
@@ -359,7 +361,7 @@ on_both_arms!(blocking_calls_report_a_loss, |place| async move {
     let callback = (heard.clone(), zl.clone());
     guard.on_lost(move |reason| {
         let (heard, zl) = callback;
-        // The callback may block on calls of this library.
+        // The callback is allowed to call blocking functions of this library.
         zl.mutex("elsewhere").lock_timeout(SOON).expect("lock acquired").release().expect("release succeeds");
         heard.send((reason, thread::current().name().map(str::to_owned))).expect("receiver is alive");
     });
@@ -441,7 +443,7 @@ on_both_arms!(released_guard_calls_no_loss_callback, |place| async move {
                     let outer = mutex.lock_as(&owner).expect("lock acquired");
                     let inner = mutex.lock_as(&owner).expect("lock acquired");
                     inner.on_lost(callback);
-                    // Drop the guard that registered the callback; keep the other guard.
+                    // Release or drop the guard with the callback. The owner keeps the other guard.
                     if way == 3 {
                         inner.release().expect("release succeeds")
                     } else {

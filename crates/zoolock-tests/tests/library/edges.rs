@@ -60,7 +60,7 @@ on_both_arms!(private locks_and_waiters_need_no_own_tasks, |place| async move {
     let (ours, theirs) = (mutexes(&zl), mutexes(&other));
     let held = futures_util::future::try_join_all(ours.iter().map(|mutex| mutex.lock())).await.expect("lock acquired");
     let mut waiting = Box::pin(futures_util::future::try_join_all(theirs.iter().map(|mutex| mutex.lock())));
-    // Each holder watches its own znode; each waiter watches the holder's.
+    // Each holder watches its own znode. Each waiter watches the znode of the holder of its lock.
     let watched = async {
         while place.server().watch_count().await.expect("read succeeds") < 2 * LOCKS as u64 {
             tokio::time::sleep(Duration::from_millis(20)).await;
@@ -99,7 +99,7 @@ on_both_arms!(kept_guard_does_not_delay_close, |place| async move {
     drop(guard);
 });
 
-/// Deletes the lock directory and its children, as an operator may.
+/// Deletes the lock directory and its children, as an operator can.
 async fn remove(place: &Place, name: &str) {
     let operator = tree::connect(&place.addr()).await.expect("session starts");
     let directory = directory(place, name);
@@ -133,7 +133,8 @@ on_both_arms!(timeout_during_outage_spares_a_later_znode, |place| async move {
     let (zl, steady) = (connect_through(&place, &proxy).await, connect(&place).await);
     let held = steady.mutex("x").lock().await.expect("lock acquired");
     proxy.refuse(true).await;
-    // The read sent with the create stays pending for the whole outage.
+    // The client sends a read together with the create. The reply to this read is lost, and the
+    // client cannot repeat the read during the outage.
     proxy.drop_next_reply(opcode::GET_DATA);
     let waiting = tokio::spawn({
         let mutex = zl.mutex("x");
@@ -166,7 +167,8 @@ on_both_arms!(waiters_with_lost_replies_never_share_a_znode, |place| async move 
     };
     let settled = async |count: usize| {
         proxy.until("the lost reply", |stats| stats.dropped_replies == count as u64).await;
-        // Wait until the duplicate znode is deleted.
+        // In this time, the client deletes the duplicate znode, if it created one because of the
+        // lost reply.
         tokio::time::sleep(Duration::from_millis(1500)).await;
         tree::assert_contenders(&place.addr(), &path, count + 1).await;
     };
@@ -241,7 +243,7 @@ on_both_arms!(short_timeouts_share_one_connection_attempt, |place| async move {
     };
     eventually("the session ends", Duration::from_secs(60), ended).await.expect("in time");
     proxy.refuse(false).await;
-    // The handshake takes longer than each acquire timeout.
+    // The handshake and an acquisition together take longer than each acquire timeout.
     proxy.delay(Duration::from_millis(100));
     let (mut acquired, mut refused) = (0, Vec::new());
     // If each call made its own connection attempt, no call would succeed.
@@ -301,10 +303,11 @@ on_both_arms!(last_release_survives_an_outage, |place| async move {
     proxy.cut().await;
     connection.wait_for(|now| *now == Connection::Suspect).await.expect("state changes in time");
     drop(guard);
-    // This is longer than a closing client waits for its last release.
+    // The outage lasts longer than a closing client waits for its last release.
     tokio::time::sleep(Duration::from_millis(2500)).await;
     proxy.refuse(false).await;
-    // The lock is granted before the session could expire, so the release has reached the server.
+    // The session cannot expire within this time limit. So a grant shows that the release has
+    // reached the server.
     let next = steady.mutex("x").lock_timeout(Duration::from_secs(4)).await.expect("lock granted");
     next.release().await.expect("release succeeds");
 });

@@ -90,7 +90,8 @@ on_both_arms!(waiter_cancelled_while_disconnected_leaves_nothing, |place| async 
     let error = shaky.mutex("ghost").lock_timeout(Duration::from_millis(5)).await.expect_err("lock is held");
     // The wait was too short to be reported as an outage.
     assert!(matches!(error, Error::Timeout { .. }), "{error}");
-    // The waiter is cancelled in the queue. The delete loses its reply in one round, and its request in the other.
+    // The waiter is cancelled in the queue, and the client deletes its znode. One round loses the
+    // reply to this delete, and the other round loses the request.
     for happened in [true, false] {
         let waiting = lock_in_background(&shaky.mutex("ghost"));
         until_queued(&steady, "ghost", 2).await;
@@ -127,7 +128,7 @@ on_both_arms!(holder_survives_a_short_disconnect, |place| async move {
     assert!(guard.is_valid(), "a disconnect alone loses no lock");
     proxy.refuse(false).await;
     connection.wait_for(|now| *now == Connection::Connected).await.expect("connects again");
-    // This is much later than the first lease deadline.
+    // The pause ends much later than the first lease deadline.
     tokio::time::sleep(Duration::from_secs(3)).await;
     assert!(guard.is_valid());
     guard.release().await.expect("release succeeds");
@@ -169,7 +170,8 @@ on_both_arms!(disconnected_holder_loses_before_next_grant, |place| async move {
 });
 
 on_both_arms!(lease_is_renewed_while_the_lock_is_held, |place| async move {
-    // The session timeout is longer than a pause of a busy machine, and shorter than the test.
+    // The session timeout is longer than a pause of a busy machine. A lease without renewal ends
+    // before the test does.
     let timeout = Duration::from_secs(6);
     let knows_tick = settings().session_timeout(timeout);
     let knows_tick = knows_tick.connect(&place.connect_string()).await.expect("session starts");

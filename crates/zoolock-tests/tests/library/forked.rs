@@ -54,7 +54,8 @@ fn is_invalid<T>(outcome: &Result<T, Error>) -> bool {
     matches!(outcome, Err(Error::Invalid { message, .. }) if message.contains("fork"))
 }
 
-/// Uses the parent's client and guards in the child, where they must fail, and then a client of the child's own.
+/// Uses the child's copies of the parent's client and guards, and checks that every use fails. Then
+/// uses a client of the child's own.
 ///
 /// Returns the number of the check that failed, or 0.
 fn use_all(zl: &Zoolock, address: &str, guard: Guard, dropped: Guard) -> i32 {
@@ -160,7 +161,8 @@ impl Handler for Recorder {
     }
 }
 
-/// A session of `zoolock-client`, without the lock library. Only the thread that calls it drives it.
+/// A session of `zoolock-client`, without the lock library. The session makes progress only during
+/// calls of these methods.
 struct Session {
     runtime: Runtime,
     client: Client<Recorder>,
@@ -212,7 +214,7 @@ impl Session {
             ])
         });
         drop(client);
-        // If the drop has woken the driver, the driver runs here.
+        // If the drop has woken the task of the session, the task runs here.
         runtime.block_on(async {
             for _ in 0..10 {
                 tokio::task::yield_now().await;

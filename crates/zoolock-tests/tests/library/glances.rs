@@ -1,4 +1,4 @@
-//! The cost of reading one's own queue position.
+//! The number of requests that a waiter sends to read its own queue position.
 
 use std::time::Duration;
 
@@ -18,7 +18,7 @@ on_both_arms!(queue_position_costs_one_listing, |place| async move {
         let mutex = shown.mutex("x");
         async move { mutex.lock().await.map(drop) }
     });
-    let mut glances = shown.mutex("x").glances(0).with_place();
+    let mut glances = shown.mutex("x").glances(0).with_position();
     let before_us = waiting.len();
     let reached = async {
         while glances.look().await.expect("read succeeds").place != Some(before_us) {
@@ -29,7 +29,8 @@ on_both_arms!(queue_position_costs_one_listing, |place| async move {
     let count = |opcode: i32| proxy.stats().total.requests(opcode);
     let reads = [opcode::GET_DATA, opcode::GET_CHILDREN2, opcode::GET_EPHEMERALS, opcode::EXISTS];
     let mut added = Vec::new();
-    // At first the waiter may still read its predecessor's znode. So only the last of five measurements counts.
+    // At first, the waiter's own reads of its predecessor's znode can still be among the counted
+    // reads. So only the last of five measurements counts.
     for _ in 0..5 {
         let before = reads.map(count);
         for _ in 0..10 {
@@ -39,7 +40,8 @@ on_both_arms!(queue_position_costs_one_listing, |place| async move {
         }
         added = reads.map(count).iter().zip(before).map(|(now, before)| now - before).collect();
     }
-    // Each look reads the directory data and the children. It knows the holder's data and our znode name already.
+    // Each look reads the directory data and the children. The holder's data and the waiter's znode
+    // name are known from earlier looks.
     assert_eq!(added, [10, 10, 0, 0]);
     ours.abort();
     waiting.iter().for_each(JoinHandle::abort);

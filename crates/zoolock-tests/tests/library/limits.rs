@@ -10,7 +10,8 @@ use crate::forked::in_child;
 /// Id of a user without other processes. The limit counts all threads of a user.
 const USER: u32 = 61_304;
 
-/// Makes the operating system refuse new threads to this process. Changes the user first if it is root, which has no limit.
+/// Makes the operating system refuse new threads to this process. If the user is root, first
+/// changes the user, because root has no limit.
 fn forbid_threads() -> rustix::io::Result<()> {
     if geteuid().is_root() {
         set_thread_uid(Uid::from_raw(USER))?;
@@ -18,7 +19,8 @@ fn forbid_threads() -> rustix::io::Result<()> {
     setrlimit(Resource::Nproc, Rlimit { current: Some(1), maximum: Some(1) })
 }
 
-/// Connects while no thread can be started. Returns 0 if the error names the limit, and otherwise what went wrong.
+/// Connects while no thread can be started. Returns 0 if the error names the limit, and otherwise
+/// the number of the failure.
 fn connect_without_threads(has_timers: bool) -> i32 {
     if has_timers && zoolock::start_timers().is_err() {
         return 1;
@@ -36,7 +38,7 @@ fn connect_without_threads(has_timers: bool) -> i32 {
 
 #[test]
 fn refused_thread_names_the_limit() {
-    // If the thread of the timers runs already, the first refused thread is the one of the sessions.
+    // If the thread of the timers runs already, the first refused thread is that of the sessions.
     for has_timers in [false, true] {
         let code = in_child(|| connect_without_threads(has_timers));
         assert_eq!(code, Some(0), "timers started before: {has_timers}");

@@ -1,4 +1,4 @@
-//! Contract of `Locker`, for the in-memory locker and for clients of a server.
+//! Tests of the contract of `Locker`, for the in-memory locker and for clients of a server.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -13,22 +13,24 @@ use zoolock_tests::{AnyServer, Place, Recorder, TestFailure, on_both_arms, tree}
 /// Time limit of each step, much longer than a step takes.
 const SOON: Duration = Duration::from_secs(20);
 
-/// An environment of a test: it provides lockers for the same locks.
+/// An environment in which a test of `Locker` runs: one process's memory, or a server. All lockers
+/// of one environment share the same locks.
 trait World {
     type L: Locker<Guard: std::fmt::Debug> + Clone + 'static;
 
     fn locker(&self) -> Self::L;
 
-    /// Returns another locker, with a session of its own if it is a client of a server.
+    /// Returns a second locker. If lockers are clients of a server, it has a session of its own.
     fn another(&self) -> Self::L;
 
     /// Waits until exactly `count` contenders hold the lock or wait for it.
     async fn until_queued(&self, key: &str, count: usize);
 
-    /// Takes the lock from its holder. Returns the reason that the holder must report.
+    /// Makes the holder lose the lock. Returns the loss reason that the holder's guard must report.
     async fn take_away(&self, key: &str) -> LossReason;
 
-    /// Asserts that no state of unused locks remains.
+    /// Waits until lock `key` has no contender. Asserts that no watch, task or other state of it
+    /// remains.
     async fn assert_nothing_left(&self, key: &str);
 }
 
@@ -146,7 +148,8 @@ async fn rest<G>(guard: G) {
     drop(guard);
 }
 
-/// Holds the lock until the returned sender is used.
+/// Acquires the lock in a task. The task holds the lock until the returned sender sends a value or
+/// is dropped.
 async fn hold<L: Locker + Clone + 'static>(locker: L, key: &'static str) -> oneshot::Sender<()> {
     let (inside, entered) = oneshot::channel();
     let (let_go, end) = oneshot::channel::<()>();
@@ -239,9 +242,21 @@ on_every_locker!(invalid_keys_give_the_same_errors, |world| {
     }
 });
 
+on_every_locker!(key_that_ends_like_a_contender_is_refused, |world| {
+    for key in ["order-0000000042", "orders/0000000042"] {
+        let locker = world.locker();
+        let outcome = locker.with_lock(key, SOON, |_| async { panic!("key is invalid") });
+        let outcome: Result<(), Error> = soon(outcome).await;
+        let error = outcome.expect_err(key);
+        assert!(matches!(error, Error::Invalid { .. }), "{error}");
+        assert!(error.to_string().contains("which ends in ten digits"), "{error}");
+    }
+});
+
 on_every_locker!(closure_that_drops_its_guard_never_runs, |world| {
     let locker = world.locker();
-    // The guard is dropped when the closure returns, before its future is first polled.
+    // The closure drops the guard when it returns its future, so before that future is first
+    // polled.
     let outcome = locker.with_lock("slip", SOON, |_guard| async move { panic!("without the lock") });
     let outcome: Result<(), Error> = soon(outcome).await;
     let error = outcome.expect_err("guard was dropped early");
@@ -356,7 +371,8 @@ on_every_locker!(many_tasks_exclude_each_other, |world| {
             for round in 0..15u64 {
                 let inside = recorder.clone();
                 let work = |guard: Held<W>| async move {
-                    // Dropped before the guard, even if the closure is dropped midway.
+                    // The exit is recorded before the guard is dropped, even if the closure's
+                    // future is dropped midway.
                     let _inside = ActiveHold::enter(inside, task, guard.token());
                     tokio::task::yield_now().await;
                 };

@@ -36,7 +36,8 @@ fn documented(heading: &str) -> BTreeMap<String, Sort> {
 #[derive(Default)]
 pub(crate) struct Seen {
     sorts: BTreeMap<String, Sort>,
-    /// Sums of counters and gauges, and numbers of values of histograms.
+    /// For each counter and gauge, the sum of its values. For each histogram, the number of its
+    /// values.
     totals: BTreeMap<(String, Vec<(String, String)>), f64>,
 }
 
@@ -79,7 +80,8 @@ impl Seen {
     }
 }
 
-/// Returns the only recorder of the process. The lock serializes the tests.
+/// Returns the snapshotter of this process's only recorder of metrics, and a guard. Other tests
+/// wait for the recorder until the guard is dropped.
 pub(crate) async fn recorder() -> (&'static Snapshotter, MutexGuard<'static, ()>) {
     static TURN: Mutex<()> = Mutex::const_new(());
     static RECORDER: LazyLock<Snapshotter> = LazyLock::new(|| {
@@ -217,7 +219,7 @@ async fn metrics_match_the_documentation() {
         (2.0, 0.0)
     );
     assert_eq!(seen.of("zoolock_sessions_ended_total", &[("reason", "closed")]), 2.0);
-    // No holder or waiter remains, however each of them ended.
+    // The metrics count no holder or waiter any more, however each hold and each wait ended.
     for gauge in ["zoolock_holding", "zoolock_waiting"] {
         assert!(
             seen.totals.iter().filter(|((name, _), _)| name == gauge).all(|(_, value)| *value == 0.0),

@@ -263,7 +263,7 @@ async fn too_short_a_granted_session_is_refused() {
 }
 
 on_both_arms!(futures_of_callers_are_small, |place| async move {
-    // Thousands of futures may wait at once, and larger allocations than this are slow.
+    // Thousands of futures can wait at the same time, and allocations above this size are slow.
     const SMALL: usize = 1024;
     let zl = connect(&place).await;
     let mutex = zl.mutex("small");

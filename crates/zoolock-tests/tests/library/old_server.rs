@@ -16,7 +16,8 @@ use zoolock_tests::wait::soon;
 use zoolock_tests::{on_both_arms, opcode, tree};
 use zoolock_wire::{OpResult, Reader, Reply, ReplyHeader, RequestHeader, Writer};
 
-/// A proxy that changes replies to those of an old server. It can hold back `exists` requests.
+/// A proxy that changes the replies of the server to those of an old server. It can hold back
+/// `exists` requests.
 struct OldServer {
     addr: String,
     shared: Arc<Shared>,
@@ -139,7 +140,7 @@ on_both_arms!(grant_waits_for_zxid_of_created_znode, |place| async move {
     let old = OldServer::start(place.addr()).await;
     let rival = connect(&place).await;
     let zl = settings().connect(&place.through(&old.addr)).await.expect("session starts");
-    // From here on, both lock directories exist.
+    // These two acquisitions create both lock directories.
     lock_and_release(&rival.mutex("b")).await;
     let held = rival.mutex("a").lock().await.expect("lock acquired");
     let before = held.token();
@@ -148,8 +149,9 @@ on_both_arms!(grant_waits_for_zxid_of_created_znode, |place| async move {
         let multi = zl.multi(["a", "b"]);
         async move { multi.lock().await }
     });
-    // The reply to the creates lacks the zxids, so the waiter sends an `exists` for one of its znodes. By then it has the
-    // replies to the reads of the directories, which it sent together with the creates.
+    // The waiter sends the creates together with reads of the directories. The reply to the creates
+    // lacks the zxids, so the waiter then sends an `exists` for one of its znodes. By then it has
+    // the replies to the reads.
     soon(old.shared.has_held.subscribe().wait_for(|held| *held)).await.expect("the proxy runs");
     held.release().await.expect("release succeeds");
     assert!(!waiting.is_finished(), "granted before the zxid is known");

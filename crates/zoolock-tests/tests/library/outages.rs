@@ -1,11 +1,16 @@
-//! Outages in which no lock may be lost, and changes of a server that must not lead to two holders.
+//! Outages in which every holder must keep its lock, and changes of a server's settings that must
+//! not lead to two holders.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use tokio::task::JoinHandle;
 use tokio::time::{sleep, timeout};
 use zoolock::{Connection, Error, Guard, Zoolock};
-use zoolock_tests::locks::{granted, lock_in_background, settings, short_session_settings, until_queued};
+use zoolock_tests::locks::{
+    directory, granted, lock_in_background, settings, short_session_settings, until_queued,
+};
+use zoolock_tests::tree::assert_contenders;
 use zoolock_tests::wait::{eventually, soon};
 use zoolock_tests::{Proxy, ServerOptions, TestFailure, on_both_arms};
 
@@ -91,7 +96,8 @@ async fn stay_held(holders: &[(Zoolock, Guard)], time: Duration) {
 on_both_arms!(outage_of_a_quarter_of_the_timeout_loses_no_lock, |place| async move {
     let proxy = Proxy::start(&place.addr()).await.expect("proxy starts");
     let holders = holders(&place.through(&proxy.addr()), 8).await;
-    // In this time the leases reach their steady length.
+    // The first lease on a connection is longer than a renewed lease. In this time, every lease is
+    // renewed.
     stay_held(&holders, T / 2).await;
     proxy.refuse(true).await;
     proxy.cut().await;
@@ -154,7 +160,7 @@ on_both_arms!(
             let (sender, address) = (sender.clone(), address.clone());
             tokio::spawn(async move { sender.send(long().connect(&address).await) });
         }
-        // In this time the newcomers learn of the outage.
+        // In this time, the new clients try to connect and fail.
         stay_held(&holders, T / 12).await;
         for (_, guard) in &holders {
             until(guard, Connection::Suspect).await;
@@ -166,7 +172,8 @@ on_both_arms!(
         };
         let restart = async {
             place.server().restart().await.expect("server restarts");
-            // `restart` may never return: a server at its connection limit answers no four-letter words.
+            // `restart` may never return: a server at its connection limit answers no four-letter
+            // words.
             std::future::pending::<()>().await;
         };
         tokio::select! {
@@ -176,7 +183,7 @@ on_both_arms!(
             () = attached => {}
         }
         stay_held(&holders, T / 4).await;
-        // Two newcomers can connect once a holder has closed its session.
+        // Two of the new clients can connect once a holder has closed its session.
         let (zl, guard) = holders.pop().expect("a holder is left");
         guard.release().await.expect("release succeeds");
         zl.close().await;
@@ -199,7 +206,7 @@ on_both_arms!(silent_server_is_not_reported_as_a_busy_lock, |place| async move {
     let zl = open(&place.through(&proxy.addr())).await;
     let rival = open(&place.connect_string()).await;
     let held = rival.mutex("held").lock().await.expect("lock acquired");
-    // The waiter joins the queue and learns that the lock is held. Then the server falls silent.
+    // The waiter joins the queue and learns that the lock is held. Then the server stops answering.
     let waiting = {
         let mutex = zl.mutex("held");
         tokio::spawn(async move { mutex.lock_timeout(Duration::from_secs(3)).await })
@@ -240,7 +247,8 @@ on_both_arms!(short_timeout_still_makes_one_attempt, |place| async move {
         assert!(matches!(busy, Err(Error::Timeout { .. })), "{busy:?}");
         permit.release().await.expect("release succeeds");
     }
-    // The first holder has no known predecessor, so its try waits for the lock delay. The wait is part of the attempt.
+    // The lock has no record of an earlier hold, so `try_lock` waits for the lock delay. This wait
+    // is part of the attempt.
     let careful = zl.mutex("careful").crash_detection().lock_delay(Duration::from_secs(2));
     let guard = careful.try_lock().await.expect("attempt succeeds").expect("the lock is free");
     guard.release().await.expect("release succeeds");
@@ -248,7 +256,7 @@ on_both_arms!(short_timeout_still_makes_one_attempt, |place| async move {
 
 on_both_arms!(waiter_waits_through_an_outage, |place| async move {
     let proxy = Proxy::start(&place.addr()).await.expect("proxy starts");
-    let patient = settings().session_timeout(T).connect_timeout(Duration::from_secs(1));
+    let patient = settings().session_timeout(T / 2).connect_timeout(Duration::from_secs(1));
     let zl = patient.connect(&place.through(&proxy.addr())).await.expect("session starts");
     let rival = open(&place.connect_string()).await;
     let held = rival.mutex("outage").lock().await.expect("lock acquired");
@@ -262,16 +270,18 @@ on_both_arms!(waiter_waits_through_an_outage, |place| async move {
     // The outage lasts until the session has expired, and then longer than the connect timeout.
     proxy.refuse(true).await;
     proxy.cut().await;
-    until_queued(&rival, "outage", 1).await;
+    assert_contenders(&place.addr(), &directory(&place, "outage"), 1).await;
     sleep(Duration::from_secs(3)).await;
     assert!(!forever.is_finished() && !limited.is_finished(), "a waiter gave up in an outage");
     proxy.refuse(false).await;
     until_queued(&rival, "outage", 3).await;
     held.release().await.expect("release succeeds");
-    for waiter in [forever, limited] {
+    // The waiters have queued again in either order.
+    let served = async |waiter: JoinHandle<Result<Guard, Error>>| {
         let guard = timeout(BOUND, waiter).await.expect("in time").expect("task does not panic");
         guard.expect("lock granted").release().await.expect("release succeeds");
-    }
+    };
+    tokio::join!(served(forever), served(limited));
 });
 
 on_both_arms!(waiter_retries_a_session_that_cannot_be_opened, |place| async move {

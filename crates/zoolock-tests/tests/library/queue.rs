@@ -12,8 +12,9 @@ use zoolock_tests::locks::{
 use zoolock_tests::wait::eventually;
 use zoolock_tests::{Place, Proxy, Recorder, TestFailure, on_both_arms, tree};
 
-/// Queues this number of waiters on two locks. Each waiter then holds its lock for 5 ms. Returns the bytes that a waiter
-/// reads on average, including those of joining the queue.
+/// Queues `waiters` waiters, half of them on each of two locks. Each waiter then holds its lock for
+/// 5 ms. Returns the average number of bytes that the server sends for a waiter, from the start of
+/// its acquire to the end of its release.
 async fn bytes_per_waiter(place: &Place, waiters: usize) -> f64 {
     let proxy = Proxy::start(&place.addr()).await.expect("proxy starts");
     let sessions = [connect_through(place, &proxy).await, connect_through(place, &proxy).await];
@@ -89,7 +90,8 @@ on_both_arms!(private cancelled_waiters_leave_no_znode_watch_or_task, |place| as
     let held = other.mutex("crowd").lock().await.expect("lock acquired");
     crowd(&mut random, 500).await.join_all().await;
     tree::assert_contenders(&place.addr(), &directory, 1).await;
-    // The holder watches its own znode. The waiters may leave one watch on this znode, which ends with the znode.
+    // The holder watches its own znode. The cancelled waiters can leave one more watch on this
+    // znode. That watch ends when the znode is deleted.
     let watches = eventually("the waiters' watches are gone", Duration::from_secs(15), async || {
         match place.server().watch_count().await? {
             1 | 2 => Ok(()),
@@ -137,7 +139,9 @@ on_both_arms!(waiters_on_long_paths_survive_a_reconnect, |place| async move {
     tree::assert_no_contenders(&place.addr(), &directory(&place, &name)).await;
 });
 
-/// Sets the sequence counter just below the limit and lets contenders acquire past the limit.
+/// Sets the counter of sequence numbers of a lock directory to `counter`. Then 16 contenders
+/// acquire the lock 80 times in total. Meanwhile, the library must delete the directory and create
+/// it again.
 async fn acquire_past_the_sequence_limit(counter: i32) {
     let body = |place: Place| async move {
         let zl = settings().connect(&place.connect_string()).await.expect("session starts");
@@ -202,7 +206,8 @@ async fn directory_is_retired_at_the_last_sequence_numbers() {
     acquire_past_the_sequence_limit(i32::MAX - 3).await;
 }
 
-/// Measures the fastest of five acquires (a flight of several requests) and of five releases (one request).
+/// Measures the fastest of five acquires (several requests that are sent together) and of five
+/// releases (one request).
 async fn flight_and_request(zl: &Zoolock) -> (Duration, Duration) {
     let mutex = zl.mutex("flight");
     let (mut flight, mut request) = (Duration::MAX, Duration::MAX);

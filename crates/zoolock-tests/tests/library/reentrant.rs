@@ -34,7 +34,8 @@ on_both_arms!(last_guard_of_an_owner_releases, |place| async move {
     let tasks = idle_background_tasks(&zl).await;
     let owner = Owner::new();
     let first = soon(mutex.lock_as(&owner)).await.expect("lock acquired");
-    // The owner holds the lock, so it acquires it again by another path, with a clone, without time left, and with a try.
+    // The owner holds the lock, so each of these calls succeeds at once: with the absolute path and
+    // a clone of the owner, without time left, and as a try.
     let second = soon(zl.mutex("/locks/deep").lock_as(&owner.clone())).await.expect("lock acquired");
     let third = soon(mutex.lock_as_timeout(&owner, Duration::ZERO)).await.expect("lock acquired");
     let fourth = soon(mutex.try_lock_as(&owner)).await.expect("attempt succeeds").expect("lock acquired");
@@ -86,7 +87,7 @@ on_both_arms!(calls_of_one_owner_share_a_queue_position, |place| async move {
     assert!(poll_once(follower.as_mut()).is_pending() && poll_once(idler.as_mut()).is_pending());
     // The owner is queued but does not hold the lock, so a try fails.
     assert!(soon(mutex.try_lock_as(&owner)).await.expect("attempt succeeds").is_none());
-    // The timeout of one call does not end the others.
+    // The timeout of one call does not end the other calls.
     let began = Instant::now();
     let error = mutex.lock_as_timeout(&owner, Duration::from_millis(200)).await.expect_err("lock is held");
     assert!(matches!(&error, Error::Timeout { path, .. } if path == "/locks/shared"), "{error}");
@@ -124,7 +125,7 @@ on_both_arms!(last_cancelled_call_leaves_the_queue, |place| async move {
     assert_eq!(waiters(&other, "left").await, 1);
     drop(two);
     tree::assert_contenders(&place.addr(), &directory, 1).await;
-    // This call is granted the lock and is dropped before its result is read.
+    // The next call is granted the lock, and is dropped before its result is read.
     let mut late = Box::pin(mutex.lock_as(&owner));
     assert!(poll_once(late.as_mut()).is_pending());
     until_queued(&other, "left", 2).await;
@@ -142,7 +143,7 @@ on_both_arms!(failed_try_does_not_end_other_calls, |place| async move {
     let mut tries = Box::pin(mutex.try_lock_as(&owner));
     assert!(poll_once(tries.as_mut()).is_pending());
     let mut waits = Box::pin(mutex.lock_as(&owner));
-    // A call that is polled late does not delay the others.
+    // A call that is polled late does not delay the other calls.
     let mut idles = Box::pin(mutex.lock_as(&owner));
     assert!(poll_once(waits.as_mut()).is_pending() && poll_once(idles.as_mut()).is_pending());
     let waiting = tokio::join!(tries, async {
@@ -382,7 +383,7 @@ on_both_arms!(timeout_names_a_guard_of_this_client, |place| async move {
     assert!(is_held_here(zl.multi(["free", "twice"]).lock_timeout(patience).await));
     assert!(is_held_here(mutex.lock_as_timeout(&Owner::new(), patience).await));
     assert!(!is_held_here(other.mutex("twice").lock_timeout(patience).await));
-    // The guard may also belong to another task of this client.
+    // The guard can also belong to another task of this client.
     let waiting = lock_in_background(&mutex);
     until_queued(&other, "twice", 2).await;
     guard.release().await.expect("release succeeds");

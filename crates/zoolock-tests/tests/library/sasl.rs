@@ -112,7 +112,8 @@ on_both_arms!(error_names_the_server_without_sasl, |place| async move {
     zl.close().await;
 });
 
-/// A mechanism outside the library: DIGEST-MD5 with a password, or with a reason why the password is missing.
+/// A mechanism that is defined outside the library: DIGEST-MD5 with a password, or with a reason
+/// why the password is missing.
 struct OtherMechanism {
     missing: Option<MissingCredentials>,
 }
@@ -149,7 +150,8 @@ impl Authenticator for OtherAuthenticator {
 
 /// Connects to a port without a server, with a mechanism that has no credentials.
 ///
-/// `is_final` says whether the credentials will stay missing. Returns the error and the time until it.
+/// `is_final` is true if the credentials will stay missing. Returns the error, and the time until
+/// the connect failed.
 async fn without_credentials(is_final: bool) -> (Error, Duration) {
     let missing = Some(MissingCredentials { message: "no badge; ask the porter".to_owned(), is_final });
     let builder = settings().sasl_mechanism(OtherMechanism { missing });

@@ -15,7 +15,8 @@ use zoolock_tests::{Authority, ServerOptions, ZoolockBinary, on_both_arms};
 const PASSWORD: &str = "correct-horse-battery";
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Asserts that `text` has no secret, neither as text nor as bytes printed by `Debug`.
+/// Asserts that `text` does not contain the password, neither as text nor as bytes printed by
+/// `Debug`.
 fn assert_absent(place: &str, text: &str) {
     let bytes = format!("{:?}", PASSWORD.as_bytes());
     let bytes = bytes.trim_matches(['[', ']']);
@@ -37,7 +38,7 @@ impl Write for Log {
 }
 
 impl Log {
-    /// Starts the log. Each test runs in its own process.
+    /// Starts the log of this process. Under nextest, each test has a process of its own.
     fn begin() -> Self {
         let log = Self::default();
         let writer = log.clone();
@@ -89,7 +90,7 @@ on_both_arms!(
         let tls = Tls::with_ca(ca).identity(certificate, key.as_str());
         assert!(!format!("{tls:?} {tls:#?}").contains(inside));
         let builder = settings().tls(tls).connect_timeout(Duration::from_secs(2));
-        // Neither server has SASL users here, so the connection fails. The client sends its credentials before.
+        // Neither server has SASL users here, so the connection fails.
         let sasl = builder.clone().sasl_digest_md5("jobs", PASSWORD);
         assert_absent("a builder", &format!("{sasl:?} {sasl:#?}"));
         let refused = timeout(PATIENCE, sasl.connect(&place.server().secure_addr())).await.expect("finishes in time");
@@ -107,7 +108,8 @@ on_both_arms!(
 
 on_both_arms!(child_reads_the_standard_input, |place| async move {
     let zoolock = ZoolockBinary::find().expect("zoolock binary is built");
-    // Not the usual password, because the test below searches the arguments of all processes.
+    // This is not `PASSWORD`, because `command_shows_no_password` searches the arguments of all
+    // processes for `PASSWORD`.
     let source = "digest:command:cat >&2; echo jobs:not-that-one";
     let mut command = zoolock.command(["--auth", source, "run", "nightly", "--", "cat"]);
     command.env("ZOOLOCK_CONNECT", place.connect_string());
@@ -127,7 +129,8 @@ on_both_arms!(command_shows_no_password, |place| async move {
     std::fs::write(&file, format!("jobs:{PASSWORD}\n")).expect("file is writable");
     std::fs::set_permissions(&file, PermissionsExt::from_mode(0o600)).expect("permissions set");
     let file = file.display();
-    // Prints the arguments of every process on the machine, including those of the command and of its reaper.
+    // Prints the arguments of every process on the machine, including those of the command and of
+    // its helper process.
     let look = "cat /proc/[0-9]*/cmdline | tr '\\0' ' '";
     for (source, inherited) in [
         (format!("digest:@{file}"), false),
@@ -151,13 +154,14 @@ on_both_arms!(command_shows_no_password, |place| async move {
         assert!(seen.contains("nightly"), "{seen}");
         assert_absent(&source, &seen);
     }
-    // The variable that nested commands inherit has the path of the credentials file.
+    // Nested commands inherit `ZOOLOCK_AUTH`, which has the path of the credentials file and not
+    // the password.
     let mut command = zoolock.command(["show", "nightly", "--json"]);
     command.env("ZOOLOCK_CONNECT", place.connect_string()).env("ZOOLOCK_AUTH", format!("digest:@{file}"));
     let done = timeout(PATIENCE, command.output()).await.expect("finishes in time").expect("command runs");
     assert_eq!(done.status.code(), Some(0), "{done:?}");
     assert_absent("what is shown", &String::from_utf8_lossy(&done.stdout));
-    // A client without the credentials may not read the lock.
+    // A client without the credentials is refused.
     let stranger = zoolock.command(["show", "nightly", "--connect", &place.connect_string()]).output().await;
     assert_eq!(stranger.expect("command runs").status.code(), Some(77));
 });

@@ -23,7 +23,7 @@ async fn shard_order_does_not_change_lock_location() {
     let mut seen = HashSet::new();
     let mut guards = Vec::new();
     for at in 0..30 {
-        // A name below the root, and an absolute path.
+        // Even numbers give a name below the root, and odd numbers an absolute path.
         let name = if at % 2 == 0 { format!("job/{at}") } else { format!("/other/job-{at}") };
         seen.insert(ours.shard_of(&name).expect("valid lock name").to_owned());
         assert_eq!(

@@ -70,7 +70,8 @@ async fn wait_for_a_guard_of_this_client_is_logged() {
         let listening = subscriber("debug", &log).set_default();
         let guard = holder.mutex("logged").lock().await.expect("lock acquired");
         let mutex = zl.mutex("logged");
-        // Before a waiter is granted the lock, it has logged its wait or decided not to.
+        // Before its grant, the waiter either logs that it waits for a guard of this client, or
+        // decides that it does not.
         let (granted, ()) = tokio::join!(mutex.lock(), async {
             until_queued(&zl, "logged", 2).await;
             let logged = async {

@@ -1,5 +1,6 @@
-//! The structure of the crates: imports point downward, no modules or files of a crate import each other in a circle, and
-//! no file is long.
+//! Tests of the structure of the crates. In a crate with layers, each module imports only modules
+//! of lower layers. No modules or files of a crate import each other in a circle, with the
+//! exceptions in [`CIRCLES_LEFT`]. No file has more than [`MAX_LINES`] lines.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -54,8 +55,8 @@ const MAX_LINES: usize = 600;
 /// Maximum number of re-exports through which `resolve` follows a name.
 const MAX_STEPS: usize = 8;
 
-/// The imports of a crate: for each top-level module, the other top-level modules that it imports. With each of these,
-/// there is a file that imports it.
+/// The imports of a crate: for each top-level module, the other top-level modules that it imports.
+/// Each imported module comes with one file that imports it.
 type Imports = BTreeMap<String, BTreeMap<String, PathBuf>>;
 
 /// The path of a module or an item, in parts. The path of a crate's root is empty.
@@ -163,7 +164,8 @@ fn crate_names() -> Vec<String> {
 
 /// Returns the modules that are in a circle, and those that import such modules, directly or not.
 ///
-/// Removes modules that import no remaining module, until every remaining module imports another one.
+/// Removes modules that import no remaining module, until every remaining module imports another
+/// remaining module.
 fn keep_circles<T>(
     mut imports: BTreeMap<String, BTreeMap<String, T>>,
 ) -> BTreeMap<String, BTreeMap<String, T>> {
@@ -237,10 +239,11 @@ fn code_of(text: &str) -> String {
     code.lines().map(|line| line.split("//").next().unwrap_or_default()).collect::<Vec<_>>().join("\n")
 }
 
-/// Returns the imports of a crate by file: for each module, such as `zk/session`, the other modules whose items it names,
-/// with one such path for each.
+/// Returns the imports of a crate by file. The key is a module, such as `zk/session`. Its entry has
+/// the other modules whose items this module names, each with one path of such an item.
 ///
-/// A module may name items of its parent modules. These imports are left out, because they count as no circle.
+/// A module may name items of its parent modules. These imports are left out, because they count as
+/// no circle. Imports inside a module of [`CIRCLES_LEFT`] are left out too.
 fn file_imports(crate_name: &str) -> BTreeMap<String, BTreeMap<String, String>> {
     let modules = modules(&sources(crate_name));
     let left = CIRCLES_LEFT.iter().filter(|(name, ..)| *name == crate_name).map(|(_, top, _)| *top);
@@ -299,8 +302,8 @@ fn modules(sources: &Path) -> BTreeMap<ModulePath, Module> {
 
 /// Returns the module that defines the item at `path`, as seen from `module`.
 ///
-/// For an item of another crate, this is `module` itself. If a module imports a name of the path, the search continues in
-/// the module that defines it, at most `steps` times.
+/// For an item of another crate, this is `module` itself. If a module imports a name of the path
+/// from elsewhere, the search follows that import, at most `steps` times.
 fn resolve(
     modules: &BTreeMap<ModulePath, Module>,
     module: &[String],
@@ -364,7 +367,8 @@ fn read_path<'a>(mut code: &'a str, prefix: &[String], paths: &mut Vec<ModulePat
     code
 }
 
-/// Reads the paths of a list in braces, without the names that follow `as`. Returns the code behind the list.
+/// Reads the paths of a list in braces, without the names that follow `as`. Returns the code after
+/// the list.
 fn read_list<'a>(mut list: &'a str, prefix: &[String], paths: &mut Vec<ModulePath>) -> &'a str {
     loop {
         list = list.trim_start_matches(|c: char| !is_of_name(c) && c != '}');

@@ -34,7 +34,7 @@ fn soon_locked(mutex: &Mutex) -> tokio::task::JoinHandle<Result<Guard, Error>> {
     tokio::spawn(locking)
 }
 
-/// Queues `count` tasks on clones of `mutex`, in order. Each records its grant.
+/// Starts `count` tasks that acquire clones of `mutex`. Each task records its hold.
 fn crowd(mutex: &Mutex, count: usize, recorder: &Arc<Recorder<FencingToken>>) -> tokio::task::JoinSet<()> {
     let mut tasks = tokio::task::JoinSet::new();
     for who in 0..count {
@@ -54,7 +54,8 @@ fn crowd(mutex: &Mutex, count: usize, recorder: &Arc<Recorder<FencingToken>>) ->
 on_both_arms!(tasks_of_a_process_share_a_queue_position, |place| async move {
     let proxy = Proxy::start(&place.addr()).await.expect("proxy starts");
     let (zl, other) = (connect_through(&place, &proxy).await, connect(&place).await);
-    // The process keeps the lock for a while, so that a late task needs no second znode.
+    // After a release, the client `zl` keeps the lock for a while, so that a late task needs no
+    // second znode.
     let mutex = zl.mutex("shared").batching(1000, LONG).linger(Duration::from_secs(1));
     let held = other.mutex("shared").lock().await.expect("lock acquired");
     let recorder = Arc::new(Recorder::new());
@@ -102,13 +103,13 @@ on_both_arms!(reacquiring_a_kept_lock_sends_no_request, |place| async move {
     }
     let sent = proxy.counts().since(&before);
     assert_eq!((sent.requests(opcode::CREATE2), sent.requests(opcode::MULTI)), (0, 0), "{sent:?}");
-    // The process gives up the kept lock at once for another client.
+    // The client `zl` gives up the kept lock at once for another client.
     let theirs = tokio::time::timeout(LONG / 2, other.mutex("kept").lock()).await;
     let theirs = theirs.expect("the lock is given to another client in time").expect("lock acquired");
     assert!(theirs.token() > token);
     assert!(mutex.try_lock().await.expect("attempt succeeds").is_none());
     theirs.release().await.expect("release succeeds");
-    // The process keeps the lock again, and releases it with the last handle.
+    // The client `zl` keeps the lock again, and releases it when the last handle is dropped.
     drop(mutex.try_lock().await.expect("attempt succeeds").expect("lock acquired"));
     tree::assert_contenders(&place.addr(), &directory(&place, "kept"), 1).await;
     drop(mutex);
@@ -156,11 +157,12 @@ on_both_arms!(other_clients_wait_a_bounded_number_of_passes, |place| async move 
         turns.store(0, Ordering::Relaxed);
         let waiting = lock_in_background(&other.mutex("fair"));
         until_queued(&zl, "fair", 2).await;
-        // From here on, the process knows of the other waiter within a round trip.
+        // The znode of the client `other` exists now. A watch event reports it to the client `zl`.
         let before = turns.load(Ordering::Relaxed);
         let theirs = granted(waiting).await;
         let passes = turns.swap(0, Ordering::Relaxed) - before;
-        // One more task held the lock already. On a busy machine the process may learn of the waiter 20 grants late.
+        // The limit applies once `zl` has received that event. Before that, one task can be granted
+        // the lock, and on a busy machine 20 more.
         assert!(passes <= PASSES + 1 + 20, "{passes} passes");
         theirs.release().await.expect("release succeeds");
     }
@@ -201,7 +203,8 @@ on_both_arms!(cancelled_task_leaves_nothing, |place| async move {
     let error = mutex.lock_timeout(Duration::from_millis(100)).await.expect_err("lock is held");
     assert!(matches!(error, Error::Timeout { .. }), "{error}");
     assert!(mutex.try_lock().await.expect("attempt succeeds").is_none());
-    // The first of two waiting tasks is aborted. The other one keeps the queue position that both share.
+    // The first of two waiting tasks is aborted. The second task keeps the queue position that both
+    // share.
     let gone = tokio::spawn({
         let mutex = mutex.clone();
         async move { mutex.lock().await.map(drop) }
@@ -211,7 +214,8 @@ on_both_arms!(cancelled_task_leaves_nothing, |place| async move {
     gone.abort();
     theirs.release().await.expect("release succeeds");
     granted(stays).await.release().await.expect("release succeeds");
-    // A waiter that is granted the lock and dropped before its next poll releases the lock.
+    // If a waiter is granted the lock, and is dropped before it is polled again, the lock is
+    // released.
     let mine = mutex.lock().await.expect("lock acquired");
     let mut unseen = Box::pin(mutex.lock());
     assert!(unseen.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
@@ -279,7 +283,8 @@ on_both_arms!(doubtful_znode_stays_until_its_holder_releases, |place| async move
     let mutex = zl.mutex("doubt").batching(10, LONG);
     let guard = mutex.lock().await.expect("lock acquired");
     let waiting = soon_locked(&mutex);
-    // The server receives our requests and keeps the session. Its replies do not reach us.
+    // The server receives the client's requests and keeps the session. Its replies do not reach the
+    // client.
     proxy.blackhole_towards(Direction::ToClient, true);
     let reason = tokio::time::timeout(LONG, guard.lost()).await.expect("loss reported in time");
     assert_eq!(reason, LossReason::Unreachable);
@@ -425,9 +430,10 @@ on_both_arms!(local_holder_is_warned_of_foreign_contenders, |place| async move {
     let [deaf, mutex] = [(); 2].map(|()| zl.mutex("beside").batching(u32::MAX, LONG));
     let first = deaf.lock().await.expect("lock acquired");
     let before = proxy.counts();
-    // This is longer than the interval between two checks for foreign contenders.
+    // The pause is longer than the interval between two checks for foreign contenders.
     tokio::time::sleep(Duration::from_millis(2500)).await;
-    // No one listens to the events of this handle, so the process does not check. At most it reads its own znode.
+    // Only the handle `deaf` has acquired the lock, and no task receives its events. So the client
+    // does not check for foreign contenders. It reads at most its own znode.
     let read = proxy.counts().since(&before).requests(opcode::GET_DATA);
     assert!(read <= 1, "{read} reads whose results are not used");
     let mut hears = mutex.events();

@@ -133,11 +133,11 @@ on_both_arms!(private(secure(Authority::named("revoking"))) revocation_lists_are
         settings().tls(tls.identity_files(&jobs.certificate, &jobs.key))
     };
     // The client accepts a revocation list that has expired.
-    let zl = with(authority.revoked(&["another"])).connect(&secure).await.expect("session starts");
+    let zl = with(authority.revocation_list(&["another"])).connect(&secure).await.expect("session starts");
     zl.close().await;
     for (list, words) in [
-        (authority.revoked(&["another", "server"]), "was revoked"),
-        (Authority::named("elsewhere").revoked(&["server"]), "no revocation list"),
+        (authority.revocation_list(&["another", "server"]), "was revoked"),
+        (Authority::named("elsewhere").revocation_list(&["server"]), "no revocation list"),
     ] {
         let error = refused(with(list), &secure).await;
         assert!(matches!(error, Error::Unavailable { .. }), "{error:?}");
@@ -184,7 +184,8 @@ on_both_arms!(private(secure(Authority::new())) renewed_certificate_is_used_on_n
         if belongs_to_two {
             break;
         }
-        // The client may have connected before it read the new files. The next restart makes it connect again.
+        // The client may have connected before it read the new files. The next restart makes it
+        // connect again.
     }
     assert!(belongs_to_two);
     zl.close().await;

@@ -1,6 +1,8 @@
-//! Runs code that several threads share under many thread schedules.
+//! Tests of code that several threads share. The crate shuttle runs each test under many thread
+//! schedules.
 //!
-//! The files under test are compiled into this crate with shuttle's mutexes, at which shuttle chooses the next thread.
+//! The files under test are compiled into this test program with shuttle's mutexes. At each use of
+//! a mutex, shuttle chooses the thread that runs next.
 
 mod shared_hold;
 mod toy;

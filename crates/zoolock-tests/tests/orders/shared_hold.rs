@@ -1,6 +1,8 @@
-//! The tasks that share one queue position (`lock/shared_hold/*.rs` of the library).
+//! Tests of tasks that share one queue position (`lock/shared_hold/*.rs` of the library), under
+//! many thread schedules.
 //!
-//! A waiter that never gets an answer shows as a deadlock.
+//! The crate shuttle runs the schedules. If a waiter never gets an answer, shuttle reports a
+//! deadlock.
 
 #[path = "../../../zoolock/src/lock/shared_hold/background.rs"]
 mod background;
@@ -39,13 +41,13 @@ enum Event {
     Close,
 }
 
-/// The number of runs in which the event hit a holder.
+/// The number of runs in which the event had an effect, plus the number of runs without an event.
 static HITS: AtomicU32 = AtomicU32::new(0);
 
 /// The acquisition of the task that works under the lock, or `None` if no task does.
 type Worker = Arc<Mutex<Option<Arc<Acquisition>>>>;
 
-/// One task: it acquires the lock, works, and releases it, several times.
+/// A task that acquires the lock, works and releases the lock, several times.
 struct Task {
     shared: Arc<SharedHold>,
     worker: Worker,
@@ -64,7 +66,8 @@ impl Task {
         Ok(held.map(Held::mark_seen))
     }
 
-    /// Works under the lock. Checks that no other task works under it, unless one of the two has lost it.
+    /// Works under the lock. Checks that no other task works under the lock at the same time,
+    /// unless one of the two tasks has lost it.
     async fn work(&self, held: &Held) {
         if let Some(other) = lock(&self.worker).replace(held.acquisition().clone()) {
             assert!(other.is_lost() || held.acquisition().is_lost(), "two tasks hold the lock");
@@ -108,7 +111,7 @@ impl Task {
     }
 }
 
-/// Runs two tasks of one process beside a task of another process.
+/// Runs two tasks of one process beside a task of another process. Causes `event` meanwhile.
 fn run(max_passes: u32, event: Event) {
     let limits = TenureLimits { max_passes, max_hold: Duration::from_secs(1), linger: Duration::ZERO };
     let (server, worker) = (Server::new(), Worker::default());
@@ -134,7 +137,8 @@ fn run(max_passes: u32, event: Event) {
         thread.join().expect("the task does not panic");
     }
     drop(processes);
-    // Aborted tasks leave the queue a little later.
+    // A shared hold aborts its own background tasks (`HoldState::end`). An aborted task that still
+    // waits for the lock leaves the queue a little later. So wait until the queue is empty.
     while !server.is_free() {
         shuttle::thread::yield_now();
     }

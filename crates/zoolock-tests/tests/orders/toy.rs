@@ -1,4 +1,8 @@
-//! Replacements for the types that a shared hold uses: a queue in memory for the server, and simple versions of the rest.
+//! Test doubles for the types of the library that `zoolock/src/lock/shared_hold/*.rs` uses.
+//!
+//! In those files, the tasks of a process share one queue position of a lock. Here, a queue in
+//! memory replaces the ZooKeeper server. The other types have only the functions that those files
+//! call.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, PoisonError};
@@ -22,10 +26,10 @@ pub(crate) fn now() -> Instant {
     Instant(0)
 }
 
-/// The queue of one lock.
+/// A server with the queue of one lock.
 pub(crate) struct Server {
     queue: Mutex<Queue>,
-    /// Changes whenever the queue changes.
+    /// Notifies its receivers of each change of the queue.
     changed: watch::Sender<()>,
 }
 
@@ -59,7 +63,7 @@ impl Server {
         lock(&self.queue).nodes.len()
     }
 
-    /// Returns the acquisition that holds the lock.
+    /// Returns the acquisition that holds the lock, if there is one.
     fn holder(&self) -> Option<Arc<Acquisition>> {
         let queue = &*lock(&self.queue);
         queue.nodes.front().and_then(|node| queue.granted.get(node)).cloned()
@@ -102,7 +106,8 @@ impl Context {
         Context { server: server.clone(), session }
     }
 
-    /// Closes the client, which loses its locks. Returns whether the client was ever granted a lock.
+    /// Closes the client, which then holds no lock any more. Returns whether the client was ever
+    /// granted a lock.
     pub(crate) fn close(&self) -> bool {
         *lock(&self.session.end) = Some(SessionEnd::Closed);
         let ours: Vec<_> = {
@@ -215,7 +220,8 @@ impl ZkSession {
         Ok(Some(Stat { children: self.0.count() }))
     }
 
-    /// Returns one name for each znode, and a future that ends with the next change.
+    /// Returns a list with one entry for each znode, and a future that completes at the next
+    /// change.
     pub(crate) async fn watch_children(
         &self,
         _: &str,
@@ -229,7 +235,7 @@ impl ZkSession {
     }
 }
 
-/// One contender of a process.
+/// A contender that was granted the lock. It may have lost the lock since.
 pub(crate) struct Acquisition {
     pub(crate) node: u64,
     session: Session,
@@ -272,7 +278,8 @@ impl Acquisition {
     }
 }
 
-/// The queue position of a waiter. Dropping it removes the waiter from the queue.
+/// The queue position of a waiter. Dropping it removes the waiter from the queue, unless the lock
+/// was granted.
 struct Place(Option<u64>, Arc<Server>);
 
 impl Drop for Place {
@@ -296,7 +303,8 @@ pub(crate) enum Error {
 }
 
 impl Error {
-    /// Panics: the files under test create this error for a waiter whose answer never comes.
+    /// Panics. The files under test create this error only if a waiter's channel is closed before
+    /// an answer was sent. That would be a bug.
     pub(crate) fn unavailable(subject: &str, message: &str) -> Error {
         panic!("{subject}: {message}");
     }
@@ -333,7 +341,8 @@ impl Lock {
         "/lock".to_owned()
     }
 
-    /// Joins the queue, and waits until no contender is ahead.
+    /// Joins the queue, and waits until no contender is ahead. With `Try`, returns `None` if a
+    /// contender is ahead. Fails if the client is closed.
     pub(crate) async fn acquire_alone(&self, _: Kind, wait_limit: WaitLimit) -> Result<Option<Held>, Error> {
         let Context { server, session } = &self.context;
         if session.end().is_some() {
@@ -362,7 +371,10 @@ impl Lock {
     }
 }
 
-/// A guard of the process's queue position, or of a task that shares this position.
+/// A guard of the lock.
+///
+/// Without a `share`, releasing the guard removes the znode from the queue. With a `share`, the
+/// guard belongs to one of the tasks that share the znode, and releasing it ends that task's hold.
 pub(crate) struct Held {
     acquisition: Arc<Acquisition>,
     share: Option<Share>,
@@ -390,7 +402,7 @@ impl Held {
         Held { acquisition: self.acquisition.clone(), share: Some(share), options }
     }
 
-    /// Records that the task knows that it has the lock.
+    /// Records that the task has received the grant.
     pub(crate) fn mark_seen(mut self) -> Held {
         if let Some(share) = &mut self.share {
             share.record_seen();

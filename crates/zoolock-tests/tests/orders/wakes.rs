@@ -1,6 +1,10 @@
-//! The hand-off between callers and the driver (`zoolock-client/src/driver/handoff.rs`), under many thread schedules.
+//! Tests of the hand-off between the driver of a session and its callers
+//! (`zoolock-client/src/driver/handoff.rs`), under many thread schedules.
 //!
-//! A lost wake shows as a deadlock, because the alarm of this driver never rings.
+//! The driver is the task that carries out the work and the timers of a session. It sleeps until
+//! its alarm, or until a caller wakes it. In this test, the alarm never wakes the driver. So if a
+//! wake is lost, the driver sleeps forever. Then shuttle, which runs the schedules, reports a
+//! deadlock.
 
 #[path = "../../../zoolock-client/src/driver/handoff.rs"]
 mod handoff;
@@ -84,7 +88,8 @@ fn run(callers: u32, calls: Calls) {
     let at = (0..).zip(calls).find(|(_, change)| *change == Change::Timer).map_or(0, |(at, _)| at);
     let first_timer = 100 - 10 * (callers - 1) - at;
     let wakes = shuttle::future::block_on(drive(&handoff, works, first_timer));
-    // With several callers, a call without a change may find another caller's work, and wakes the driver.
+    // With several callers, a call without a change wakes the driver if it finds another caller's
+    // work.
     assert!(callers > 1 || wakes < calls.len(), "the call without a change woke the driver");
     for thread in threads {
         thread.join().expect("the caller ends");

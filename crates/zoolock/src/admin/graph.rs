@@ -40,8 +40,8 @@ pub struct WaitingOwner {
     pub owner: Option<String>,
     /// The origin of `owner`; see [`Entry::owner_kind`].
     pub owner_kind: &'static str,
-    /// Set if the owner is in a deadlock, or waits for an owner in a deadlock. It then waits for ever, unless a lock is
-    /// broken.
+    /// Set if the owner waits for ever, unless an operator breaks a lock. The owner is then in a
+    /// deadlock, waits for a stuck owner, or asks for more permits than the semaphore has.
     pub stuck: bool,
     /// The locks that the owner holds.
     pub holds: Vec<QueueEntry>,
@@ -72,8 +72,9 @@ pub struct Deadlock {
     pub owners: usize,
     /// Number of other owners that wait for these owners, directly or through further owners.
     pub behind: usize,
-    /// The contender to break so that this cycle ends. A contender whose program notices the loss is preferred, then a
-    /// holder, then the newest contender. `None` if no token in the cycle could be read.
+    /// The contender whose deletion ends this cycle. A contender whose program notices the loss is
+    /// preferred, then a holder, then the newest contender. `None` if no token in the cycle could
+    /// be read.
     pub to_break: Option<BreakTarget>,
 }
 
@@ -98,7 +99,7 @@ pub struct Edge {
 pub struct BreakTarget {
     /// Path of the lock directory.
     pub lock: String,
-    /// The token of the contender to break.
+    /// The token of the contender whose znode is to be deleted.
     pub token: String,
 }
 
@@ -108,9 +109,9 @@ pub struct BreakTarget {
 pub struct WaitChain {
     /// Path of the lock directory.
     pub lock: String,
-    /// The holder, the owner that the holder waits for, the owner that this owner waits for, and so on. If an owner
-    /// waits for several owners, the chain continues with a stuck owner if there is one, then with a holder, then with
-    /// an owner that waits.
+    /// The holder, the owner that the holder waits for, the owner that this owner waits for, and so
+    /// on. If an owner waits for several owners, the chain continues with one of them. It prefers a
+    /// [stuck](WaitingOwner::stuck) owner, then a holder, then an owner that itself waits.
     pub chain: Vec<ChainLink>,
     /// The end of the chain.
     /// - `free`: the lock has no holder.
@@ -312,7 +313,7 @@ impl WaitGraph {
         Deadlock { edges, owners: deadlock.owners.len(), behind: deadlock.behind, to_break }
     }
 
-    /// Returns the paths of the locks in whose queues the owners of the deadlocks are.
+    /// Returns the paths of all locks that an owner in a deadlock holds or waits for.
     fn suspect_locks(&self) -> HashSet<String> {
         let deadlocks = self.graph.deadlocks();
         let owners = deadlocks.iter().flat_map(|deadlock| &deadlock.owners);
@@ -325,8 +326,8 @@ fn role(entry: &Entry) -> Role {
     Role::named(entry.role).unwrap_or(Role::Exclusive)
 }
 
-/// Returns the graph of these locks. First reads the locks again whose owners seem to be in a deadlock, and drops the
-/// contenders that are not in both reads.
+/// Returns the graph of these locks. First reads again the locks with owners that seem to be in a
+/// deadlock. Of these locks, drops the contenders that are not in both reads.
 pub(crate) async fn reread_suspects(context: &Context, mut locks: Vec<Snapshot>) -> Result<WaitGraph, Error> {
     let graph = WaitGraph::of(&locks);
     let suspects = graph.suspect_locks();

@@ -35,13 +35,13 @@ struct FoundHolder {
 
 /// The way to ask a contender to release the lock.
 enum RevokeRequest {
-    /// Write this text to its znode.
+    /// Write this text to the contender's znode.
     Write(Vec<u8>),
     /// The contender has been asked already.
     AlreadyAsked,
-    /// Its client library supports no such request.
+    /// The contender's client library supports no such request.
     Unsupported,
-    /// Its Curator client was not created as revocable.
+    /// The contender's Curator lock was not created as revocable.
     NotRevocable,
 }
 
@@ -108,7 +108,8 @@ impl Lock {
             let before = record.marker_of(stat.czxid);
             if let Some(sequence) = found.holds_alone()
                 && record.is_writable(stat.czxid)
-                // Breaking a waiter or a reader must not overwrite the marker of a holder.
+                // Keeps the marker of another holder that has not released. If that holder crashed,
+                // only its marker shows the crash to the next holder.
                 && before.is_none_or(|m| m.state != HolderState::Held || m.sequence == sequence)
             {
                 let tracked = before.is_some_and(|marker| marker.tracked);
@@ -134,8 +135,8 @@ impl Lock {
                         "belongs to a znode with children, perhaps another lock; rename one of the two",
                     ));
                 }
-                // The contender's znode or the audit directory is missing. Creates the directory, and tries
-                // again.
+                // The contender's znode or the audit directory is missing. Creates the audit
+                // directory, and tries again.
                 Err(ZkError { failure: RequestFailure::NoNode, .. }) => {
                     let made = directory::make(zk.clone(), audit, true).await;
                     made.map_err(|error| self.refusal(error))?;
@@ -218,7 +219,8 @@ impl Lock {
         Error::NoSuchHolder { path: self.path(), ticket: ticket.to_string() }
     }
 
-    /// Returns the error for a token that may belong to a contender whose znode this client may not read.
+    /// Returns the error for a token that may belong to a contender whose znode this client has no
+    /// permission to read.
     fn unreadable_or_missing(
         &self,
         ticket: Ticket,
@@ -277,8 +279,9 @@ impl FoundHolder {
     }
 }
 
-/// Returns the way to ask the contender for a release. Nothing is written if its client library would not
-/// read the data as a request. In kazoo, for example, the data is the client's identifier.
+/// Returns the way to ask the contender for a release. Nothing is written if the contender's client
+/// library would not read the data as a request. In kazoo, for example, the data is the client's
+/// identifier.
 fn revoke_request(found: &FoundHolder) -> RevokeRequest {
     // zoolock's contenders have zoolock's data format in every naming scheme.
     if let Some(data) = NodeData::parse(&found.data) {

@@ -38,7 +38,7 @@ pub struct Snapshot {
     pub path: String,
     /// The first holder in queue order, if there is one.
     pub holder: Option<Entry>,
-    /// The other holders: readers, or holders of permits.
+    /// The other holders: readers, holders of permits, or the writer's znode of an upgraded reader.
     pub beside: Vec<Entry>,
     /// The waiters in queue order. If the snapshot has a limit, only the first waiters.
     pub waiters: Vec<Entry>,
@@ -56,11 +56,14 @@ pub struct Snapshot {
     pub permits: Option<u32>,
     /// Set if the data of the lock directory belongs to another program. Holders then write no release marker.
     pub foreign_record: bool,
-    /// A description of contenders that ignore each other's znodes, so that two may hold at once, with the remedy.
+    /// A message with a remedy. It is set if a contender ignores the znode of another contender, or
+    /// if a lock and a semaphore of another client library have the same path. Two contenders may
+    /// then hold at once.
     pub clash: Option<String>,
-    /// The directories that may contain more contenders, but that this client may not read. A path below the lock
-    /// directory is relative to it, any other path is absolute. In a list of locks, an unreadable lock has its own path
-    /// here. Such a directory may not be a lock at all.
+    /// The directories that may contain more contenders, and that this client has no permission to
+    /// read. A path below the lock directory is relative to the lock directory, any other path is
+    /// absolute. In a list of locks, an unreadable lock has its own path here. Such a directory may
+    /// not be a lock at all.
     pub unread: Vec<String>,
 }
 
@@ -112,36 +115,37 @@ impl Snapshot {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct Entry {
-    /// Name of its znode. A part that may be a session id is shown as `…`.
+    /// Name of the znode. A part that may be a session id is shown as `…`.
     pub node: String,
-    /// Naming scheme of its znode; `unknown` if only the number at the end of its name is known.
+    /// Naming scheme of the znode; `unknown` if the format of its name is not known.
     pub family: &'static str,
-    /// Its role: `exclusive`, `shared`, `upgradable` or `permit`.
+    /// Role of the contender: `exclusive`, `shared`, `upgradable` or `permit`.
     pub role: &'static str,
-    /// Number of permits that it asks for; 1 if it asks for no permit.
+    /// Number of permits that the contender asks for; 1 if the lock is no semaphore.
     pub weight: u32,
-    /// The token that identifies it in a request to release or to break the lock. For an exclusive holder, it is also
-    /// the fencing token. `None` if its znode could not be read.
+    /// The token that identifies the contender in a request to release or to break the lock. For an
+    /// exclusive holder, this is also the fencing token. `None` if the znode could not be read.
     pub token: Option<String>,
-    /// Set if it was asked to release the lock.
+    /// Set if the contender was asked to release the lock.
     pub revoked: bool,
-    /// Time at which it queued, in milliseconds of Unix time. The time is by its own clock, or by the server's clock if
-    /// its data contains no time. A time before the year 2010 is ignored, because that clock was not set. `None` if no
-    /// time is known.
+    /// Time at which the contender queued, in milliseconds of Unix time. The time is by the
+    /// contender's own clock, or by the server's clock if the znode's data contains no time. A time
+    /// before the year 2010 is ignored, because that clock was not set. `None` if no time is known.
     pub since_ms: Option<u64>,
-    /// Its host: the host name, or the address that Curator writes.
+    /// Host of the contender: the host name, or the address that Curator writes.
     pub host: Option<String>,
-    /// Its process ID.
+    /// Process ID of the contender.
     pub pid: Option<u32>,
-    /// Name of its program.
+    /// Name of the contender's program.
     pub program: Option<String>,
-    /// Its note; see [`Builder::note`](crate::Builder::note).
+    /// Note of the contender's client; see [`Builder::note`](crate::Builder::note).
     pub note: Option<String>,
     /// The identifier that a contender of another client library writes, for example kazoo's. It is short and
     /// has no control characters. Data that is not text is shown as hexadecimal digits.
     pub identifier: Option<String>,
-    /// Its owner, as a text. The text is the same at every lock that the owner holds or waits for. `None` if it could
-    /// not be read. Do not trust it: every client that may queue may write any owner.
+    /// Owner of the contender, as a text. The text is the same at every lock that the owner holds
+    /// or waits for. `None` if the owner could not be read. Do not trust the owner: every client
+    /// with permission to queue can write any owner.
     pub owner: Option<String>,
     /// The origin of `owner`.
     /// - `owner`: the program named it, see [`Owner`](crate::Owner) and
@@ -154,11 +158,12 @@ pub struct Entry {
     ///   the session. Each process that reads the lock makes its own pseudonyms.
     /// - `unknown`: the owner could not be read.
     pub owner_kind: &'static str,
-    /// Set if no session owns its znode. The contender then stays in the queue until a client deletes the znode.
+    /// Set if no session owns the znode. The contender then stays in the queue until a client
+    /// deletes the znode.
     pub persistent: bool,
-    /// Identifier of the acquisition, from the data of its znodes, see
-    /// [`Guard::acquisition_id`](crate::Guard::acquisition_id). `None` for other client libraries. Do not trust it: every
-    /// client that may queue may write any identifier.
+    /// Identifier of the acquisition, from the data of the znode, see
+    /// [`Guard::acquisition_id`](crate::Guard::acquisition_id). `None` for other client libraries.
+    /// Do not trust the identifier: every client with permission to queue can write any identifier.
     #[serde(skip)]
     pub id: Option<String>,
     /// Identifier of the reader's acquisition, if this contender is the writer's znode of an upgrade.
@@ -167,7 +172,7 @@ pub struct Entry {
 }
 
 impl Entry {
-    /// Returns its sequence number: the ten digits at the end of its znode's name.
+    /// Returns the contender's sequence number: the ten digits at the end of its znode's name.
     pub fn number(&self) -> Option<u32> {
         let digits = self.node.get(self.node.len().checked_sub(10)?..)?;
         if digits.bytes().all(|byte| byte.is_ascii_digit()) { digits.parse().ok() } else { None }
@@ -211,14 +216,16 @@ async fn gathered(reader: &QueueReader<'_>, path: LockPath, view: &View<'_>) -> 
 /// The data that earlier snapshots of the same lock have read.
 #[derive(Default)]
 struct SnapshotCache {
-    /// The data and Stat of each znode, by its path. `None` if this client may not read the znode.
+    /// The data and Stat of each znode, by its path. `None` if this client has no permission to
+    /// read the znode.
     read: HashMap<String, Option<(Vec<u8>, ZnodeStat)>>,
     /// Paths of the znodes that this client's own sessions created in the lock directory.
     own: HashSet<String>,
 }
 
-/// Makes a snapshot of a gathered directory. If the cache knows this client's own znodes, also returns the index of the
-/// first of them among the waiters. The cache keeps the data that was read even if the call fails or is dropped.
+/// Makes a snapshot of a gathered directory. If the cache contains paths of this client's own
+/// znodes, also returns the index of the first of them among the waiters. The cache keeps the data
+/// that was read even if the call fails or is dropped.
 async fn describe(
     reader: &QueueReader<'_>,
     here: Gathered,
@@ -319,8 +326,9 @@ fn deleted_nodes(cache: &SnapshotCache, readings: &[Reading], path: &LockPath) -
     cache.read.keys().filter(|node| !here.contains(*node)).cloned().collect()
 }
 
-/// Returns how the holder named in `record` left, and its sequence number. `stale`: a contender has left since an
-/// earlier snapshot, and may have written its release marker after `record` was read.
+/// Returns how the holder named in `record` left, and its sequence number. `stale`: set if a
+/// contender has left since an earlier snapshot, and may have written its release marker after
+/// `record` was read.
 async fn previous(
     reader: &QueueReader<'_>,
     path: &LockPath,
@@ -334,7 +342,8 @@ async fn previous(
         HolderState::Released | HolderState::Downgraded => ("clean", Some(marker.sequence)),
         HolderState::Panicked => ("panicked", Some(marker.sequence)),
         HolderState::Broken => ("broken", Some(marker.sequence)),
-        // The marker of a holder that has begun has overwritten the marker of the previous holder.
+        // A new holder has begun to hold. Its marker has overwritten the marker of the previous
+        // holder.
         HolderState::Held => ("unknown", None),
     };
     // A marker of an earlier directory at this path is ignored, because sequence numbers repeat in a new directory.
@@ -357,7 +366,8 @@ async fn previous(
     }
 }
 
-/// Returns the name of a znode for display: relative to the lock at `path`, or else its path without the chroot.
+/// Returns the name of a znode for display: relative to the lock at `path`, or else the znode's
+/// path without the chroot.
 pub(crate) fn display_name(node: &str, path: &LockPath, chroot: &str) -> String {
     match node.strip_prefix(path.as_str()) {
         Some(below) if below.starts_with('/') => below.trim_start_matches('/').to_owned(),

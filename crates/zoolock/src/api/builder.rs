@@ -82,9 +82,10 @@ impl Builder {
         }
     }
 
-    /// Sets the session timeout to request; 30 s unless set. The server keeps the locks of a client that crashed or is
-    /// disconnected for this time. The server may grant another timeout, and all deadlines follow the granted one. A
-    /// lease lasts between half and three quarters of the granted timeout.
+    /// Sets the session timeout to request; 30 s unless set. If a client crashes or is
+    /// disconnected, the server keeps its locks for this time. The server may grant another
+    /// timeout, and all deadlines follow the granted one. A lease lasts between half and three
+    /// quarters of the granted timeout.
     pub fn session_timeout(mut self, timeout: Duration) -> Self {
         self.session_timeout = timeout;
         self
@@ -104,9 +105,10 @@ impl Builder {
         self
     }
 
-    /// Declares how long before [`Guard::valid_until`](crate::Guard::valid_until) the caller stops its work; zero
-    /// unless set. The library only checks this value: connecting fails if the grace would begin before a third of the
-    /// session timeout has passed without a confirmation.
+    /// Declares how long before [`Guard::valid_until`](crate::Guard::valid_until) the caller stops
+    /// its work; zero unless set. The library only checks this value. Connecting fails if the grace
+    /// is so long that it could begin before the server has been silent for a third of the session
+    /// timeout.
     pub fn grace(mut self, grace: Duration) -> Self {
         self.grace = grace;
         self
@@ -120,11 +122,12 @@ impl Builder {
 
     /// Adds credentials, such as the scheme `digest` with `user:password`. May be called several times.
     ///
-    /// New znodes then belong to these credentials. Clients without them may not read, change or delete the znodes, nor
-    /// queue in a lock directory that this client created. This includes the root and its directory `.audit`, without
-    /// which no client can break a lock. So all clients of a root need the same credentials, unless
-    /// [`Builder::world_writable`] is set. Without credentials, every client that reaches the server may do everything
-    /// with the locks of this client.
+    /// New znodes then belong to these credentials. Clients without these credentials cannot read,
+    /// change or delete the znodes, and cannot queue in a lock directory that this client created.
+    /// The same applies to the root and to its directory `.audit`. A client without permission to
+    /// create znodes in `.audit` cannot break a lock. So all clients of a root need the same
+    /// credentials, unless [`Builder::world_writable`] is set. Without credentials, every client
+    /// that reaches the server can do everything with the locks of this client.
     ///
     /// The credentials do not appear in `Debug` output or in logs. They are wiped from memory when the last
     /// client that has them is dropped.
@@ -164,9 +167,10 @@ impl Builder {
 
     /// Uses TLS for the connections to all hosts.
     ///
-    /// With a client certificate, new znodes belong to the name in it, and the rules of [`Builder::auth`] on access
-    /// apply. A server that does not ask for client certificates does not know this name. It refuses to create the
-    /// znodes ([`Error::Denied`]), unless the client has other credentials, too.
+    /// With a client certificate, new znodes belong to the name in it, and the rules of
+    /// [`Builder::auth`] on access apply. A server that does not ask for client certificates does
+    /// not know this name. Such a server refuses to create the znodes ([`Error::Denied`]), unless
+    /// the client has other credentials, too.
     ///
     /// With both credentials and a certificate, either of them is enough to do everything with the znodes. If each host
     /// has a certificate of its own, hosts that share locks need the same credentials ([`Builder::auth`]) or
@@ -177,9 +181,10 @@ impl Builder {
         self
     }
 
-    /// Lets another identity read the znodes of this client, and do nothing else: `("digest", "ops:…")` with the digest that
-    /// the server knows, `("x509", "CN=ops")`, or `("world", "anyone")`. Needs credentials, see
-    /// [`Builder::auth`]. May be called several times.
+    /// Lets another identity read the znodes of this client, and do nothing else:
+    /// `("digest", "ops:…")` with the hashed password, as in ZooKeeper's ACLs,
+    /// `("x509", "CN=ops")`, or `("world", "anyone")`. Needs credentials, see [`Builder::auth`].
+    /// May be called several times.
     pub fn reader(mut self, scheme: &str, id: &str) -> Self {
         self.readers.push((scheme.to_owned(), id.to_owned()));
         self
@@ -221,7 +226,7 @@ impl Builder {
         self
     }
 
-    /// Sets the program name that operators see; the executable's unless set.
+    /// Sets the program name that operators see; the name of the executable unless set.
     pub fn program(mut self, program: &str) -> Self {
         self.client_info.program = Some(program.to_owned());
         self
@@ -253,9 +258,9 @@ impl Builder {
         self
     }
 
-    /// Adds a label `lock` with the path to all [metrics](crate::metrics) of locks. Off unless set. The recorder may
-    /// then keep one series per lock for ever. So use it only in programs with few locks whose names do not come from
-    /// outside.
+    /// Adds a label `lock` with the path of the lock to all [metrics](crate::metrics) of locks. Off
+    /// unless set. The recorder may then keep one series per lock for ever. So use it only in
+    /// programs with few locks, whose names do not come from users or other programs.
     pub fn metrics_by_lock(mut self) -> Self {
         self.labels_metrics_by_lock = true;
         self

@@ -16,8 +16,9 @@ use zoolock_core::acquisition::Previous;
 
 /// A guard that holds the lock and exposes its lease deadline.
 ///
-/// Dropping it releases the lock in the background. The request is sent before any later request of the same session.
-/// After a lost connection it is repeated, until the znode is deleted or the session has ended.
+/// Dropping it releases the lock in the background. The request is sent before any later request of
+/// the same session, except for renewals of the lease. After a lost connection, the request is
+/// repeated, until the znode is deleted or the session has ended.
 ///
 /// `Guard` without a type parameter is the guard of a [`Mutex`](crate::Mutex). The other guards are aliases with
 /// another [mode], such as [`ReadGuard`](crate::ReadGuard).
@@ -58,13 +59,14 @@ impl<M> Guard<M> {
         self.held.lost().await
     }
 
-    /// Returns the reason of the loss, if it is known already. Does not wait.
+    /// Returns the reason of the loss, if the loss is already known. Does not wait.
     pub fn loss(&self) -> Option<LossReason> {
         self.held.loss()
     }
 
-    /// Waits until this holder is asked to release the lock: by `zoolock revoke`, by Curator, or by another client that
-    /// follows ZooKeeper's recipe for revocable locks. The holder keeps the lock until it releases it.
+    /// Waits until this holder is asked to release the lock: by `zoolock revoke`, by Curator, or by
+    /// another client that follows ZooKeeper's recipe for revocable locks. The holder keeps the
+    /// lock until it releases the lock.
     ///
     /// # Cancel safety
     /// Can be dropped and called again at any time.
@@ -72,13 +74,15 @@ impl<M> Guard<M> {
         self.held.revoked().await;
     }
 
-    /// Returns whether this holder has been asked to release the lock.
+    /// Returns whether this holder has been asked to release the lock, as far as this client knows.
+    /// Sends nothing.
     pub fn is_revoked(&self) -> bool {
         self.held.is_revoked()
     }
 
-    /// Returns whether this holder has been asked to release the lock by now, also while it was a waiter. Asks the
-    /// server if this is not known yet. Returns false if the lock is lost.
+    /// Returns whether this holder has been asked to release the lock. A request that was made
+    /// while this holder was still a waiter counts, too. If this client has not read the holder's
+    /// znode yet, waits until it has read the znode or has lost the lock.
     ///
     /// # Cancel safety
     /// Can be dropped and called again at any time.
@@ -146,17 +150,19 @@ impl<M: OneLock> Guard<M> {
 
 impl<M: HasPrevious> Guard<M> {
     /// Returns how the last exclusive holder left, as far as this is known now. With
-    /// [`crash_detection`](crate::Mutex::crash_detection) or [`tell_previous`](crate::Mutex::tell_previous) it is known
-    /// from the grant on. Without them, a holder that had to wait for a [`Mutex`](crate::Mutex) may get
-    /// [`Unknown`](Previous::Unknown) in its first milliseconds. Any other result is final.
+    /// [`crash_detection`](crate::Mutex::crash_detection) or
+    /// [`tell_previous`](crate::Mutex::tell_previous), this is read before the grant. Without them,
+    /// a holder that had to wait for a [`Mutex`](crate::Mutex) may get
+    /// [`Unknown`](Previous::Unknown) in its first milliseconds. A result other than `Unknown` is
+    /// final.
     pub fn previous(&self) -> Previous {
         self.held.previous()
     }
 }
 
 impl<M: Fenced> Guard<M> {
-    /// Returns the fencing token, which rises with every grant. Pass it to the protected resource, which refuses
-    /// requests with an older token.
+    /// Returns the fencing token. It is higher than the tokens of all earlier grants. Pass the
+    /// token to the protected resource, which refuses requests with an older token.
     pub fn token(&self) -> FencingToken {
         self.held.token()
     }

@@ -18,8 +18,9 @@ use crate::lock::context::Context;
 
 /// A handle that acquires a lock. Its clones have the same options.
 ///
-/// Programs use its aliases, one for each kind of lock: [`Mutex`](crate::Mutex), [`RwLock`](crate::RwLock),
-/// [`Semaphore`](crate::Semaphore) and [`MultiLock`](crate::MultiLock). The [mode] tells which methods a handle has.
+/// Programs use its aliases, one for each kind of lock: [`Mutex`](crate::Mutex),
+/// [`RwLock`](crate::RwLock), [`Semaphore`](crate::Semaphore) and [`MultiLock`](crate::MultiLock).
+/// The [mode] determines which methods a handle has.
 pub struct Handle<M> {
     pub(super) lock: Lock,
     /// The size of a semaphore; 1 for other locks.
@@ -27,11 +28,11 @@ pub struct Handle<M> {
     mode: PhantomData<fn() -> M>,
 }
 
-/// Methods of exclusive acquisitions.
+/// Methods that acquire a lock exclusively.
 impl<M: Fenced> Handle<M> {
     /// Acquires the lock, or all locks of a multi-lock. Waits without a time limit.
     ///
-    /// If the session expires while the call waits, it queues again, at the end of the queue.
+    /// If the session expires while the call waits, the call queues again, at the end of the queue.
     ///
     /// # Cancel safety
     /// Dropping the future leaves the queue. The znode is deleted in the background. After a lost connection the
@@ -116,8 +117,9 @@ impl<M: OneLock> Handle<M> {
         self.lock.path()
     }
 
-    /// Returns the holders and the waiters of the lock. Znodes of other libraries that this client may not read are
-    /// in [`unread`](Snapshot::unread).
+    /// Returns the holders and the waiters of the lock. Directories that may contain more
+    /// contenders, and that this client has no permission to read, are in
+    /// [`unread`](Snapshot::unread).
     ///
     /// # Errors
     /// [`Error::Invalid`], [`Error::Unavailable`], [`Error::Denied`].
@@ -125,8 +127,8 @@ impl<M: OneLock> Handle<M> {
         self.lock.snapshot().await
     }
 
-    /// Returns a reader of repeated snapshots: see [`LockPoller`]. Each snapshot has the holders and the next `waiters`
-    /// waiters. The other waiters are counted, not read.
+    /// Returns a source of repeated snapshots; see [`LockPoller`]. Each snapshot has the holders
+    /// and the next `waiters` waiters. The other waiters are counted, not read.
     ///
     /// ```no_run
     /// # async fn example(zl: zoolock::Zoolock) -> Result<(), zoolock::Error> {
@@ -139,14 +141,15 @@ impl<M: OneLock> Handle<M> {
         LockPoller::new(self.lock.clone(), waiters)
     }
 
-    /// Asks a holder or waiter to release the lock: its [`revoked`](crate::Guard::revoked) resolves. A revocable lock
-    /// of Curator gets Curator's request. Contenders of other libraries cannot be asked, and nothing is written for
-    /// them.
+    /// Asks a holder to release the lock. Then [`revoked`](crate::Guard::revoked) of its guard
+    /// resolves. A waiter keeps its queue position, and gets the request after its grant. A
+    /// revocable lock of Curator gets Curator's request. Contenders of other libraries cannot be
+    /// asked, and nothing is written for them.
     ///
     /// # Errors
-    /// [`Error::NoSuchHolder`] if no contender in the queue has this ticket; [`Error::Denied`] if it may belong to a
-    /// contender that this client may not read; [`Error::Invalid`] if that contender cannot be asked; else as
-    /// [`Self::snapshot`].
+    /// [`Error::NoSuchHolder`] if no contender in the queue has this ticket; [`Error::Denied`] if
+    /// the ticket may belong to a contender that this client has no permission to read;
+    /// [`Error::Invalid`] if the contender cannot be asked; else as [`Self::snapshot`].
     pub async fn revoke(&self, ticket: impl Into<Ticket>) -> Result<(), Error> {
         self.lock.revoke(ticket.into()).await
     }
@@ -155,13 +158,16 @@ impl<M: OneLock> Handle<M> {
     /// [`LossReason::Broken`](crate::LossReason::Broken). The same transaction records this client in the directory
     /// `.audit` of the root. Returns the contender as it was last seen.
     ///
-    /// The holder may not have noticed yet: wait until its work must have ended, or let the resource check tokens. A
-    /// client of another library does not watch its own znode while it holds, and continues to work until it is ended.
-    /// In the returned entry, such a client has no `pid`, and a `family` other than zoolock's, except for .NET's mutex.
+    /// The holder may not have noticed the loss yet: wait until its work must have ended, or let
+    /// the resource check tokens. A client of another library does not watch its own znode while it
+    /// holds. It may continue to work after the break, until an operator ends its program. The
+    /// returned entry of such a client has no `pid`. Its `family` is not zoolock's `native`, except
+    /// for a mutex of .NET.
     ///
     /// # Errors
-    /// [`Error::NoSuchHolder`] if no contender in the queue has this ticket; [`Error::Denied`] if it may belong to a
-    /// contender that this client may not read; else as [`Self::snapshot`].
+    /// [`Error::NoSuchHolder`] if no contender in the queue has this ticket; [`Error::Denied`] if
+    /// the ticket may belong to a contender that this client has no permission to read; else
+    /// as [`Self::snapshot`].
     pub async fn break_lock(&self, ticket: impl Into<Ticket>) -> Result<Entry, Error> {
         self.lock.break_lock(ticket.into()).await
     }
@@ -181,16 +187,17 @@ impl<M> Handle<M> {
         self
     }
 
-    /// Declares that every kazoo client of this lock was created with `extra_lock_patterns=["lock-"]`, and so sees
-    /// zoolock's native names. The names of kazoo's znodes do not show this. Without this option, a kazoo client in the
-    /// queue of a native lock is assumed to ignore this client's znodes, and the acquisition fails.
+    /// Declares that every kazoo client of this lock was created with
+    /// `extra_lock_patterns=["lock-"]`, and so waits for znodes with zoolock's native names. The
+    /// names of kazoo's znodes do not show this. Without this option, a kazoo client in the queue
+    /// of a native lock is assumed to ignore this client's znodes, and the acquisition fails.
     #[must_use = "the option applies to the returned handle"]
     pub fn kazoo_pattern(mut self) -> Self {
         self.lock.options.kazoo_pattern = true;
         self
     }
 
-    /// Returns a stream of the future events of this handle's acquisitions and of those of its clones.
+    /// Returns a stream of the future events of acquisitions by this handle and its clones.
     pub fn events(&self) -> LockEvents {
         self.lock.options.listeners.subscribe()
     }
@@ -199,7 +206,8 @@ impl<M> Handle<M> {
     /// and their guards are dropped. So the listener should own none of them.
     pub fn listen(&self, mut listener: impl FnMut(LockEvent) + Send + 'static) {
         let mut events = self.events();
-        // Not on the session thread, which renews the leases: the listener may block, and may call this library.
+        // The listener may block, and may call this library. So it must not run on the session
+        // thread, which renews the leases.
         let listen = move || {
             while let Some(event) = futures_lite::future::block_on(events.next()) {
                 listener(event);
@@ -213,10 +221,11 @@ impl<M> Handle<M> {
 
 /// Options of locks with exclusive holders.
 impl<M: HasPrevious> Handle<M> {
-    /// Records in the lock directory when a holder begins. If the holder does not release the lock, the next holder
-    /// gets [`Previous::Crashed`](crate::Previous::Crashed). This costs one more round trip per acquisition. The lock
-    /// directory is then created as a persistent znode. A directory that existed before may be a container: it loses
-    /// the record when the server removes it.
+    /// Makes each holder record the beginning of its hold in the lock directory. If the holder does
+    /// not release the lock, the next holder gets [`Previous::Crashed`](crate::Previous::Crashed).
+    /// This costs one more round trip per acquisition. The lock directory is then created as a
+    /// persistent znode. A directory that existed before may be a container: when the server
+    /// removes the container, the record is lost.
     ///
     /// After the first holder with this option, every later holder that uses this library does the same. Holders of
     /// other client libraries do not: their crashes go unnoticed.
@@ -226,26 +235,28 @@ impl<M: HasPrevious> Handle<M> {
         self
     }
 
-    /// Waits for `delay` before each grant, unless the last holder is known to have left cleanly. This gives the last
-    /// writes of that holder time to arrive.
+    /// Makes each acquisition wait for `delay` before its grant, unless the last holder is known to
+    /// have left cleanly. This gives the last writes of that holder time to arrive.
     ///
-    /// The delay counts against the caller's deadline and starts again with each call. Calls that only try wait for it,
-    /// too, and so does the first holder of a lock. Use it with [`crash_detection`](Self::crash_detection). Otherwise
-    /// it is unknown how the last holder left whenever another contender has left the queue since, and the delay
-    /// applies.
+    /// The delay counts against the caller's deadline and starts again with each call. Calls that
+    /// make only one attempt also wait for the delay, and so does the first holder of a lock. Use
+    /// the delay with [`crash_detection`](Self::crash_detection). Without it, the delay also
+    /// applies whenever another contender has left the queue since the last hold, because it is
+    /// then unknown how the last holder left.
     #[must_use = "the option applies to the returned handle"]
     pub fn lock_delay(mut self, delay: Duration) -> Self {
         self.lock.options.lock_delay = delay;
         self
     }
 
-    /// Reads before each grant how the last holder left.
+    /// Makes each acquisition read, before its grant, how the last holder left.
     ///
-    /// Without this option, the deletion of the predecessor's znode grants a [`Mutex`](crate::Mutex) to a waiter, one
-    /// round trip earlier. The waiter then reads some milliseconds later how the predecessor left. Until then
-    /// [`previous`](crate::Guard::previous) is [`Unknown`](crate::Previous::Unknown) if the predecessor released the
-    /// lock. If any holder uses [`crash_detection`](Self::crash_detection), or this handle uses
-    /// [`lock_delay`](Self::lock_delay), a waiter reads this before the grant anyway.
+    /// Without this option, the deletion of the predecessor's znode grants a
+    /// [`Mutex`](crate::Mutex) to a waiter, one round trip earlier. The waiter then reads some
+    /// milliseconds later how the predecessor left. Until then [`previous`](crate::Guard::previous)
+    /// is [`Unknown`](crate::Previous::Unknown), even if the predecessor released the lock. If any
+    /// holder uses [`crash_detection`](Self::crash_detection), or this handle uses
+    /// [`lock_delay`](Self::lock_delay), the waiter reads this before the grant in any case.
     #[must_use = "the option applies to the returned handle"]
     pub fn tell_previous(mut self) -> Self {
         self.lock.options.tells_previous = true;

@@ -16,8 +16,9 @@ use crate::base::sync::lock;
 /// An in-memory [`Locker`], for tests of code that works under a lock. It needs neither a server nor a runtime. It
 /// grants each lock in the order of the requests, as [`Zoolock`](crate::Zoolock) does. Clones share their locks.
 ///
-/// It checks keys as [`Zoolock`](crate::Zoolock) does, with the root `/locks`: the key `nightly` is the lock
-/// `/locks/nightly`. Timeouts use the clock of the machine, even if the clock of a runtime is paused.
+/// It parses keys with [`LockPath::parse`] and the root `/locks`: the key `nightly` is the lock
+/// `/locks/nightly`. Timeouts use the clock of the machine, even if the clock of a runtime is
+/// paused.
 ///
 /// A lock is lost only if the test calls [`LocalLocker::expire`].
 ///
@@ -112,6 +113,7 @@ impl Locker for LocalLocker {
         Fut: Future<Output = T> + Send,
     {
         let path = parse(key)?;
+        LockPath::check_new(key, DEFAULT_ROOT)?;
         let began = Instant::now();
         let mut guard = self.join(path.clone());
         tokio::select! {

@@ -46,9 +46,10 @@ pub trait Locker: Send + Sync {
     /// at the end of `work`. If `work` returns the guard, the caller keeps the lock.
     ///
     /// # Errors
-    /// [`Error::Timeout`] if the lock was not acquired within `timeout`. [`Error::Invalid`] for a bad key, and for work
-    /// that drops its guard before it begins. [`Error::Lost`] if the lock was lost before it was released: the work may
-    /// then have overlapped with the work of the next holder. An implementation may return other errors, too.
+    /// [`Error::Timeout`] if the lock was not acquired within `timeout`. [`Error::Invalid`] for a
+    /// bad key, and if the closure drops the guard instead of moving it into its future.
+    /// [`Error::Lost`] if the lock was lost before it was released: the work may then have
+    /// overlapped with the work of the next holder. An implementation may return other errors, too.
     ///
     /// # Cancel safety
     /// Dropping the future drops the work, and releases the lock or gives up the queue position.
@@ -64,10 +65,10 @@ pub trait Locker: Send + Sync {
         Fut: Future<Output = T> + Send;
 }
 
-/// A guard that holds a lock exclusively: the methods that all such guards have.
+/// A guard that holds a lock exclusively. The trait has the methods that all such guards have.
 pub trait Hold: Send + Sync + 'static {
-    /// Returns the fencing token, which rises with every grant. The protected resource refuses requests with an older
-    /// token.
+    /// Returns the fencing token. It is higher than the tokens of all earlier grants. The protected
+    /// resource refuses requests with an older token.
     fn token(&self) -> FencingToken;
 
     /// Returns whether the holder may rely on the lock now. Once it has returned false, it always returns false.
@@ -122,8 +123,9 @@ impl Hold for ReentrantGuard {
     }
 }
 
-/// Returns the error for work that drops its guard too early. The closure `|_guard| async { … }` drops the guard when
-/// the closure returns, and its future would run without the lock.
+/// Returns the error for a closure that drops its guard too early. The closure
+/// `|_guard| async { … }` drops the guard when it returns, and its future would run without the
+/// lock.
 pub(crate) fn guard_dropped_early(path: &str) -> Error {
     Error::invalid(
         format!("lock {path}"),

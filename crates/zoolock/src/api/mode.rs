@@ -1,7 +1,7 @@
 //! The modes in which locks are held, as types.
 //!
-//! Two types are behind the public names: a [`Handle<M>`](crate::Handle) acquires a lock, and a [`Guard<M>`](crate::Guard)
-//! holds it in the mode `M`.
+//! Two generic types are behind the public names: a [`Handle<M>`](crate::Handle) acquires a lock,
+//! and a [`Guard<M>`](crate::Guard) holds it in the mode `M`.
 //!
 //! | mode | handle | guard |
 //! |---|---|---|
@@ -14,8 +14,8 @@
 //! | [`Multi`] | [`MultiLock`](crate::MultiLock) | [`MultiGuard`](crate::MultiGuard) |
 //! | [`MultiRead`] | | [`MultiReadGuard`](crate::MultiReadGuard) |
 //!
-//! Code that works with several kinds of guards is generic over the mode, bounded by the trait that has the methods it
-//! calls:
+//! Code for several kinds of guards is generic over the mode. A trait bound on the mode decides
+//! which methods the code can call:
 //!
 //! ```
 //! use zoolock::{FencingToken, Guard, mode};
@@ -26,19 +26,20 @@
 //! }
 //! ```
 
-// Each file with a type of locks defines its modes.
+// Each of these modules defines the modes of one kind of lock. The mode of a mutex is defined
+// below.
 pub use super::multi::modes::*;
 pub use super::rwlock::modes::*;
 pub use super::semaphore::modes::*;
 
-/// One holder at a time.
+/// The mode of a mutex: one holder at a time.
 pub enum Exclusive {}
 
-/// The modes of a single lock.
+/// The modes of a single lock: all except those of multi-locks.
 pub trait OneLock: sealed::Mode {}
 
-/// The modes of locks that can have an exclusive holder: all except those of semaphores. A guard tells how the previous
-/// exclusive holder left.
+/// The modes of locks that can have an exclusive holder: all except those of semaphores. A guard of
+/// such a lock has a method that returns how the previous exclusive holder left.
 pub trait HasPrevious: sealed::Mode {}
 
 /// The modes with a fencing token: those of exclusive holders.

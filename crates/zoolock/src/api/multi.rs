@@ -5,12 +5,12 @@ use crate::api::handle::Handle;
 use crate::api::mode::{Multi, MultiRead};
 use crate::api::zoolock::Zoolock;
 
-/// Several locks that are acquired together, in one transaction. Callers may name them in any order and never wait for
-/// each other in a cycle: the transaction queues for all locks at once, so a contender that is ahead in one queue is
-/// ahead in every common queue.
+/// Several locks that are acquired together. Callers may name them in any order, and never wait for
+/// each other in a cycle. The reason is that one transaction queues for all locks. So a contender
+/// that is ahead of another one in one queue is ahead in every queue that contains both.
 ///
-/// This also holds between multi-locks and single locks, as long as no caller acquires a lock while it holds another
-/// one.
+/// Multi-locks and single locks also never wait for each other in a cycle, as long as no caller
+/// acquires a lock while it holds another one.
 ///
 /// ```no_run
 /// # async fn example(zl: zoolock::Zoolock) -> Result<(), zoolock::Error> {
@@ -30,7 +30,7 @@ pub(super) mod modes {
     use crate::api::mode::sealed::Mode;
     use crate::api::mode::{Fenced, HasPrevious, HasReaders};
 
-    /// Several locks together, each with one holder at a time.
+    /// The mode of a multi-lock. Each of its locks has one holder at a time.
     pub enum Multi {}
 
     impl Mode for Multi {}
@@ -40,7 +40,7 @@ pub(super) mod modes {
         type Reader = MultiRead;
     }
 
-    /// Several locks together, each for reading.
+    /// The mode of a multi-lock's reader. Other readers may hold the same locks.
     pub enum MultiRead {}
 
     impl Mode for MultiRead {}

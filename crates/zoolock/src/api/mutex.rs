@@ -11,10 +11,11 @@ use crate::lock::shared_hold::NO_SHARING;
 
 /// A lock with one holder at a time, across processes and hosts. Fair: first come, first served.
 ///
-/// Not reentrant: a second `lock()` waits until the first guard is released. If the same task has that guard, it waits
-/// for ever. Use [`lock_as`](Mutex::lock_as) to acquire a lock again. [`Error::Timeout`](crate::Error::Timeout) tells
-/// whether this client holds the lock, and [`Zoolock::deadlocks`](crate::Zoolock::deadlocks) finds a task that waits
-/// for itself.
+/// Not reentrant: a second `lock()` waits until the first guard is released. If the same task has
+/// that guard, the second call waits for ever. Use [`lock_as`](Mutex::lock_as) to acquire a lock
+/// again. The field `held_here` of [`Error::Timeout`](crate::Error::Timeout) shows whether this
+/// client holds the lock, and [`Zoolock::deadlocks`](crate::Zoolock::deadlocks) finds a task that
+/// waits for itself.
 pub type Mutex = Handle<Exclusive>;
 
 impl Mutex {
@@ -22,19 +23,21 @@ impl Mutex {
         &self.lock.context
     }
 
-    /// Shares one queue position among the tasks of this process that wait for the lock. The tasks queue in memory, and
-    /// the lock passes from one task to the next without a request to the server. While another contender waits, the
-    /// lock passes at most `max_passes` times, and only for `max_hold`. Then the process releases the lock to that
-    /// contender. While no other contender waits, there is no limit. Handles of one client with the same name and
-    /// settings share a position. Other handles queue by themselves.
+    /// Shares one queue position among the tasks of this process that wait for the lock. The tasks
+    /// queue in memory, and the lock passes from one task to the next without a request to the
+    /// server. While another contender waits, the lock passes at most `max_passes` times, and only
+    /// for `max_hold`. Then the client releases the lock to that contender. While no other
+    /// contender waits, there is no limit. Handles of one client with the same name and settings
+    /// share a position. Other handles queue by themselves.
     ///
-    /// Each task has a fencing token of its own, higher than the token before. A request to the holder, for example to
-    /// release the lock, reaches the task that holds the lock. The queue shows these tasks as one contender, and as an
-    /// owner that holds and waits for nothing else ([`Entry::owner_kind`](crate::Entry::owner_kind)).
-    /// [`Guard::release`](crate::Guard::release) waits for the server only if the process releases the lock. So if the
-    /// process loses the lock just before a task releases it, the lock may still pass to the next task until the
-    /// process notices the loss. [`Mutex::try_lock`] may return `None` for a round trip or two after the process got
-    /// the lock, until the process knows whether another contender waits.
+    /// Each task has a fencing token of its own, higher than the token before. A request to release
+    /// the lock reaches the task that holds it. Observers see these tasks as one contender, whose
+    /// owner neither holds nor waits for another lock
+    /// ([`Entry::owner_kind`](crate::Entry::owner_kind)). [`Guard::release`](crate::Guard::release)
+    /// waits for the server only if the client releases the lock. So if the client loses the lock
+    /// just before a task releases it, the lock may still pass to the next task until the client
+    /// notices the loss. [`Mutex::try_lock`] may return `None` for a round trip or two after the
+    /// client got the lock, until the client knows whether another contender waits.
     ///
     /// ```no_run
     /// # async fn example(zl: zoolock::Zoolock) -> Result<(), zoolock::Error> {

@@ -30,14 +30,15 @@ use crate::lock::held::Held;
 /// ```
 pub type RwLock = Handle<ReadWrite>;
 
-/// A guard that holds the lock for reading, perhaps with other readers. It has no fencing token, since concurrent
-/// readers have no order.
+/// A guard that holds the lock for reading. Other readers may hold the lock at the same time. The
+/// guard has no fencing token, since concurrent readers have no order.
 pub type ReadGuard = Guard<Read>;
 
 /// A guard that holds the lock for writing, alone.
 pub type WriteGuard = Guard<Write>;
 
-/// A guard that holds the lock for reading, perhaps with plain readers, but with no other upgradable reader.
+/// A guard that holds the lock for reading. [`ReadGuard`]s may exist at the same time, but no other
+/// upgradable reader.
 pub type UpgradableReadGuard = Guard<Upgradable>;
 
 /// The modes of read/write locks.
@@ -45,7 +46,7 @@ pub(super) mod modes {
     use crate::api::mode::sealed::Mode;
     use crate::api::mode::{CanUpgrade, Fenced, HasPrevious, HasReaders, OneLock};
 
-    /// Many readers or one writer.
+    /// The mode of the handle of a read/write lock.
     pub enum ReadWrite {}
 
     impl Mode for ReadWrite {}
@@ -55,7 +56,7 @@ pub(super) mod modes {
         type Reader = Read;
     }
 
-    /// Reading, perhaps with other readers.
+    /// The mode of a reader. Other readers may hold at the same time.
     pub enum Read {}
 
     impl Mode for Read {}
@@ -63,7 +64,7 @@ pub(super) mod modes {
     impl HasPrevious for Read {}
     impl CanUpgrade for Read {}
 
-    /// Writing, alone.
+    /// The mode of a writer, which holds alone.
     pub enum Write {}
 
     impl Mode for Write {}
@@ -71,7 +72,8 @@ pub(super) mod modes {
     impl HasPrevious for Write {}
     impl Fenced for Write {}
 
-    /// Reading, perhaps with plain readers, but with no other upgradable reader.
+    /// The mode of an upgradable reader. Plain readers may hold at the same time, but no other
+    /// upgradable reader.
     pub enum Upgradable {}
 
     impl Mode for Upgradable {}
@@ -80,7 +82,7 @@ pub(super) mod modes {
     impl CanUpgrade for Upgradable {}
 }
 
-/// The methods of writers and of upgradable readers.
+/// Methods that acquire the lock for writing or for upgradable reading.
 impl RwLock {
     /// Acquires the lock for writing. Waits without a time limit. Errors and cancel safety: see [`Handle::lock`].
     pub async fn write(&self) -> Result<WriteGuard, Error> {
@@ -167,20 +169,23 @@ impl WriteGuard {
 impl<M: CanUpgrade> Guard<M> {
     /// Turns the reader into a writer after the other readers have released the lock.
     ///
-    /// An upgradable reader has precedence over plain readers that upgrade. A plain reader waits only for plain readers
-    /// that queued later. It fails at once if there is an older reader or an upgradable reader: that reader may
-    /// upgrade, too, and both would wait for ever. Use [`RwLock::upgradable_read`] to avoid this failure.
+    /// An upgradable reader has precedence over plain readers. A plain reader that upgrades waits
+    /// only for plain readers that queued later. The upgrade of a plain reader fails at once if
+    /// there is an older reader or an upgradable reader: that reader may upgrade, too, and both
+    /// would wait for ever. Use [`RwLock::upgradable_read`] to avoid this failure.
     ///
-    /// New readers wait until the writer has released the lock, as they wait for every queued writer. The writer's
-    /// fencing token comes from the queue position of the reader, since no other writer can get the lock in between.
+    /// New readers wait until the writer has released the lock, as they wait for every queued
+    /// writer. The writer has the fencing token of the reader's znode, since no other writer can
+    /// get the lock in between.
     ///
     /// # Errors
-    /// The returned [`NotUpgraded`] has the guard, which is still a reader except after [`Error::Lost`]. Its error is
-    /// [`Error::Conflict`] if another reader has precedence, or if readers are queued behind a writer that waits for
-    /// this reader; else as [`RwLock::write`].
+    /// The returned [`NotUpgraded`] contains the guard. This guard still holds the lock for
+    /// reading, unless the error is [`Error::Lost`]. The error is [`Error::Conflict`] if another
+    /// reader has precedence, or if readers are queued behind a writer that waits for this reader;
+    /// else as [`RwLock::write`].
     ///
     /// # Cancel safety
-    /// Dropping the future also releases the lock of the reader.
+    /// Dropping the future gives up the upgrade, and also releases the reader's lock.
     pub async fn upgrade(self) -> Result<WriteGuard, NotUpgraded<Guard<M>>> {
         self.upgrade_within(WaitLimit::ForEver).await
     }
@@ -188,8 +193,8 @@ impl<M: CanUpgrade> Guard<M> {
     /// Turns the reader into a writer if there is no other reader. Does not wait for other readers.
     ///
     /// # Errors
-    /// The guard comes back as after [`Self::upgrade`]. The error is [`Error::Timeout`] if there is another reader;
-    /// else as [`Self::upgrade`].
+    /// The returned [`NotUpgraded`] contains the guard, as for [`Self::upgrade`]. The error is
+    /// [`Error::Timeout`] if there is another reader; else as [`Self::upgrade`].
     ///
     /// # Cancel safety
     /// As [`Self::upgrade`].
@@ -200,8 +205,9 @@ impl<M: CanUpgrade> Guard<M> {
     /// Turns the reader into a writer if the other readers release the lock within `timeout`.
     ///
     /// # Errors
-    /// The guard comes back as after [`Self::upgrade`]. The error is [`Error::Timeout`] if another reader still holds
-    /// the lock at the end of the wait; else as [`Self::upgrade`].
+    /// The returned [`NotUpgraded`] contains the guard, as for [`Self::upgrade`]. The error is
+    /// [`Error::Timeout`] if another reader still holds the lock at the end of the wait; else as
+    /// [`Self::upgrade`].
     ///
     /// # Cancel safety
     /// As [`Self::upgrade`].
@@ -226,7 +232,8 @@ async fn add_writer(held: &mut Held, wait_limit: WaitLimit) -> Result<(), Error>
     let kind = Kind::Upgrade { from };
     let began = clock::monotonic();
     let mut lock = Lock::new(held.context().clone(), vec![held.path().to_owned()]);
-    // The listeners have got the events of the reader's acquisition. Of the writer's they get only loss and revocation.
+    // The listeners have got the events of the reader's acquisition. Of the writer's acquisition,
+    // they get only loss and revocation.
     lock.options =
         Options { listeners: held.options().listeners.only_loss_and_revocation(), ..held.options().clone() };
     let outcome = tokio::select! {

@@ -17,16 +17,16 @@ use crate::lock::acquire::{Lock, WaitLimit};
 
 /// A semaphore: a limited number of permits, shared across processes and hosts.
 ///
-/// Fair: first come, first served. An acquisition of several permits gets all of them or none, so two contenders that
-/// want two of two permits cannot block each other.
+/// Fair: first come, first served. An acquisition of several permits gets all of them or none. So
+/// two contenders that want two of two permits cannot deadlock with one permit each.
 ///
 /// It is not compatible with kazoo's Semaphore and Curator's InterProcessSemaphoreV2: at a path with one of those,
 /// acquisitions and resizes fail with [`Error::Invalid`]. Before its first acquisition, a handle looks for such a
 /// semaphore at its path, which costs one round trip.
 ///
-/// All clients must use the same size. The lock directory stores the size. The server removes the directory some time
-/// after its last user has left. A handle with another size is refused until the semaphore is
-/// [resized](Semaphore::resize).
+/// All clients must use the same size. The lock directory stores the size. A handle with another
+/// size is refused until the semaphore is [resized](Semaphore::resize). Some time after the last
+/// contender has left, the server removes the directory, and with it the size.
 ///
 /// ```no_run
 /// # async fn example(zl: zoolock::Zoolock) -> Result<(), zoolock::Error> {
@@ -46,7 +46,7 @@ pub(super) mod modes {
     use crate::api::mode::OneLock;
     use crate::api::mode::sealed::Mode;
 
-    /// Some permits of a semaphore.
+    /// The mode of a semaphore and of its guards.
     pub enum Permits {}
 
     impl Mode for Permits {}
@@ -61,7 +61,7 @@ impl PermitGuard {
 }
 
 impl Semaphore {
-    /// Returns the size of the semaphore according to this handle.
+    /// Returns the size of the semaphore that this handle uses. Sends nothing.
     pub fn permits(&self) -> u32 {
         self.permits
     }
@@ -115,8 +115,8 @@ impl Semaphore {
 
     /// Changes the number of permits for all clients.
     ///
-    /// Holders keep their permits. The new size applies to waiters at once. New contenders with a handle of another
-    /// size are refused. This handle uses the new size from now on.
+    /// Holders keep their permits. The new size applies to waiters at once. This handle uses the
+    /// new size from now on. Acquisitions of handles with another size are refused.
     ///
     /// # Errors
     /// [`Error::Invalid`] for 0 permits, if there is no semaphore, or if it belongs to another client
@@ -155,7 +155,7 @@ impl Lock {
             match Record::parse(&data) {
                 Record::Semaphore(size) if size.is_of(stat.czxid) => {}
                 _ => {
-                    return Err(match self.foreign_layout(&zk).await? {
+                    return Err(match self.find_foreign_semaphore(&zk).await? {
                         Some(layout) => self.other_layout(layout),
                         None => self.no_semaphore(),
                     });

@@ -29,9 +29,10 @@ use crate::base::error::Error;
 /// the other clients.
 ///
 /// # Adding a shard
-/// Of `n + 1` shards, the new one takes one lock in `n + 1`. No lock moves from one old shard to another.
-/// [`Sharded::home`] tells which locks move. The holder of such a lock on the old shard does not exclude a contender on
-/// the new shard, and the fencing tokens of two ensembles cannot be compared. So proceed in this order:
+/// Of `n + 1` shards, the new one takes one lock in `n + 1`. No lock moves from one old shard to
+/// another. [`Sharded::home`] computes which locks move. The holder of such a lock on the old shard
+/// does not exclude a contender on the new shard, and the fencing tokens of two ensembles cannot be
+/// compared. So proceed in this order:
 ///
 /// 1. Stop all programs that take locks.
 /// 2. Wait until their locks are free (a session timeout at most).
@@ -57,8 +58,9 @@ struct Shard {
 }
 
 impl Zoolock {
-    /// Connects to several ensembles with the default settings, given as pairs of name and address. A shard's name, not
-    /// its address, decides which locks it has, so servers may change their addresses.
+    /// Connects to several ensembles, given as pairs of name and address. Each client has the
+    /// default settings. The name of a shard, not its address, decides which locks the shard has,
+    /// so servers may change their addresses.
     ///
     /// # Errors
     /// As [`Builder::connect`](crate::Builder::connect) of the first ensemble that fails, and as [`Sharded::new`].
@@ -111,8 +113,8 @@ impl Sharded {
         Ok(Sharded { shards })
     }
 
-    /// Returns the client of the shard that has this lock. For a bad name, returns any of the clients: its calls fail
-    /// for that name.
+    /// Returns the client of the shard that has this lock. For a bad name, returns one of the
+    /// clients. Its calls then fail for that name.
     pub fn of(&self, name: impl AsRef<str>) -> &Zoolock {
         &self.shard(name.as_ref()).zoolock
     }
@@ -126,8 +128,9 @@ impl Sharded {
         Ok(&self.shard(name.as_ref()).name)
     }
 
-    /// Returns the name of the shard that has the lock at `path`; `None` if there are no shards. The path is written as
-    /// in `zoolock ls`. This connects to no server, so it can compute which locks a new shard would take.
+    /// Returns the name of the shard that has the lock at `path`; `None` if there are no shards.
+    /// The path is absolute and without the chroot, as in the output of `zoolock ls`. This connects
+    /// to no server, so it can compute which locks a new shard would take.
     ///
     /// # Examples
     /// ```

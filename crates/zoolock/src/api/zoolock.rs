@@ -104,9 +104,10 @@ impl Zoolock {
         self.survey(prefix, usize::MAX).await
     }
 
-    /// Returns the same as [`Zoolock::locks`], but reads only the holders and the next `waiters` waiters of each lock.
-    /// The other waiters are counted, not read ([`Snapshot::waiting`]). This costs two requests per directory and one
-    /// per contender that is read. At most 64 requests are in flight at a time.
+    /// Returns the same as [`Zoolock::locks`], but reads only the holders and the next `waiters`
+    /// waiters of each lock. The other waiters are counted, not read ([`Snapshot::waiting`]). This
+    /// costs at least two requests per directory, and one per contender that is read. At most 64
+    /// requests are in flight at a time.
     ///
     /// # Errors
     /// As [`Zoolock::locks`].
@@ -122,9 +123,11 @@ impl Zoolock {
     /// Returns the deadlocks among the owners of the locks under the root, or under `prefix`: owners that wait for
     /// each other in a cycle.
     ///
-    /// The locks are read one after the other, and may change meanwhile. A cycle that appears only because of this is
-    /// not returned. A returned cycle existed at one moment. It still exists, unless one of its contenders has left its
-    /// queue. [`Entry::owner_kind`](crate::Entry::owner_kind) tells how certain the owner of a contender is.
+    /// The locks are read at different moments, and may change in between. Such a change can look
+    /// like a cycle. So suspected cycles are read again, and only cycles that existed at one moment
+    /// are returned. A returned cycle still exists, unless one of its contenders has left the queue
+    /// meanwhile. [`Entry::owner_kind`](crate::Entry::owner_kind) shows how certain the owner of a
+    /// contender is.
     ///
     /// # Errors
     /// As [`Zoolock::locks`].
@@ -147,16 +150,19 @@ impl Zoolock {
         Ok(graph::reread_suspects(&self.context, locks).await?.why(&path))
     }
 
-    /// Returns the session timeout that the server granted. It may be shorter or longer than the requested one. The
-    /// server frees the locks of a crashed client after this time. Returns `None` while there is no session.
+    /// Returns the session timeout that the server granted, or the shortest one of several
+    /// sessions. It may be shorter or longer than the requested timeout. The server frees the locks
+    /// of a crashed client after this time. Returns `None` while there is no session, and in a
+    /// forked process.
     pub fn session_timeout(&self) -> Option<Duration> {
         self.context.process().check().ok()?;
         self.context.sessions().iter().map(|session| session.timeout()).min()
     }
 
-    /// Closes this client and all its clones: later calls fail with [`Error::Invalid`]. Releases in progress get time
-    /// to finish first. Then closes the sessions and waits for the server's answer. The time for both steps is limited.
-    /// Guards that still exist lose their lock ([`LossReason::Closed`](crate::LossReason::Closed)).
+    /// Closes this client and all its clones: later calls fail with [`Error::Invalid`]. Waits until
+    /// the releases in progress have finished. Then closes the sessions and waits for the server's
+    /// answers. Each wait has a time limit. Guards that still exist lose their lock
+    /// ([`LossReason::Closed`](crate::LossReason::Closed)).
     pub async fn close(&self) {
         self.context.close().await;
     }

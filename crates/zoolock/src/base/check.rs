@@ -3,10 +3,13 @@
 /// A check for the caller's own ZooKeeper transaction. With this check, the server commits the transaction only while
 /// the lock is held.
 ///
-/// ZooKeeper compares versions, not creators of znodes. If the whole lock directory is deleted and created again, the
-/// same name can belong to another holder. A resource that checks fencing tokens is safe even then. If the tasks of a
-/// process share a queue position ([`Mutex::batching`](crate::Mutex::batching)), the check tells processes apart, not
-/// tasks: a transaction of one task is still committed after the next task has got the lock.
+/// ZooKeeper compares versions, not creators of znodes. If the whole lock directory is deleted and
+/// created again, the same name can belong to another holder. A resource that checks fencing tokens
+/// is safe even then.
+///
+/// The tasks of a process can share a queue position ([`Mutex::batching`](crate::Mutex::batching)).
+/// The check then tells processes apart, not tasks: a transaction of one task is still committed
+/// after the next task has got the lock.
 ///
 /// ```no_run
 /// # async fn example(zl: zoolock::Zoolock, client: zookeeper_client::Client) -> Result<(), Box<dyn std::error::Error>> {

@@ -1,8 +1,9 @@
 //! A clock that continues while the machine is suspended, and timers on it.
 //!
-//! `std::time::Instant` and tokio's timers use CLOCK_MONOTONIC, which stops while a laptop or a virtual machine is
-//! suspended. A lock whose session expired in the meantime would still look valid. CLOCK_BOOTTIME continues, and a
-//! timer on it fires directly after the resume.
+//! `std::time::Instant` and tokio's timers use CLOCK_MONOTONIC, which stops while a laptop or a
+//! virtual machine is suspended. With that clock, a lock whose session expired in the meantime
+//! would still look valid. CLOCK_BOOTTIME continues, and a timer on it fires directly after the
+//! resume.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -95,8 +96,8 @@ impl Alarm {
     }
 }
 
-/// Starts the thread that wakes the timers of this process, unless the thread runs already. Without this call, the
-/// first timer starts it.
+/// Starts the thread that wakes the timers of this process, unless the thread runs already. Without
+/// this call, the first timer starts the thread.
 ///
 /// # Errors
 /// If the system refuses a file or the thread. For a refused thread, async-io also prints a panic message.
@@ -106,7 +107,8 @@ pub fn start_timers() -> io::Result<()> {
     if crate::base::host::host().is_some() {
         return Ok(());
     }
-    // If async-io gets no files for its poller, it panics, and its thread never runs again.
+    // Checks first that files can be opened. If async-io gets no files for its poller, it panics,
+    // and its thread never runs again.
     let files: io::Result<Vec<_>> = (0..4).map(|_| std::fs::File::open("/dev/null")).collect();
     drop(files.map_err(name_limit)?);
     // async-io panics if the system refuses its thread.
@@ -125,9 +127,10 @@ async fn wait_for_timer(fd: &Async<OwnedFd>, at: Instant) -> io::Result<()> {
     Ok(())
 }
 
-/// Returns the end of a wait that begins now. A wait is limited to a hundred years.
+/// Returns the time at which a wait of this length ends, if it begins now. A wait is limited to a
+/// hundred years.
 pub(crate) fn deadline_after(timeout: Duration) -> std::time::Instant {
-    // Far enough to mean "never", and near enough for every clock.
+    // Long enough to mean "never", and short enough that no clock overflows.
     const FOR_EVER: Duration = Duration::from_secs(100 * 365 * 86_400);
     monotonic() + timeout.min(FOR_EVER)
 }

@@ -15,10 +15,10 @@ pub enum Error {
     Timeout {
         /// The path of the lock.
         path: String,
-        /// The time of the wait.
+        /// The time that the caller waited.
         waited: Duration,
-        /// Set if a guard of this client holds the lock, and must be released first. That guard may belong to the caller,
-        /// which then waits for itself, or to another task.
+        /// Set if a guard of this client holds the lock, so that this guard must be released first.
+        /// The guard may belong to another task, or to the caller, which then waits for itself.
         held_here: bool,
     },
     /// The lock is lost. Work under the lock may have overlapped with the work of the next holder.
@@ -46,7 +46,7 @@ pub enum Error {
         #[source]
         source: Option<Arc<dyn std::error::Error + Send + Sync>>,
     },
-    /// The server refuses: credentials, access control or quota.
+    /// The server refuses the request because of the credentials, the access control or a quota.
     #[error("{subject}: {message}")]
     Denied {
         /// The lock or the address.
@@ -62,7 +62,8 @@ pub enum Error {
         /// The mistake, and what to do.
         message: String,
     },
-    /// The lock cannot be acquired in this way, and waiting would not help: for example, another contender has precedence.
+    /// The lock cannot be acquired in this way, and waiting would not help: for example, another
+    /// contender has precedence.
     #[error("lock {path}: {message}")]
     Conflict {
         /// The path of the lock.

@@ -25,16 +25,18 @@ pub enum LockEvent {
     },
     /// The acquisition holds the lock.
     Acquired(Ticket),
-    /// A confirmation by the server is late. The lock is not lost: see
+    /// The connection is lost, or a confirmation by the server is late. The lock is not lost: see
     /// [`Connection::Suspect`](crate::Connection::Suspect).
     Suspect(Ticket),
     /// The server has confirmed the lock after [`LockEvent::Suspect`].
     Confirmed(Ticket),
     /// Another client asks the holder to release the lock.
     Revoked(Ticket),
-    /// A contender of another client library is in the queue. It ignores the holder's znode, or another contender
-    /// ignores its znode: there may be two holders now. The text names the contenders and the remedy. Holders
-    /// check for this after one second, if there was a listener when they acquired the lock.
+    /// A contender of another client library is in the queue. It ignores the znode of another
+    /// contender, or another contender ignores its znode. Or the path of the lock is also a
+    /// semaphore of another client library. In each case, there may be two holders now. The text
+    /// names the contenders and the remedy. Holders check for such contenders from one second after
+    /// the grant on, if there was a listener when they acquired the lock.
     ForeignContender(Ticket, String),
     /// The lock is lost.
     Lost(Ticket, LossReason),
@@ -93,7 +95,8 @@ impl ListenerSlot {
     /// Replaces the listeners.
     pub(crate) fn set(&self, listeners: Listeners) {
         let before = std::mem::replace(&mut *lock(&self.0), listeners);
-        // Not under the mutex: dropping the last sender of a channel wakes its receivers.
+        // Drops the old listeners after the mutex is unlocked, because dropping the last sender of
+        // a channel wakes its receivers.
         drop(before);
     }
 }
@@ -105,8 +108,8 @@ enum EventFilter {
     All,
     /// Loss and revocation only, for an additional acquisition of the same guard.
     LossAndRevocation,
-    /// All events but the grant and the end without a lock, to the listeners of the task that currently has the lock.
-    /// The shared hold reports these two events.
+    /// Passes events to the listeners of the task that currently has the lock. Leaves out
+    /// `Acquired` and `GaveUp`, which the shared hold reports.
     Slot(ListenerSlot),
 }
 
@@ -145,7 +148,7 @@ impl Listeners {
         matches!(self.filter, EventFilter::Slot(_)) || self.has_listeners()
     }
 
-    /// Returns whether there is a listener to all events now.
+    /// Returns whether a listener that gets all events exists now.
     pub(crate) fn has_listeners(&self) -> bool {
         match &self.filter {
             EventFilter::All => self.sender.get().is_some_and(|sender| sender.receiver_count() > 0),

@@ -16,7 +16,7 @@ pub type Later<T> = BoxFuture<'static, T>;
 
 /// A simulated machine, with a clock, a network and tasks.
 pub trait SimulatedMachine: Platform {
-    /// Waits until `at`, on the clock of [`Platform::now`]. It may end too early.
+    /// Waits until `at`, on the clock of [`Platform::now`]. The wait may end too early.
     fn alarm(&self, at: Instant) -> Later<()>;
     /// Starts a task, which runs inside [`enter`].
     fn start(&self, task: Later<()>) -> Arc<dyn SimulatedTask>;
@@ -26,7 +26,7 @@ pub trait SimulatedMachine: Platform {
 
 /// A task of a [`SimulatedMachine`].
 pub trait SimulatedTask: Send + Sync + 'static {
-    /// Ends the task when it next waits, but never before this call returns.
+    /// Ends the task at its next `await`, but never before this call returns.
     fn abort(&self);
     /// Returns whether the task has ended.
     fn is_finished(&self) -> bool;

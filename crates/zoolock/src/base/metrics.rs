@@ -29,10 +29,10 @@ use crate::base::error::Error;
 pub const ACQUIRE_SECONDS: &str = "zoolock_acquire_seconds";
 /// Histogram: time from the grant to the release or the loss. Label `kind`.
 pub const HOLD_SECONDS: &str = "zoolock_hold_seconds";
-/// Histogram: time from the watch event that announced a possible grant to the grant, for waiters. Label
+/// Histogram, for waiters: time from the last watch event before the grant, until the grant. Label
 /// `kind`.
 pub const HANDOVER_SECONDS: &str = "zoolock_handover_seconds";
-/// Histogram: number of other contenders in the queue when this one queued. Label `kind`.
+/// Histogram: number of other contenders in the queue when an acquisition queued. Label `kind`.
 pub const QUEUE_AHEAD: &str = "zoolock_queue_ahead";
 /// Gauge: number of locks held now. Label `kind`.
 pub const HOLDING: &str = "zoolock_holding";
@@ -55,13 +55,13 @@ pub const RECONNECTS: &str = "zoolock_reconnects_total";
 /// Counter: renewals of a lease that were answered. Label `outcome`.
 pub const RENEWALS: &str = "zoolock_renewals_total";
 
-/// The values of the label `kind`: the names of all kinds of locks, and that of several mutexes.
+/// The values of the label `kind`: the names of all kinds of locks, and one for several mutexes.
 static KINDS: LazyLock<Vec<&'static str>> = LazyLock::new(|| {
     let mut kinds = Kind::EACH.map(Kind::name).to_vec();
     kinds.insert(1, SEVERAL_MUTEXES);
     kinds
 });
-/// The value of `kind` of an acquisition of several mutexes.
+/// The value of `kind` for an acquisition of several mutexes.
 const SEVERAL_MUTEXES: &str = "multi";
 /// The values of `outcome` of an acquisition, in the order of [`AcquireOutcome`].
 const OUTCOMES: [&str; 7] = ["acquired", "busy", "timeout", "cancelled", "lost", "refused", "unavailable"];
@@ -72,7 +72,8 @@ const END_REASONS: [&str; 3] = ["expired", "closed", "denied"];
 /// The values of `outcome` of a renewal.
 const RENEWED: [&str; 2] = ["confirmed", "failed"];
 
-/// Describes each metric to the recorder. Connecting calls this. Call it again if you install a recorder later.
+/// Describes each metric to the recorder. [`connect`](crate::Zoolock::connect) calls this function.
+/// Call it again if you install a recorder later.
 pub fn describe() {
     with_recorder(|recorder| {
         let histograms = [
@@ -206,10 +207,10 @@ pub(crate) fn renewed(confirmed: bool) {
     RENEWAL.counter(usize::from(!confirmed), &None).increment(1);
 }
 
-/// Counts a delete that failed, so that the znode still exists, or may exist.
+/// Counts a failed delete after which the znode exists or may exist.
 pub(crate) fn cleanup_failed(failure: RequestFailure) {
-    // The other failures mean that the znode is deleted, or that only the record beside it has another
-    // version.
+    // The other failures mean that the znode is deleted, or that only the lock directory's record
+    // has another version than expected.
     if matches!(failure, RequestFailure::Unknown | RequestFailure::Throttled | RequestFailure::Refused(_)) {
         RETRIED.counter(0, &None).increment(1);
     }
@@ -264,7 +265,7 @@ pub(crate) struct AcquireMetrics {
     kind: usize,
     of: LockLabel,
     began: Instant,
-    /// Time of the last watch event.
+    /// The time at which the last watch event arrived.
     woken: Option<Instant>,
     is_counted: bool,
     stage: AcquireStage,

@@ -18,7 +18,7 @@ fn has_kind(naming: Naming, kind: Kind) -> bool {
     Prefix::of(naming, kind, ContenderId(0), SessionId::NONE).is_some()
 }
 
-/// The end of the error for a semaphore.
+/// The end of the error message if a naming scheme has no semaphore.
 const NO_FOREIGN_PERMITS: &str = "\
 : zoolock cannot acquire permits of Curator's or kazoo's semaphores; use native with another name, or the other library";
 
@@ -33,8 +33,8 @@ fn missing_kind(naming: Naming, kind: Kind) -> Error {
     Error::invalid(format!("naming {naming}"), format!("has no {}; {others}{remedy}", kind.title()))
 }
 
-/// Returns the message for an acquisition that is refused because of other contenders. It names the
-/// contenders and the remedy.
+/// Returns the message for an acquisition that is refused because of other contenders. The message
+/// names the contenders and the remedy.
 pub(crate) fn refusal(clash: &Clash) -> String {
     let Clash { viewer, ignored, ours, remedy } = clash;
     if !ours {
@@ -52,10 +52,12 @@ pub(crate) fn refusal(clash: &Clash) -> String {
     format!("{} in this queue would ignore this client's znode; {what}", described(viewer))
 }
 
-/// Returns a message if two contenders of a queue ignore each other's znodes. It names the contenders and the
-/// remedy. Returns `None` if there are no such contenders. For observers outside of the queue.
+/// Returns a message if a contender of the queue ignores the znode of another contender, or `None`
+/// if no contender does. The message names the contenders and the remedy. It is for observers
+/// outside of the queue.
 ///
-/// The names of kazoo's znodes do not tell whether kazoo's clients look for `lock-`.
+/// The names of kazoo's znodes do not show whether kazoo's clients also wait for znodes with
+/// `lock-` in their names. If the clash depends on this, the message says so.
 pub(crate) fn clash(queue: &[Name]) -> Option<String> {
     let clash_of = |others: &[Name], me, kazoo_pattern| {
         census(others.iter().copied(), me, Names { kazoo_pattern, ..Names::default() })

@@ -1,4 +1,4 @@
-//! Owners of acquisitions. They show observers which owner waits for which.
+//! Owners of acquisitions. Observers use them to show which owner waits for which other owner.
 //!
 //! An owner is one job, which may hold several locks and wait for others. The caller may name the owner. Otherwise the
 //! owner is the tokio task that acquires, or the thread outside of a task.
@@ -13,12 +13,13 @@ use crate::base::uuid::random_uuid;
 /// The kind of owner that a handle's acquisitions have.
 #[derive(Debug, Clone, Default)]
 pub(crate) enum OwnerMode {
-    /// The named owner of the client. If it has none, the task or the thread that acquires.
+    /// The named owner of the client. If the client has none, the task or the thread that acquires.
     #[default]
     Caller,
     /// The owner with this name.
     Owner(Arc<str>),
-    /// A queue position that the tasks of this process share. This owner holds or waits for one lock only.
+    /// The named owner of the client. If the client has none, the queue position with this number,
+    /// which tasks of this process share. Such a position holds or waits for one lock only.
     SharedPosition(u64),
 }
 
@@ -32,7 +33,8 @@ pub(crate) struct OwnerId {
 /// The owner names of one client.
 #[derive(Debug)]
 pub(crate) struct OwnerIds {
-    /// The random name of the client. It does not depend on the session id.
+    /// The random name of the client. The name stays the same when the client opens another
+    /// session.
     client: String,
     /// The owner of all acquisitions of this client, if the caller named one.
     owner: Option<Arc<str>>,
@@ -58,7 +60,7 @@ impl OwnerIds {
         if let Some(owner) = owner {
             return OwnerId { owner: Some(owner.as_ref().into()), task: None };
         }
-        // Written to a buffer first, so that there is one allocation of the right size.
+        // Writes the name to a buffer first, so that there is one allocation of the right size.
         let (client, mut text) = (&self.client, [0; LONGEST]);
         let mut rest = &mut text[..];
         let written = match (mode, tokio::task::try_id()) {
@@ -79,8 +81,8 @@ pub(crate) fn random_name() -> String {
     format!("{:012x}", random_uuid().as_u128() >> 80)
 }
 
-/// Returns a number of this thread that no other thread of the process ever gets. The system's own thread ids are
-/// reused.
+/// Returns a number of this thread that no other thread of the process ever gets. The operating
+/// system's own thread ids are reused.
 fn thread() -> u64 {
     static NEXT: AtomicU64 = AtomicU64::new(0);
     thread_local! {

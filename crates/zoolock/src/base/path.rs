@@ -11,7 +11,8 @@ pub const DEFAULT_ROOT: &str = "/locks";
 /// The directory of the audit log, which has one znode for each operator action on a lock.
 pub(crate) const AUDIT: &str = ".audit";
 
-/// The longest path of a lock, in bytes. It is far below the servers' limit, and keeps watches and listings small.
+/// The longest path of a lock, in bytes. A request with such a path is far below the servers' limit
+/// of 1 MB, and watches and listings stay small.
 const MAX_PATH: usize = 1024;
 
 /// The absolute path of a lock directory.
@@ -64,7 +65,7 @@ impl LockPath {
 
     /// Refuses a lock whose directory would look like a contender of the lock above it.
     pub(crate) fn check_new(name: &str, root: &str) -> Result<(), Error> {
-        // `/` is no lock. So a name directly below it is in no queue.
+        // `/` is no lock. So a name directly below `/` is in no queue.
         let is_below_root = name.starts_with('/') || root == "/";
         let mut below_a_lock = name.trim_start_matches('/').split('/').skip(usize::from(is_below_root));
         match below_a_lock.find(|name| looks_like_contender(name)) {
@@ -160,8 +161,8 @@ pub struct ConnectString {
 }
 
 impl ConnectString {
-    /// Parses a connect string: `host:port,host:port/chroot`, or `unix:/path` for a Unix socket. The default port is 2181. IPv6
-    /// addresses are in brackets.
+    /// Parses a connect string: `host:port,host:port/chroot`, or `unix:/path` for a Unix socket.
+    /// The default port is 2181. IPv6 addresses are in brackets.
     ///
     /// # Errors
     /// [`Error::Invalid`], naming the part that is wrong.
@@ -220,9 +221,9 @@ impl ConnectString {
 /// Splits a connect string into its hosts and the chroot. The chroot follows the last host, or the same chroot follows
 /// each host.
 ///
-/// ZooKeeper's own client takes everything after the first slash as the chroot. For a chroot behind each host, this
-/// would be a directory that the user did not mean. Then two programs that write the same hosts and chroot differently
-/// could hold the same lock at once.
+/// ZooKeeper's own client takes everything after the first slash as the chroot. For
+/// `zk1/app,zk2/app`, this would be the directory `/app,zk2/app`, which the user did not mean. Then
+/// two programs that write the same hosts and chroot differently could hold the same lock at once.
 fn split_chroot(text: &str) -> Result<(Vec<&str>, &str), String> {
     let parts: Vec<(&str, &str)> =
         text.split(',').map(|part| part.find('/').map_or((part, ""), |at| part.split_at(at))).collect();

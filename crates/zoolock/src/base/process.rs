@@ -2,8 +2,8 @@
 
 use crate::base::error::Error;
 
-/// The process that created a client. A fork copies the client, but not the threads that drive it. The locks stay with
-/// the process that created the client.
+/// The process that created a client. A fork copies the client, but not the threads that run its
+/// tasks. The locks stay with the process that created the client.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Process(u32);
 

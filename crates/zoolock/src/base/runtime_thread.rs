@@ -6,10 +6,11 @@ use tokio::runtime::{Builder, Handle, Runtime};
 use tokio::sync::oneshot;
 use zoolock_client::{name_limit, start_thread};
 
-/// A runtime on a thread of its own, so that a caller that blocks its executor does not delay the tasks. Dropping it
-/// ends the tasks without waiting for them.
+/// A runtime on a thread of its own, so that a caller that blocks its executor does not delay the
+/// tasks. Dropping the runtime ends the tasks without waiting for them.
 ///
-/// It is a current-thread runtime, because tokio panics if the system refuses a thread to a multi-thread runtime.
+/// The runtime is a current-thread runtime, because tokio panics if the system refuses a thread to
+/// a multi-thread runtime.
 pub(crate) struct RuntimeThread {
     handle: Handle,
     /// Ends the thread when it is dropped.
@@ -37,7 +38,8 @@ impl RuntimeThread {
     }
 }
 
-/// A runtime that shuts down without waiting. If the system refuses its thread, a task of another runtime drops it, and
+/// A runtime that shuts down without waiting. If the system refuses the thread, the caller of
+/// [`RuntimeThread::start`] drops the runtime. The caller may be a task of another runtime, which
 /// must not block.
 struct EndsAtOnce(Option<Runtime>);
 

@@ -11,7 +11,8 @@ use crate::base::owner_id::OwnerId;
 /// The data of a contender's znode, as small JSON.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct NodeData {
-    /// The UUID of the acquisition, by which it finds its znode again after a lost reply.
+    /// The UUID of the acquisition. After a lost reply, the acquisition finds its znode by this
+    /// UUID.
     pub(crate) id: String,
     pub(crate) kind: String,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -22,7 +23,8 @@ pub(crate) struct NodeData {
     pub(crate) program: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) note: Option<String>,
-    /// Time at which the contender queued, in milliseconds of Unix time by its own clock. For display only.
+    /// Time at which the contender queued, in milliseconds of Unix time, by the clock of the
+    /// contender's machine. For display only.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) since_ms: Option<u64>,
     /// The owner, if the caller named one; see `owner_id.rs`.
@@ -31,7 +33,8 @@ pub(crate) struct NodeData {
     /// The task or thread that acquires, if there is no named owner.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) task: Option<Box<str>>,
-    /// The UUID of the reader's acquisition, if this is the writer's znode of an upgrade.
+    /// The UUID of the reader's acquisition. Set only in the znode of a writer that upgrades this
+    /// reader.
     #[serde(rename = "of", default, skip_serializing_if = "Option::is_none")]
     pub(crate) reader_id: Option<String>,
     /// Set if the contender waited for permits, and has them now.
@@ -40,8 +43,8 @@ pub(crate) struct NodeData {
     /// Set if another client asks the contender to release.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub(crate) revoked: bool,
-    /// Set if the contender tracks crashes. It then writes a marker to the lock directory when it begins to hold, even
-    /// if the earlier holders have written none.
+    /// Set if the contender tracks crashes. Such a contender writes a marker to the lock directory
+    /// when it begins to hold, even if the earlier holders have written none.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub(crate) tracks: bool,
 }
@@ -61,11 +64,12 @@ pub(crate) fn flags(data: &[u8]) -> NodeFlags {
     })
 }
 
-/// The fields of [`NodeData`] that other contenders use. They parse these fields at every hand-over, so no text is
-/// copied.
+/// The fields of [`NodeData`] that other contenders use. Contenders parse this struct at every
+/// hand-over of a lock, so its strings are borrowed from the data.
 #[derive(Deserialize)]
 struct FlagsJson<'a> {
-    /// Only data that this library has written has an id and a kind.
+    /// Data without `id` or `kind` is not parsed, because only data that this library has written
+    /// has both.
     #[serde(borrow, rename = "id")]
     _id: Cow<'a, str>,
     #[serde(borrow, rename = "kind")]
@@ -97,7 +101,8 @@ impl ClientInfo {
     }
 }
 
-/// The maximum length of a note in characters. It is short because every client that lists the lock reads the note.
+/// The maximum length of a note in characters. The limit is small, because every client that lists
+/// the lock reads the note.
 const MAX_NOTE: usize = 512;
 
 impl NodeData {
@@ -135,7 +140,7 @@ impl NodeData {
         OwnerId { owner: self.owner.clone(), task: self.task.clone() }
     }
 
-    /// Returns the same data, with the flags that the permits were granted and whether a release is asked for.
+    /// Returns the same data with `granted` set, and with this value of `revoked`.
     pub(crate) fn granted(&self, revoked: bool) -> NodeData {
         NodeData { granted: true, revoked, ..self.clone() }
     }

@@ -1,8 +1,10 @@
-//! Detects contenders of other client libraries that join a holder's queue and ignore its znode.
+//! Detects contenders of other client libraries that join a holder's queue and ignore the holder's
+//! znode.
 //!
-//! A holder cannot stop such contenders: they may hold the lock at the same time. But it can report them to its
-//! listeners. The monitor checks the queue only while there are listeners, and only after the lock was held for a
-//! while. A longer queue means longer pauses, because the number of names read per second is limited.
+//! A holder cannot stop such contenders: they may hold the lock at the same time. But the holder
+//! can report them to its listeners. The monitor checks the queue only while there are listeners,
+//! and only after the lock was held for a while. A longer queue means longer pauses, because the
+//! number of names read per second is limited.
 
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -18,9 +20,10 @@ use crate::base::events::LockEvent;
 use crate::base::naming;
 use crate::base::sync::lock;
 
-/// Pause between two checks, and before the first one.
+/// Pause before the first check, and shortest pause between two checks.
 const CHECK_INTERVAL: Duration = Duration::from_secs(1);
-/// Number of names read in a check that adds one `CHECK_INTERVAL` to the pause after the check.
+/// For each group of this many names that a check reads, the pause after the check is one
+/// `CHECK_INTERVAL` longer.
 const NAMES_PER_INTERVAL: u32 = 64;
 
 /// The state of one directory at its last check, and the findings that were reported.
@@ -33,7 +36,8 @@ struct LastCheck {
 /// A finding in one directory.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Obstacle {
-    /// The spellings of two contenders. The first one ignores the second one.
+    /// The name formats of the znodes of two contenders. The first contender ignores the second
+    /// one.
     Clash(Spelling, Spelling),
     /// A semaphore of another client library.
     Layout(Layout),
@@ -65,7 +69,8 @@ impl Acquisition {
     async fn check_directory(self: &Arc<Self>, lock_index: usize, last: &mut LastCheck) -> u32 {
         let Some(zk) = self.session.zk() else { return 0 };
         let directory = self.directories[lock_index].as_str();
-        // Most checks find that the directory has not changed. They do not list its children.
+        // Most checks find that the directory has not changed. Such checks do not list its
+        // children.
         let Ok((data, stat)) = zk.read(directory).await else { return 0 };
         if last.changed == Some((stat.pzxid, stat.version)) {
             return 0;
@@ -83,8 +88,8 @@ impl Acquisition {
         u32::try_from(names.len()).unwrap_or(u32::MAX)
     }
 
-    /// Finds a semaphore of another client library, or a contender that ignores another contender's znode. Returns the finding
-    /// and a message.
+    /// Finds a semaphore of another client library, or a contender that ignores another contender's
+    /// znode. Returns the finding and a message.
     fn find_conflict(
         &self,
         lock_index: usize,
@@ -93,13 +98,13 @@ impl Acquisition {
     ) -> Option<(Obstacle, String)> {
         let node = lock(&self.state).machine.node(lock_index)?;
         let mine = node.name();
-        let own = node.prefix.parsed(node.sequence);
+        let own = node.prefix.to_name(node.sequence);
         if let Some(layout) = Layout::proven_by(names, record) {
             return Some((Obstacle::Layout(layout), naming::two_layouts(&own, layout)));
         }
         let others = names.iter().filter(|name| **name != mine).filter_map(|name| Name::parse(name));
-        // A name of an unknown format counts only up to this holder's number: a higher number may be something else,
-        // for example a date.
+        // A name of an unknown format counts as a contender only if its number is lower than this
+        // holder's. A higher number may be something else, for example a date.
         let others = others.filter(|name| name.counts_below(own.position()));
         let clash = census(others, Some(own), self.config.names)?;
         let kinds = (clash.viewer.spelling, clash.ignored.spelling);

@@ -1,4 +1,5 @@
-//! Reads one directory: the contenders of a lock, and whether it is a semaphore of another client library.
+//! Reads one directory: the contenders of a lock, and whether the directory is a semaphore of
+//! another client library.
 
 use zoolock_core::acquisition::{Refusal, RequestFailure};
 use zoolock_core::layout::{CURATOR_GUARD, CURATOR_LEASES, KAZOO_GUARD, Layout, is_kazoo_lease};
@@ -19,10 +20,11 @@ pub(crate) struct Gathered {
     /// The semaphore of another client library at this path.
     pub(crate) foreign: Option<Foreign>,
     pub(crate) contenders: Vec<FoundContender>,
-    /// Children that are neither contenders nor a part of the lock. A child with a name of an unknown format is among
-    /// them if the server has not yet given its number in this directory.
+    /// Children that are neither contenders nor a part of the lock. A child whose name has an
+    /// unknown format is also in this list, if the number at the end of the name is higher than all
+    /// numbers that the server has given in this directory.
     pub(crate) others: Vec<String>,
-    /// Directories that may be a part of the lock, but that this client may not read.
+    /// Directories that may be a part of the lock, and that this client has no permission to read.
     pub(crate) unread: Vec<LockPath>,
 }
 
@@ -61,7 +63,7 @@ impl Gathered {
         }
     }
 
-    /// Returns the content of a directory that this client may not read.
+    /// Returns the content of a directory that this client has no permission to read.
     pub(crate) fn hidden(path: LockPath) -> Gathered {
         Gathered { unread: vec![path.clone()], ..Gathered::unused_lock(path) }
     }
@@ -90,7 +92,8 @@ impl Gathered {
     /// Returns whether the directory is a lock, or may be one.
     pub(crate) fn is_lock(&self) -> bool {
         let ours = matches!(self.record, Record::Marker(_) | Record::Semaphore(_));
-        // A list of locks also contains the directories that this client may not read, because they may be locks.
+        // A list of locks also contains the directories that this client has no permission to read,
+        // because they may be locks.
         let perhaps = !self.unread.is_empty();
         ours || perhaps || self.foreign.is_some() || !self.contenders.is_empty()
     }
@@ -159,8 +162,8 @@ impl Gathered {
         if waiting.is_none() && (!has_size || leases.is_empty()) {
             return Ok(());
         }
-        // Another program may also store a number in a directory, with children whose names look like kazoo's leases.
-        // But such children are not ephemeral.
+        // Another program may also store a number in a directory, with children whose names look
+        // like kazoo's leases. But kazoo's leases are ephemeral, and such children are not.
         if let Some(lease) = leases.first()
             && reader.exists(&self.path.child(lease)).await?.is_some_and(|stat| stat.owner == SessionId::NONE)
         {
@@ -178,8 +181,8 @@ impl Gathered {
         Ok(())
     }
 
-    /// Lists the queue of a foreign semaphore. Returns `None` if there is no such directory, and an empty list if this
-    /// client may not read it.
+    /// Lists the queue of a foreign semaphore. Returns `None` if there is no such directory, and an
+    /// empty list if this client has no permission to read the directory.
     async fn waiting(
         &mut self,
         reader: &QueueReader<'_>,

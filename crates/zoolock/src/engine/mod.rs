@@ -1,17 +1,20 @@
 //! Runs the state machine of one acquisition over one session: sends the machine's requests, and reports every answer
 //! to the machine, once and in order.
 //!
-//! The machine is behind a mutex. It is stepped by the caller (start, cancel, release), by the session task
-//! (answers and watch events), and by the session. Requests are sent inside the step, under that mutex, so
-//! their order on the wire is the machine's order.
+//! The machine is behind a mutex. Steps of the machine are run by the caller (start, cancel,
+//! release), by the session task (answers, watch events and timers), and by the session (the end of
+//! the lease or of the session). Requests are sent inside the step, under that mutex, so their
+//! order on the wire is the machine's order.
 //!
-//! The release of a dropped guard is deferred: it is sent before any other request of its session, or as soon as the
-//! runtime has a thread for it. If the next request acquires in the same directory, the server commits the release and
-//! the new znode in one transaction.
+//! The release of a dropped guard is deferred. The session sends the release before its next
+//! request, or as soon as the runtime has a thread for it. Only renewals of the lease can overtake
+//! the release. If the next request acquires in the same directory, the server commits the release
+//! and the new znode in one transaction.
 //!
-//! The machine relies on the order of the server's messages. Replies and watch events of a session are in one queue
-//! (`zk/session/inbox.rs`), and are handled in its order. The answers of one acquisition also keep the order of its
-//! requests. So a request that takes several calls delays the answers to later requests.
+//! The machine relies on the order of the server's messages. Replies and watch events of a session
+//! are in one queue (`zk/session/inbox.rs`), and are handled in the order of the queue. The answers
+//! of one acquisition also keep the order of its requests. So if one request of the machine needs
+//! several ZooKeeper requests, the answers to later requests are delayed.
 //!
 //! * `foreign_contender_monitor.rs`: detects contenders that ignore a holder's znode.
 //! * `replies.rs`: handles the replies and watch events of one acquisition.
@@ -70,7 +73,7 @@ pub(crate) struct Acquisition {
 
 struct AcquisitionState {
     machine: Box<Machine>,
-    /// The buffer for the actions of a step, kept for the next step.
+    /// The buffer for the actions of a step. The next step uses the same buffer.
     actions: Vec<Action>,
     /// The requests whose answers have not been handled, in the order in which they were sent.
     in_flight: VecDeque<SentRequest>,
@@ -92,7 +95,7 @@ struct AcquisitionState {
     is_busy: bool,
     /// Set if the lock was busy when the acquisition failed.
     was_busy: bool,
-    /// Set while a release in the background sends its requests: no caller waits for them.
+    /// Set while a background release sends its requests. No caller waits for these requests.
     in_background: bool,
     has_ended: bool,
     /// The message of the server's last refusal.
@@ -108,13 +111,14 @@ const MAX_ANSWER_TIMES: u32 = 5;
 struct SentRequest {
     id: RequestId,
     expected: ExpectedReply,
-    /// Set if a success proves that the leader knows the session.
+    /// Set if a success proves that a quorum has confirmed a write of the session.
     writes: bool,
     /// Set if the request deletes a znode of this acquisition.
     deletes_own_znode: bool,
     /// The watch that the request sets.
     watch: Option<SetWatch>,
-    /// The time at which the request was written to the connection; known from the answer on.
+    /// The time at which the request was written to the connection. Known only after the answer has
+    /// arrived.
     sent: Option<zoolock_client::Instant>,
     /// The answer, if it has arrived before the answers to earlier requests.
     arrived: Option<Arrived>,
@@ -129,7 +133,7 @@ pub(crate) enum Progress {
 }
 
 impl Acquisition {
-    /// Starts an acquisition. Sends the first flight of requests, and returns at once.
+    /// Starts an acquisition. Sends its first requests, and returns at once.
     pub(crate) fn start(
         session: Arc<LockSession>,
         directories: Arc<[LockPath]>,
@@ -177,7 +181,8 @@ impl Acquisition {
         acquisition.session.register(acquisition.clone());
         acquisition.step(&mut lock(&acquisition.state), Event::Start);
         if let Some(end) = acquisition.session.end() {
-            // The session may have ended before the acquisition was registered. It has then not reported its end.
+            // If the session ended before the acquisition was registered, the session has not
+            // reported its end to this acquisition.
             acquisition.handle_event(Event::SessionOver(end));
         }
         acquisition
@@ -196,7 +201,7 @@ impl Acquisition {
         &self.session
     }
 
-    /// Returns the directories of its locks; there is at least one.
+    /// Returns the directories of the acquisition's locks; there is at least one.
     pub(crate) fn directories(&self) -> &[LockPath] {
         &self.directories
     }
@@ -211,7 +216,7 @@ impl Acquisition {
         lock(&self.state).refusal_message.clone()
     }
 
-    /// Returns whether the lock was busy when the acquisition failed, as far as the server had answered.
+    /// Returns whether the acquisition has failed, and at that time the lock was known to be busy.
     pub(crate) fn was_busy(&self) -> bool {
         lock(&self.state).was_busy
     }
@@ -245,9 +250,10 @@ impl Acquisition {
         }
     }
 
-    /// Starts a task that makes this acquisition time out. After `max_wait`, the task still waits until the server has
-    /// shown that the lock is busy, or has answered nothing for `answer_time`. Then it reports the timeout to the
-    /// machine. The task may be aborted.
+    /// Starts a task that makes this acquisition time out after `max_wait`. If the server has not
+    /// shown by then whether the lock is busy, the task first waits for this, as long as the server
+    /// answers some request within each `answer_time`. Then the task reports the timeout to the
+    /// machine, unless the acquisition is decided. The caller may abort the task.
     pub(crate) fn give_up_after(self: &Arc<Self>, max_wait: Duration, answer_time: Duration) -> Task {
         let acquisition = self.clone();
         self.session.tasks().spawn(async move {
@@ -261,8 +267,9 @@ impl Acquisition {
         })
     }
 
-    /// Waits until the server has shown that the lock is busy, or the acquisition is decided. Returns false if the
-    /// server answers nothing for `answer_time`, or after [`MAX_ANSWER_TIMES`] times `answer_time`.
+    /// Waits until the server has shown that the lock is busy, or the acquisition is decided:
+    /// granted or failed. Returns false if the server answers nothing for `answer_time`, or after
+    /// [`MAX_ANSWER_TIMES`] times `answer_time`.
     async fn wait_until_known(&self, answer_time: Duration) -> bool {
         // An acquisition that does not wait in the queue fails by itself if the lock is busy.
         let waits = self.config.mode == Mode::Wait;
@@ -360,8 +367,8 @@ impl Acquisition {
         lock(&self.state).revoked
     }
 
-    /// Waits until this holder has read and watches its own znode, is asked to release, or has lost the lock. Starts
-    /// the read at once.
+    /// Waits until this holder has read its own znode and watches it, is asked to release, or has
+    /// lost the lock. Starts the read at once.
     pub(crate) async fn wait_for_own_node_read(&self) {
         let knows =
             |state: &AcquisitionState| state.revoked || state.lost.is_some() || state.machine.watches_own();
@@ -378,7 +385,9 @@ impl Acquisition {
         lock(&self.state).previous
     }
 
-    /// Turns a writer into a reader. Returns the reader's znode, or the loss if the lock was lost first.
+    /// Turns a writer into a reader. Returns the znode that holds the lock now, or the loss if the
+    /// lock was lost first. If the server refused the downgrade, the returned znode is still the
+    /// writer's.
     pub(crate) async fn downgrade(self: &Arc<Self>) -> Result<Node, Loss> {
         self.handle_event(Event::Downgrade);
         self.wait(|state| state.downgraded.map(Ok).or(state.lost.map(Err))).await
@@ -424,8 +433,11 @@ impl Acquisition {
         match children {
             Some(children) => {
                 let own = u32::from(state.machine.node(0).is_some());
-                // With a configured delay, the lock may not be free yet, even without other contenders.
+                // This answer is about one directory. The lock of another directory may still be
+                // busy.
                 let is_busy_elsewhere = self.directories.len() > 1 && state.is_busy;
+                // With a configured delay, the lock can still be busy, even without other
+                // contenders.
                 state.is_busy = children > own || self.config.delay > 0 || is_busy_elsewhere;
             }
             None if event == Event::Disconnected => state.is_busy = false,
@@ -433,8 +445,8 @@ impl Acquisition {
         }
         let mut actions = std::mem::take(&mut state.actions);
         state.machine.step(event, self.session.lease_valid(), &mut actions);
-        // Callers do not wait for these two actions. They wait for every other action, and for the watch on the own
-        // znode.
+        // Callers do not wait for these two actions. They wait for every other action, and for the
+        // watch on the holder's own znode.
         let is_news = |action: &Action| !matches!(action, Action::Send(..) | Action::Unwatch(_));
         let learns = state.is_busy && !was_busy;
         let wakes = learns || state.machine.watches_own() || actions.iter().any(is_news);

@@ -33,26 +33,26 @@ impl Reads for ZkSession {
 /// A reader with at most [`MAX_IN_FLIGHT`] reads in flight, for all tasks that share it.
 pub(crate) struct QueueReader<'a> {
     zk: &'a dyn Reads,
-    permits: Semaphore,
+    slots: Semaphore,
 }
 
 impl<'a> QueueReader<'a> {
     pub(crate) fn new(zk: &'a dyn Reads) -> QueueReader<'a> {
-        QueueReader { zk, permits: Semaphore::new(MAX_IN_FLIGHT) }
+        QueueReader { zk, slots: Semaphore::new(MAX_IN_FLIGHT) }
     }
 
     pub(crate) async fn read(&self, path: &str) -> Result<(Vec<u8>, ZnodeStat), ZkError> {
-        let _permit = self.permit().await;
+        let _slot = self.wait_for_slot().await;
         self.zk.read(path).await
     }
 
     pub(crate) async fn children(&self, path: &str) -> Result<(Vec<String>, ZnodeStat), ZkError> {
-        let _permit = self.permit().await;
+        let _slot = self.wait_for_slot().await;
         self.zk.children(path).await
     }
 
     pub(crate) async fn exists(&self, path: &str) -> Result<Option<ZnodeStat>, ZkError> {
-        let _permit = self.permit().await;
+        let _slot = self.wait_for_slot().await;
         self.zk.exists(path).await
     }
 
@@ -64,7 +64,8 @@ impl<'a> QueueReader<'a> {
         join(self.read(path), self.children(path)).await
     }
 
-    async fn permit(&self) -> tokio::sync::SemaphorePermit<'_> {
-        self.permits.acquire().await.expect("the semaphore is never closed")
+    /// Waits until fewer than [`MAX_IN_FLIGHT`] reads are in flight.
+    async fn wait_for_slot(&self) -> tokio::sync::SemaphorePermit<'_> {
+        self.slots.acquire().await.expect("the semaphore is never closed")
     }
 }

@@ -1,4 +1,5 @@
-//! The replies and watch events of one acquisition, in the order of its requests.
+//! Handles the replies and watch events of one acquisition. Replies are handled in the order of
+//! their requests. The machine is the acquisition's state machine.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -71,7 +72,7 @@ impl Member for Acquisition {
 }
 
 impl Acquisition {
-    /// Starts a timer. The session task reports its end to the machine.
+    /// Starts a timer. When the timer fires, the session task tells the machine.
     pub(super) fn sleep(self: &Arc<Self>, request: RequestId, ms: u32) {
         let wait = Duration::from_millis(ms.into());
         self.session.session_task().start_timer(wait, request, Arc::<Acquisition>::downgrade(self));
@@ -82,8 +83,8 @@ impl Acquisition {
         self.session.session_task().fire_timers_now(self);
     }
 
-    /// Records the answer to a request. Handles every recorded answer until a request is still unanswered: answers are
-    /// handled in the order of their requests.
+    /// Records the answer to a request. Then handles the recorded answers in the order of their
+    /// requests, up to the first request without an answer.
     fn record(self: &Arc<Self>, request: RequestId, arrived: Arrived) {
         let mut arrived = Some(arrived);
         loop {
@@ -112,8 +113,9 @@ impl Acquisition {
         }
     }
 
-    /// Awaits the result of a request that takes several calls, on a task of its own. The task continues after the end of the
-    /// acquisition: it may create the directory, which other acquisitions need, too.
+    /// Starts a task that awaits the combined result of several ZooKeeper requests, which one
+    /// request of the machine needs. The task continues after the end of the acquisition, because
+    /// these requests may create a directory that other acquisitions need.
     pub(super) fn spawn_result(&self, request: RequestId, result: Answer<Reply>) {
         let (session, contender) = (self.session.clone(), self.id);
         self.session.tasks().spawn(async move {
@@ -137,14 +139,15 @@ impl Acquisition {
             }
             first.filter(|first| first.writes).and_then(|first| first.sent)
         };
-        // The connected server may refuse a write by itself, so a refusal confirms nothing.
+        // The client's server can refuse a write without the leader, so a refusal confirms nothing.
         if let Some(sent) = sent.filter(|_| result.is_ok()) {
             self.session.confirm(sent);
         }
         let state = &mut *lock(&self.state);
         let Some(sent) = state.in_flight.pop_front() else { return };
         if sent.id != id {
-            // The session has ended meanwhile, and the request was dropped.
+            // The request was dropped when the session ended. The popped request is another one, so
+            // it is put back.
             return state.in_flight.push_front(sent);
         }
         state.answers += u64::from(result.as_ref().err().is_none_or(|error| error.failure.is_answer()));
@@ -156,8 +159,9 @@ impl Acquisition {
         });
         let created = match &result {
             Ok(Reply::Joined(node)) => std::slice::from_ref(node),
-            // `Mine` has the znodes of creates whose replies were lost. They are registered, too, because another
-            // acquisition that searches for its own znodes must know the owner of these.
+            // `Mine` lists the znodes of creates whose replies were lost. These znodes are
+            // registered, too. Then another acquisition that searches for its own znodes skips
+            // them.
             Ok(Reply::AllJoined(nodes) | Reply::Mine(nodes)) => nodes,
             _ => &[],
         };
@@ -185,7 +189,8 @@ impl Acquisition {
             state.metrics.woken();
             self.step(state, Event::Fired { watch, deleted });
         } else if state.in_flight.iter().any(sets) {
-            // The answer that set the watch has arrived, but waits for the answer to an earlier request.
+            // The reply to the request that set this watch has arrived. It is not handled yet,
+            // because an earlier request has no answer.
             state.watches.fired_early(number, deleted);
         }
     }

@@ -1,14 +1,14 @@
-//! Translates the machine's requests into requests of the ZooKeeper session, and the server's replies into answers for
-//! the machine.
+//! Translates the machine's requests into requests of the ZooKeeper session, and the server's
+//! replies into answers for the machine. The machine is the acquisition's state machine.
 
 use std::sync::Arc;
 
-use zoolock_core::Sequence;
 use zoolock_core::acquisition::{
     Directory, HoldOp, Node, NodeFlags, ReleaseOp, Reply, Request, RequestFailure, RequestId, place,
 };
 use zoolock_core::names::{Naming, Prefix};
 use zoolock_core::record::{HolderState, Marker, Record};
+use zoolock_core::{ContenderId, Sequence};
 use zoolock_wire as wire;
 
 use super::watches::SetWatch;
@@ -21,7 +21,7 @@ use crate::zk::session::{
     WatchNumber, ZkError, ZkSession, ZnodeStat, failed,
 };
 
-/// The reply that a request expects.
+/// The kind of reply that a request expects.
 pub(super) enum ExpectedReply {
     /// The new znode of a contender.
     Joined(Joining),
@@ -31,23 +31,24 @@ pub(super) enum ExpectedReply {
     Children,
     /// A contender's znode, with its data.
     Node,
-    /// The state of the acquisition's own znode.
+    /// The Stat of the acquisition's own znode, without its data.
     Own,
     /// The results of a transaction of this many operations.
     Transaction(usize),
     /// Success without a value.
     Done,
-    /// The result of a request that takes several calls.
+    /// The combined result of several ZooKeeper requests, which one request of the machine needs.
     Result,
 }
 
-/// An answer that has arrived.
+/// An answer that has arrived: the server's reply to one ZooKeeper request, or the combined result
+/// of several ZooKeeper requests.
 pub(super) enum Arrived {
     Reply { part: TransactionPart, sent: zoolock_client::Instant, outcome: ReplyOutcome },
     Result(Result<Reply, ZkError>),
 }
 
-/// The answer that a reply gives to the machine.
+/// The answer for the machine, translated from the server's reply.
 pub(super) enum InterpretedReply {
     Now(Result<Reply, ZkError>),
     /// The answer needs another request to the server.
@@ -62,9 +63,10 @@ fn deletes_own_znode(request: &Request) -> bool {
     )
 }
 
-/// Returns whether a success proves that the leader knows the session. Such a success extends the lease from the time
-/// at which the request was sent. If a request takes several calls, the time of the first call counts, which extends
-/// the lease by less.
+/// Returns whether a success proves that a quorum has confirmed a write of the session. Such a
+/// success extends the lease from the time at which the request was sent. If the answer needs
+/// another request ([`InterpretedReply::Later`]), the time of the first request counts, which
+/// extends the lease by less.
 fn is_write(request: &Request) -> bool {
     match request {
         Request::Join
@@ -77,10 +79,10 @@ fn is_write(request: &Request) -> bool {
         | Request::Hold { .. }
         | Request::HoldAll(_)
         | Request::WriteSize { .. }
-        | Request::SayGranted { .. }
+        | Request::MarkGranted { .. }
         | Request::DeleteDirectory => true,
-        // The first two requests may succeed without a write: a read shows that the downgrade is done, or the directory
-        // exists. The other requests do not write.
+        // `Downgrade` and `MakeDirectory` may succeed without a write, if a read shows that the
+        // downgrade is done, or if the directory exists. The other requests do not write.
         Request::Downgrade { .. }
         | Request::MakeDirectory
         | Request::ReadDirectory
@@ -197,8 +199,8 @@ impl Acquisition {
             Request::Release { node, marker, version } => {
                 commit(self.release_ops(directory, node, Some((marker, version))))
             }
-            Request::ReleaseAll(partings) => {
-                let releases = self.directories.iter().zip(partings);
+            Request::ReleaseAll(releases) => {
+                let releases = self.directories.iter().zip(releases);
                 let ops = releases.flat_map(|(directory, ReleaseOp { node, marker })| {
                     self.release_ops(directory, node, marker)
                 });
@@ -209,8 +211,8 @@ impl Acquisition {
                 let ops = check.into_iter().chain([record(directory, &marker, Some(version))]);
                 commit(ops.collect())
             }
-            Request::HoldAll(beginnings) => {
-                let ops = beginnings.into_iter().flat_map(|HoldOp { place, node, marker, version }| {
+            Request::HoldAll(holds) => {
+                let ops = holds.into_iter().flat_map(|HoldOp { place, node, marker, version }| {
                     let directory = &self.directories[place];
                     [Op::Check(directory.child(&node.name())), record(directory, &marker, Some(version))]
                 });
@@ -220,7 +222,7 @@ impl Acquisition {
                 session::write_request(path, size.encode().as_bytes(), Some(version)),
                 ExpectedReply::Done,
             ),
-            Request::SayGranted { node, version, revoked } => {
+            Request::MarkGranted { node, version, revoked } => {
                 let data = self.data.granted(revoked).encode();
                 send(session::write_request(&child(&node), &data, Some(version)), ExpectedReply::Done)
             }
@@ -271,7 +273,8 @@ impl Acquisition {
                     },
                     ExpectedReply::Transaction(parts) => match reply {
                         wire::Reply::Multi(results) => {
-                            // The create of another acquisition has joined the transaction of this release.
+                            // If the create of another acquisition has joined the transaction of
+                            // this release, the transaction has one more operation.
                             let parts = if let TransactionPart::Before(at) = part { at + 1 } else { parts };
                             let done = session::transaction(results, parts);
                             done.map(|_| Reply::Done)
@@ -296,8 +299,9 @@ impl Acquisition {
         }
     }
 
-    /// Translates the reply to the creates of a multi-lock. They are one transaction, so all znodes have the same
-    /// czxid. Servers before 3.7.2 and 3.8.2 do not return the czxid (ZOOKEEPER-4026). Then one of the znodes is read.
+    /// Translates the reply to the creates of a multi-lock. All creates are one transaction, so all
+    /// znodes have the same czxid. Servers before 3.7.2 and 3.8.2 do not return the czxid
+    /// (ZOOKEEPER-4026). If the czxid is missing, one of the znodes is read.
     fn all_joined(&self, reply: wire::Reply) -> InterpretedReply {
         let prefix = self.config.prefix();
         let unknown = |message: &str| failed(RequestFailure::Unknown, message);
@@ -328,8 +332,8 @@ impl Acquisition {
         }
         let (read, session) = (zk.exists(&first.path), zk.session());
         InterpretedReply::Later(Box::pin(async move {
-            // The create has succeeded although this read has failed. So the result is unknown, and not the error of
-            // the read.
+            // The create has succeeded, so a failure of this read must not count as a failure of
+            // the create. The result is unknown instead.
             let stat = read.await.map_err(|error| failed(RequestFailure::Unknown, &error.message))?;
             let stat = stat.filter(|stat| stat.owner == session);
             let gone = || failed(RequestFailure::Unknown, "the new znode was deleted at once");
@@ -337,9 +341,13 @@ impl Acquisition {
         }))
     }
 
-    /// Returns the operations of a release. For a successor that looks ahead, the deletion of the znode alone may grant
-    /// the lock. If the successor must read how this holder left, the transaction writes to the znode before it deletes
-    /// the znode.
+    /// Returns the operations of a release: the deletion of the znode, and the marker if there is
+    /// one.
+    ///
+    /// A successor that uses look-ahead takes the lock as soon as its watch reports the deletion of
+    /// this znode, without another read. If the successor must read how this holder left, the
+    /// transaction writes to the znode before it deletes the znode. The successor's watch then
+    /// reports a change instead of a deletion, so the successor reads the lock directory first.
     fn release_ops(
         &self,
         directory: &LockPath,
@@ -356,8 +364,8 @@ impl Acquisition {
         ops
     }
 
-    /// Replaces the writer's znode by a reader's znode with the same sequence number. Reads the new znode in the same
-    /// flight.
+    /// Replaces the writer's znode by a reader's znode with the same sequence number. The read of
+    /// the new znode is sent right after the transaction.
     fn downgrade_in_place(
         &self,
         zk: &ZkSession,
@@ -403,18 +411,28 @@ impl Acquisition {
 
     /// Finds every znode of this acquisition, after creates whose replies were lost.
     ///
-    /// Such a znode belongs to the session, belongs to no other acquisition, and contains the UUID of this acquisition.
-    /// If a client that asked for a release has overwritten the data, the UUID is missing. Then the znode counts only
-    /// if all other acquisitions of this session know their own znodes in the directory.
+    /// Such a znode belongs to the session, belongs to no other acquisition, and contains the UUID
+    /// of this acquisition, in its name or in its data. The UUID is missing if another client has
+    /// overwritten the data: to ask for a release, or by a late write of `break` or `revoke`, which
+    /// was meant for an earlier znode with the same name. Such a late write leaves the UUID of an
+    /// acquisition that has ended. A znode without the UUID of a pending acquisition counts only if
+    /// all other acquisitions of this session know their own znodes in the directory.
     async fn find_mine(&self, zk: Arc<ZkSession>, lock_index: usize) -> Result<Vec<Node>, ZkError> {
         let directory = &self.directories[lock_index];
         let prefix = self.config.prefix();
         let start = directory.child(&prefix.to_string());
         let below = directory.child("");
-        let names: Vec<Sequence> = match zk.ephemerals(&start).await {
+        let listing = zk.ephemerals(&start);
+        // An acquisition may end before its znode is looked at below. So its id is recorded here. The
+        // create of an acquisition that begins later is sent after the listing, which then does not
+        // show the znode.
+        let mut pending = self.session.acquisition_ids();
+        let names: Vec<Sequence> = match listing.await {
             Ok(paths) => paths.iter().filter_map(|p| prefix.number(p.strip_prefix(&below)?)).collect(),
             Err(ZkError { failure: RequestFailure::Refused(_), .. }) => {
-                let (names, _) = zk.children(directory.as_str()).await?;
+                let listing = zk.children(directory.as_str());
+                pending.extend(self.session.acquisition_ids());
+                let (names, _) = listing.await?;
                 names.iter().filter_map(|name| prefix.number(name)).collect()
             }
             Err(error) => return Err(error),
@@ -433,11 +451,13 @@ impl Acquisition {
             if stat.owner != self.session.id() {
                 continue;
             }
-            let ours = match (self.session.acquisition_of_node(stat.czxid), NodeData::parse(&data)) {
-                (Some(owner), _) => owner == self.id,
-                _ if prefix.has_id() => true,
-                (None, Some(data)) => data.is_of(self.id),
-                (None, None) => !self.other_acquisition_lacks_znode(directory),
+            let data = NodeData::parse(&data);
+            let is_of = |id: ContenderId| data.as_ref().is_some_and(|data| data.is_of(id));
+            let ours = match self.session.acquisition_of_node(stat.czxid) {
+                Some(owner) => owner == self.id,
+                None if prefix.has_id() || is_of(self.id) => true,
+                None if pending.iter().any(|id| is_of(*id)) => false,
+                None => !self.other_acquisition_lacks_znode(directory),
             };
             if ours {
                 mine.push(Node { prefix, sequence, czxid: stat.czxid });
@@ -446,9 +466,9 @@ impl Acquisition {
         Ok(mine)
     }
 
-    /// Returns whether the directory must be persistent. kazoo creates a directory once for each of its objects, and
-    /// fails if it is deleted later. With `kazoo_pattern`, kazoo's clients share the queue of zoolock's native names,
-    /// too.
+    /// Returns whether the directory must be persistent. kazoo creates a directory once for each of
+    /// its objects, and fails if the directory is deleted later. With `kazoo_pattern`, kazoo's
+    /// clients share the queue of zoolock's native names, too.
     fn needs_persistent_directory(&self) -> bool {
         let names = self.config.names;
         names.naming == Naming::Kazoo || names.kazoo_pattern
@@ -460,8 +480,8 @@ impl Acquisition {
     }
 }
 
-fn node(stat: ZnodeStat, says: NodeFlags) -> Reply {
-    Reply::Node { czxid: stat.czxid, owner: stat.owner, version: stat.version, says }
+fn node(stat: ZnodeStat, flags: NodeFlags) -> Reply {
+    Reply::Node { czxid: stat.czxid, owner: stat.owner, version: stat.version, flags }
 }
 
 fn deletion(directory: &LockPath, node: Node, marker: Option<(Marker, Option<i32>)>) -> Vec<Op> {

@@ -1,4 +1,4 @@
-//! The watches of one acquisition.
+//! The watches of one acquisition. The machine is the acquisition's state machine.
 
 use zoolock_core::acquisition::WatchId;
 
@@ -12,12 +12,12 @@ pub(super) struct SetWatch {
     pub(super) key: WatchKey,
 }
 
-/// The watches that the machine knows.
+/// The watches that the machine has set, and has not forgotten.
 #[derive(Default)]
 pub(super) struct KnownWatches {
     set: Vec<SetWatch>,
-    /// The watches that fired before the answers that set them were handled. The flag is set if the znode was
-    /// deleted.
+    /// The watches that fired before the replies to their requests were handled. The flag is set if
+    /// the znode was deleted.
     early: Vec<(WatchNumber, bool)>,
     last: WatchNumber,
 }
@@ -36,7 +36,8 @@ impl KnownWatches {
         early.map(|at| self.early.swap_remove(at).1)
     }
 
-    /// Removes a watch that has fired. Returns `None` for a watch that the machine has forgotten.
+    /// Removes a watch that has fired, and returns its id. Returns `None` for a watch that was not
+    /// added yet, or that the machine has forgotten.
     pub(super) fn fired(&mut self, number: WatchNumber) -> Option<WatchId> {
         let at = self.set.iter().position(|watch| watch.number == number)?;
         Some(self.set.swap_remove(at).id)

@@ -104,7 +104,8 @@ impl Lock {
     /// Acquires the lock. Fails if the lock is busy when the deadline has passed.
     pub(crate) async fn lock_until(&self, kind: Kind, deadline: Instant) -> Result<Held, Error> {
         let began = clock::monotonic();
-        // Tasks that share a queue position wait in this process. With zero time to wait, they would not try the lock.
+        // A task that shares a queue position waits in this process. With no time to wait, the task
+        // would give up before it tries the lock. So it makes one attempt instead.
         let wait_limit = match self.options.sharing {
             Some(_) if deadline <= began => WaitLimit::Try,
             _ => WaitLimit::Until(deadline),
@@ -127,7 +128,7 @@ impl Lock {
         let own_reader = if let Kind::Upgrade { from } = kind { Some(from) } else { None };
         let nodes = here.filter_map(|acquisition| acquisition.held_node());
         let mut names =
-            nodes.filter(|node| Some(*node) != own_reader).map(|node| node.prefix.parsed(node.sequence));
+            nodes.filter(|node| Some(*node) != own_reader).map(|node| node.prefix.to_name(node.sequence));
         match kind {
             Kind::Permits { take, size } => {
                 let taken: u64 = names.map(|name| u64::from(name.weight)).sum();
@@ -159,7 +160,7 @@ impl Lock {
         let acquired = async move {
             self.context.process().check()?;
             match self.options.sharing {
-                // Boxed, because it would enlarge the future of every handle.
+                // Boxed, because this larger future would enlarge the future of every acquisition.
                 Some(limits) => Box::pin(shared_hold::acquire(self, limits, wait_limit)).await,
                 None => self.acquire_alone(kind, wait_limit).await,
             }
@@ -191,7 +192,8 @@ impl Lock {
                     let may_retry = has_expired && matches!(refused, Err(Error::Unavailable { .. }));
                     let error = refused.err().unwrap_or_else(|| self.no_answer());
                     metrics.refused(&error);
-                    // The outage may end before the caller's wait ends.
+                    // After its session has expired, a waiter tries again: the outage may end
+                    // before the wait ends.
                     if !may_retry {
                         return Err(error);
                     }
@@ -211,7 +213,8 @@ impl Lock {
         }
     }
 
-    /// Returns the error of an acquisition that ended in an outage, without knowing whether the lock is busy.
+    /// Returns the error of an acquisition whose wait ended in an outage. It is then unknown
+    /// whether the lock is busy.
     pub(crate) fn no_answer(&self) -> Error {
         let message =
             format!("the server did not answer while waiting for lock {}; check that it runs", self.path());
@@ -244,13 +247,14 @@ impl Lock {
         Ok(Some(reservation))
     }
 
-    /// Refuses a semaphore of another client library before this handle creates its first znode in the directory.
-    /// Otherwise the znode would take a permit away: kazoo counts every child of the directory as a permit.
+    /// Refuses a semaphore of another client library before this handle creates its first znode in
+    /// the directory. Otherwise the znode would take a permit away, because kazoo counts every
+    /// child of the directory as a permit that is held.
     ///
     /// If the directory cannot be read, the acquisition continues, and checks again after it has created its znode.
     async fn check_layout(&self, session: &LockSession, checked: &AtomicBool) -> Result<(), Error> {
         let Some(zk) = session.zk() else { return Ok(()) };
-        match self.foreign_layout(&zk).await {
+        match self.find_foreign_semaphore(&zk).await {
             Ok(Some(layout)) => return Err(self.other_layout(layout)),
             Ok(None) => checked.store(true, Ordering::Relaxed),
             Err(_) => {}
@@ -259,7 +263,7 @@ impl Lock {
     }
 
     /// Returns the layout of the semaphore of another client library at this path, if there is one.
-    pub(crate) async fn foreign_layout(&self, zk: &ZkSession) -> Result<Option<Layout>, Error> {
+    pub(crate) async fn find_foreign_semaphore(&self, zk: &ZkSession) -> Result<Option<Layout>, Error> {
         let here = Gathered::at(&QueueReader::new(zk), self.directory()?).await;
         let here = here.map_err(|error| self.refusal(error))?;
         Ok(here.and_then(|here| here.layout()))
@@ -276,12 +280,13 @@ impl Lock {
         Some(paths.join(", ").into())
     }
 
-    /// Awaits `what`. Returns `None` if the deadline passes first.
+    /// Awaits `what`. Returns `None` if the limit is a deadline that passes first.
     pub(crate) async fn within<T>(&self, wait_limit: WaitLimit, what: impl Future<Output = T>) -> Option<T> {
         match wait_limit {
             WaitLimit::ForEver | WaitLimit::Try => Some(what.await),
             WaitLimit::Until(deadline) => {
-                // Uses the clock of the client's own runtime: the caller's runtime may have none.
+                // Uses the timer of the client's own runtime, because the caller's runtime may have
+                // none.
                 let alarm = self.context.alarm(deadline);
                 tokio::select! {
                     biased;
@@ -345,7 +350,8 @@ impl Lock {
             tracks_crashes: self.options.crash_detection,
             delay: self.delay_ms(kind),
             watch_own_after: WATCH_OWN_AFTER,
-            // A shared hold acquires seldom, so it can afford to read before the grant how the previous holder left.
+            // With look-ahead, a waiter takes the lock without reading how the previous holder
+            // left. A shared hold acquires seldom, so it reads this before the grant instead.
             looks_ahead: !self.options.tells_previous && self.options.sharing.is_none(),
             retire_from: Sequence::RETIRE_FROM,
             rules: Rules::all(),
@@ -371,7 +377,7 @@ impl Lock {
     /// Waits for the outcome of the acquisition.
     async fn attempt(&self, mut pending: PendingAcquire, kind: Kind) -> Result<Attempt, Error> {
         if tracing::enabled!(tracing::Level::DEBUG) {
-            // Boxed, because it would enlarge the caller's future.
+            // Boxed, because this future would enlarge the caller's future.
             Box::pin(self.log_if_held_here(&pending.acquisition, kind)).await;
         }
         let outcome = pending.acquisition.outcome().await;
@@ -451,11 +457,11 @@ const REJOIN_PAUSE: Duration = Duration::from_millis(500);
 /// Milliseconds that a lock is held before the holder watches its own znode.
 const WATCH_OWN_AFTER: u32 = 5;
 
-/// Bytes reserved for the name of a predecessor that cannot be computed.
+/// Bytes reserved for each znode name whose length is not known in advance.
 const LONG_NAME: usize = 64;
 
-/// Returns the number of bytes in the paths that an acquisition watches: its own znode, and the predecessor or the
-/// directory.
+/// Returns the number of bytes to reserve for the paths that an acquisition watches: its own znode,
+/// and the predecessor or the directory.
 pub(crate) fn watched_bytes(kind: Kind, naming: Naming, directories: &[LockPath]) -> usize {
     let short = kind == Kind::Mutex && naming == Naming::Native;
     let name = if short { "/lock-0000000000".len() } else { LONG_NAME };
@@ -471,7 +477,8 @@ impl std::fmt::Debug for Lock {
 /// A pending acquisition. Dropping it gives up the queue position.
 struct PendingAcquire {
     acquisition: Arc<Acquisition>,
-    /// Set until the caller takes the grant. While it is set, dropping this cancels the acquisition.
+    /// Set until the caller takes the grant. While this is set, dropping the pending acquisition
+    /// cancels it.
     gives_up: bool,
     alarm: Option<Task>,
     process: Process,

@@ -14,13 +14,12 @@ impl Lock {
     pub(super) fn explain(&self, reason: Reason, kind: Kind, acquisition: &Acquisition) -> Result<(), Error> {
         let paths = acquisition.directories().iter().map(|path| self.context.without_chroot(path.as_str()));
         let path = paths.collect::<Vec<_>>().join(", ");
-        // The message of the server's last refusal.
         let refusal_message = acquisition.refusal_message();
         let subject = || format!("lock {path}");
         match reason {
             Reason::TimedOut | Reason::Busy => Ok(()),
-            // The reader's guard comes back with this error. `Lost` tells the caller not to rely on that
-            // guard.
+            // The caller gets the reader's guard back with this error. `Lost` tells the caller not
+            // to rely on that guard.
             Reason::Broken if matches!(kind, Kind::Upgrade { .. }) => {
                 Err(Error::Lost { path, reason: LossReason::Broken })
             }

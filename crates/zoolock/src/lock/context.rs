@@ -46,7 +46,7 @@ pub(crate) struct ContextState {
     pub(crate) answer_timeout: Duration,
 }
 
-/// A server in this process, which must outlive the sessions.
+/// A server in this process. The server must outlive the sessions.
 pub(crate) type EmbeddedServer = Arc<dyn std::any::Any + Send + Sync>;
 
 impl Context {
@@ -64,13 +64,15 @@ impl Context {
             return;
         }
         let sessions = self.inner.sessions.clone();
-        // Runs on our own runtime. The caller's runtime may have no timer, and the caller may drop this future.
+        // Runs on the client's own runtime. The caller's runtime may have no timer, and the caller
+        // may drop this future.
         let (done, closed) = oneshot::channel::<()>();
         self.inner.thread.tasks().spawn(async move {
             close(&sessions, false).await;
             drop(done);
         });
-        // No value is ever sent. The channel closes with the task, also if the task is aborted.
+        // No value is ever sent. The channel closes when the task ends, even if the task is
+        // aborted.
         let _ = closed.await;
     }
 
@@ -94,7 +96,7 @@ impl Context {
         Ok(path)
     }
 
-    /// Returns the path without the chroot, as the user knows it.
+    /// Returns the path without the chroot, as the user writes it.
     pub(crate) fn without_chroot<'a>(&self, path: &'a str) -> &'a str {
         path.strip_prefix(self.inner.chroot.as_str()).unwrap_or(path)
     }
@@ -117,7 +119,8 @@ impl Context {
         self.inner.sessions.checkout_now(bytes)
     }
 
-    /// Returns a future that resolves at `deadline`. It uses the timer of our own runtime, so any executor can poll it.
+    /// Returns a future that resolves at `deadline`. It uses the timer of the client's own runtime,
+    /// so any executor can poll it.
     pub(crate) fn alarm(&self, deadline: Instant) -> tokio::time::Sleep {
         let tasks = self.inner.thread.tasks();
         let _inside = tasks.enter();
@@ -208,13 +211,15 @@ impl Context {
     }
 }
 
-/// Maximum time that `close` waits in each of its two steps for a session with a connection, if a caller waits.
+/// Maximum time to wait for the releases in progress, and then again for the end of the session, if
+/// a caller waits and the session has a connection.
 const MAX_CLOSE_TIME: Duration = Duration::from_secs(5);
-/// Maximum time that `close` waits in each of its two steps for a session without a connection, if a caller waits.
+/// As [`MAX_CLOSE_TIME`], for a session without a connection.
 const MAX_CLOSE_TIME_OFFLINE: Duration = Duration::from_millis(500);
 
-/// Waits for the releases in progress, then closes all sessions. Set `in_background` if no caller waits. Then each of
-/// these two steps may take up to the session timeout; otherwise a few seconds.
+/// Waits for the releases in progress, then closes all sessions. `in_background`: set if no caller
+/// waits. Each of these two steps may then take up to the session timeout. Otherwise each step
+/// takes up to [`MAX_CLOSE_TIME`] or [`MAX_CLOSE_TIME_OFFLINE`].
 async fn close(sessions: &Sessions, in_background: bool) {
     sessions.refuse_new();
     let closed = join_all(sessions.all().into_iter().map(|session| async move {
@@ -284,8 +289,9 @@ impl Drop for ContextState {
         };
         let server = self.server.take();
         if self.process.is_forked() {
-            // The runtime's threads exist only in the parent process. The epoll instance also belongs to the parent: if
-            // a socket were dropped here, the parent would lose its registration.
+            // The runtime's threads exist only in the parent process. The epoll instance also
+            // belongs to the parent: if a socket were dropped here, the socket would no longer be
+            // registered in the parent's epoll instance. So nothing is dropped.
             std::mem::forget((thread, sessions, server));
             return;
         }

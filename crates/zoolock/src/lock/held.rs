@@ -31,7 +31,7 @@ pub(crate) struct Held {
     upgrade: Option<Arc<Acquisition>>,
     /// Set if another guard releases this acquisition.
     released_elsewhere: bool,
-    /// This task's turn, if the tasks of the process share the lock.
+    /// This task's turn, from its grant to its release, if the tasks of the process share the lock.
     share: Option<Share>,
     /// Options of the handle that acquired the lock.
     options: Options,
@@ -47,8 +47,9 @@ impl Held {
         Held { context, acquisition, grant, upgrade: None, released_elsewhere: false, share: None, options }
     }
 
-    /// Returns a guard of the shared lock for its next task. `worked`: set if a task of this process has already worked
-    /// under this hold. Then the previous holder left cleanly.
+    /// Returns the held lock for the next task that shares it. `worked`: set if a task of this
+    /// process has already worked under this hold. That task is then the previous holder, and has
+    /// left cleanly.
     pub(crate) fn shared(&self, share: Share, worked: bool, options: Options) -> Held {
         let grant = match worked {
             false => self.grant,
@@ -198,7 +199,8 @@ impl Held {
     pub(crate) fn check(&self) -> Check {
         let acquisition = self.upgrade.as_ref().unwrap_or(&self.acquisition);
         let node = self.node_of(acquisition);
-        // The path includes the chroot, because the caller's own ZooKeeper client may not use this client's chroot.
+        // The path includes the chroot, because the caller's own ZooKeeper client may not use this
+        // client's chroot.
         Check::of(acquisition.directories()[0].child(&node.name()))
     }
 
@@ -263,8 +265,8 @@ impl Held {
     pub(crate) fn release(self) -> impl Future<Output = Result<(), Error>> + use<> {
         let pending_release = self.pending_release();
         let span = tracing::debug_span!("release", path = pending_release.path());
-        // Sends the release now, because the caller waits for it. The release of a dropped guard may be sent later. The
-        // `drop` below then does nothing.
+        // Sends the release now, because the caller waits for it. The release of a dropped guard
+        // may be sent later. After this, the `drop` below sends nothing.
         if self.share.is_none() && self.upgrade.is_none() {
             self.release_as(left_by_this_thread());
         }
@@ -327,7 +329,7 @@ impl Held {
     }
 }
 
-/// Waits until the first of these acquisitions loses its lock.
+/// Waits until one of these acquisitions has lost its lock, and returns the reason.
 async fn lost(all: impl Iterator<Item = &Arc<Acquisition>>) -> LossReason {
     select_all(all.map(|acquisition| Box::pin(acquisition.lost()))).await.0.into()
 }
@@ -349,7 +351,8 @@ impl Drop for Held {
     }
 }
 
-/// A release that a caller can wait for. It may not have begun yet.
+/// A release that a caller can wait for. The release begins when the guard is dropped, which may be
+/// after this value was made.
 pub(crate) struct PendingRelease {
     acquisition: Arc<Acquisition>,
     /// The write acquisition of an upgraded reader.
@@ -365,7 +368,7 @@ impl PendingRelease {
         &self.path
     }
 
-    /// Returns whether the guard was dropped or its lock was lost.
+    /// Returns whether the guard was dropped or the lock was lost.
     pub(crate) fn has_begun(&self) -> bool {
         if self.process.is_forked() {
             return true;
@@ -376,8 +379,8 @@ impl PendingRelease {
         self.acquisition.has_departed() || self.acquisition.is_leaving()
     }
 
-    /// Waits until the server has confirmed the deletion of the znode. Returns at once if the lock passed to another
-    /// task of this process.
+    /// Waits until the server has confirmed the deletion of the znode. Returns at once if the
+    /// process keeps the lock for its other tasks.
     pub(crate) async fn wait(self) -> Result<(), Error> {
         if self.process.is_forked() {
             return Err(Error::Lost { path: self.path, reason: LossReason::Forked });

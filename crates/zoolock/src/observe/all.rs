@@ -39,8 +39,9 @@ impl All {
     /// continues it.
     ///
     /// # Errors
-    /// Fails as [`Zoolock::locks`](crate::Zoolock::locks) does, but never with [`Error::Unavailable`]. The view can be
-    /// used after an error.
+    /// Fails as [`Zoolock::locks`](crate::Zoolock::locks) does, but never with
+    /// [`Error::Unavailable`]: an outage is [`Contact::Unreachable`] instead. The view can be used
+    /// after an error.
     pub async fn next(&mut self) -> Result<Contact, Error> {
         self.wait().await;
         if self.reads.reading.is_none() {

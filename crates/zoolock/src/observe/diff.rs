@@ -18,7 +18,8 @@ pub struct Diff {
     /// - `holds`, `waits`: the contender held or waited at the first read, or at the first read after an outage.
     /// - `queued`: the contender joined the queue and waits.
     /// - `granted`: the contender holds the lock, or held it between two reads.
-    /// - `released`, `panicked`, `crashed`, `broken`: the holder left in this way, as recorded in the lock directory.
+    /// - `released`, `panicked`, `crashed`, `broken`: the holder left in this way, as the data of
+    ///   the lock directory shows.
     /// - `gone`: the contender held the lock, or may have held it, and has left. No record shows how it left.
     /// - `left`: the contender stopped waiting.
     /// - `unseen`: other contenders came and left between two reads.
@@ -60,7 +61,7 @@ pub struct Diff {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Position {
     holds: bool,
-    /// Its index among the holders, or among the waiters.
+    /// Index of the contender among the holders, or among the waiters.
     index: usize,
 }
 
@@ -74,8 +75,8 @@ impl Diff {
         Diff { contender: Some(entry.clone()), ..Diff::new(event, lock, now) }
     }
 
-    /// Applies the change to a snapshot. All diffs since a read, applied in their order, turn the snapshot of that read
-    /// into the last one.
+    /// Applies the change to a snapshot. All diffs since a read, applied in their order, turn the
+    /// snapshot of that read into the snapshot of the last read.
     pub fn apply(&self, lock: &mut Snapshot) {
         let mut holders: Vec<Entry> =
             lock.holder.take().into_iter().chain(std::mem::take(&mut lock.beside)).collect();
@@ -98,7 +99,7 @@ impl Diff {
     }
 }
 
-/// Time of a read, by the wall clock and by a monotonic clock.
+/// The time at which a read ended, by the wall clock and by a monotonic clock.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Moment {
     unix_ms: u64,
@@ -117,7 +118,8 @@ pub(super) struct Tracker {
     lock: Snapshot,
     /// The times of the contenders, in the order of [`Snapshot::queue`].
     times: Vec<Times>,
-    /// The czxid of the last directory. The sequence numbers belong to this directory.
+    /// The czxid of the directory in the last read that found one. `numbers` belongs to this
+    /// directory.
     created: Option<i64>,
     numbers: Numbers,
     last_read: LastRead,
@@ -135,7 +137,7 @@ enum LastRead {
 #[derive(Debug, Clone, Copy)]
 struct Times {
     arrived: Since,
-    /// Start of its hold, if it has held.
+    /// Start of the contender's hold; `None` if the contender has only waited.
     holds: Option<Since>,
 }
 
@@ -242,8 +244,8 @@ fn departures(
     let held = || known.iter().filter(|known| known.times.holds.is_some());
     let is_present = |known: &&Known<'_>| present.contains_key(&key(known.entry));
     let holder_left = !held().all(|known| is_present(&known));
-    // An exclusive contender does not acquire while others hold. The exception is an upgrade, whose owner also holds
-    // the read lock.
+    // An exclusive contender does not acquire while other contenders hold. The exception is an
+    // upgrade, whose owner also holds the read lock.
     let is_alone = |entry: &Entry| {
         let is_own = |other: &Known<'_>| other.entry.owner.is_some() && other.entry.owner == entry.owner;
         entry.role != "exclusive" || held().filter(is_present).all(is_own)
@@ -306,8 +308,8 @@ fn arrivals(known: &[Known<'_>], lock: &Snapshot, is_first: bool, now: Moment) -
         let begins = Since { at: now.at, at_least: is_first };
         let held_since = known.and_then(|known| known.times.holds);
         let arrived = known.map_or(begins, |known| known.times.arrived);
-        // A contender that has held counts as a holder until it leaves, even if the semaphore now has fewer permits
-        // than are held.
+        // A contender that has held counts as a holder until it leaves. After a resize, a semaphore
+        // may have fewer permits than are held.
         all_times.push(Times { arrived, holds: held_since.or_else(|| holds.then_some(begins)) });
         let event = match (known, holds) {
             (None, true) if is_first => "holds",
@@ -335,16 +337,17 @@ fn arrivals(known: &[Known<'_>], lock: &Snapshot, is_first: bool, now: Moment) -
 struct Numbers {
     /// Highest number that the server has given to a contender.
     last: Option<u32>,
-    /// Number of contenders whose znode was replaced, as by a downgrade, and for which `unseen` has not yet
-    /// subtracted a number.
+    /// Number of contenders whose znode was replaced, for example by a downgrade, and for which
+    /// `unseen` has not yet subtracted a number.
     renamed: u32,
 }
 
 impl Numbers {
-    /// Returns an upper bound of the number of contenders that came and went between two reads. It counts the sequence
-    /// numbers that the server gave in the meantime. Child directories also use up numbers, so the true number may be
-    /// lower. A downgrade uses up a number, too, although the reader's znode keeps the writer's number. The numbers of
-    /// downgrades are subtracted.
+    /// Returns an upper bound of the number of contenders that came and went between two reads. It
+    /// counts the sequence numbers that the server gave in the meantime. Child directories also use
+    /// up sequence numbers, so the true number of contenders may be lower. A downgrade uses up a
+    /// number, too, although the reader's znode keeps the writer's number. So one number is
+    /// subtracted for each downgrade.
     fn unseen(&mut self, lock: &Snapshot, known: &[Known<'_>]) -> u32 {
         let nodes = known.iter().map(|known| known.entry);
         let nodes: HashMap<u32, &str> =

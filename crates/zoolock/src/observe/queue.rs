@@ -11,9 +11,11 @@ use crate::base::error::Error;
 /// Minimum pause after a read of a watched queue. A hand-over changes several znodes, and one read then covers all
 /// these changes.
 const MIN_PAUSE: Duration = Duration::from_millis(20);
-/// Interval between reads of a watched queue while the watch is not set.
+/// Pause between two reads of a watched queue as long as the watch cannot be set, or is not set
+/// yet.
 const POLL_INTERVAL: Duration = Duration::from_millis(400);
-/// Interval between reads of a watched queue while the watch is set. These reads find a change whose event was lost.
+/// Pause between two reads of a watched queue while the watch is set and has no event. The read
+/// after the pause finds a change whose event was lost.
 const WATCHED_INTERVAL: Duration = Duration::from_secs(2);
 
 /// A live view of one queue.
@@ -30,8 +32,8 @@ pub struct Queue {
 }
 
 impl Queue {
-    /// Returns a view that reads after each watch event, and at least every two seconds. On a server before ZooKeeper
-    /// 3.6, and until the watch is set, it reads every 400 ms.
+    /// Returns a view that reads after each watch event, and at least every two seconds. On a
+    /// server before ZooKeeper 3.6, and until the watch is set, the view reads every 400 ms.
     pub fn watched(poller: LockPoller) -> Queue {
         let watch = poller.lock().directory().ok().map(LockWatch::new);
         Queue::new(poller, Duration::ZERO, MIN_PAUSE, watch)
@@ -53,8 +55,9 @@ impl Queue {
     /// continues it.
     ///
     /// # Errors
-    /// Fails as [`Mutex::snapshot`](crate::Mutex::snapshot) does, but never with [`Error::Unavailable`]. The view can
-    /// be used after an error.
+    /// Fails as [`Mutex::snapshot`](crate::Mutex::snapshot) does, but never with
+    /// [`Error::Unavailable`]: an outage is [`Contact::Unreachable`] instead. The view can be used
+    /// after an error.
     pub async fn next(&mut self) -> Result<Contact, Error> {
         if self.reads.reading.is_none() {
             self.wait().await;
@@ -117,8 +120,8 @@ impl Queue {
         self.tracker.lock()
     }
 
-    /// Takes the changes that the last step has found, in their order. The first read yields a change for each
-    /// contender.
+    /// Takes the changes that the last call of [`Queue::next`] found, in their order. The first
+    /// read yields a change for each contender.
     pub fn take_diffs(&mut self) -> Vec<Diff> {
         std::mem::take(&mut self.diffs)
     }

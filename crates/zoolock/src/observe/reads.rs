@@ -7,24 +7,27 @@ use futures_util::future::BoxFuture;
 use crate::base::error::Error;
 use crate::lock::context::Context;
 
-/// Minimum pause after a read, as a multiple of its duration: reading takes at most a fifth of the time.
+/// Minimum pause after a read, as a multiple of the duration of the read. So reads take at most a
+/// fifth of the time.
 const PAUSE_FACTOR: u32 = 4;
 /// Pause after a failed read.
 const RETRY_AFTER: Duration = Duration::from_secs(1);
 /// Duration of a read after which the server is probed, and the maximum duration of the probe.
 const PROBE_TIME: Duration = Duration::from_secs(2);
 
-/// The outcome of one step of a view.
+/// The outcome of one call of [`Queue::next`](super::Queue::next) or
+/// [`All::next`](super::All::next).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Contact {
     /// A read is complete.
     Read,
-    /// A read takes long, but the server answers. The next step continues the read.
+    /// A read takes long, but the server answers. The next call continues the read.
     Slow,
-    /// A read takes long, and the server does not answer the probe. The text is the reason. The next step continues the
-    /// read.
+    /// A read takes long, and the server does not answer the probe. The text is the reason. The
+    /// next call continues the read.
     Silent(String),
-    /// A read has failed because no server was reached. The text is the reason. The next step reads again.
+    /// A read has failed because no server was reached. The text is the reason. The next call reads
+    /// again.
     Unreachable(String),
 }
 
@@ -32,7 +35,7 @@ pub enum Contact {
 #[derive(Debug, Clone, Copy)]
 #[non_exhaustive]
 pub struct ReadTime {
-    /// Start of the last read.
+    /// The time at which the last read started.
     pub begun: Instant,
     /// Duration of the last complete read.
     pub took: Duration,
@@ -47,10 +50,11 @@ pub(super) struct Reads<T> {
     pub(super) interval: Duration,
     /// Minimum pause after a read.
     pub(super) pause: Duration,
-    /// The read in progress. It continues when the caller drops the future that waits for it.
+    /// The read in progress. It is kept when the caller drops the future that polls it, and the
+    /// next call continues it.
     pub(super) reading: Option<BoxFuture<'static, T>>,
     pub(super) time: ReadTime,
-    /// End of the pause after the last read.
+    /// The time at which the pause after the last read ends.
     pub(super) due: Instant,
     /// Set if the next read does not wait for the end of the pause.
     pub(super) is_urgent: bool,
@@ -99,7 +103,7 @@ impl<T> Reads<T> {
         Ok(value)
     }
 
-    /// Handles the error of the last read: sets the pause, and returns the outcome of the step.
+    /// Handles the error of the last read: sets the pause, and returns the outcome of the call.
     pub(super) fn fail(&mut self, error: Error) -> Result<Contact, Error> {
         self.rest(RETRY_AFTER);
         match error {

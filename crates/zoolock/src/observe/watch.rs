@@ -1,4 +1,4 @@
-//! Sets the watch on an observed lock, and sets it again when it ends.
+//! Sets the watch on an observed lock, and sets it again when the watch has ended.
 
 use std::time::Duration;
 
@@ -13,8 +13,8 @@ const MIN_PAUSE: Duration = Duration::from_secs(1);
 /// Maximum pause after a failed attempt to set the watch. Each failure doubles the pause.
 const MAX_PAUSE: Duration = Duration::from_secs(30);
 
-/// A watch on one lock and everything in it. It is set again when it ends. Servers before ZooKeeper 3.6 do not support
-/// such watches.
+/// A watch on one lock and everything in it. When the watch has ended, it is set again. Servers
+/// before ZooKeeper 3.6 do not support such watches.
 pub(super) struct LockWatch {
     path: LockPath,
     subscription: Option<Subscription>,

@@ -24,9 +24,9 @@ impl LockSession {
 
     /// Records that a quorum confirmed a write that was sent at `sent`.
     ///
-    /// A confirmation may arrive after the lease ended. Extending the lease is still correct: the session was alive at
-    /// `sent`, so it had not ended before. Every holder that has *seen* the end of the lease, by the alarm or by its
-    /// guard, has lost the lock for good.
+    /// A confirmation may arrive after the lease has ended. It is still correct to extend the
+    /// lease, because the write proves that the session was alive at `sent`. A holder whose alarm
+    /// or guard has already found the end of the lease has lost the lock, and does not get it back.
     pub(crate) fn confirm(&self, sent: Instant) {
         self.update_lease(|lease| lease.confirm(sent, clock::now()));
     }
@@ -36,8 +36,9 @@ impl LockSession {
         self.update_lease(|lease| lease.record_answer(sent, clock::now()));
     }
 
-    /// Records that a server granted a session timeout again. A shorter timeout cuts the lease. This is called under
-    /// the mutex of the session client, so it must not send requests.
+    /// Records that a server attached the session. `timeout` is the shortest timeout that was
+    /// granted so far. If it is shorter than before, the lease is cut. The caller has locked the
+    /// session client, so this method must not send requests.
     pub(super) fn attach(&self, sent: Instant, timeout: Duration) {
         let mut lease = lock(&self.lease);
         if timeout < lease.timeout() {
@@ -48,8 +49,8 @@ impl LockSession {
         self.lease_moved.notify_waiters();
     }
 
-    /// Changes the lease, and reports a lease that is valid again. `change` returns whether the end of the lease has
-    /// moved.
+    /// Changes the lease with `change`, which returns whether the end of the lease has moved. Tells
+    /// the acquisitions if a suspect lock is confirmed again, and if an ended lease is valid again.
     fn update_lease(&self, change: impl FnOnce(&mut Lease) -> bool) {
         let (lapsed, moved) = {
             let mut lease = lock(&self.lease);
@@ -89,14 +90,16 @@ impl LockSession {
         lock(&self.lease).is_low(clock::now())
     }
 
-    /// Returns whether the lease ends soon, while acquisitions need it and there is a connection.
+    /// Returns whether the lease ends soon. Returns `false` if no acquisition needs the lease, or
+    /// there is no connection.
     pub(super) fn ends_soon(&self) -> bool {
         !self.is_idle() && self.is_up() && lock(&self.lease).ends_soon(clock::now())
     }
 
-    /// Attaches the session on a new connection if the lease ends soon, and the present connection can hardly renew it.
-    /// This is the case if the server does not answer, if it confirms nothing, or if its answers cannot prove in time
-    /// that the leader knows of the session.
+    /// Attaches the session on a new connection if the lease ends soon, and the lease can hardly be
+    /// renewed on the present connection. There are three causes. The server does not answer. The
+    /// server answers, but confirms no write. Or even prompt answers cannot prove in time that the
+    /// leader was told of the session.
     pub(super) fn attach_again_if_needed(&self) {
         let now = clock::now();
         let (ends_soon, is_hopeless, server_works) = {
@@ -108,8 +111,8 @@ impl LockSession {
         }
     }
 
-    /// Returns the time from which a renewal is late: without an answer until then, the server has been silent for a
-    /// third of the timeout.
+    /// Returns the time from which the next confirmation counts as late. If no answer arrives
+    /// before this time, the server has been silent for a third of the session timeout.
     fn late_at(&self) -> Instant {
         let timeout = self.timeout();
         let spare = lease::spare_time(timeout, self.tick.of(timeout));
@@ -129,7 +132,8 @@ impl LockSession {
     }
 }
 
-/// Reports the end of the lease to the acquisitions. If the computer was suspended, reports it right after the resume.
+/// Reports a late renewal and the end of the lease to the acquisitions. If the computer was
+/// suspended, reports them right after the resume.
 pub(super) async fn watch_lease(
     session: Arc<LockSession>,
     alarm: Alarm,
@@ -153,8 +157,8 @@ pub(super) async fn watch_lease(
             if end.0 == reported_end {
                 std::future::pending::<()>().await;
             }
-            // The first alarm is after a third of the timeout without a confirmation: the lock is suspect, but not
-            // lost.
+            // The first alarm rings after a third of the timeout without a confirmation. The lock
+            // is then suspect, but not lost.
             for at in [session.late_at(), end] {
                 if let Err(error) = alarm.wait_until(at).await {
                     tracing::error!(%error, "the lease timer failed; guards still check the clock when asked");

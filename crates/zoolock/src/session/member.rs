@@ -13,16 +13,17 @@ use crate::zk::session::Arrival;
 pub(crate) trait Member: Send + Sync + 'static {
     fn id(&self) -> ContenderId;
 
-    /// Returns the directories of its locks; there is at least one.
+    /// Returns the directories of the acquisition's locks; there is at least one.
     fn directories(&self) -> &[LockPath];
 
-    /// Returns the znode in the first directory while the lock is held.
+    /// Returns the acquisition's znode in the first directory; `None` if the lock is not held.
     fn held_node(&self) -> Option<Node>;
 
-    /// Returns whether it acquires a lock in this directory, and has no known znode there.
+    /// Returns whether this is the directory of one of the acquisition's locks, and the acquisition
+    /// knows no znode of its own there.
     fn lacks_znode_in(&self, directory: &LockPath) -> bool;
 
-    /// Returns whether only clean-up is left.
+    /// Returns whether the caller no longer wants the lock, so that only clean-up is left.
     fn is_leaving(&self) -> bool;
 
     /// Waits until the clean-up is done.
@@ -34,6 +35,7 @@ pub(crate) trait Member: Send + Sync + 'static {
     /// Handles a reply or a watch event for this acquisition.
     fn receive(self: Arc<Self>, arrival: Arrival);
 
-    /// Reports to the listeners that a confirmation is late, or has arrived.
+    /// Reports to the listeners that the lock is suspect (`is_suspect`), or that the server has
+    /// confirmed it again.
     fn report_connection(&self, is_suspect: bool);
 }

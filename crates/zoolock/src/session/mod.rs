@@ -32,21 +32,22 @@ use tick::ServerTick;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Connection {
-    /// The server confirms the session.
+    /// The session has a connection, and no confirmation by the server is late.
     Connected,
-    /// The connection is lost, or a confirmation by the server is late. The lock is not lost: it is held until
-    /// [`Guard::valid_until`](crate::Guard::valid_until).
+    /// The connection is lost, or a confirmation by the server is late. The lock is not lost yet.
+    /// The holder may rely on it until [`Guard::valid_until`](crate::Guard::valid_until).
     Suspect,
     /// The session has ended.
     Ended,
 }
 
-/// Maximum total size of the paths watched on one session, in bytes. At the end of a session, the server deletes all
-/// its znodes in one transaction. The transaction contains their paths, and must stay below 1 MB.
+/// Maximum total size of the paths watched on one session, in bytes. At the end of a session, the
+/// server deletes all znodes of the session in one transaction. The transaction contains the paths
+/// of these znodes, and must stay below 1 MB.
 pub(crate) const WATCHED_BYTES: usize = 100 * 1024;
 
-/// Value of [`LockSession::watched`] while a spare session is being closed. Any further reservation would exceed the
-/// limit.
+/// Value of [`LockSession::watched`] while a spare session is being closed. With this value, every
+/// further reservation fails, because it would exceed [`WATCHED_BYTES`].
 const CLOSING: usize = usize::MAX / 2;
 
 pub(crate) struct LockSession {
@@ -55,19 +56,21 @@ pub(crate) struct LockSession {
     zk: RwLock<Option<Arc<ZkSession>>>,
     tasks: Tasks,
     lease: Mutex<Lease>,
-    /// End of the lease in nanoseconds; zero before the first confirmation. An atomic, because every `is_valid` reads
-    /// it.
+    /// The time at which the lease ends, in the nanoseconds of an
+    /// [`Instant`](zoolock_core::Instant). Zero before the first confirmation. An atomic, because
+    /// every call of `Guard::is_valid` reads it.
     valid_until: AtomicU64,
     lease_moved: Notify,
     connection: watch::Sender<Connection>,
     connection_state: watch::Receiver<ConnectionState>,
     end: Mutex<Option<SessionEnd>>,
     acquisitions: Mutex<BTreeMap<ContenderId, Registration>>,
-    /// The acquisition that created each znode.
+    /// The id of the acquisition that created each znode, by the czxid of the znode.
     nodes: Mutex<BTreeMap<Zxid, ContenderId>>,
     session_task: SessionTask,
     watched: AtomicUsize,
-    /// Set if the session was opened because the other sessions were full. Such a session is closed when it is idle.
+    /// Set if the session was opened because the other sessions had too little capacity left for
+    /// watches. Such a session is closed after it has been idle for a while.
     is_spare: bool,
 }
 
@@ -77,14 +80,14 @@ struct Registration {
     nodes: Vec<Zxid>,
 }
 
-/// Reserved capacity for watches on a session. Dropping it returns the capacity.
+/// Reserved capacity for watches on a session. Dropping the reservation frees the capacity.
 pub(crate) struct WatchReservation {
     session: Arc<LockSession>,
     bytes: usize,
 }
 
 impl WatchReservation {
-    /// Wraps bytes that were reserved on this session.
+    /// Makes the guard of a reservation that was already made on this session.
     pub(crate) fn of(session: Arc<LockSession>, bytes: usize) -> WatchReservation {
         WatchReservation { session, bytes }
     }
@@ -93,8 +96,9 @@ impl WatchReservation {
         &self.session
     }
 
-    /// Returns the reserved bytes, and passes the reservation to an acquisition. The acquisition returns the capacity
-    /// when it ends.
+    /// Ends this guard without freeing the capacity, and returns the number of reserved bytes. The
+    /// caller passes this number to an acquisition, which frees the capacity when the acquisition
+    /// ends.
     pub(crate) fn hand_over(mut self) -> usize {
         std::mem::take(&mut self.bytes)
     }
@@ -144,16 +148,17 @@ impl LockSession {
 
     // ---- its acquisitions ----
 
-    /// Reserves capacity for the watches of one acquisition. Returns `false` if there is not enough left, or the
-    /// session has ended.
+    /// Reserves capacity for the watches of one acquisition. Returns `false` if too little capacity
+    /// is left, or the session has ended.
     pub(crate) fn reserve(&self, bytes: usize) -> bool {
-        // The first reservation always fits: a path may have any length.
+        // The first reservation is always granted, because a single path can be longer than the
+        // limit.
         let fits =
             |used: usize| (used == 0 || used.saturating_add(bytes) <= WATCHED_BYTES).then_some(used + bytes);
         self.end().is_none() && self.watched.fetch_update(Ordering::AcqRel, Ordering::Acquire, fits).is_ok()
     }
 
-    /// Reserves capacity without a limit, for an acquisition that must use this session.
+    /// Reserves capacity, even above the limit, for an acquisition that must use this session.
     pub(crate) fn reserve_anyway(&self, bytes: usize) {
         self.watched.fetch_add(bytes, Ordering::AcqRel);
     }
@@ -168,13 +173,14 @@ impl LockSession {
         lock(&self.acquisitions).insert(id, Registration { acquisition, nodes: Vec::new() });
     }
 
-    /// Removes an acquisition that has ended.
+    /// Removes an acquisition that has ended, and frees its `reserved` bytes.
     pub(crate) fn unregister(&self, id: ContenderId, reserved: usize) {
         let left = lock(&self.acquisitions).remove(&id);
         if let Some(Registration { nodes: created, .. }) = &left {
             let nodes = &mut *lock(&self.nodes);
             for node in created {
-                // The znodes of one transaction have the same zxid, and belong to the same acquisition.
+                // The znodes of a multi-lock have the same czxid. So they share one entry in this
+                // map, and an earlier iteration of this loop may have removed it.
                 nodes.remove(node);
             }
         }
@@ -182,7 +188,8 @@ impl LockSession {
     }
 
     pub(crate) fn register_node(&self, node: Zxid, id: ContenderId) {
-        // An acquisition that has ended is not registered any more, and has left no znode.
+        // An acquisition that has ended is no longer registered. Its znodes are deleted, so there
+        // is nothing to record.
         if let Some(registration) = lock(&self.acquisitions).get_mut(&id) {
             registration.nodes.push(node);
             lock(&self.nodes).insert(node, id);
@@ -198,6 +205,11 @@ impl LockSession {
         lock(&self.acquisitions).get(&id).map(|registration| registration.acquisition.clone())
     }
 
+    /// Returns the ids of the acquisitions that have not ended.
+    pub(crate) fn acquisition_ids(&self) -> Vec<ContenderId> {
+        lock(&self.acquisitions).keys().copied().collect()
+    }
+
     pub(crate) fn acquisitions(&self) -> Vec<Arc<dyn Member>> {
         lock(&self.acquisitions).values().map(|registration| registration.acquisition.clone()).collect()
     }
@@ -207,12 +219,14 @@ impl LockSession {
         let is_in = |acquisition: &&Arc<dyn Member>| {
             acquisition.directories().iter().any(|directory| directories.contains(directory))
         };
-        // This must not lock the state of an acquisition: an acquisition locks its state first and this list second.
+        // An acquisition locks its own state first and this list second. Locking the state of an
+        // acquisition here would be the opposite order, and could deadlock.
         let acquisitions = lock(&self.acquisitions);
         acquisitions.values().map(|registration| &registration.acquisition).filter(is_in).cloned().collect()
     }
 
-    /// Closes an unused spare session, and returns whether it did. New acquisitions get another session.
+    /// Closes this session if it is a spare session that no acquisition uses. Returns whether the
+    /// session was closed. New acquisitions get another session.
     fn retire_if_unused(&self) -> bool {
         let unused = self.is_spare
             && self.is_idle()
@@ -244,10 +258,11 @@ impl LockSession {
         }
     }
 
-    /// Closes the session: the server deletes all its znodes. Waits for the answer, at most for `max_wait`.
+    /// Closes the session. The server then deletes all znodes of the session. Waits for the
+    /// server's answer, but at most for `max_wait`.
     pub(crate) async fn close(&self, max_wait: Duration) {
-        // The acquisitions must end first. Otherwise the holders would report the deletion of their znodes as a break
-        // by another client.
+        // The acquisitions must end first. Otherwise the holders would report that another client
+        // has deleted their znodes.
         self.finish(SessionEnd::Closed);
         let mut connection_state = self.connection_state.clone();
         let closed = async {
@@ -273,8 +288,9 @@ impl LockSession {
         }
         metrics::session_ended(end);
         self.connection.send_replace(Connection::Ended);
-        // Every holder must know of the end before the ZooKeeper session is dropped. The drop closes the session, and
-        // the server then grants the locks to others.
+        // Every holder must learn of the end before the ZooKeeper session is dropped. Dropping the
+        // session closes it. The server then deletes the session's znodes, and other clients can
+        // acquire the locks.
         self.tell_all(&Event::SessionOver(end));
         self.session_task.stop();
         self.zk.write().unwrap_or_else(PoisonError::into_inner).take();

@@ -14,7 +14,7 @@ use crate::base::error::Error;
 use crate::base::path::ConnectString;
 use crate::base::sync::lock;
 use crate::session::LockSession;
-use crate::session::subscription::{Subscription, WatchSession};
+use crate::session::subscription::{ObserverSession, Subscription};
 use crate::session::tick::ServerTick;
 use crate::zk::connect;
 use crate::zk::session::{self, Opening};
@@ -28,7 +28,7 @@ pub(crate) struct Sessions {
     pool: Mutex<SessionPool>,
     /// The session of the observers' watches, while there are subscriptions. Locked while that session is
     /// opened.
-    watches: tokio::sync::Mutex<Weak<WatchSession>>,
+    watches: tokio::sync::Mutex<Weak<ObserverSession>>,
     /// Set by [`Zoolock::close`](crate::Zoolock::close), and when the last handle is dropped.
     is_closed: watch::Sender<bool>,
 }
@@ -108,22 +108,23 @@ impl Sessions {
         lock(&self.pool).live.iter().filter(|session| session.end().is_none()).cloned().collect()
     }
 
-    /// Watches the lock at this path. Returns `None` if the server does not support such watches (before
-    /// ZooKeeper 3.6), or does not answer.
+    /// Watches the lock at this path. Returns `None` if no session can be opened, if the server
+    /// does not support persistent recursive watches (before ZooKeeper 3.6), or if it does not
+    /// answer.
     pub(crate) async fn subscribe(&self, path: &str) -> Option<Subscription> {
         let session = self.watch_session().await?;
         let subscription = Subscription::start(session, path.to_owned());
         tokio::time::timeout(self.connect_timeout, subscription).await.ok()?
     }
 
-    async fn watch_session(&self) -> Option<Arc<WatchSession>> {
+    async fn watch_session(&self) -> Option<Arc<ObserverSession>> {
         let mut watches = self.watches.lock().await;
         if let Some(session) = watches.upgrade().filter(|session| !session.is_over()) {
             return Some(session);
         }
         let deadline = tokio::time::Instant::now() + self.connect_timeout;
         let requests = session::open_requests(&self.opening, deadline).await.ok()?;
-        let session = Arc::new(WatchSession::new(requests));
+        let session = Arc::new(ObserverSession::new(requests));
         *watches = Arc::downgrade(&session);
         Some(session)
     }
@@ -136,7 +137,8 @@ impl Sessions {
         }
     }
 
-    /// Refuses new sessions from now on. A session that is being opened closes as soon as it is open.
+    /// Refuses new sessions from now on. A session that is being opened is closed as soon as it is
+    /// open.
     pub(crate) fn refuse_new(&self) {
         let pool = &mut *lock(&self.pool);
         self.is_closed.send_replace(true);
@@ -162,8 +164,9 @@ impl Sessions {
         receiver
     }
 
-    /// Adds an opened session to the pool, and returns the outcome for the callers that wait for it. If the
-    /// client was closed meanwhile, fails with the session, which the caller must close.
+    /// Adds an opened session to the pool, and returns the outcome for the callers that wait for
+    /// it. If the client was closed meanwhile, returns the session as the error. The caller must
+    /// close this session.
     fn add(&self, opened: Result<Arc<LockSession>, Error>) -> Result<Result<(), Error>, Arc<LockSession>> {
         let pool = &mut *lock(&self.pool);
         let is_closed = *self.is_closed.borrow();
@@ -226,7 +229,8 @@ impl SessionPool {
 /// The default tick (`tickTime`) of a ZooKeeper server.
 const USUAL_TICK: Duration = Duration::from_secs(2);
 
-/// Returns the shortest session timeout that leaves room for the server's rounding.
+/// Returns the shortest session timeout that the client accepts: three ticks. Servers round
+/// timeouts to ticks, and a shorter timeout leaves no room for that.
 pub(crate) fn shortest_timeout(tick: Option<Duration>) -> Duration {
     tick.unwrap_or(USUAL_TICK) * 3
 }

@@ -14,21 +14,24 @@ use crate::base::metrics;
 use crate::base::sync::lock;
 use crate::zk::session::ConnectionState;
 
-/// Minimum time between two renewals. It matters only for session timeouts that are too short for any lease.
+/// Minimum time between two renewals. This minimum matters only for session timeouts that are too
+/// short for any lease.
 const SHORTEST_BEAT: Duration = Duration::from_millis(10);
 
 /// Number of beats for which an idle spare session is kept. A beat is the interval of the renewals.
 const MAX_IDLE_BEATS: u32 = 4;
 
-/// Maximum number of renewals without an answer. Several are allowed, so that a late answer does not delay the next
-/// renewal.
+/// Maximum number of renewals that wait for an answer. Several are allowed, so that a late answer
+/// does not delay the next renewal.
 const MAX_PENDING: usize = 6;
 
 /// Number of renewals after which the client asks for the tick of the servers. A client that ends earlier, such as a
 /// short command, does not ask.
 const RENEWALS_BEFORE_TICK: u32 = 4;
 
-/// Follows the connection, and renews the lease while the session has acquisitions.
+/// Renews the lease while the session has acquisitions, and keeps an idle session alive. Closes an
+/// unused spare session. Reports a lost connection and the end of the session. Runs until the
+/// session ends.
 pub(super) async fn run_keep_alive(
     session: Arc<LockSession>,
     mut connection_state: watch::Receiver<ConnectionState>,
@@ -101,7 +104,8 @@ struct Renewer {
     session: Arc<LockSession>,
     pending: Arc<Semaphore>,
     renewals: u32,
-    /// The number of znodes that renewals could not check, because they did not exist or the server refused.
+    /// The number of failed checks after which the next renewal checked another znode. A check
+    /// fails if the znode does not exist, or the server refuses the request.
     missing: Arc<AtomicUsize>,
 }
 
@@ -115,15 +119,18 @@ impl Renewer {
         }
     }
 
-    /// Sends a request that shows the leader that the session is alive: a `sync`, or with `writes` a transaction that
-    /// checks a znode. The check changes nothing, and only a quorum can confirm it.
+    /// Sends a request that shows the leader that the session is alive: a `sync`, or if `writes` is
+    /// set, a transaction that checks a znode. The check changes nothing, and only a quorum can
+    /// confirm it.
     ///
-    /// The answers to both come over the connection between the connected server and the leader. So they arrive after
-    /// the leader's earlier ping, and after the server's earlier report of its sessions. A read would prove nothing,
-    /// because the connected server answers it by itself.
+    /// The client's server passes both requests on to the leader, over the connection between the
+    /// two servers. The request arrives after the server's earlier reports of live sessions, and
+    /// the leader's answer arrives after the leader's earlier pings. So an answer proves that these
+    /// reports and pings have arrived. A read would prove nothing, because the client's server
+    /// answers a read without the leader.
     fn renew(&mut self, writes: bool) {
         self.renewals = self.renewals.saturating_add(1);
-        // Asks again after a failure, at growing intervals.
+        // Asks for the tick at the renewals 4, 8, 16 and so on, until an attempt has succeeded.
         if self.renewals >= RENEWALS_BEFORE_TICK && self.renewals.is_power_of_two() {
             self.session.tick.ask();
         }
@@ -144,7 +151,7 @@ impl Renewer {
                 Err(error) => {
                     // Makes the next renewal check another znode.
                     if matches!(error.failure, RequestFailure::NoNode | RequestFailure::Refused(_)) {
-                        // Counts several checks of this znode once.
+                        // Counts one failure, even if several pending checks of this znode fail.
                         let _ =
                             missing.compare_exchange(turn, turn + 1, Ordering::Relaxed, Ordering::Relaxed);
                     }
@@ -155,8 +162,8 @@ impl Renewer {
         });
     }
 
-    /// Sends a `sync`. A session without acquisitions sends it, too. Otherwise the lease of the next acquisition would
-    /// begin only after three answers, as after a silence.
+    /// Sends a `sync`. A session without acquisitions also sends it. Without recent answers, the
+    /// lease of the next acquisition could begin only after three more requests were answered.
     fn keep_alive(&mut self) {
         let Some(zk) = self.session.zk() else { return };
         let Ok(slot) = self.pending.clone().try_acquire_owned() else { return };
@@ -172,11 +179,12 @@ impl Renewer {
 }
 
 impl LockSession {
-    /// Returns the znode that a renewal checks: the directory of one of the acquisitions, or the root of the tree. `turn` counts
-    /// the znodes that could not be checked.
+    /// Returns the znode that a renewal checks: the directory of one of the acquisitions, or the
+    /// root of the tree. `turn`: the value of `Renewer::missing`, which selects the znode.
     ///
-    /// Every second turn checks the root, which exists even if an operator has removed all lock directories. Otherwise
-    /// no renewal could succeed any more, and an acquisition that waits for the lease would wait for ever.
+    /// An odd value selects the root, which exists even if an operator has removed all lock
+    /// directories. Without the root, no renewal could succeed any more, and an acquisition that
+    /// waits for the lease would wait for ever.
     fn checked_znode(&self, turn: usize) -> Option<String> {
         if turn % 2 == 1 {
             return Some("/".to_owned());

@@ -1,8 +1,9 @@
 //! Starts a session, and runs the session task.
 //!
-//! Each session has one task for all its acquisitions, so thousands of acquisitions need no task of their own. It
-//! handles their timers, and takes replies, watch events and changes of the connection from one queue. So no step of a
-//! state machine runs under the mutex of the session client.
+//! Each session has one task for all its acquisitions, so thousands of acquisitions need no task of
+//! their own. The task handles their timers, and takes replies, watch events and changes of the
+//! connection from one queue. So no step of an acquisition's state machine runs under the mutex of
+//! the session client (`zoolock-client`).
 
 use std::sync::atomic::{AtomicU64, AtomicUsize};
 use std::sync::{Arc, Mutex, RwLock};
@@ -23,7 +24,7 @@ use crate::base::tasks::Tasks;
 use crate::zk::session::{Arrival, Opened};
 
 impl LockSession {
-    /// Starts the tasks of an opened session. Must be called from one of `tasks`.
+    /// Starts the tasks of an opened session. Must be called from a task that `tasks` has started.
     pub(crate) fn start(
         tasks: &Tasks,
         Opened { zk, arrivals, connection_state, requested }: Opened,
@@ -58,8 +59,8 @@ impl LockSession {
             }));
         }
         metrics::session_opened();
-        // These tasks end when the session ends. The task of the ZooKeeper session reports this end as the last
-        // connection state.
+        // These tasks end when the session ends. The session client reports the end of the session
+        // as the last connection state.
         tasks.spawn(run_session_task(session.clone()));
         tasks.spawn(watch_lease(session.clone(), alarm, connection_state.clone()));
         tasks.spawn(run_keep_alive(session.clone(), connection_state));
@@ -130,8 +131,8 @@ impl Drop for OnPanic {
     fn drop(&mut self) {
         if std::thread::panicking() {
             let session = self.0.clone();
-            // Closing the session steps the state machines. This must not happen while this thread unwinds, so another
-            // task does it.
+            // Closing the session runs steps of the acquisitions' state machines. These steps must
+            // not run while this thread unwinds, so another task closes the session.
             self.0.tasks().spawn(async move { session.finish(SessionEnd::Closed) });
         }
     }

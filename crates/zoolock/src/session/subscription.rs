@@ -1,5 +1,5 @@
-//! The watches of observers. They are on a session of their own, so that many events do not delay the requests of
-//! locks.
+//! The watches with which observers (`zoolock::observe`) follow locks. The watches are on a session
+//! of their own, so that many events do not delay the requests of locks.
 //!
 //! A persistent recursive watch, from ZooKeeper 3.6 on, covers a lock and everything in it. So each lock needs one
 //! watch, for any number of contenders.
@@ -13,7 +13,7 @@ use zoolock_client::{Notice, Notices, Requests, SessionState};
 use crate::base::sync::lock;
 
 /// The session of all watches of observers. Dropping it closes the session.
-pub(crate) struct WatchSession {
+pub(crate) struct ObserverSession {
     requests: Requests,
     /// Number of subscriptions of each path.
     subscribed: Mutex<HashMap<String, usize>>,
@@ -23,12 +23,12 @@ pub(crate) struct WatchSession {
 pub(crate) struct Subscription {
     path: String,
     notices: Notices,
-    session: Arc<WatchSession>,
+    session: Arc<ObserverSession>,
 }
 
-impl WatchSession {
-    pub(crate) fn new(requests: Requests) -> WatchSession {
-        WatchSession { requests, subscribed: Mutex::default() }
+impl ObserverSession {
+    pub(crate) fn new(requests: Requests) -> ObserverSession {
+        ObserverSession { requests, subscribed: Mutex::default() }
     }
 
     pub(crate) fn is_over(&self) -> bool {
@@ -44,15 +44,15 @@ impl WatchSession {
 impl Subscription {
     /// Watches the lock at this path. Returns `None` if the request fails, for example on a server before ZooKeeper
     /// 3.6.
-    pub(crate) async fn start(session: Arc<WatchSession>, path: String) -> Option<Subscription> {
+    pub(crate) async fn start(session: Arc<ObserverSession>, path: String) -> Option<Subscription> {
         *lock(&session.subscribed).entry(path.clone()).or_default() += 1;
         let subscription = Subscription { notices: session.requests.notices(), path, session };
         subscription.session.requests.watch_all_below(&subscription.path).await.ok()?;
         Some(subscription)
     }
 
-    /// Waits until the lock has changed or may have changed. Returns whether the watch is still set. The watch ends
-    /// with its connection, or if this receiver has missed events.
+    /// Waits until the lock has changed, or events may have been missed. Returns `false` if events
+    /// may have been missed: the watch ended with its connection, or this receiver was too slow.
     ///
     /// Cancel safe.
     pub(crate) async fn changed(&mut self) -> bool {
@@ -67,7 +67,8 @@ impl Drop for Subscription {
         *count -= 1;
         if *count == 0 {
             subscribed.remove(&self.path);
-            // Removes the watch under the mutex, so that a later subscription sets its watch afterwards.
+            // Removes the watch while the mutex is locked. So a later subscription to the same path
+            // sets its watch after this removal.
             self.session.requests.forget_watches(&self.path);
         }
     }

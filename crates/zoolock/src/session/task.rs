@@ -1,4 +1,5 @@
-//! The work of the session task: the timers of its acquisitions, and the messages that have arrived for them.
+//! The work of the session task: the timers of the session's acquisitions, and the messages to
+//! these acquisitions that have arrived.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -12,10 +13,11 @@ use super::member::Member;
 use crate::base::sync::lock;
 use crate::zk::session::{Arrival, Arrivals};
 
-/// Maximum number of events handled before the task yields to lease renewal and to the client.
+/// Maximum number of events that the session task handles before it yields. Other tasks of the
+/// session then run, for example the task that renews the lease.
 pub(super) const MAX_EVENTS_PER_TURN: usize = 64;
 
-/// Number of timers below which timers of dropped acquisitions are not swept.
+/// The timers of dropped acquisitions are removed only if there are at least this many timers.
 const MIN_TIMERS_TO_SWEEP: usize = 64;
 
 /// Work queued for the session task.
@@ -27,7 +29,7 @@ pub(crate) struct SessionTask {
 #[derive(Default)]
 struct Timers {
     heap: BinaryHeap<Reverse<RequestTimer>>,
-    /// Number of timers after the last sweep.
+    /// Number of timers that were left when timers of dropped acquisitions were last removed.
     left_by_sweep: usize,
 }
 
@@ -40,7 +42,8 @@ struct RequestTimer {
 
 impl SessionTask {
     pub(crate) fn new(arrivals: Arc<Arrivals>) -> SessionTask {
-        // The arrival of the first connection is dropped, because it is no reconnect for an acquisition.
+        // The inbox reports the first connection of the session as `Reconnected`, too. This message
+        // is dropped, because no acquisition exists yet.
         drop(arrivals.take());
         SessionTask { arrivals, timers: Mutex::default() }
     }
@@ -78,12 +81,14 @@ impl SessionTask {
         self.arrivals.wake();
     }
 
-    /// Removes and returns due timers, at most `MAX_EVENTS_PER_TURN`. Skips dropped acquisitions.
+    /// Removes and returns due timers, at most `MAX_EVENTS_PER_TURN`. Discards the timers of
+    /// dropped acquisitions.
     pub(super) fn take_due_timers(&self) -> Vec<(Arc<dyn Member>, RequestId)> {
         let now = Instant::now();
         let Timers { heap: timers, .. } = &mut *lock(&self.timers);
         let mut due = Vec::new();
-        // Timers of dropped acquisitions are removed before they are due, so that they do not wake the task.
+        // If the acquisition of the first timer was dropped, the timer is removed before it is due.
+        // Otherwise it would wake the task for nothing.
         while due.len() < MAX_EVENTS_PER_TURN
             && let Some(Reverse(first)) = timers.peek()
             && (first.until <= now || first.member.strong_count() == 0)
@@ -94,7 +99,8 @@ impl SessionTask {
         due
     }
 
-    /// Queues the result of a request that takes several calls.
+    /// Queues the combined result of several ZooKeeper requests, which one request of an
+    /// acquisition needed.
     pub(crate) fn push(&self, result: Arrival) {
         self.arrivals.push(result);
     }

@@ -1,7 +1,9 @@
-//! The tick of the servers (`tickTime`), which determines how soon a leader hears of a session.
+//! The tick of the servers (`tickTime`). The leader pings the other servers every half tick, and
+//! each answer to a ping lists the sessions that are alive.
 //!
-//! A client cannot read the tick. So it opens a session with a timeout of one millisecond. The server grants its
-//! shortest timeout instead. That is two ticks, unless `minSessionTimeout` is configured.
+//! ZooKeeper's protocol has no request for the tick. So the client opens a session and requests a
+//! timeout of one millisecond. The server grants the shortest timeout that it allows instead. This
+//! timeout is two ticks, unless `minSessionTimeout` is configured.
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -9,7 +11,7 @@ use std::time::Duration;
 
 use crate::zk::session::{Opening, open_requests};
 
-/// Maximum time to ask for the tick.
+/// Maximum time of one attempt to learn the tick.
 const MAX_ASK_TIME: Duration = Duration::from_secs(10);
 
 /// The tick of the servers of one client.
@@ -21,8 +23,9 @@ pub(crate) struct ServerTick {
 }
 
 impl ServerTick {
-    /// Creates the tick of a client. `configured`: the tick that the caller has set. `opening`: the parameters of the client's
-    /// sessions, with which it asks for the tick.
+    /// Creates the tick of a client. `configured`: the tick that the caller has set. `opening`: the
+    /// parameters of the client's sessions. The session that asks for the tick has the same
+    /// parameters, except for the timeout.
     pub(crate) fn new(configured: Option<Duration>, opening: &Opening) -> ServerTick {
         let opening = Opening { timeout: Duration::from_millis(1), ..opening.clone() };
         ServerTick { configured, learned: OnceLock::new(), is_being_asked: AtomicBool::new(false), opening }
@@ -33,9 +36,11 @@ impl ServerTick {
         self.configured
     }
 
-    /// Returns the tick for a session with this timeout, if it is known. A learned tick is an upper bound, because
-    /// `minSessionTimeout` may be longer than two ticks. It is limited to a third of the timeout: with this tick, the
-    /// lease is as long as with an unknown tick.
+    /// Returns the tick for a session with this timeout, if the tick is known.
+    ///
+    /// A learned tick is too long if `minSessionTimeout` is longer than two ticks. So the result is
+    /// limited to a third of the timeout. With a tick of that length, the lease is as long as with
+    /// an unknown tick.
     pub(crate) fn of(&self, timeout: Duration) -> Option<Duration> {
         self.configured.or_else(|| self.learned.get().map(|learned| (*learned).min(timeout / 3)))
     }

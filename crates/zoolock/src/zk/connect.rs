@@ -22,7 +22,7 @@ struct HostDiagnosis {
     what: String,
     /// Set if the host refuses the client's identity.
     refuses: bool,
-    /// Set if a server runs on the host that may speak ZooKeeper's protocol.
+    /// Set if a server runs on the host, and may speak ZooKeeper's protocol.
     runs: bool,
 }
 
@@ -64,7 +64,7 @@ fn not_reached(connect: &ConnectString, within: Option<Duration>, errors: &[Dial
     unreachable(connect, within, &errors.join("; "), one_runs)
 }
 
-/// Tries each host separately, and returns an error that describes them.
+/// Tries each host separately, and returns an error that describes the diagnoses.
 async fn diagnose(connect: &ConnectString, within: Option<Duration>, transport: &Transport) -> Error {
     let mut findings = Vec::new();
     let (mut all_refuse, mut one_runs) = (true, false);

@@ -26,7 +26,7 @@ pub(crate) async fn shake_hands(
     stream.write_all(&hello).await?;
     stream.flush().await?;
     let length = stream.read_i32().await?;
-    // A response has a protocol version, a timeout, a session, a password, and from ZooKeeper 3.4 on a
-    // read-only flag.
+    // A response has a protocol version, a timeout, a session, a password, and from ZooKeeper 3.4
+    // on a read-only flag. These are 36 or 37 bytes.
     Ok(if matches!(length, 36 | 37) { ServerGreeting::ZooKeeper } else { ServerGreeting::Other })
 }

@@ -1,7 +1,8 @@
 //! SASL mechanisms of other crates.
 //!
-//! DIGEST-MD5 is built in: [`Builder::sasl_digest_md5`](crate::Builder::sasl_digest_md5). Kerberos needs a C library, so it
-//! is in a crate of its own, [zoolock-gssapi](https://docs.rs/zoolock-gssapi).
+//! DIGEST-MD5 is built in: [`Builder::sasl_digest_md5`](crate::Builder::sasl_digest_md5). Kerberos
+//! needs a C library, so it is in a crate of its own,
+//! [zoolock-gssapi](https://docs.rs/zoolock-gssapi).
 
 use std::sync::Arc;
 

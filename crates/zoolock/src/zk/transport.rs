@@ -90,7 +90,7 @@ impl Transport {
         None
     }
 
-    /// Returns the message for a server that refused the authentication.
+    /// Returns the message of the error after a server has refused the authentication.
     pub(crate) fn refusal(&self) -> String {
         if let Some(trouble) = self.local_problem() {
             return trouble;

@@ -12,7 +12,7 @@ use super::parts::{ago, cell, column_headers, count, counted, lock_href, number_
 use super::sessions::partial_notice;
 use super::web::{self, DrawnGraph};
 use crate::base::reporter::printable;
-use crate::render::status::describe;
+use crate::render::status::describe_contender;
 use crate::ui::Site;
 use crate::ui::admin_actions::confirm_href;
 use crate::ui::login::Viewer;
@@ -21,7 +21,7 @@ use crate::verbs::operate::AdminAction;
 
 /// Maximum number of edges in the table.
 const MAX_LISTED: usize = 200;
-/// Maximum number of deadlocks that are described.
+/// Maximum number of deadlocks that are described above the table.
 const MAX_DESCRIBED: usize = 20;
 
 /// Serves `/graph`.
@@ -36,7 +36,7 @@ pub(in crate::ui) async fn graph(State(site): State<Site>, headers: HeaderMap) -
     Page { title: "Wait-for graph", here: "/graph", viewer: &viewer, news, main }.answer(StatusCode::OK)
 }
 
-/// Renders the graph and its deadlocks, if the last read was deep.
+/// Renders the graph and its deadlocks, if the last successful read was deep.
 fn shown(viewer: &Viewer, overview: &Overview) -> Markup {
     let Some(waits) = &overview.waits else { return reading(overview) };
     let web = DrawnGraph::of(&waits.graph.owners, waits.deadlocks.iter().map(|seen| &seen.deadlock));
@@ -88,9 +88,9 @@ fn deadlock(number: usize, seen: &SeenDeadlock, operator: bool) -> Markup {
             ol {
                 @for (edge, next) in edges.iter().zip(edges.iter().cycle().skip(1)) {
                     li {
-                        strong { (describe(&edge.waits_for.entry)) }
+                        strong { (describe_contender(&edge.waits_for.entry)) }
                         " waits for " (lock(&edge.waits_for.lock)) ", where "
-                        strong { (describe(&next.holds.entry)) }
+                        strong { (describe_contender(&next.holds.entry)) }
                         @if next.holds.granted { " holds" } @else { " is ahead in the queue" }
                         @if operator { (break_button(&next.holds, is_advised(&next.holds))) }
                     }
@@ -140,10 +140,10 @@ fn table(web: &DrawnGraph<'_>, operator: bool) -> Markup {
                 tbody role="rowgroup" {
                     @for edge in edges.iter().take(MAX_LISTED) {
                         tr role="row" data-key=(printable(&format!("{} {} {}", edge.waiter.lock, edge.waiter.entry.node, edge.holder.entry.node))) {
-                            th scope="row" role="rowheader" data-label="Waiter" { div { (describe(&edge.waiter.entry)) } }
+                            th scope="row" role="rowheader" data-label="Waiter" { div { (describe_contender(&edge.waiter.entry)) } }
                             (number_cell("Since", ago(edge.waiter.entry.since_ms)))
                             (cell("Lock", lock(&edge.waiter.lock)))
-                            (cell("Waits for", describe(&edge.holder.entry)))
+                            (cell("Waits for", describe_contender(&edge.holder.entry)))
                             (cell("Cycle", html! {
                                 @if edge.in_cycle { span.badge.bad { "⚠ cycle" } } @else { span.quiet { "–" } }
                             }))

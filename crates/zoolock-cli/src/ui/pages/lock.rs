@@ -16,7 +16,7 @@ use super::parts::{
 };
 use super::{Page, message, pictures};
 use crate::base::reporter::printable;
-use crate::render::status::describe;
+use crate::render::status::describe_contender;
 use crate::ui::Site;
 use crate::ui::admin_actions::{ActionOutcome, confirm_href};
 use crate::ui::clock::{now_ms, span};
@@ -25,7 +25,7 @@ use crate::ui::lock_poller::LockRead;
 use crate::ui::login::Viewer;
 use crate::verbs::operate::AdminAction;
 
-/// Maximum time to wait for a first read of the lock.
+/// Maximum time to wait for a new read of the lock.
 const READ_TIMEOUT: Duration = Duration::from_millis(900);
 /// Maximum number of waiters in the table. Its caption shows the total number.
 const MAX_WAITERS: usize = 100;
@@ -102,7 +102,7 @@ fn shown(
     }
 }
 
-/// Returns the summary. Screen readers announce its changes, so it contains no times, which change constantly.
+/// Returns the summary. Screen readers announce its changes, so it contains no times.
 fn summary(lock: &Snapshot) -> String {
     let waiting = lock.waiting;
     let waits = if waiting == 1 { "waits" } else { "wait" };
@@ -110,8 +110,8 @@ fn summary(lock: &Snapshot) -> String {
         (None, _, Some(foreign)) => foreign.to_string(),
         (None, _, None) if lock.unread.is_empty() => "Free".to_owned(),
         (None, _, None) => "Free, but parts of the lock cannot be read".to_owned(),
-        (Some(holder), 0, _) => format!("Held by {}", describe(holder)),
-        (Some(holder), more, _) => format!("Held by {} and {} more", describe(holder), count(more)),
+        (Some(holder), 0, _) => format!("Held by {}", describe_contender(holder)),
+        (Some(holder), more, _) => format!("Held by {} and {} more", describe_contender(holder), count(more)),
     };
     if waiting == 0 {
         format!("{held} · no waiters")

@@ -122,8 +122,8 @@ fn disabled(viewer: &Viewer) -> Response {
     message(viewer, StatusCode::FORBIDDEN, "Read-only", words, ("/", "All locks"))
 }
 
-/// Returns the requested path if it is on this site, and `/` otherwise. Browsers read `//` and `/\` as the start of
-/// another site.
+/// Returns the requested path if it is on this site, and `/` otherwise. Browsers take `//` and `/\`
+/// for the start of another site.
 fn local_path(requested: Option<&str>) -> &str {
     let is_local = |next: &&str| {
         next.starts_with('/')

@@ -25,7 +25,7 @@ pub(in crate::ui) fn quoted(text: &str) -> String {
     quoted
 }
 
-/// Renders the time since `since_ms`, which the script keeps up to date.
+/// Renders the time since `since_ms`. The script keeps that time up to date.
 pub(super) fn ago(since_ms: Option<u64>) -> Markup {
     let Some(since) = since_ms else { return html! { span.quiet { "–" } } };
     let age = span(now_ms().saturating_sub(since));
@@ -102,8 +102,8 @@ pub(super) fn ending(how: &str) -> Markup {
     }
 }
 
-/// Renders a table cell. On a narrow screen, the style sheet turns the table into a list. The roles keep it a table for
-/// screen readers.
+/// Renders a table cell. On a narrow screen, the style sheet turns the table into a list. Because
+/// of the roles, screen readers still treat it as a table.
 pub(super) fn cell(label: &str, content: impl Render) -> Markup {
     html! { td role="cell" data-label=(label) { div { (content) } } }
 }

@@ -17,7 +17,8 @@ const HEIGHT: usize = 62;
 const GAP: usize = 34;
 const LETTERS: usize = 17;
 
-/// Maximum number of lanes of a timeline, and their height. Each lane shows the holds of one of the last holders.
+/// Maximum number of lanes of a timeline, and the height of a lane. Each lane shows the holds of
+/// one of the last holders.
 const LANES: usize = 8;
 const LANE: u64 = 30;
 /// Width of the names, width of the bars, and maximum length of names in letters.

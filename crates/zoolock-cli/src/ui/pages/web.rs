@@ -13,16 +13,18 @@ use crate::base::reporter::printable;
 const MAX_DRAWN: usize = 40;
 /// Maximum number of holders of one lock shown per waiter, in the picture and the table.
 const MAX_HOLDERS_PER_WAITER: usize = 8;
-/// Maximum number of edges on the page. The edges of cycles are always shown, even if they exceed it.
+/// Maximum number of edges on the page. The edges of cycles are always shown, even if there are
+/// more.
 const MAX_EDGES: usize = 5_000;
 /// Size of the boxes, and the distance between them.
 const WIDTH: usize = 180;
 const HEIGHT: usize = 48;
 const ACROSS: usize = WIDTH + 150;
 const DOWN: usize = HEIGHT + 34;
-/// Space below the boxes for edges that lead back to the right.
+/// Space below the boxes for edges that lead from left to right.
 const BELOW: usize = 56;
-/// Maximum number of layers. Owners beyond it in a chain of waiters are drawn in the last layer.
+/// Maximum number of layers, which are the columns of boxes. In a longer chain of waiters, the last
+/// owners share the last layer.
 const LAYERS: usize = 12;
 const LETTERS: usize = 18;
 
@@ -113,8 +115,8 @@ impl<'a> DrawnGraph<'a> {
         }
     }
 
-    /// Returns the owners to draw. Owners in a cycle come first, then stuck owners, owners in the middle of a chain,
-    /// and owners that many wait for.
+    /// Returns the owners to draw, in this order: owners in a cycle, owners that wait for a cycle,
+    /// owners in the middle of a chain, and owners that many wait for.
     fn chosen(&self) -> Vec<usize> {
         let mut in_cycle = vec![false; self.owners.len()];
         let mut waited_for = vec![0_usize; self.owners.len()];
@@ -134,7 +136,8 @@ impl<'a> DrawnGraph<'a> {
         all
     }
 
-    /// Returns the layer of each owner: its distance from the owners that wait for no lock.
+    /// Returns the layer of each owner. The layer is the distance from the owners that wait for no
+    /// lock.
     fn layers(&self, chosen: &[usize]) -> HashMap<usize, usize> {
         let mut layers: HashMap<usize, usize> = chosen.iter().map(|&at| (at, 0)).collect();
         for _ in 0..LAYERS {
@@ -160,8 +163,9 @@ impl<'a> DrawnGraph<'a> {
         edges.flat_map(|edge| [edge.from, edge.to]).collect()
     }
 
-    /// Returns the position of each drawn owner, and the width and height of the picture. Owners in cycles are at the top,
-    /// with space for the edges that lead back. The other owners are below, near the owners that they wait for.
+    /// Returns the position of each drawn owner, and the width and height of the picture. Owners in
+    /// cycles are at the top, with space below them for edges that lead to the right. The other
+    /// owners are below, near the owners that they wait for.
     fn layout(&self) -> (HashMap<usize, (usize, usize)>, usize, usize) {
         let chosen = self.chosen();
         let (layers, owners_in_cycles) = (&self.layers(&chosen), self.owners_in_cycles());
@@ -262,7 +266,7 @@ fn line(edge: &DrawnEdge<'_>, (from_x, from_y): (usize, usize), (to_x, to_y): (u
     let class = if edge.in_cycle { "edge cycle" } else { "edge" };
     let back = from_x <= to_x;
     let (path, tip, label) = if back {
-        // An edge that leads back is drawn between the bottoms of the boxes.
+        // An edge that leads to the right is drawn between the bottoms of the boxes.
         let (x, y) = (from_x + WIDTH / 2, from_y + HEIGHT);
         let (to_x, to_y) = (to_x + WIDTH / 2, to_y + HEIGHT);
         let low = y.max(to_y) + BELOW;

@@ -1,4 +1,5 @@
-//! Helpers of the command's tests: a sandbox with its own state directory, processes and their output.
+//! Helpers for the tests of the command `zoolock`: a sandbox with its own state directory,
+//! processes and their output.
 
 pub(crate) mod process_tree;
 pub(crate) mod watching;
@@ -63,7 +64,7 @@ impl Sandbox {
         command
     }
 
-    /// Returns a zoolock command with empty input, whose output is piped.
+    /// Returns a zoolock command with empty standard input. Its output is piped.
     pub(crate) fn zoolock<I: AsRef<OsStr>>(&self, args: impl IntoIterator<Item = I>) -> Command {
         let mut command = self.command(env!("CARGO_BIN_EXE_zoolock"));
         command.args(args).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
@@ -83,8 +84,8 @@ impl Sandbox {
         document
     }
 
-    /// Runs a shell script as root in a mount namespace of its own, with zoolock as `$0`. Returns `None` if this user may
-    /// not mount there.
+    /// Runs a shell script as root in a mount namespace of its own, with zoolock as `$0`. Returns
+    /// `None` if this user has no permission to mount there.
     pub(crate) fn in_mount_namespace(&self, script: &str) -> Option<Done> {
         let run = |script: &str| {
             let mut command = self.command("unshare");
@@ -117,7 +118,7 @@ impl Sandbox {
         self.contenders_with(&[], name)
     }
 
-    /// Returns the number of contenders of a lock, which `show` reads with `flags`.
+    /// Returns the number of contenders of a lock. Runs `show` with `flags` to read them.
     pub(crate) fn contenders_with(&self, flags: &[&str], name: &str) -> usize {
         let lock = self.json(&[flags, &["show", name]].concat());
         usize::from(!lock["holder"].is_null()) + lock["waiters"].as_array().expect("a list").len()
@@ -269,17 +270,19 @@ impl From<Output> for Done {
     }
 }
 
-/// Starts a server in the foreground, and returns its address. Signals can stop and continue the server.
+/// Starts a server in the foreground, and returns it with its address. The test can stop and
+/// continue the server by signals.
 pub(crate) fn server(sandbox: &Sandbox) -> (Running, String) {
     server_with(sandbox, &[])
 }
 
-/// Starts a server in the foreground with `flags`, and returns its address.
+/// Starts a server in the foreground with `flags`, and returns it with its address.
 pub(crate) fn server_with(sandbox: &Sandbox, flags: &[&str]) -> (Running, String) {
     serving(sandbox.zoolock([&["serve", "--listen", "127.0.0.1:0"], flags].concat()))
 }
 
-/// Starts a server from a command, and returns its address, which the server prints at the end of its first line.
+/// Starts a server from a command, and returns it with its address. The server prints the address
+/// at the end of its first line.
 pub(crate) fn serving(mut command: Command) -> (Running, String) {
     let mut server = Running(command.stdout(Stdio::null()).spawn().expect("the command starts"));
     let mut line = String::new();
@@ -328,7 +331,7 @@ pub(crate) fn set_mode(path: impl AsRef<Path>, mode: u32) {
     std::fs::set_permissions(path, PermissionsExt::from_mode(mode)).expect("mode set");
 }
 
-/// Returns whether a process is alive. A zombie is not.
+/// Returns whether a process is alive. A zombie counts as dead.
 pub(crate) fn is_alive(pid: &str) -> bool {
     match std::fs::read(Path::new("/proc").join(pid).join("stat")) {
         Ok(stat) => {

@@ -1,4 +1,4 @@
-//! A command whose descendants resist being killed, to test that none of them outlives the lock.
+//! A command whose descendants ignore signals, to test that no descendant outlives the lock.
 
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -8,24 +8,24 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use super::{Running, Sandbox, is_alive, wait_until};
 
-/// Session timeout of these tests. It is the shortest that zoolock accepts.
+/// Session timeout of the tests with a process tree. It is the shortest that zoolock accepts.
 pub(crate) const SESSION: &str = "6s";
-/// The longest lease of such a session: eleven twelfths of its timeout.
+/// The longest lease with this session timeout: eleven twelfths of the timeout.
 pub(crate) const LEASE: Duration = Duration::from_millis(5500);
 
 /// A `zoolock run` and its command, which has two descendants that ignore signals.
 ///
-/// One of them is in the command's process group. The other one has left the group, and its parents have ended. Both start
-/// processes all the time.
+/// The first descendant is in the command's process group. The second has left the group, and its
+/// parents have ended. Both start processes all the time.
 pub(crate) struct ProcessTree {
     pub(crate) zoolock: Running,
     /// Process id of the command, which leads the group.
     pub(crate) leader: String,
-    /// Process id of the member of the group that ignores signals.
+    /// Process id of the first descendant, which is in the group.
     pub(crate) stubborn: String,
-    /// Process id of the descendant that left the group.
+    /// Process id of the second descendant, which has left the group.
     pub(crate) escaped: String,
-    /// Environment variable that all processes of the command inherit.
+    /// Environment variable and value that all descendants of the command inherit.
     mark: String,
     /// File that the descendants write all the time.
     heartbeat: PathBuf,
@@ -34,7 +34,7 @@ pub(crate) struct ProcessTree {
 impl ProcessTree {
     /// Starts the command with the lock `name`, and waits until its descendants run.
     pub(crate) fn start(sandbox: &Sandbox, address: &str, name: &str, flags: &[&str]) -> Self {
-        // The path makes the mark unique, also if several tests share a process.
+        // The path makes the mark unique, even if several tests run in one process.
         let mark = format!("PROCESS_TREE={}", sandbox.path(name).display());
         let forever = format!("while :; do : > {name}.beat; sleep 0.02; done");
         let script = format!(

@@ -1,4 +1,5 @@
-//! `zoolock doctor` on both servers: it reports no fault of a healthy server, and keeps its limits.
+//! `zoolock doctor` on `zoolock serve` and on Apache ZooKeeper. It reports no fault of a healthy
+//! server, and reads no more directories than `--limit` allows.
 
 use std::time::Duration;
 

@@ -26,7 +26,7 @@ pub(crate) fn examine_with(address: &str, args: &[&str]) -> Diagnosis {
 }
 
 impl Diagnosis {
-    /// Runs `doctor --json` with these arguments.
+    /// Runs `doctor --json` with these arguments. Asserts that the findings are documented.
     pub(crate) fn of(sandbox: &Sandbox, args: &[&str]) -> Self {
         let Done { code, stdout, stderr } = sandbox.output(&[&["doctor", "--json"], args].concat());
         let report = serde_json::from_str(&stdout).unwrap_or_else(|_| panic!("no JSON: {stdout}{stderr}"));

@@ -1,4 +1,5 @@
-//! A proxy that removes one session from the answer to `dump`. The server behind it seems to have lost that session.
+//! A proxy that removes one session from the answer to `dump`, as if the server behind it had lost
+//! that session.
 
 use std::net::SocketAddr;
 
@@ -7,14 +8,14 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinHandle;
 use zoolock_tests::four_letter::four_letter;
 
-/// A running proxy. Dropping it stops it.
+/// A running proxy. Dropping it stops the proxy.
 pub(crate) struct DumpProxy {
     pub(crate) address: SocketAddr,
     serving: JoinHandle<()>,
 }
 
 impl DumpProxy {
-    /// Starts a proxy in front of the server at `upstream` that hides `session`.
+    /// Starts a proxy that hides `session`, in front of the server at `upstream`.
     pub(crate) async fn hiding(upstream: SocketAddr, session: i64) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("port bound");
         let address = listener.local_addr().expect("address of the listener");
@@ -49,7 +50,8 @@ async fn serve(mut client: TcpStream, upstream: SocketAddr, session: i64) {
     let _ = tokio::io::copy_bidirectional(&mut client, &mut server).await;
 }
 
-/// Removes the session from the list of sessions. The line above its znodes stays.
+/// Removes the session from the list of live sessions. The session id above the paths of its znodes
+/// stays.
 fn without_session(dump: &str, session: i64) -> String {
     let hidden = format!("\t{session:#x}");
     dump.lines().filter(|line| *line != hidden).map(|line| format!("{line}\n")).collect()

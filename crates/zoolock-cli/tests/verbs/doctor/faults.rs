@@ -17,7 +17,7 @@ async fn create_directory(client: &Client, path: &str) {
     client.create(path, b"", &options).await.expect("znode created");
 }
 
-/// Creates the znode of a contender. Its name starts with `prefix`.
+/// Creates the znode of a contender. The path of the znode starts with `prefix`.
 async fn create_contender(client: &Client, prefix: &str) {
     let options = CreateMode::EphemeralSequential.with_acls(Acls::anyone_all());
     client.create(prefix, b"", &options).await.expect("znode created");
@@ -46,7 +46,8 @@ on_both_arms!(unknown_contenders_are_reported, |zookeeper| async move {
     create_directory(&client, "/locks/x").await;
     create_directory(&client, "/locks/x/backup-2024010101").await;
     create_contender(&client, "/locks/x/lock-").await;
-    // The directory has not assigned the number in the name of the other child, so that child is no contender.
+    // The number in the name `backup-2024010101` is higher than all sequence numbers of the
+    // directory so far. So that child is no contender.
     let diagnosis = examine(&zookeeper.connect_string());
     assert_eq!(
         (diagnosis.level("neighbours"), diagnosis.level("orphans")),
@@ -193,7 +194,7 @@ on_both_arms!(world_writable_directories_are_reported, |zookeeper| async move {
     let owned = CreateMode::Persistent.with_acls(Acls::creator_all());
     client.create("/locks", b"", &owned).await.expect("znode created");
     client.create("/locks/x", b"", &owned).await.expect("znode created");
-    // A client without the account may not change these directories.
+    // A client without the account has no permission to change these directories.
     let diagnosis = examine_with(&zookeeper.connect_string(), &["--strict"]);
     assert_eq!((diagnosis.code, diagnosis.level("write")), (2, Some("error")), "{diagnosis:?}");
     // For a client with the account, the directories are fine.
@@ -214,7 +215,7 @@ on_both_arms!(world_writable_directories_are_reported, |zookeeper| async move {
     );
 });
 
-/// Returns options of a server with this limit of connections.
+/// Returns options of a server with this limit on connections.
 fn limited(max_client_connections: usize) -> ServerOptions {
     ServerOptions { max_client_connections, ..ServerOptions::default() }
 }
@@ -260,7 +261,8 @@ fn examine_over_tls(zookeeper: &Place) -> Diagnosis {
     examine_with(&zookeeper.server().secure_addr(), &args)
 }
 
-/// Asserts that the report and the error name the problem with the server's certificate, and no limit of connections.
+/// Asserts that the report and the error name the problem with the server's certificate, and no
+/// limit on connections.
 fn assert_certificate_trouble(diagnosis: &Diagnosis, trouble: &str) {
     assert_eq!((diagnosis.code, diagnosis.level("server")), (69, Some("error")), "{diagnosis:?}");
     for text in [&diagnosis.messages("server"), &diagnosis.stderr] {

@@ -1,4 +1,5 @@
-//! `zoolock doctor`. `both_servers` examines healthy servers. `faults` creates faults that the command must report.
+//! `zoolock doctor`. `both_servers` examines healthy servers. `faults` creates faults that `zoolock
+//! doctor` must report.
 
 mod both_servers;
 mod diagnosis;
@@ -71,7 +72,8 @@ fn server_without_four_letter_words_is_examined() {
 fn untried_check_is_reported_as_note() {
     let sandbox = Sandbox::new();
     let credentials = sandbox.write_private("credentials", "jobs:x\n");
-    // The server accepts one connection only. The doctor needs it for its session, and cannot test the access of others.
+    // The server accepts only one connection. The doctor needs that connection for its session, and
+    // cannot test access without credentials.
     let (_server, address) = server_with(&sandbox, &["--max-connections", "1"]);
     let auth = format!("digest:@{credentials}");
     let args = ["--connect-timeout", "2s", "--connect", &address, "--auth", &auth];

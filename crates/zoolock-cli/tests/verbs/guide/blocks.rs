@@ -23,7 +23,7 @@ pub(crate) fn run_on(page: &Page, machine: &Machine) {
             "ini" => unit::run(&block, machine),
             "properties" => unit::check_properties(&block),
             "sql" if page.path == PAGE_WITH_SQL => {}
-            // The doctests of `zoolock-tests` compile it.
+            // The doctests of `zoolock-tests` compile and run Rust blocks.
             "rust" => {}
             "sh" if page.path == "README.md" => flags::check_commands(&block, machine),
             other => panic!("{}: no test runs a block of {other:?}", block.location),

@@ -103,7 +103,8 @@ impl Page {
         found.collect()
     }
 
-    /// Splits the page into its blocks and its prose. In the prose, the lines of blocks are empty, so that line numbers stay.
+    /// Splits the page into its blocks and its prose. In the prose, the lines of blocks are empty,
+    /// so that line numbers stay right.
     fn split(&self) -> (Vec<Block>, String) {
         let (mut blocks, mut prose) = (Vec::<Block>::new(), String::new());
         let (mut inside, mut after_blank) = (false, true);

@@ -13,7 +13,7 @@ use crate::common::PATIENCE;
 use crate::guide::book::{Block, regex};
 use crate::guide::machine::Machine;
 
-/// Precedes the exit code of each command in the output.
+/// Byte before the exit code of each command in the output.
 const MARK: u8 = 0x1e;
 
 /// A command and its expected output.
@@ -30,7 +30,7 @@ pub(crate) struct Console<'a> {
     input: ChildStdin,
     /// Output of the shell and its children.
     output: NamedTempFile,
-    /// Number of bytes of the output that belong to earlier commands.
+    /// Number of bytes of the output that were compared already.
     consumed: usize,
     /// Description of a failed command whose exit code the page has not shown yet.
     failed: Option<String>,
@@ -70,7 +70,7 @@ impl<'a> Console<'a> {
 
     /// Runs a command, compares its output with the expected output, and returns its exit code.
     fn run_step(&mut self, location: &str, step: &Step) -> i32 {
-        // Standard input is empty. The subshell sets $? for the next command.
+        // The command gets an empty standard input. The subshell sets $? for the next command.
         let command = self.machine.to_local(&step.command);
         let script =
             format!("{{\n{command}\n}} </dev/null\n__code=$?; printf '\\036%d\\n' $__code; (exit $__code)\n");

@@ -7,8 +7,8 @@ use crate::common::Done;
 use crate::guide::book::{Block, Page, root};
 use crate::guide::machine::Machine;
 
-/// Runs each zoolock command with `--help` after its own flags, before ` -- `. zoolock checks the flags before it prints
-/// its help.
+/// Runs each zoolock command with `--help` after its own flags, without the part after ` -- `.
+/// zoolock checks the flags before it prints its help.
 pub(crate) fn check_commands(block: &Block, machine: &Machine) {
     for line in block.text.lines() {
         let location = format!("{}: {line}", block.location);
@@ -35,8 +35,9 @@ pub(crate) fn check_commands(block: &Block, machine: &Machine) {
     }
 }
 
-/// Checks that zoolock has the flags and variables that the text names, and that the named files in docs/ exist. The page
-/// that compares other programs names their flags too, so there only flags after `zoolock` are checked.
+/// Checks that zoolock has the flags and variables that the text names, and that the named files in
+/// docs/ exist. One page compares other programs with zoolock, and names their flags too. On that
+/// page, only flags after `zoolock` are checked.
 pub(crate) fn check_mentions(page: &Page, machine: &Machine) {
     let manual = words_of_manual(machine);
     let compares_programs = page.path.ends_with("coming-from.md");
@@ -61,7 +62,8 @@ pub(crate) fn check_mentions(page: &Page, machine: &Machine) {
 
 /// Returns all words of all manual pages, which list what `--help` lists.
 fn words_of_manual(machine: &Machine) -> BTreeSet<String> {
-    // Uses a directory of the machine, because the sandbox does not exist on a clean root.
+    // The script uses a directory of the machine, because the sandbox does not exist on a clean
+    // root.
     let script = r#"pages=$(mktemp -d) && zoolock man --write "$pages" > /dev/null && cat "$pages"/* && rm -r "$pages""#;
     let done = Done::from(machine.command("bash").args(["-c", script]).output().expect("bash starts"));
     assert_eq!(done.code, 0, "{done:?}");

@@ -22,7 +22,8 @@ const DIRECTORIES: [(&str, &str); 3] =
 /// An environment in which the commands of one page run.
 #[derive(Default)]
 pub(crate) struct Machine {
-    /// The server behind [`ENSEMBLE`]. Declared first, so that it is dropped before the sandbox.
+    /// The server that replaces [`ENSEMBLE`]. Declared first, so that it is dropped before the
+    /// sandbox.
     _ensemble: Option<Running>,
     pub(crate) sandbox: Sandbox,
     /// Pairs of a text in the guide and its replacement on this machine.
@@ -58,8 +59,9 @@ impl Machine {
         machine
     }
 
-    /// Uses the system below `root`, and starts the ensemble of the guide in it. That system has the package and a user
-    /// `me`, and resolves the host names of the ensemble to itself.
+    /// Uses the system below `root`, and starts the ensemble of the guide in that system. The
+    /// system has the package and a user `me`. It resolves the host names of the ensemble to
+    /// itself.
     pub(crate) fn clean_root(root: PathBuf) -> Self {
         let mut machine = Self { root: Some(root), ..Self::default() };
         let mut server = machine.command("zoolock");

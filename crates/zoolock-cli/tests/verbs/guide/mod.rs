@@ -10,8 +10,9 @@
 //! | `rust` | compiled and run as a doctest of `zoolock-tests` |
 //! | `sh` | only in the README: zoolock has each flag |
 //!
-//! In expected output, `…` matches anything. `echo $?` must follow a command that fails. After a command that ends with `&`,
-//! the runner waits for the expected output. `machine.rs` replaces the ensemble, ports and directories of the guide.
+//! In expected output, `…` matches anything. `echo $?` must follow a command that fails. If a
+//! command ends with `&`, the runner waits for its expected output. `machine.rs` replaces the
+//! ensemble, ports and directories of the guide.
 
 mod blocks;
 mod book;

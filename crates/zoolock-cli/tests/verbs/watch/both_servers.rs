@@ -1,4 +1,4 @@
-//! `zoolock watch` on both servers.
+//! `zoolock watch` on `zoolock serve` and on Apache ZooKeeper.
 
 use std::time::Duration;
 
@@ -76,7 +76,7 @@ on_both_arms!(mixed_naming_schemes_warn_on_stderr, |zookeeper| async move {
     let _guard = zl.mutex("x").lock().await.expect("lock granted");
     watch.event("granted");
     let foreign = tree::connect(&zookeeper.addr()).await.expect("session created");
-    // A znode name of kazoo. kazoo ignores znodes with other names.
+    // A znode name in kazoo's format. kazoo ignores znodes with other names.
     let path = format!("{}/locks/x/5f2b8c9a3d4e4f6a8b7c6d5e4f3a2b1c__lock__", zookeeper.chroot());
     let options = CreateMode::EphemeralSequential.with_acls(Acls::anyone_all());
     foreign.create(&path, b"", &options).await.expect("znode created");

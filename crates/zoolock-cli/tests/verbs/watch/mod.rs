@@ -52,8 +52,8 @@ fn crash_is_reported_with_crash_detection() {
     let line = [&["hold", "x", "--crash-detection"], &connect[..]].concat();
     let mut holder = sandbox.converse(&line);
     watch.event("granted");
-    // The holder creates its znode, then records its start, and then prints its token. Only then does a kill count as a
-    // crash.
+    // The holder creates its znode, then records its start, and then prints its token. A kill
+    // counts as a crash only after that.
     Lines::of(holder.take_stdout()).next();
     holder.signal(Signal::KILL);
     assert_eq!(watch.event("crashed")["at_least"], false);

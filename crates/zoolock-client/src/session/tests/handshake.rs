@@ -2,7 +2,8 @@
 
 use super::*;
 
-/// Returns a session with credentials that has written its connect request.
+/// Returns a session that has credentials and has written its connect request. Also returns the
+/// number of its connection.
 fn with_credentials(sasl: bool) -> (ConnectionId, Harness) {
     let mut config = SessionConfig::new(T);
     config.sasl = sasl;
@@ -107,7 +108,8 @@ fn hang_up_without_an_answer_is_no_expiry() {
     assert_eq!(harness.session.end(), None);
 }
 
-/// A server that lacks the session's newest zxid hangs up. A server restored from a backup never gets that zxid.
+/// A server that lacks the session's newest zxid closes the connection during the handshake. A
+/// server restored from a backup never gets that zxid.
 #[test]
 fn session_that_no_server_attaches_is_given_up() {
     let mut harness = Harness::attached();
@@ -139,7 +141,8 @@ fn old_reply_does_not_keep_the_session() {
     assert_eq!(harness.session.end(), Some(End::NotAttached));
 }
 
-/// A server that attaches the session and then hangs up is not dialed in a tight loop.
+/// If a server attaches the session, and then closes the connection, it is not dialed in a tight
+/// loop.
 #[test]
 fn short_connections_are_redialed_after_a_pause() {
     let mut harness = Harness::attached();

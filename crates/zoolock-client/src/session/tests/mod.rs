@@ -22,7 +22,7 @@ const T: Duration = Duration::from_secs(30);
 /// The session id of the tests.
 const ID: i64 = 0x1234;
 
-/// A session, a clock, and a server whose answers the test sends.
+/// The session under test and its clock. The test acts as the server, and sends the answers.
 struct Harness {
     session: Session,
     now: Instant,
@@ -89,7 +89,8 @@ impl Harness {
         outputs.remove(0)
     }
 
-    /// Waits for a dial, and returns its number. Takes all outputs.
+    /// Advances the clock until the session dials a server. Returns the number of the dial. Takes
+    /// all outputs.
     fn dial(&mut self) -> ConnectionId {
         self.run(T, Harness::has_dial);
         let dials: Vec<ConnectionId> = self
@@ -114,7 +115,7 @@ impl Harness {
         self.collect();
     }
 
-    /// Takes the connect request, which must be all that was written.
+    /// Takes the connect request. It must be the only frame that was written.
     fn connect_request(&mut self) -> ConnectRequest {
         let frame =
             split_frame(&mut self.bytes, 4096).expect("frame is valid").expect("a connect request was sent");
@@ -171,7 +172,7 @@ impl Harness {
         self.reply(op::XID_PING, Reply::Empty);
     }
 
-    /// Renews the lease now.
+    /// Sends a ping and a renewal of the lease.
     fn renew(&mut self) -> RequestNumber {
         let id = self.session.renew(&check(), self.now).expect("session has a connection");
         self.collect();

@@ -12,7 +12,7 @@ fn holder(random: u64) -> Harness {
 }
 
 /// Runs the timers until `end`, or until the session dials. No request is answered.
-fn answer_pings_until(harness: &mut Harness, end: Instant) {
+fn run_timers_until(harness: &mut Harness, end: Instant) {
     while harness.now < end && !harness.has_dial() {
         let next = harness.session.next_timer().expect("a timer is set").min(end);
         harness.now = harness.now.max(next);
@@ -52,7 +52,7 @@ fn pending_write_delays_the_move() {
     harness.send(create(3));
     harness.renew();
     let written = harness.now;
-    answer_pings_until(&mut harness, written.after(T));
+    run_timers_until(&mut harness, written.after(T));
     assert!(harness.has_dial());
     assert!(written.until(harness.now) >= T / 6, "{:?}", written.until(harness.now));
 }
@@ -172,7 +172,8 @@ fn holder_dials_often_during_an_outage() {
     assert!(dials >= 15, "{dials} dials in {:?}", T / 4);
 }
 
-/// Connects to a server that hangs up during the handshake. Returns the time until the next dial.
+/// Connects to a server that closes the connection during the handshake. Returns the time until the
+/// next dial.
 fn wait_after_hang_up(harness: &mut Harness) -> Duration {
     let id = harness.dial();
     harness.connect(id);
@@ -257,8 +258,8 @@ fn silent_handshake_is_abandoned() {
     }
 }
 
-/// A server that has just started may drop a connect request, so the holder soon repeats it. Without an outage, the
-/// server is only slow.
+/// A server that has just started may drop a connect request, so the holder soon repeats it.
+/// Without an outage, the server may only be slow, so the holder waits longer.
 #[test]
 fn holder_soon_repeats_connect_request_after_an_outage() {
     let mut harness = holder(0);
@@ -272,7 +273,7 @@ fn holder_soon_repeats_connect_request_after_an_outage() {
         let waits: Vec<Duration> = (0..2).map(|_| wait_for_attach(&mut harness)).collect();
         assert_eq!(waits, [24, 4].map(|share| T / share));
     }
-    // A hang-up during the handshake counts as an outage, too.
+    // If the server closes the connection during the handshake, that counts as an outage, too.
     assert_eq!(wait_after_hang_up(&mut harness), T / 120);
     assert_eq!(wait_for_attach(&mut harness), T / 24);
 }
@@ -338,7 +339,8 @@ fn answer_stops_a_reattach_that_takes_long() {
 
 #[test]
 fn slow_attach_delays_the_next_reattach() {
-    // A reattach waits for twice the time that the last attach took, but at most for a sixth of the timeout.
+    // A reattach is possible only after twice the time that the last attach took, or after a sixth
+    // of the timeout.
     for (attach, rest) in [(T / 8, T / 8), (T / 2, T / 24)] {
         let mut harness = holder(0);
         harness.disconnect();

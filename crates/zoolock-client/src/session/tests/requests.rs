@@ -9,7 +9,8 @@ fn replies_are_matched_by_xid() {
     let mut harness = Harness::attached();
     let (first, second) = (harness.send(read()), harness.send(read()));
     let xids: Vec<i32> = harness.requests().iter().map(|(xid, _)| *xid).collect();
-    // A refusal by the connected server may overtake an earlier reply (ZOOKEEPER-2775).
+    // A refusal by the connected server may overtake the reply to an earlier request
+    // (ZOOKEEPER-2775).
     harness.refuse(xids[1], Code::NoAuth);
     let sent = harness.now;
     let refused = Err(RequestError::Refused(Code::NoAuth.number()));
@@ -156,7 +157,8 @@ fn full_window_holds_requests_back_and_renewals_pass_them() {
     );
 }
 
-/// With many requests in flight, a slow server would count as silent on each new connection.
+/// With many requests in flight, a slow server would count as silent on each new connection. So
+/// slow replies make the window smaller.
 #[test]
 fn window_follows_the_pace_of_the_replies() {
     let send = |harness: &mut Harness| {
@@ -183,8 +185,8 @@ fn window_follows_the_pace_of_the_replies() {
     }
 }
 
-/// Fewer requests in flight do not make a slow network faster. With a window of 4, the requests of calls that had timed
-/// out delayed all later calls.
+/// Fewer requests in flight do not make a slow network faster. With a window of 4, the requests of
+/// calls that have timed out would delay all later calls.
 #[test]
 fn window_stays_on_a_slow_network() {
     let round_trip = T / 10;

@@ -4,9 +4,10 @@ use super::*;
 
 const AFTER: u32 = 5;
 
-/// Returns a waiter that the deletion of its predecessor will grant.
+/// Returns a waiter that is granted when its predecessor is deleted.
 ///
-/// The directory record has version 3. Watch 0 is on the predecessor, watch 1 on the waiter's own znode.
+/// The directory record has version 3. Watch 0 is on the predecessor, watch 1 on the waiter's own
+/// znode.
 fn proven_waiter(me: Node, watch_own_after: u32) -> Drive {
     let machine = Machine::new(Config { looks_ahead: true, watch_own_after, ..config(Kind::Mutex) }, 1);
     let mut drive = Drive { machine, sent: Vec::new(), reported: Vec::new(), lease: true };
@@ -21,8 +22,8 @@ fn proven_waiter(me: Node, watch_own_after: u32) -> Drive {
 
 /// Returns the znode of another contender that writes no `held` marker.
 fn untracked_znode(czxid: i64) -> Reply {
-    let says = NodeFlags { untracked: true, ..NodeFlags::default() };
-    Reply::Node { czxid: Zxid(czxid), owner: SessionId(8), version: 0, says }
+    let flags = NodeFlags { untracked: true, ..NodeFlags::default() };
+    Reply::Node { czxid: Zxid(czxid), owner: SessionId(8), version: 0, flags }
 }
 
 fn watch_own(node: Node) -> Request {
@@ -105,8 +106,9 @@ fn changed_znode_ends_look_ahead() {
     }
 }
 
-/// A client that may create znodes here may choose any name, also that of the direct predecessor. A znode that is younger
-/// than ours did not exist when ours was created.
+/// A client with the permission to create znodes in this directory can choose any name, also that
+/// of our direct predecessor. Such a znode is younger than ours. So it was not one of the two
+/// children when ours was created, and its deletion grants nothing.
 #[test]
 fn forged_predecessor_grants_nothing_when_deleted() {
     let me = node(7, 20);

@@ -1,4 +1,5 @@
-//! From head of the queue to holder: the delay after a crash, the `held` marker, and how the previous holder left.
+//! From head of the queue to holder: the delay after a crash, the `held` marker, and how the
+//! previous holder left.
 
 use super::*;
 use crate::record::Size;
@@ -26,7 +27,8 @@ fn writing_hold_marker(record: Record) -> Drive {
     sole_contender(Config { tracks_crashes: true, ..config(Kind::Mutex) }, record)
 }
 
-/// Answers the next check: the contender is still the head, and the directory holds `record`.
+/// Answers the requests of the next two reads of the queue: the contender is still the head, and
+/// the directory has `record`.
 fn answer_check(drive: &mut Drive, record: Record) {
     drive.answer(Request::ReadDirectory, Ok(directory(Zxid(30), 1, record)));
     drive.answer(Request::Exists(ME), Ok(mine(ME)));
@@ -63,8 +65,8 @@ fn tracked_release_overwrites_the_hold_marker() {
     assert_eq!(drive.take_reported(), [Action::Released(ReleaseOutcome::Clean), Action::Finished]);
 }
 
-/// A stale size names the czxid of another directory. It was copied with the directory, or its write was delayed
-/// until the directory had been recreated.
+/// A stale size has the czxid of another directory. Either the record was copied with the
+/// directory, or the write of the size was delayed until the directory had been recreated.
 #[test]
 fn size_of_deleted_semaphore_is_overwritten() {
     let record = |directory| Record::Semaphore(Size { directory, permits: 5 });
@@ -124,7 +126,8 @@ fn own_hold_marker_preserves_previous_crash() {
     assert_eq!(drive.take_reported(), [granted(ME, Previous::Crashed)]);
 }
 
-/// Without an answer to the barrier, the earlier write may still arrive.
+/// Without an answer to the barrier, the earlier write may still arrive. So the contender does not
+/// delete its znode yet.
 #[test]
 fn cancelled_hold_write_is_undone_behind_a_barrier() {
     for (barrier, decided) in [(Ok(Reply::Done), true), (Err(RequestFailure::Throttled), false)] {

@@ -103,7 +103,7 @@ fn cancelled_waiter_removes_its_watch() {
     let mut drive = Drive::wait(me);
     drive.feed(Event::Cancel);
     assert_eq!(drive.take_reported(), [Action::Unwatch(WatchId(0))]);
-    // The waiter has not read its own znode since the create, so it reads it before the delete.
+    // The contender has waited since the create, so it reads its own znode before the delete.
     drive.answer(Request::Sync, Ok(Reply::Done));
     drive.answer(Request::Exists(me), Ok(mine(me)));
     drive.answer(Request::Delete(me), Ok(Reply::Done));

@@ -1,12 +1,13 @@
-//! Look-ahead: how a waiter far back in the queue moves up, and which proof lets it be granted.
+//! Look-ahead: the steps of a waiter far back in the queue, and the proofs by which it is granted.
+//! A flight is a group of requests that are sent together.
 
 use super::*;
 
 const ME: Node = Node { prefix: Prefix::Lock, sequence: Sequence(6), czxid: Zxid(20) };
 
-/// The watch on the waiter's own znode, while watch 1 is on the predecessor.
+/// The request that watches the waiter's own znode, if the predecessor has watch 1.
 const OWN_FIRST: Request = Request::WatchOwn { node: ME, watch: WatchId(0) };
-/// The watch on the waiter's own znode, while watch 0 is on the predecessor.
+/// The request that watches the waiter's own znode, if the predecessor has watch 0.
 const OWN_SECOND: Request = Request::WatchOwn { node: ME, watch: WatchId(1) };
 
 /// Returns a contender that joined a directory with `children` children.
@@ -28,8 +29,8 @@ fn near_head() -> Drive {
 
 /// Returns the znode of another contender that writes no `held` marker.
 fn untracked() -> Reply {
-    let says = NodeFlags { untracked: true, ..NodeFlags::default() };
-    Reply::Node { czxid: Zxid(15), owner: SessionId(8), version: 0, says }
+    let flags = NodeFlags { untracked: true, ..NodeFlags::default() };
+    Reply::Node { czxid: Zxid(15), owner: SessionId(8), version: 0, flags }
 }
 
 fn directory_read(record: Record) -> Result<Reply, RequestFailure> {
@@ -66,7 +67,7 @@ fn insufficient_proof_grants_nothing() {
         Directory { czxid: Zxid(30), pzxid: Zxid(31), version: 1, children: 2, record: Record::Empty };
     let of_that = Record::Marker(Marker { directory: Zxid(30), ..released(4) });
     let revoked = NodeFlags { revoked: true, ..NodeFlags::default() };
-    let revoked = Reply::Node { czxid: ME.czxid, owner: SESSION, version: 0, says: revoked };
+    let revoked = Reply::Node { czxid: ME.czxid, owner: SESSION, version: 0, flags: revoked };
     for (what, before, directory, own) in [
         ("empty record", untracked(), directory_read(Record::Empty), Ok(mine(ME))),
         (
@@ -119,7 +120,8 @@ fn missing_predecessor_triggers_record_read() {
     }
 }
 
-/// Returns the second of two contenders. Its watches on the predecessor and on its own znode are pending.
+/// Returns the second of two contenders. Its watches on the predecessor and on its own znode are
+/// pending.
 fn second_of_two(record: Record) -> Drive {
     let mut drive = joined_among(2, record);
     assert_eq!(drive.pending(), [watch(5, 0), OWN_SECOND]);
@@ -178,7 +180,8 @@ fn cancelled_waiter_checks_znode_before_deleting() {
     drive.feed(Event::Cancel);
     drive.sent.drain(..3);
     assert_eq!(drive.pending(), [Request::Sync, Request::Exists(ME)]);
-    // The second predecessor was deleted before its watch was set. A round trip has passed since the create.
+    // The second predecessor was deleted before its watch was set. A round trip has passed since
+    // the create, so the contender checks its znode.
     let mut drive = joined_among(5, Record::Empty);
     drive.answer(watch(4, 0), Err(RequestFailure::NoNode));
     assert_eq!(drive.pending(), [watch(5, 0), Request::ReadDirectory, OWN_SECOND]);

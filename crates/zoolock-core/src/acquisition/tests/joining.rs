@@ -76,14 +76,16 @@ fn found_znode_near_number_limit_is_deleted() {
     drive.answer(Request::FindMine, found(&[last]));
     assert_eq!(drive.pending(), [Request::Delete(last), Request::ReadDirectory]);
 
-    // The sequence counter of the directory has reached its maximum, so every create fails with `NodeExists`.
+    // The sequence counter of the directory has reached its maximum, so every create fails with
+    // `NodeExists`.
     let mut drive = doubting();
     drive.answer(Request::Join, Err(RequestFailure::NodeExists));
     drive.answer(Request::FindMine, found(&[]));
     assert_eq!(drive.pending(), [Request::ReadDirectory]);
 }
 
-/// Returns a contender that deleted its znode in a directory to retire. Other contenders remain there.
+/// Returns a contender that retires a directory, and has deleted its own znode there. Other
+/// contenders remain there.
 fn retiring(mode: Mode) -> Drive {
     let last = node(100, 20);
     let mut drive = Drive::start_with(mode, Sequence(100));
@@ -159,21 +161,6 @@ fn search_ignores_znode_being_deleted() {
     drive.answer(Request::Join, Ok(Reply::Joined(me)));
     drive.answer(Request::FindMine, found(&[last, me]));
     assert_eq!(drive.machine.node(0), Some(me));
-}
-
-#[test]
-fn only_leader_failures_are_decided() {
-    for (failure, decided) in [
-        (RequestFailure::NoNode, true),
-        (RequestFailure::NodeExists, true),
-        (RequestFailure::NotEmpty, true),
-        (RequestFailure::BadVersion, true),
-        (RequestFailure::Unknown, false),
-        (RequestFailure::Throttled, false),
-        (DENIED, false),
-    ] {
-        assert_eq!(failure.is_decided(), decided, "{failure:?}");
-    }
 }
 
 #[test]

@@ -98,8 +98,9 @@ fn lost_downgrade_is_resent_unless_znode_was_replaced() {
     }
 }
 
-/// Returns a tracked waiter that lists the queue. The record is the `held` marker of an upgraded reader, number 6.
-/// The waiter's predecessor, number 3, was deleted.
+/// Returns waiter 4, which lists the queue of a directory where crashes are tracked. The record is
+/// the `held` marker of an upgraded reader, number 6. The waiter's predecessor, number 3, was
+/// deleted.
 fn waiter_with_hold_record() -> (Node, Record, Drive) {
     let (me, begun) = (node(4, 20), Marker { state: HolderState::Held, tracked: true, ..released(6) });
     let record = Record::Marker(begun);
@@ -136,14 +137,17 @@ fn cancel_restores_record_if_hold_was_written() {
         };
         match found {
             Some(found) => {
-                // The contender was pausing before its next check, so it reads its znode before the delete.
+                // The reply to the write was lost, so the record may have the `held` marker. The
+                // contender sends the write again as a barrier. Then it reads the record and its
+                // own znode.
                 drive.sent.retain(|(_, request)| !matches!(request, Request::Sleep(_)));
                 drive.answer(hold, Err(RequestFailure::BadVersion));
                 drive.answer(Request::Sync, Ok(Reply::Done));
                 drive.answer(Request::ReadDirectory, Ok(directory(Zxid(22), 1, Record::Marker(found))));
             }
             None => {
-                // A check was pending at the cancel. After a wait the contender reads its znode before the delete.
+                // A read of the queue was pending at the cancel. The contender has waited since its
+                // create, so it reads its own znode before the delete.
                 drive.answer(Request::ReadDirectory, Ok(directory(Zxid(22), 1, record)));
                 drive.answer(Request::Exists(me), Ok(mine(me)));
                 drive.answer(Request::Sync, Ok(Reply::Done));

@@ -1,4 +1,5 @@
-//! Hand-written scripts for an acquisition of several locks. `tests/protocol` searches for rarer sequences.
+//! Tests of one acquisition of several locks, each with a fixed sequence of events. The model in
+//! `tests/protocol` searches all sequences. A flight is a group of requests that are sent together.
 
 mod beginning;
 mod doubts;
@@ -165,11 +166,11 @@ fn another_watch(at: u16, sequence: i32) -> Request {
 }
 
 fn own(_at: usize) -> Result<Reply, RequestFailure> {
-    Ok(Reply::Node { czxid: ME, owner: SESSION, version: 0, says: NodeFlags::default() })
+    Ok(Reply::Node { czxid: ME, owner: SESSION, version: 0, flags: NodeFlags::default() })
 }
 
 fn theirs(czxid: Zxid) -> Result<Reply, RequestFailure> {
-    Ok(Reply::Node { czxid, owner: SessionId(8), version: 0, says: NodeFlags::default() })
+    Ok(Reply::Node { czxid, owner: SessionId(8), version: 0, flags: NodeFlags::default() })
 }
 
 fn granted(previous: Previous) -> Action {
@@ -253,7 +254,8 @@ fn busy_try_acquire_deletes_all_znodes() {
     drive.answer(1, Request::ReadDirectory, directory(1, ME, 2, Record::Empty));
     drive.answer(1, Request::Exists(node(1)), own(1));
     assert_eq!(drive.take_reported(), [Action::Failed(Reason::Busy)]);
-    // The contender was the head of the first queue but never held the lock, so it writes no release marker.
+    // The contender was the head of the first queue but never held the lock, so it writes no
+    // release marker.
     drive.answer(0, Request::Delete(node(0)), DONE);
     drive.answer(1, Request::Delete(node(1)), DONE);
     assert_eq!(drive.take_reported(), [Action::Finished]);
@@ -277,7 +279,9 @@ fn exhausted_directory_is_retired_and_all_rejoined() {
 
 // ---- lost replies ----
 
-/// Returns a contender with two lost create replies. The third create succeeded and is the barrier before the search.
+/// Returns a contender that has sent three creates. The replies to the first two were lost. The
+/// third has succeeded, and neither of the first two can still arrive after it: it is a barrier. So
+/// the contender now searches for its znodes, and the requests `FindMine` are pending.
 fn in_doubt() -> Drive {
     let mut drive = Drive::start();
     drive.lose_connection();
@@ -315,7 +319,8 @@ fn timeout_in_doubt_deletes_every_znode() {
     drive.feed(Event::TimedOut);
     assert_eq!(drive.take_reported(), [Action::Failed(Reason::TimedOut)]);
     drive.wake();
-    // The barrier create is needed even after the timeout.
+    // Even after the timeout the contender sends a second create. The first create may still
+    // arrive, but not after the second, so the second is a barrier before the search.
     drive.answer(0, Request::JoinAll, joined(Zxid(51)));
     drive.answer(0, Request::FindMine, Ok(Reply::Mine(vec![node_of(0, ME), node_of(0, Zxid(51))])));
     drive.answer(1, Request::FindMine, Ok(Reply::Mine(vec![node_of(1, ME), node_of(1, Zxid(51))])));

@@ -14,7 +14,8 @@ fn sized(directory: Zxid, permits: u32) -> Record {
     Record::Semaphore(Size { directory, permits })
 }
 
-/// Returns a semaphore directory whose record was written `version` times.
+/// Returns the answer to a read of a semaphore's directory. Its data is `record`, after `version`
+/// writes.
 fn semaphore(version: i32, record: Record) -> Result<Reply, RequestFailure> {
     Ok(Reply::Directory(Directory { czxid: DIRECTORY, pzxid: LISTED, version, children: 2, record }))
 }
@@ -25,7 +26,8 @@ fn start(size: u32) -> Drive {
     drive
 }
 
-/// Answers a check: listing, directory record and own znode.
+/// Answers the three requests that read the queue: the listing, the directory's record and the
+/// contender's own znode. They are sent together.
 fn answer_check(
     drive: &mut Drive,
     listing: Request,
@@ -48,12 +50,12 @@ fn watch(sequence: i32, id: u16) -> Request {
 }
 
 fn other_znode(granted: bool) -> Result<Reply, RequestFailure> {
-    let says = NodeFlags { granted, ..NodeFlags::default() };
-    Ok(Reply::Node { czxid: Zxid(15), owner: SessionId(8), version: 0, says })
+    let flags = NodeFlags { granted, ..NodeFlags::default() };
+    Ok(Reply::Node { czxid: Zxid(15), owner: SessionId(8), version: 0, flags })
 }
 
 fn write_granted_flag(version: i32) -> Request {
-    Request::SayGranted { node: ME, version, revoked: false }
+    Request::MarkGranted { node: ME, version, revoked: false }
 }
 
 // ---- the size ----
@@ -126,7 +128,8 @@ fn waiter_adopts_later_resize() {
 
 // ---- waiting for permits ----
 
-/// The predecessor may have been granted while the semaphore was larger, and then it never sets its granted flag.
+/// The predecessor may have been granted without a wait while the semaphore was larger. Then the
+/// predecessor never sets its granted flag, so a watch on the predecessor is not enough.
 #[test]
 fn waiters_of_a_resized_semaphore_watch_the_children() {
     let mut drive = start(1);
@@ -163,7 +166,9 @@ fn early_child_change_triggers_new_listing() {
 
 // ---- the granted flag ----
 
-/// If the children have changed, the waiter's own znode may have been deleted, and the semaphore enlarged after that.
+/// If the children have changed between the listing and the read of the size, the waiter's own
+/// znode may have been deleted, and the semaphore enlarged after that. A grant would then be wrong.
+/// So the waiter lists the queue and reads the size again.
 #[test]
 fn size_is_used_only_with_unchanged_children() {
     let mut drive = start(1);
@@ -196,8 +201,8 @@ fn own_watch(drive: &Drive, at: usize) -> Request {
 }
 
 fn own_znode(version: i32, granted: bool) -> Result<Reply, RequestFailure> {
-    let says = NodeFlags { granted, ..NodeFlags::default() };
-    Ok(Reply::Node { czxid: ME.czxid, owner: SESSION, version, says })
+    let flags = NodeFlags { granted, ..NodeFlags::default() };
+    Ok(Reply::Node { czxid: ME.czxid, owner: SESSION, version, flags })
 }
 
 #[test]
@@ -207,8 +212,8 @@ fn overwritten_granted_flag_is_rewritten() {
     let own = own_watch(&drive, 0);
     drive.answer(own, own_znode(1, false));
     drive.answer(write_granted_flag(1), Err(RequestFailure::BadVersion));
-    // A failed write is retried after a read of the holder's own znode. The read sets a new watch, so the old watch is
-    // removed.
+    // A failed write is retried after a read of the holder's own znode. The read sets a new watch,
+    // so the old watch is removed.
     assert!(matches!(drive.take_reported()[..], [Action::Unwatch(_)]));
     assert_eq!(drive.pending(), [Request::Sleep(10)]);
     drive.wake();
@@ -227,8 +232,8 @@ fn pending_granted_flag_write_is_not_repeated() {
     assert_eq!(drive.pending(), [write_granted_flag(0)]);
 }
 
-/// During the wait the directory may have been deleted and created again. Then the waiter's name may be another
-/// contender's.
+/// During the wait the directory may have been deleted and created again. Then the znode with the
+/// waiter's name may be another contender's. So the waiter reads that znode before it deletes it.
 #[test]
 fn timed_out_permit_waiter_checks_znode_before_delete() {
     for read in [false, true] {

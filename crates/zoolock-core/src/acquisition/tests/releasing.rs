@@ -57,7 +57,8 @@ fn read_after_failed_sync_causes_no_downgrade() {
     assert_eq!(drive.pending(), [Request::Sync, Request::Exists(me)]);
 }
 
-/// The directory may have been recreated, with another writer as number 4.
+/// The directory may have been recreated, with another writer as number 4. The downgrade would then
+/// replace that writer's znode.
 #[test]
 fn refused_downgrade_is_resent_only_after_check() {
     let me = node_with_prefix(Prefix::Write, 4, 20);
@@ -79,8 +80,9 @@ fn refused_downgrade_is_resent_only_after_check() {
     }
 }
 
-/// The directory was recreated, and another writer there had the same number. The downgrade replaced that writer's
-/// znode, so the new reader znode belongs to a lock that this contender never held.
+/// The directory was recreated, and another writer there had the same number. The downgrade
+/// replaced that writer's znode, so the new reader znode belongs to a lock that this contender
+/// never held.
 #[test]
 fn downgrade_in_recreated_directory_loses_lock() {
     let (me, reader) = (node_with_prefix(Prefix::Write, 4, 20), node_with_prefix(Prefix::Read, 4, 92));
@@ -190,7 +192,8 @@ fn session_expiry_after_release_reports_nothing() {
     assert_eq!(drive.take_reported(), []);
 }
 
-/// The loss was already reported, so the expiry reports nothing. The release reports the first loss.
+/// The loss was already reported, so the expiry reports nothing. The release reports the first
+/// loss.
 #[test]
 fn lost_lock_releases_after_session_expiry() {
     let lost_by = |event, loss: &[Action]| {

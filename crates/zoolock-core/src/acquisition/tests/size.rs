@@ -7,7 +7,8 @@ fn machine_is_small() {
     assert!(size_of::<Machine>() <= 528, "a machine has {} bytes", size_of::<Machine>());
 }
 
-/// The caller's buffer and the machine have room for what an uncontended lock needs.
+/// The caller's buffer for actions and the acquisition's state machine have enough room for a lock
+/// without contention.
 #[test]
 fn fast_path_allocates_nothing() {
     let me = node(4, 20);

@@ -77,7 +77,8 @@ fn mutex_is_refused_in_semaphore_directory() {
     assert_eq!(drive.take_reported(), [granted(ME, Previous::Unknown)]);
 }
 
-/// Returns the time that waiter `me` pauses before it lists a directory with `among` children.
+/// Returns the duration for which waiter `me` pauses before it lists a directory with `among`
+/// children, in milliseconds.
 fn listing_delay(me: i32, among: u32) -> u32 {
     let me = node(me, 20);
     let mut drive = Drive::wait(me);
@@ -106,8 +107,8 @@ fn mutex_ignores_granted_flag_of_predecessor() {
     let mut drive = Drive::start();
     drive.answer(Request::Join, Ok(Reply::Joined(ME)));
     drive.answer(Request::ReadDirectory, Ok(directory(ME.czxid, 2, Record::Empty)));
-    let says = NodeFlags { granted: true, ..NodeFlags::default() };
-    let other = Reply::Node { czxid: Zxid(15), owner: SessionId(8), version: 0, says };
+    let flags = NodeFlags { granted: true, ..NodeFlags::default() };
+    let other = Reply::Node { czxid: Zxid(15), owner: SessionId(8), version: 0, flags };
     drive.answer(watch(3, 0), Ok(other));
     assert_eq!((drive.take_reported(), drive.pending()), (vec![], vec![]));
 }
@@ -132,7 +133,7 @@ fn lost_own_read_behind_younger_predecessor_is_repeated() {
     drive.answer(Request::Join, Ok(Reply::Joined(ME)));
     drive.answer(Request::ReadDirectory, Ok(directory(ME.czxid, 2, Record::Empty)));
     let younger =
-        Reply::Node { czxid: Zxid(21), owner: SessionId(8), version: 0, says: NodeFlags::default() };
+        Reply::Node { czxid: Zxid(21), owner: SessionId(8), version: 0, flags: NodeFlags::default() };
     drive.answer(watch(3, 0), Ok(younger));
     drive.answer(Request::Exists(ME), Err(RequestFailure::Unknown));
     assert_eq!(drive.take_reported(), [Action::Unwatch(WatchId(0))]);
@@ -146,7 +147,8 @@ fn reader() -> Node {
     Node { prefix: Prefix::Read, sequence: Sequence(6), czxid: Zxid(20) }
 }
 
-/// Returns a reader whose watched writer 4 was just deleted. Another reader is between them in the queue.
+/// Returns reader 6, which waited for writer 4. The writer's znode was just deleted. Another reader
+/// is queued between the two.
 fn reader_after_writer() -> Drive {
     let (me, writer) = (reader(), Prefix::Write.name(Sequence(4)));
     let mut drive = Drive::of(config(Kind::Read));

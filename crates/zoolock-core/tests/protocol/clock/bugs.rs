@@ -1,5 +1,5 @@
-//! Wrong rules for the lease: bugs of other libraries and earlier versions of our lease. The search finds
-//! each one.
+//! Wrong rules for the lease: bugs of other libraries, and of earlier versions of our lease. The
+//! search finds a violation with each of these rules.
 
 use super::*;
 

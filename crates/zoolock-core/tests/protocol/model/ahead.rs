@@ -1,4 +1,5 @@
-//! Searches for look-ahead: a waiter is granted by the deletion of its predecessor, without another read.
+//! Searches with look-ahead: the deletion of its predecessor grants a waiter the lock, without
+//! another read.
 
 use super::expect_no_violation_in;
 use super::plan::Plan::{Mutex, Read, Write, WriteThenRead};

@@ -1,8 +1,8 @@
-//! Bugs of other libraries and of our own drafts, each as a switch: the machine without a rule, or a world whose
-//! clients have the bug.
+//! Bugs of other libraries and of our own drafts, each as a switch: the acquisition's state machine
+//! without a rule, or a world whose clients have the bug.
 //!
-//! `docs/BUGS.md` lists them all, and the bugs of `rules.rs`. `expect_violation` checks the numbers of steps
-//! there.
+//! `docs/BUGS.md` lists all these bugs, and those of `rules.rs`. `expect_violation` checks that
+//! each violation takes as many steps as that file says.
 
 use zoolock_core::names::Naming::WriteLock;
 use zoolock_core::{Rule, Rules};
@@ -32,7 +32,7 @@ pub(crate) enum Bug {
     WaiterLeavesMarker,
     /// A writer that becomes a reader gets a new number at the end of the queue.
     DowngradesToTheEnd,
-    /// A holder that unwinds writes that it released.
+    /// A holder that unwinds from a panic writes that it released.
     UnwindsAsReleased,
     /// The client does not set its watches again after a lost connection.
     ForgetsWatches,
@@ -40,10 +40,11 @@ pub(crate) enum Bug {
     TokenIsTheNumber,
     /// A previous holder of which nothing is known is reported as `Clean`.
     UnknownIsClean,
-    /// An acquisition goes on after the end of its session in the next one, and does not report the end.
+    /// After the end of its session, an acquisition continues in the next session, and does not
+    /// report the end.
     GoesOnInTheNextSession,
-    /// If a release and the next create are one transaction and it fails, both get the error of the part that
-    /// failed.
+    /// The release of one acquisition and the create of the next can be sent as one transaction. If
+    /// one of the two is refused, the other gets the same error as its own answer.
     OneErrorForBoth,
 }
 
@@ -70,7 +71,8 @@ fn two(faults: &[&str]) -> Scenario {
     Scenario::mutexes(2).with(faults)
 }
 
-/// Searches a world with the bug, and then the same without.
+/// Searches a scenario with the bug, and checks that a state violates the property. Then searches
+/// it without the bug, and checks that no state violates any property.
 fn is_caught(bug: Bug, property: &'static str, scenario: Scenario) {
     expect_violation(&format!("{bug:?}"), property, scenario.clone().with_bug(bug));
     expect_no_violation(scenario);
@@ -90,8 +92,8 @@ fn search_without_barrier_misses_late_create() {
 
 #[test]
 fn curator_498_and_604_znode_of_previous_session() {
-    // The reply to the create and the session are lost. In the next session a follower still lists the znode of
-    // the lost one.
+    // The client loses the reply to its create, and then its session expires. In the next session,
+    // a follower still lists the znode of the expired session.
     let scenario = || two(&["lapse"]).with_bug(Bug::GoesOnInTheNextSession);
     let weakened = scenario().rules(Rules::without(Rule::CreateBeforeSearch));
     expect_violation("GoesOnInTheNextSession", EXCLUSION, weakened);
@@ -106,7 +108,8 @@ fn refusal_without_the_leader_is_no_barrier() {
 
 #[test]
 fn release_and_create_share_an_error() {
-    // An operator overwrites the record, so the release is refused, and the create in the same transaction.
+    // An operator overwrites the record, so the release is refused. The create in the same
+    // transaction is refused with it.
     let scenario = Scenario::of(&[Mutex, Next(0)]).with(&["scribble"]).merging();
     is_caught(Bug::OneErrorForBoth, ENDS, scenario);
 }
@@ -136,7 +139,8 @@ fn curator_1193_failed_release_is_forgotten() {
 
 #[test]
 fn waiter_that_gives_up_leaves_marker() {
-    // Number 1 gives up and hands the lock to 2, while 0 holds it.
+    // Contender 1 gives up, and its marker grants the lock to contender 2, while contender 0 holds
+    // it.
     is_caught(Bug::WaiterLeavesMarker, EXCLUSION, Scenario::mutexes(3).with(&["cancel"]));
 }
 
@@ -166,12 +170,12 @@ fn etcd_11456_granted_after_own_lease_ended() {
     is_needed(Rule::GrantOnLease, EXCLUSION, two(&["lapse"]));
 }
 
-// ---- the order ----
+// ---- the order of the queue ----
 
 #[test]
 fn zookeeper_2931_whole_names_are_sorted() {
-    // A contender with a lower session id queues later. Its name sorts first, so it takes itself for the head of
-    // the queue.
+    // A contender with a lower session id queues later. Its name sorts first, so that contender
+    // takes itself for the head of the queue.
     let scenario = two(&[]).named(&[WriteLock, WriteLock]);
     is_caught(Bug::SortsWholeNames, EXCLUSION, scenario);
 }

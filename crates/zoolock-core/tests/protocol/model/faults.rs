@@ -10,8 +10,8 @@ use super::tree::{Change, Op, Txn};
 use super::world::{Follower, Inbound, Sent, Stage, World};
 
 impl World {
-    /// Breaks the connection, and makes a new one. Each request may have been carried out, may be carried out later, or
-    /// never.
+    /// Breaks the client's connection, and makes a new connection. Each pending request may have
+    /// been carried out, or may be carried out later or never.
     pub(crate) fn disconnect(&mut self, i: usize, scenario: &Scenario) {
         let leader = self.leader.clone();
         let client = &mut *self.clients[i];
@@ -48,8 +48,9 @@ impl World {
         let releases = sent.iter().filter_map(|sent| sent.release.as_deref());
         let releases: Vec<_> = releases.map(|(mate, release)| (*mate, release.round, release.id)).collect();
         client.late.extend(sent.into_iter().filter(|sent| is_write(&sent.request)));
-        // The client registers its known watches again. A watch fires at once if something has changed since. The server
-        // may fire them in any order; here it is the order of the ids.
+        // The client sets the watches of which it knows again. A watch fires at once if the znode,
+        // or the list of children, has changed since the watch was first set. A server fires them
+        // in any order. The model fires them in the order of their ids.
         watches.sort_by_key(|watch| watch.id);
         let view = client.view(&leader);
         let mut fired = Vec::new();
@@ -73,7 +74,8 @@ impl World {
         client.watches = watches;
         client.inbox = fired;
         client.inbox.push(if ended { Inbound::SessionOver } else { Inbound::Reconnected });
-        // The machine is told of the disconnect before anything that comes over the next connection.
+        // The client's state machine is told of the disconnect before anything that comes over the
+        // next connection.
         if scenario.reports_disconnects {
             self.step(i, Event::Disconnected, scenario);
         }
@@ -87,8 +89,8 @@ impl World {
         }
     }
 
-    /// Expires the session. The acquisition continues in the next session, at a follower that still shows the znodes of the
-    /// expired one.
+    /// Expires the session. The acquisition continues in the next session, at a follower that still
+    /// shows the znodes of the expired session.
     pub(crate) fn next_session(&mut self, i: usize, scenario: &Scenario) {
         let tree = self.leader.clone();
         let client = &mut *self.clients[i];
@@ -103,7 +105,8 @@ impl World {
         client.inbox = vec![Inbound::Reconnected];
         client.follower = Some(Follower { tree, behind: Vec::new() });
         self.delete_ephemerals(i, scenario);
-        // These znodes belonged to another session, so a grant with one of them is wrong.
+        // The existing znodes of the acquisition belonged to the expired session, so a grant with
+        // one of them is wrong.
         for trace in &mut self.clients[i].ghost.traces {
             trace.was_clear = false;
         }
@@ -146,7 +149,7 @@ impl World {
         self.delete_ephemerals(i, scenario);
     }
 
-    /// Deletes the znodes of a session.
+    /// Deletes the znodes of the client's session.
     fn delete_ephemerals(&mut self, i: usize, scenario: &Scenario) {
         let session = scenario.session(i);
         let mut ops = Vec::new();
@@ -204,8 +207,9 @@ impl World {
         }
     }
 
-    /// Commits a transaction, applies it at each follower that does not lag, and records its effects. `by`: the client that
-    /// sent it, and its request.
+    /// Commits a transaction, applies it at each follower that does not lag, and records its
+    /// effects. `by`: the client that sent the transaction, and its request; `None` for an
+    /// operator, or for the end of a session.
     pub(crate) fn commit(&mut self, ops: Vec<(usize, Op)>, by: Option<(usize, &Sent)>, scenario: &Scenario) {
         self.zxid += 1;
         let txn = Txn { zxid: self.zxid, ops };
@@ -216,8 +220,8 @@ impl World {
             _ => None,
         });
         for (bit, (at, child)) in deleted.enumerate() {
-            // A delete that hits a later znode of the same name does not count as the owner's, even if the same client
-            // created both.
+            // A delete may hit a later znode of the same name. That does not count as a delete by
+            // the owner, even if the same client created both znodes.
             let own = by.is_some_and(|(i, _)| child.owner as usize == i)
                 && meant.get(bit).is_some_and(|node| node.czxid.0 == child.czxid);
             for trace in &mut self.clients[child.owner as usize].ghost.traces {

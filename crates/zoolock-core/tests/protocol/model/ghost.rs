@@ -1,4 +1,5 @@
-//! Ghost state: facts about the whole history, which no client knows, and the violations that follow from them.
+//! Ghost state: the facts about the whole history that no client knows, and the violations that
+//! these facts show. A machine is the state machine of one client's acquisition.
 
 use zoolock_core::Record;
 use zoolock_core::acquisition::{Grant, Loss, Node, Previous, Reason, ReleaseOutcome, Reply, RequestFailure};
@@ -14,32 +15,39 @@ use super::world::World;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u16)]
 pub(crate) enum Violation {
-    /// Granted without a lease, twice, or after a failure. Or granted although there was no moment at which all of its
-    /// znodes existed without a conflicting znode before them.
+    /// A contender was granted without a lease, or twice, or after its acquisition had failed. Or
+    /// it was granted although there was no moment at which each of its znodes existed as the head
+    /// of its queue.
     NeverFirst = 1,
-    /// Granted before a waiter that was queued before it, conflicts with it, and never gave up.
+    /// A contender was granted while a conflicting waiter was queued before it, and that waiter had
+    /// not given up.
     OutOfTurn = 1 << 1,
-    /// The token of a grant is not above every earlier one of that directory.
+    /// The token of a grant is not above the token of every earlier grant in that directory.
     TokenFell = 1 << 2,
     /// A delete hit the znode of another contender, and the sender had not checked that its own znode exists.
     DeletedAnothers = 1 << 3,
-    /// Reported `Clean`, though the last exclusive holder did not release.
+    /// A machine reported `Clean`, though the last exclusive holder did not release.
     FalseClean = 1 << 4,
-    /// Reported an end that did not happen, or the same end twice, or no end at all.
+    /// A machine reported an end of its acquisition that did not happen, or reported the end twice,
+    /// or not at all.
     FalseEnd = 1 << 5,
-    /// Reported `Crashed`, though the last exclusive holder released, or still holds.
+    /// A machine reported `Crashed`, though the last exclusive holder released, or still holds.
     FalseCrash = 1 << 6,
-    /// Did not report `Crashed`, though the last holder died, all holders track crashes, and no fault touched the record.
+    /// A machine did not report `Crashed`, though the last holder ended without a release, all
+    /// holders track crashes, and no fault touched the record.
     UntoldCrash = 1 << 7,
-    /// Reported a downgrade, though an exclusive contender is queued before the reader.
+    /// A machine reported a downgrade, though there was no moment at which the reader's znode had
+    /// no conflicting znode before it.
     WriterBetween = 1 << 8,
-    /// A release overwrote foreign data in the record, though the holder knew of that data.
+    /// A release overwrote foreign data in the record, in a case that `World::on_marker` does not
+    /// allow.
     WroteOver = 1 << 9,
-    /// Reported `Unknown`, though the predecessor released and its marker says so.
+    /// A machine reported `Unknown`, though the predecessor released and its marker says so.
     Untold = 1 << 10,
     /// A contender that was not granted overwrote a record that it had not written.
     WroteOverAnothers = 1 << 11,
-    /// Reported a request to release to a client that does not hold, or reported it twice, or without such a request.
+    /// A machine reported a request to release, though its client does not hold or no operator made
+    /// such a request. Or it reported the request twice.
     FalseRevoke = 1 << 12,
 }
 
@@ -73,7 +81,7 @@ impl History {
     }
 }
 
-/// The reader of a client that upgrades.
+/// The znode of the reader that an acquisition upgrades.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Reader {
     pub(crate) czxid: i64,
@@ -81,7 +89,8 @@ pub(crate) struct Reader {
     pub(crate) position: i64,
 }
 
-/// A znode that the current acquisition of a client created. The client may not know of this znode.
+/// A znode that the current acquisition of a client created. If the reply to the create was lost,
+/// the client does not know of this znode.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Trace {
     /// The index of its directory.
@@ -95,15 +104,20 @@ pub(crate) struct Trace {
     /// same create.
     pub(crate) was_clear: bool,
     pub(crate) fate: Fate,
-    /// Set if the client was told that the znode exists, and has since neither sent a delete nor been told of its deletion.
-    /// The end of a wait clears it, because the knowledge from before the wait is old.
+    /// Set if an answer showed the client that the znode exists, and since then the client has
+    /// neither sent a delete of it nor received its deletion. The end of a wait clears the flag,
+    /// because an answer from before the wait is old.
     ///
-    /// A read through a follower that has not heard of the deletion proves nothing. So a sync comes before such a read.
+    /// A follower that lags may still show a deleted znode. So machines send a sync before a read
+    /// on which a delete relies.
     ///
-    /// The server's delete checks only the name. Between a read and the delete that relies on it, the name may come to
-    /// belong to another contender. That window stays open and is no violation. A delete that relies on *no* read is one.
+    /// The server deletes by name. Between a read and the delete that relies on it, another
+    /// contender may create a znode of that name, and the delete hits that znode. The protocol does
+    /// not prevent this, so the model does not count it as a violation. A delete that relies on
+    /// *no* read is a violation.
     pub(crate) fresh: bool,
-    /// Set if a later read has shown no znode of this name, or another contender's.
+    /// Set if a later read has shown no znode of this name, or another contender's znode of this
+    /// name.
     gone: bool,
 }
 
@@ -114,7 +128,8 @@ impl Trace {
         Trace { at, directory, czxid, name, position, was_clear, fate, fresh, gone }
     }
 
-    /// Returns whether the client knows that the znode exists, and clears that knowledge: it allows one delete only.
+    /// Returns whether the client knows that the znode exists. Clears `fresh`, because one read
+    /// justifies only one delete.
     pub(crate) fn take_fresh(&mut self) -> bool {
         std::mem::take(&mut self.fresh) && !self.gone
     }
@@ -138,12 +153,12 @@ pub(crate) struct Ghost {
     pub(crate) timed_out: bool,
     pub(crate) failed: bool,
     pub(crate) granted: bool,
-    /// The czxid of the znode that was granted, or that the holder downgraded to.
+    /// The czxid of the znode that was granted. After a downgrade: the czxid of the reader's znode.
     pub(crate) held: i64,
     pub(crate) lost: Option<Loss>,
     /// Set if the holder released.
     pub(crate) released: bool,
-    /// Set if the holder released and was not unwinding.
+    /// Set if the holder released, and was not unwinding from a panic.
     pub(crate) cleanly: bool,
     /// Set if the holder was told the outcome of its release.
     pub(crate) answered: bool,
@@ -152,10 +167,10 @@ pub(crate) struct Ghost {
     pub(crate) downgrading: bool,
     /// Set if the holder had not lost the lock when it asked for the downgrade. Then its writes were complete.
     pub(crate) held_until_downgrade: bool,
-    /// Set if the last answer showed that the writer's znode does not exist. One delete uses this up, as with
-    /// [`Trace::fresh`].
+    /// Set if the last answer during a downgrade showed that the writer's znode does not exist. The
+    /// next downgrade, release or delete clears the flag, as with [`Trace::fresh`].
     pub(crate) seen_missing: bool,
-    /// For an upgrade: its reader.
+    /// For an upgrade: the reader that it upgrades.
     pub(crate) reader: Option<Reader>,
     /// The token of the first grant. An upgrade and a downgrade keep it.
     pub(crate) token: i64,
@@ -183,8 +198,9 @@ impl Ghost {
         self.traces.iter().any(|trace| trace.fate == Fate::Taken)
     }
 
-    /// Records what an answer says about the client's znodes. `about`: the znode that was read. `known_to_exist`: set if
-    /// that znode existed when the read was sent.
+    /// Records which znodes of the client an answer shows. `about`: the client's own znode that the
+    /// request read, if it read one. `known_to_exist`: set if that znode existed when the read was
+    /// sent.
     pub(crate) fn on_answer(
         &mut self,
         at: usize,
@@ -193,7 +209,9 @@ impl Ghost {
         known_to_exist: bool,
         wants: &[usize],
     ) {
-        // The holder reads its znode after a sync, because it may have become a reader already.
+        // During a downgrade, the holder reads the writer's znode after a sync. If that znode is
+        // missing, an earlier downgrade may have replaced it. So the holder may send the downgrade
+        // again.
         self.seen_missing = *outcome == Err(RequestFailure::NoNode) && self.downgrading;
         let here = |node: &Node| (at, node.czxid.0);
         let seen: Vec<(usize, i64)> = match outcome {
@@ -205,7 +223,7 @@ impl Ghost {
             Ok(Reply::Mine(nodes)) => nodes.iter().map(here).collect(),
             _ => Vec::new(),
         };
-        // The czxid of the znode that has this name now; zero if there is none.
+        // The czxid of the znode that has the name `about` now; zero if there is none.
         let now = match outcome {
             Ok(Reply::Node { czxid, .. }) => Some(czxid.0),
             Err(RequestFailure::NoNode) => Some(0),
@@ -266,7 +284,9 @@ impl World {
             None => czxid,
         };
         for at in traces.iter().map(|trace| trace.at) {
-            // If the znode was deleted before the client heard of its grant, the token proves nothing.
+            // If the granted znode was deleted before the client was granted, a later contender may
+            // already hold with a higher token. So the token is checked only while the znode
+            // exists.
             let exists = |czxid| self.leader.holds(at, czxid);
             if prefix.is_exclusive() && exists(czxid) && reader.is_none_or(|reader| exists(reader.czxid)) {
                 // A reader that upgrades twice has the same token twice.
@@ -286,7 +306,7 @@ impl World {
         ghost.token = token;
     }
 
-    /// Checks what a holder is told about the previous holder, if that is told after the grant.
+    /// Checks a report about the previous holder that comes after the grant.
     pub(crate) fn on_previous(&mut self, i: usize, previous: Previous, scenario: &Scenario) {
         let ghost = &mut self.clients[i].ghost;
         ghost.read = true;
@@ -302,12 +322,13 @@ impl World {
         }
     }
 
-    /// Returns whether a waiter is queued before this znode that should have been granted before it.
+    /// Returns whether a waiter that is queued before this znode should have been granted first.
     fn passes_over(&self, i: usize, granted: &Trace, prefix: Prefix, scenario: &Scenario) -> bool {
         let reader = self.clients[i].ghost.reader;
         self.clients.iter().enumerate().any(|(j, other)| {
             let ghost = &other.ghost;
-            // A waiter whose znode was deleted has lost its position, and may not have heard of it.
+            // A waiter whose znode was deleted has lost its queue position (`was_broken`), even if
+            // it has not received the event yet.
             let waits = j != i
                 && other.is_running()
                 && other.session
@@ -323,7 +344,8 @@ impl World {
                     let theirs = trace.name.prefix;
                     let permits = matches!((theirs, prefix), (Prefix::Permit(_), Prefix::Permit(_)));
                     let conflicts = match reader {
-                        // An upgrading reader already holds, so it goes before contenders that wait for it.
+                        // The reader of an upgrade already holds. So the upgrade may be granted
+                        // before contenders that wait for that reader.
                         Some(reader) => {
                             trace.position < reader.position || !exclude_each_other(theirs, reader.prefix)
                         }
@@ -376,7 +398,8 @@ impl World {
         };
         let again = ghost.lost.is_some() || !ghost.granted || ghost.answered;
         ghost.lost = Some(loss);
-        // After the deletion of one znode, those of the other locks still exist.
+        // If one znode of a multi-lock was deleted, its other znodes still exist. So their `fresh`
+        // stays set.
         if loss != Loss::Broken || scenario.wants[i].len() == 1 {
             ghost.traces.iter_mut().for_each(|trace| trace.fresh = false);
         }

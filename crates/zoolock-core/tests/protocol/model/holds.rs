@@ -1,5 +1,5 @@
-//! Exclusive holds: which contenders may hold together, which contender held last, and what the next holder may be told
-//! about it.
+//! Exclusive holds: which contenders may hold together, which contender held last, and which
+//! reports about that contender are true.
 
 use zoolock_core::Record;
 use zoolock_core::acquisition::{Node, Previous};
@@ -11,19 +11,21 @@ use super::scenario::Scenario;
 use super::tree::{Child, Directory, Name, Tree};
 use super::world::World;
 
-/// An exclusive hold: the lock was granted, or a `held` marker was written.
+/// An exclusive hold. It begins when the contender writes its `held` marker, or is granted the lock
+/// without such a marker.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Hold {
     at: usize,
     /// The transaction that created the directory.
     directory: i64,
-    /// Its position in the order of holds: the queue position and 0. For an upgrade, the reader's queue position and the
-    /// writer's czxid, because the upgrade comes right after the hold before its reader.
+    /// The position of this hold in the order of holds: the queue position of the znode, and 0. For
+    /// an upgrade: the reader's queue position and the writer's czxid, because an upgrade holds at
+    /// the position of its reader.
     order: (i64, i64),
     /// The znode that was granted.
     czxid: i64,
     name: Name,
-    /// Set if the release leaves the marker that the successor expects.
+    /// Set if the successor learns of the release from the release marker (`World::on_release`).
     tells: bool,
     /// Set if the holder was told of its grant.
     granted: bool,
@@ -32,11 +34,11 @@ pub(crate) struct Hold {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum End {
-    /// It has not ended.
+    /// The hold has not ended.
     No,
     /// The holder released.
     Clean,
-    /// It ended in another way.
+    /// The hold ended in another way.
     Gone,
 }
 
@@ -47,7 +49,8 @@ pub(crate) fn exclude_each_other(one: Prefix, other: Prefix) -> bool {
     one.is_exclusive() || other.is_exclusive() || both_upgradable || permit(one) != permit(other)
 }
 
-/// Returns whether no conflicting znode is queued before this child now. `reader`: for an upgrade, its reader.
+/// Returns whether no conflicting znode is queued before this child now. For permits: whether they
+/// fit beside the permits that are queued before them. `reader`: the reader of an upgrade.
 pub(crate) fn is_clear(tree: &Tree, at: usize, child: &Child, reader: Option<Reader>, plan: Plan) -> bool {
     let mut before = tree.children(at).iter().filter(|other| other.position < child.position);
     match (child.name.prefix, reader) {
@@ -66,7 +69,7 @@ pub(crate) fn is_clear(tree: &Tree, at: usize, child: &Child, reader: Option<Rea
                 _ => None,
             };
             let ahead: Option<u32> = before.map(weight).sum();
-            // The first contender writes its own size.
+            // If the record has no size, the contender writes the size of its own plan.
             let own = if let Plan::Permits { size, .. } = plan { Some(size) } else { None };
             let (Some(ahead), Some(size)) = (ahead, tree.size(at).or(own)) else { return false };
             ahead + take <= size
@@ -75,9 +78,11 @@ pub(crate) fn is_clear(tree: &Tree, at: usize, child: &Child, reader: Option<Rea
     }
 }
 
-/// Returns whether two contenders that exclude each other hold together, or more permits are held than there ever were.
+/// Returns whether two contenders that exclude each other hold together, or more permits are held
+/// than the semaphore ever had.
 pub(crate) fn too_many_hold(world: &World, scenario: &Scenario) -> bool {
-    // For each znode: its directory, its prefix, the czxid of its reader if it is an upgrade, and its own czxid.
+    // For each held lock: its directory, the prefix of the holder's znode, the czxid of the
+    // reader's znode if the holder is an upgrade, and the czxid of the holder's znode.
     let mut held: Vec<(usize, Prefix, Option<i64>, i64)> = Vec::new();
     for i in 0..world.clients.len() {
         let Some(node) = holding(world, i, scenario) else { continue };
@@ -101,8 +106,9 @@ pub(crate) fn too_many_hold(world: &World, scenario: &Scenario) -> bool {
     taken > world.history.largest_size || held.iter().enumerate().any(collides)
 }
 
-/// Returns the first znode of a client whose machine says that it holds, if the session still exists. For an upgrade, the
-/// reader's znode must exist, too.
+/// Returns the client's znode in the first of its directories, if the client holds its locks. The
+/// client holds if its machine returns a znode from `holding()`, and its session exists on the
+/// leader. For an upgrade, the reader's znode must exist, too.
 pub(crate) fn holding(world: &World, i: usize, scenario: &Scenario) -> Option<Node> {
     let client = &world.clients[i];
     let node = client.machine().and_then(|machine| machine.holding())?;
@@ -111,7 +117,7 @@ pub(crate) fn holding(world: &World, i: usize, scenario: &Scenario) -> Option<No
 }
 
 impl World {
-    /// Records which znodes have no conflicting znode before them, after each transaction.
+    /// Records which znodes have no conflicting znode before them. Called after each transaction.
     pub(crate) fn record_clear_traces(&mut self, scenario: &Scenario) {
         let tree = &self.leader;
         for (i, client) in self.clients.iter_mut().enumerate() {
@@ -152,7 +158,8 @@ impl World {
             }
             return;
         }
-        // A deleted znode begins no hold. A `held` marker begins one only if the contender is the head of all its queues.
+        // A deleted znode begins no hold. A `held` marker begins a hold only if there was a moment
+        // at which the contender was the head of all its queues.
         let begins =
             |trace: &&Trace| trace.at == at && trace.fate == Fate::Exists && (granted || trace.was_clear);
         let Some(trace) = self.clients[i].ghost.traces_of(czxid).find(begins) else { return };
@@ -161,20 +168,21 @@ impl World {
         self.history.holds.push(Hold { at, directory, order, czxid, name, tells, granted, end });
     }
 
-    /// Records that a znode was deleted. `own`: its own acquisition deleted it. `cleanly`: the holder released, and was not
-    /// unwinding.
+    /// Records that a znode was deleted. `own`: set if the acquisition that created the znode
+    /// deleted it. `cleanly`: set if the holder released, and was not unwinding from a panic.
     pub(crate) fn on_deleted(&mut self, at: usize, czxid: i64, own: bool, cleanly: bool) {
         let found = self.history.holds.iter().position(|hold| (hold.at, hold.czxid) == (at, czxid));
         let Some(found) = found else { return };
         if own && !self.history.holds[found].granted {
-            // The contender gave up before it was told of its grant, and has undone its `held` marker.
+            // The contender gave up before it was granted, and has undone its `held` marker.
             self.history.holds.remove(found);
         } else {
             self.history.holds[found].end = if cleanly { End::Clean } else { End::Gone };
         }
     }
 
-    /// Checks what a holder is told of the last exclusive holders. `traces`: its znodes, one for each lock.
+    /// Checks what a holder is told about the last exclusive holders. `traces`: the holder's
+    /// znodes, one for each lock.
     pub(crate) fn check_previous(
         &mut self,
         i: usize,
@@ -194,8 +202,11 @@ impl World {
             clean &= last_granted.is_some_and(|hold| hold.end == End::Clean);
             let gone = last.filter(|hold| hold.end == End::Gone);
             crashed |= gone.is_some();
-            // If only the reader's znode of an upgrade is deleted, the writer's znode stays behind that of the successor.
-            // The successor sees that the upgrade lives, but it may die between that read and the grant.
+            // Suppose that an operator deletes the reader's znode of an upgrade, but not its
+            // writer's znode. The writer's znode stays in the queue, behind the successor's znode.
+            // The successor reads that the writer's znode still exists. If the upgrade dies between
+            // that read and the successor's grant, the successor cannot know of the crash. So it
+            // need not report it.
             let meddled =
                 |hold: &Hold| scenario.budget.breaks > 0 && hold.order.1 != 0 && hold.czxid > trace.czxid;
             let tracked = gone.is_some_and(|hold| hold.granted && !meddled(hold));
@@ -207,9 +218,11 @@ impl World {
             could_tell &= told.is_some_and(|hold| hold.tells && all_clean(hold))
                 && directory.is_some_and(|directory| !directory.has_misdirected_write);
         }
-        // A contender lists first, and then reads the record. If its znode is deleted in between, the record may be of
-        // later holders. The contender soon hears of the deletion, so this is no violation. But a multi-lock reads all of
-        // its znodes again before its grant.
+        // A contender lists first, and then reads the record. If its znode is deleted in between, a
+        // later holder may have written the record, so the report about the previous holder may be
+        // wrong. That is no violation, because the contender soon receives the deletion of its
+        // znode. The check stays strict for a native mutex, whose first read needs no listing. It
+        // also stays strict for a multi-lock, which reads all of its znodes again before its grant.
         let exists = |trace: &Trace| {
             let reader = ghost.reader.map(|reader| reader.czxid);
             [Some(trace.czxid), reader].into_iter().flatten().all(|czxid| self.leader.holds(trace.at, czxid))
@@ -226,15 +239,17 @@ impl World {
         self.note(violation);
     }
 
-    /// Returns the exclusive hold with the number directly before this name, if this is the name of a mutex.
+    /// Returns the hold of the mutex whose sequence number is directly before that of `name`.
+    /// Returns `None` if that mutex was not granted, or if `name` is not the name of a mutex.
     fn right_before(&self, directory: i64, name: Name) -> Option<&Hold> {
         let before = Name { sequence: name.sequence.wrapping_sub(1), ..name };
         let is_it = |hold: &&Hold| hold.directory == directory && hold.name == before && hold.granted;
         self.history.holds.iter().find(is_it).filter(|_| name.prefix == Prefix::Lock)
     }
 
-    /// Checks a release whose marker overwrites foreign data. This is allowed only to a holder that does not know the
-    /// record, and only if its predecessor left no marker.
+    /// Checks a release whose marker overwrites foreign data. This is allowed only if the holder
+    /// has not read the record, and its predecessor did not release (`docs/design/look-ahead.md`,
+    /// "What look-ahead leaves open").
     pub(crate) fn on_marker(&mut self, i: usize, at: usize, node: &Node) {
         let Some(Directory { czxid, record: Record::Foreign, .. }) = self.leader.0[at] else { return };
         let released = self.right_before(czxid, Name::of(node)).is_some_and(|hold| hold.end == End::Clean);
@@ -244,14 +259,21 @@ impl World {
         }
     }
 
-    /// Records a release. The marker tells the successor only if the holder knows the record, or assumes it correctly.
+    /// Records a release. Sets `tells` if the successor learns of the release from the marker. The
+    /// successor does not learn of it in these cases:
+    /// * The holder has not read the record, and its predecessor did not release. Then the holder
+    ///   assumes a wrong version of the record, and the server refuses the marker.
+    /// * The connection broke before the holder could read the record. Then the holder writes no
+    ///   marker.
+    /// * Another znode of this multi-lock was deleted. Then the marker does not say `released`.
     pub(crate) fn on_release(&mut self, i: usize) {
         let ghost = &self.clients[i].ghost;
         let (read, interrupted, czxid) = (ghost.read, ghost.interrupted, ghost.held);
         let traces: Vec<Trace> = ghost.traces_of(czxid).cloned().collect();
         for trace in &traces {
             let before = self.right_before(trace.directory, trace.name);
-            // A holder that was interrupted before it could read the record does not write an assumed marker.
+            // A holder whose connection broke before it could read the record does not assume a
+            // version.
             let guesses = !interrupted && before.is_some_and(|hold| hold.end == End::Clean);
             let holds = &self.history.holds;
             let found = holds.iter().position(|hold| (hold.at, hold.czxid) == (trace.at, czxid));

@@ -1,4 +1,4 @@
-//! Searches for readers, writers and permits, and for contenders that track crashes.
+//! Searches with readers, writers and permits, and with contenders that track crashes.
 
 use super::expect_no_violation_in;
 use super::plan::Plan::{self, Mutex, Permits, Read, Upgradable, Upgrade, Write, WriteThenRead};
@@ -13,7 +13,7 @@ fn each(
     plans.iter().flat_map(move |plans| faults.iter().map(move |fault| Scenario::of(plans).with(&[fault])))
 }
 
-/// Returns the faults with which three clients can be searched in a minute.
+/// Returns the faults of searches with three clients: the cheap ones, or all with `ZOOLOCK_LONG=1`.
 fn affordable() -> &'static [&'static str] {
     if long() { &FAULTS } else { &FAULTS[..CHEAP] }
 }

@@ -37,12 +37,12 @@ pub(crate) enum Step {
     Downgrade(u8),
     RenewLease(u8),
     Expire(u8),
-    // The faults of the budget follow.
+    // The following steps are faults. The scenario's budget limits each of them, except `Late`.
     Panic(u8),
     Cancel(u8),
     TimeOut(u8),
     Disconnect(u8),
-    /// A write from before a disconnect arrives after all.
+    /// A write that was sent before a disconnect arrives at the leader after the disconnect.
     Late(u8),
     /// The server refuses the client's next request and does not pass it on.
     Throttle(u8),
@@ -52,8 +52,8 @@ pub(crate) enum Step {
     LoseLease(u8),
     NextSession(u8),
     Crash(u8),
-    /// The server gives a create a negative number. Past the end of the numbers, this happens to a create that the server
-    /// prepares while another one is under way.
+    /// The server gives a create a negative sequence number. ZooKeeper does this after the last
+    /// sequence number, to a create that it prepares while another create is under way.
     Negative(u8),
     /// A client reads a retired directory again, though nothing has changed.
     Poll(u8, u8),
@@ -66,8 +66,9 @@ pub(crate) enum Step {
     Revoke(u8, Name),
 }
 
-/// The pause between two reads of a retired directory. The budget limits reads that find no change, since there could be
-/// any number of them.
+/// The pause between two reads of a retired directory, in milliseconds. Timers of this duration
+/// belong to such reads. The budget limits reads that find no change, since there could be any
+/// number of them.
 const POLL: u32 = 50;
 
 pub(crate) const EXCLUSION: &str = "a granted lock was free, and conflicting locks are not held together";
@@ -86,7 +87,8 @@ pub(crate) const ASKED: &str = "a holder is told once that it should release";
 pub(crate) const PROGRESS: &str = "no client waits forever";
 pub(crate) const PROMPT: &str = "no client waits for a lock that is free";
 pub(crate) const NOTHING_LEFT: &str = "an acquisition leaves no znode behind";
-/// Every search must reach these states, so that it cannot pass without searching.
+/// States that a search must reach. A search that does not reach them fails, so a search that stops
+/// too early cannot pass. Only scenarios with several directories have `HELD`.
 const HELD: &str = "a client holds several locks";
 const ALL_OVER: &str = "all clients are done";
 
@@ -152,8 +154,9 @@ fn something_left(world: &World) -> bool {
     })
 }
 
-/// Returns whether the client's next request creates a contender in one directory. The connected server never refuses a
-/// transaction by itself.
+/// Returns whether the client's next request is a create outside a transaction. The connected
+/// server can refuse such a create without the leader, but it passes every transaction to the
+/// leader.
 fn is_create(client: &Client) -> bool {
     client.requests.first().is_some_and(|sent| sent.request == Request::Join && sent.release.is_none())
 }
@@ -164,15 +167,16 @@ fn is_vain(world: &World, client: &Client, timer: &Timer) -> bool {
 }
 
 impl Locks {
-    /// Returns a property that this state violates.
+    /// Returns the name of a property that this state violates, if there is one.
     pub(crate) fn broken(&self, world: &World) -> Option<&'static str> {
         let must = |property: &Property<Locks>| property.expectation == Expectation::Always;
         let broken = |property: &Property<Locks>| !(property.condition)(self, world);
         self.properties().into_iter().filter(must).find(broken).map(|property| property.name)
     }
 
-    /// Returns a step of one client that no other client sees and that no other step can disturb. Such a step only makes
-    /// later steps possible earlier, so no other order has to be searched.
+    /// Returns a step of this client that no other client sees and that no fault can disturb, if
+    /// there is one. The search takes such a step first, and takes no other step instead: all other
+    /// orders of these steps lead to the same states.
     fn unseen(&self, world: &World, i: usize) -> Option<Step> {
         let (client, budget) = (&world.clients[i], &world.budget);
         let ghost = &client.ghost;
@@ -226,13 +230,16 @@ impl Locks {
         }
     }
 
-    /// Returns whether this client represents its session, and an acquisition runs there.
+    /// Returns whether this client's session exists and belongs to the client itself, and an
+    /// acquisition runs on the session. A fault of a session is a step of the client to which the
+    /// session belongs.
     fn has_session_of_use(&self, world: &World, i: usize) -> bool {
         let runs = |mate: usize| world.clients[mate].is_running();
         world.clients[i].session && self.0.session(i) == i && self.0.same_session(i).any(runs)
     }
 
-    /// Returns whether the caller waits for an upgrade of this reader. The caller does not release meanwhile.
+    /// Returns whether the caller waits for an upgrade of this reader. The caller does not release
+    /// the reader meanwhile.
     fn is_upgrading(&self, world: &World, i: usize) -> bool {
         self.0.upgrade_of(i).is_some_and(|j| {
             let upgrade = &world.clients[j];
@@ -240,7 +247,7 @@ impl Locks {
         })
     }
 
-    /// Returns whether the locks inside this one have been acquired and released.
+    /// Returns whether the locks inside this client's lock have been acquired and released.
     fn inner_is_done(&self, world: &World, i: usize) -> bool {
         let inner = |plan: &Plan| *plan == Plan::Inside(i as u8);
         let done = |client: &Shared<Client>| client.arrived && !client.is_running();
@@ -254,7 +261,9 @@ impl Locks {
         next(&world.clients[i]).is_some_and(|order| mates.min() == Some(order))
     }
 
-    /// Returns whether the request may be carried out now. Clients that differ in nothing but their number arrive in its order.
+    /// Returns whether the search lets the server carry out the client's request now. Clients that
+    /// differ only in their indices queue in the order of their indices, because any other order
+    /// only swaps these clients.
     fn may_arrive(&self, world: &World, i: usize) -> bool {
         if self.0.tries || self.0.plans[i].is_upgrade() {
             return true;
@@ -347,7 +356,7 @@ impl Locks {
         (0..world.leader.0.len()).for_each(|at| self.meddling(world, at, steps));
     }
 
-    /// Adds the changes that operators and other software may make to a directory.
+    /// Adds the changes to a directory that the budget allows to operators and to other software.
     fn meddling(&self, world: &World, index: usize, steps: &mut Vec<Step>) {
         let (budget, at) = (&world.budget, index as u8);
         let Some(directory) = &world.leader.0[index] else {
@@ -375,7 +384,8 @@ impl Locks {
                 _ => 0,
             });
             steps.push(Step::Resize(at, size + 1));
-            // The size must not fall below a client's weight, because that client would then wait for ever.
+            // The size must not fall below the permits that one client takes, because that client
+            // would then wait for ever.
             let smaller = Some(size - 1).filter(|&size| least.max() <= Some(size));
             steps.extend(smaller.map(|size| Step::Resize(at, size)));
         }
@@ -462,15 +472,16 @@ impl Locks {
         *fault -= 1;
     }
 
-    /// Returns whether nothing can happen without a fault, every holder has released, and a client still waits.
+    /// Returns whether nothing can happen without a fault, every holder has released, and an
+    /// acquisition still runs.
     fn is_stuck(&self, world: &World) -> bool {
         let mut steps = Vec::new();
         self.usual(world, &mut steps);
         steps.is_empty() && world.clients.iter().any(|client| client.is_running())
     }
 
-    /// Returns whether nothing can happen until a holder releases, but a client waits though no conflicting znode is before
-    /// its own.
+    /// Returns whether a client waits though no conflicting znode is before its own, and nothing
+    /// can happen without a fault until a holder releases or downgrades.
     fn is_forgotten(&self, world: &World) -> bool {
         let mut steps = Vec::new();
         self.usual(world, &mut steps);

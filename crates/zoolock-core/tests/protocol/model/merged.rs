@@ -1,5 +1,5 @@
-//! Searches with requests that the connected server refuses by itself, and with releases that are merged with the next
-//! create of the session into one transaction.
+//! Searches with requests that the connected server refuses by itself. Also searches with releases
+//! that are merged into one transaction with the next create of the session.
 
 use super::expect_no_violation_in;
 use super::plan::Plan::{self, Mutex, Next, Permits, Read, Upgrade, Write, WriteThenRead};

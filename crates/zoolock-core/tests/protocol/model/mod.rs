@@ -1,25 +1,30 @@
-//! A model of acquisitions: the product's machines, on servers and connections with every fault.
+//! A model of acquisitions. Each client runs the library's state machine. The servers, the
+//! connections and their faults are simulated.
 //!
-//! Each scenario is searched to the end: every order of steps, and every point at which a fault of its budget can strike.
-//! The rules of [`zoolock_core::Rule`] are shown to be needed: with any one of them switched off, the model finds a
-//! violation.
+//! A scenario says how often each fault strikes. Its search visits every order of steps, and lets
+//! each fault strike at every point where it can. The tests also show that every rule of
+//! [`zoolock_core::Rule`] is needed: if one rule is switched off, a search finds a violation.
 //!
 //! The world:
 //! * `tree.rs`, `server.rs`: the servers, with any number of lock directories.
 //! * `world.rs`: clients and connections. `faults.rs`: faults, and followers.
-//! * `ghost.rs`: the observer that recognises a violation. `holds.rs`: which contenders may hold.
+//! * `ghost.rs`: records the history of each client, and recognises violations. `holds.rs`: records
+//!   the exclusive holds, and checks which contenders hold together.
 //! * `locks.rs`: the steps and the properties.
-//! * `scenario.rs`, `plan.rs`: the faults, and what each client acquires.
+//! * `scenario.rs`, `plan.rs`: the faults, and the lock that each client acquires.
 //!
 //! The searches:
 //! * `single.rs`: mutexes. `kinds.rs`: all other kinds.
 //! * `namings.rs`: contenders with the names of other client libraries. `ahead.rs`: look-ahead.
 //! * `several.rs`: several locks at once. `merged.rs`: throttled requests, and releases that are merged with a create.
-//! * `rules.rs`, `bugs.rs`: the violations without a rule, and those of clients with a bug.
+//! * `rules.rs`, `bugs.rs`: searches that must find a violation, because a rule is switched off or
+//!   all clients have a bug.
 //! * `walk.rs`: random walks.
 //!
-//! The model has no permanent refusals (ACL, quota), and no clients of other libraries: a client with their names runs our
-//! machine. No client connects to a server that is behind what the client has seen, because ZooKeeper refuses such a
+//! In the model the leader never refuses a request because of an ACL or a quota. Only the connected
+//! server does that, and only for a create. The model has no clients of other libraries: a client
+//! with the names of such a library runs our machine. No client connects to a server whose last
+//! zxid is below the last zxid that the client has received, because ZooKeeper refuses such a
 //! connection.
 
 mod ahead;
@@ -49,12 +54,14 @@ use scenario::Scenario;
 
 use crate::search;
 
-/// Searches all of a scenario. Returns the number of states.
+/// Searches all states of a scenario, and checks that no state violates a property. Returns the
+/// number of states.
 fn expect_no_violation(scenario: Scenario) -> usize {
     search::expect_no_violation(&scenario.name.clone(), Locks(scenario))
 }
 
-/// Searches many scenarios.
+/// Searches all states of each scenario, and checks that no state violates a property. Prints the
+/// number of states and the time.
 fn expect_no_violation_in(scenarios: impl IntoIterator<Item = Scenario>) {
     let begun = Instant::now();
     let states: Vec<usize> = scenarios.into_iter().map(expect_no_violation).collect();
@@ -62,7 +69,8 @@ fn expect_no_violation_in(scenarios: impl IntoIterator<Item = Scenario>) {
     println!("== {} scenarios, {total} states, {:.1?}", states.len(), begun.elapsed());
 }
 
-/// Searches for the shortest violation of the property.
+/// Searches for the shortest violation of the property, and checks its length against
+/// `docs/BUGS.md`. `switch`: the name of the rule or bug in that file.
 fn expect_violation(switch: &str, property: &str, scenario: Scenario) {
     search::expect_violation(switch, &scenario.name.clone(), property, &Locks(scenario));
 }

@@ -1,4 +1,5 @@
-//! Searches for contenders with the names of other client libraries. They list the queue to find their predecessor.
+//! Searches with contenders that have the names of other client libraries. Such contenders list the
+//! queue to find their predecessor.
 
 use zoolock_core::names::Naming::{self, Curator, Kazoo, Native, WriteLock};
 
@@ -23,8 +24,8 @@ fn without_faults() {
         named(&[Read, Upgrade(0), Read], &[Curator, Curator, Native]),
         named(&[Read, Upgrade(0), Write], &[Kazoo, Kazoo, Kazoo]),
         named(&[Mutex, Mutex], &[WriteLock, Curator]).without_directory().rounds(2),
-        // These families do not see each other. The later contender must be refused, because otherwise both would
-        // hold.
+        // In the next two scenarios, contenders of different families do not see each other's
+        // znodes. The later contender must be refused, because otherwise both would hold.
         named(&[Mutex, Mutex, Mutex], &[Curator, Kazoo, Native]),
         named(&[Upgradable, Write], &[Native, Curator]),
     ]);

@@ -13,16 +13,16 @@ pub(crate) enum Plan {
     Mutex,
     /// A mutex on the session of the client with this index. Begins when that client releases or gives up.
     Next(u8),
-    /// A mutex inside the lock of the client with this index. Begins when that lock is granted, and ends before it is
-    /// released.
+    /// A mutex inside the lock of the client with this index. Begins when that lock is granted, and
+    /// ends before that lock is released.
     Inside(u8),
     Write,
-    /// A write lock, and perhaps a downgrade.
+    /// A write lock that may be downgraded.
     WriteThenRead,
     Read,
     Upgradable,
-    /// The upgrade of the client with this index, on its session. Begins when that client is granted a read lock, or
-    /// downgrades to one.
+    /// The upgrade of the client with this index, on that client's session. Begins when that client
+    /// is granted a read lock, or downgrades to one.
     Upgrade(u8),
     Permits {
         take: u32,
@@ -51,7 +51,8 @@ impl Plan {
         matches!(self, Plan::Upgrade(_))
     }
 
-    /// Returns whether this acquisition begins without another client's.
+    /// Returns whether this acquisition begins by itself. The others begin at a step of another
+    /// client.
     pub(crate) fn begins_by_itself(self) -> bool {
         self.outer().is_none() && !matches!(self, Plan::Next(_))
     }
@@ -85,9 +86,10 @@ impl Scenario {
         ContenderId(i as u128)
     }
 
-    /// Returns whether contenders may have names of families that do not see each other.
+    /// Returns whether the scenario has names of two libraries whose contenders do not see each
+    /// other's znodes.
     pub(crate) fn may_clash(&self) -> bool {
-        // Curator's own mutex and its read/write lock do not see each other.
+        // Curator's mutexes and Curator's read/write locks do not see each other's znodes.
         let is_mutex = |plan: &Plan| matches!(plan, Plan::Mutex | Plan::Next(_));
         let mixed = self.plans.iter().any(|plan| is_mutex(plan) != is_mutex(&self.plans[0]));
         let differ = self.namings.iter().any(|naming| *naming != self.namings[0]);
@@ -109,17 +111,18 @@ impl Scenario {
         (0..self.plans.len()).filter(move |&j| self.session(j) == session)
     }
 
-    /// Returns the client that upgrades this one.
+    /// Returns the client that upgrades this reader.
     pub(crate) fn upgrade_of(&self, i: usize) -> Option<usize> {
         self.plans.iter().position(|plan| *plan == Plan::Upgrade(i as u8))
     }
 
-    /// Returns the client that begins when this one releases or gives up.
+    /// Returns the client that begins when this client releases or gives up.
     pub(crate) fn next_of(&self, i: usize) -> Option<usize> {
         self.plans.iter().position(|plan| *plan == Plan::Next(i as u8))
     }
 
-    /// Returns whether two clients differ in nothing but their number. With several directories all clients count as different.
+    /// Returns whether two clients differ only in their indices. With several directories all
+    /// clients count as different.
     pub(crate) fn are_alike(&self, i: usize, j: usize) -> bool {
         let numbered = self.names(i).naming != Naming::Native || self.names(j).naming != Naming::Native;
         self.directories.len() == 1
@@ -135,7 +138,7 @@ impl Scenario {
         permits > 0 && permits < self.plans.len()
     }
 
-    /// Returns whether this client tries to look ahead.
+    /// Returns whether this client uses look-ahead.
     pub(crate) fn looks_ahead(&self, i: usize) -> bool {
         self.looks_ahead && !(self.one_reads && i + 1 == self.plans.len())
     }
@@ -145,7 +148,7 @@ impl Scenario {
         self.tracks || (self.one_tracks && i == 0)
     }
 
-    /// Returns whether a directory may come near the end of its numbers.
+    /// Returns whether a directory can come near its last sequence number.
     pub(crate) fn ends(&self) -> bool {
         self.retire_from != Scenario::RETIRE_FROM
     }

@@ -32,13 +32,13 @@ pub(crate) struct Budget {
     pub(crate) removals: u8,
     /// An operator deletes the znode of a contender.
     pub(crate) breaks: u8,
-    /// An empty directory is reaped.
+    /// Other software deletes an empty directory.
     pub(crate) reaps: u8,
     /// A directory is created with the data of a directory that was deleted before.
     pub(crate) copies: u8,
     /// An operator overwrites the record.
     pub(crate) scribbles: u8,
-    /// A create past the end of the numbers gets a negative one.
+    /// After the last sequence number, a create gets a negative number.
     pub(crate) negatives: u8,
     /// A client reads a retired directory again, though nothing has changed.
     pub(crate) polls: u8,
@@ -48,11 +48,11 @@ pub(crate) struct Budget {
     pub(crate) revokes: u8,
 }
 
-/// Faults that are searched alone and in pairs. The last two cost most.
+/// Faults that are searched alone and in pairs. Searches with the last two take the longest.
 pub(crate) const FAULTS: [&str; 10] =
     ["cancel", "lag", "crash", "panic", "remove", "break", "reap", "scribble", "disconnect", "lapse"];
 
-/// Number of [`FAULTS`] that are cheap to search.
+/// Number of faults at the start of [`FAULTS`] that are cheap to search.
 pub(crate) const CHEAP: usize = 8;
 
 /// Returns each pair of faults, and each fault twice.
@@ -87,18 +87,18 @@ impl Budget {
     }
 }
 
-/// One search.
+/// The setup of one search: the clients, the faults, and the directories.
 #[derive(Clone, Debug)]
 pub(crate) struct Scenario {
     pub(crate) name: String,
     pub(crate) plans: Vec<Plan>,
-    /// The directories in which each client acquires, in its own order.
+    /// The directories in which each client acquires, in the order in which the client names them.
     pub(crate) wants: Vec<Vec<usize>>,
     /// The naming of each client's znodes; native for a client without an entry.
     pub(crate) namings: Vec<Naming>,
     /// Number of acquisitions that each client makes, one after the other.
     pub(crate) rounds: u8,
-    /// Set if the last client does not wait.
+    /// Set if the last client fails if the lock is not free, and does not wait.
     pub(crate) tries: bool,
     /// Set if all clients track crashes.
     pub(crate) tracks: bool,
@@ -110,25 +110,28 @@ pub(crate) struct Scenario {
     pub(crate) looks_ahead: bool,
     /// Set if a release and the create that follows it at once on the same session are one transaction.
     pub(crate) merges: bool,
-    /// Set if the last client does not look ahead, and reads how its predecessor left.
+    /// Set if the last client does not look ahead, and reads before its grant how its predecessor
+    /// left.
     pub(crate) one_reads: bool,
-    /// Set if machines are told of a lost connection, before they hear of lost replies.
+    /// Set if the clients' state machines receive `Event::Disconnected` when a connection is lost,
+    /// before they receive `Unknown` for the requests without a reply.
     pub(crate) reports_disconnects: bool,
     pub(crate) budget: Budget,
     pub(crate) rules: Rules,
     pub(crate) bug: Option<Bug>,
-    /// Set if a holder's own znode is watched only after a while.
+    /// Set if a holder sets the watch on its own znode some time after its grant, and not at once.
     pub(crate) watches_late: bool,
-    /// The first number at which a directory is retired.
+    /// The first sequence number at which a directory is retired.
     pub(crate) retire_from: i32,
-    /// The last number that a directory can give.
+    /// The last sequence number that a directory can give.
     pub(crate) last: i32,
-    /// The record and the next number of each directory that exists from the start.
+    /// The record and the next sequence number of each directory. `None` if the directory does not
+    /// exist at the start.
     pub(crate) directories: Vec<Option<(Record, i32)>>,
 }
 
 impl Scenario {
-    /// A number far above every number that a search uses.
+    /// The usual value of `retire_from`, far above every sequence number that a search reaches.
     pub(crate) const RETIRE_FROM: i32 = 90;
 
     /// Returns a scenario of clients with these plans in one directory, without faults.
@@ -252,19 +255,20 @@ impl Scenario {
         self.noted("no directory")
     }
 
-    /// Sets the next number of the first directory.
+    /// Sets the next sequence number of the first directory.
     pub(crate) fn numbered(mut self, next: i32) -> Scenario {
         self.directories[0] = Some((Record::Empty, next));
         self.noted(format!("at {next}"))
     }
 
-    /// Ends the numbers at `last`, retires directories from number 2 on, and sets the next number of the first directory to
-    /// `next`.
+    /// Makes `last` the last sequence number, retires directories from number 2 on, and sets the
+    /// next number of the first directory to `next`.
     pub(crate) fn near_the_end(self, next: i32, last: i32) -> Scenario {
         Scenario { retire_from: 2, last, ..self.numbered(next).noted(format!("of {last}")) }
     }
 
-    /// Makes the directory a copy: its record was written for another one, and says that number 1 released the lock.
+    /// Makes the first directory a copy: its record was written for another directory, and says
+    /// that the contender with number 1 released the lock there.
     pub(crate) fn in_a_copy(mut self) -> Scenario {
         let marker = Marker {
             directory: Zxid(1),

@@ -19,7 +19,8 @@ type Outcome = Result<Reply, RequestFailure>;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Handling {
     Usual,
-    /// A create past the end gets a negative number.
+    /// The server gives the create a negative sequence number. This is possible only after the last
+    /// sequence number.
     Negative,
     /// The connected server refuses the request for now, and does not pass it on.
     Throttled,
@@ -38,7 +39,8 @@ impl World {
             of_release = Err(RequestFailure::Refused(Refusal::Denied));
             of_release.clone()
         } else if is_write(&sent.request) {
-            // The session's write passes the quorum, so no earlier write of the session can still arrive.
+            // Once the leader has handled this write, it drops every earlier write of the session
+            // that is still on its way (`late`).
             for mate in scenario.same_session(i) {
                 if !self.clients[mate].late.is_empty() {
                     self.clients[mate].late.clear();
@@ -53,7 +55,8 @@ impl World {
                 }
                 None => self.write(i, &sent, negative, scenario),
             };
-            // The follower sends the reply when it has applied the transaction. This is also true of an error.
+            // The follower replies only after it has applied the log up to this request. It does so
+            // too when the reply is an error.
             self.catch_up(i);
             outcome
         } else {
@@ -104,9 +107,10 @@ impl World {
         if let Request::Downgrade { node, .. } = &sent.request {
             let ours = |child: &Child| child.czxid == node.czxid.0;
             if !self.leader.child(sent.at, Name::of(node)).is_none_or(ours) {
-                // The late downgrade would delete another contender's znode, and create a reader that its client does not
-                // know. This needs a name that repeats while a request hangs in a deposed leader. The protocol leaves this
-                // window open.
+                // Another contender's znode has the writer's name now. ZooKeeper would delete that
+                // znode, and create a reader's znode of which this client does not know. That can
+                // happen only if a name repeats while the downgrade waits in a deposed leader. The
+                // protocol does not prevent this case, so the model leaves it out.
                 return;
             }
         }
@@ -134,10 +138,10 @@ impl World {
                 let release = ReleaseOp { node: *node, marker: Some((*marker, *version)) };
                 self.leave(i, sent, &[(at, release)], scenario)?
             }
-            Request::ReleaseAll(partings) => {
+            Request::ReleaseAll(releases) => {
                 let places = scenario.wants[i].iter().copied();
-                let partings: Vec<_> = places.zip(partings.iter().copied()).collect();
-                self.leave(i, sent, &partings, scenario)?
+                let releases: Vec<_> = places.zip(releases.iter().copied()).collect();
+                self.leave(i, sent, &releases, scenario)?
             }
             Request::Hold { node, marker, version } => {
                 node.as_ref().map(|node| self.existing(at, node)).transpose()?;
@@ -147,15 +151,15 @@ impl World {
                 }
                 vec![(at, Op::Write(Record::Marker(*marker)))]
             }
-            Request::HoldAll(beginnings) => {
+            Request::HoldAll(holds) => {
                 let mut ops = Vec::new();
-                for HoldOp { place, node, marker, version } in beginnings {
+                for HoldOp { place, node, marker, version } in holds {
                     let at = scenario.wants[i][*place];
                     self.existing(at, node)?;
                     self.check_version(at, Some(*version))?;
                     ops.push((at, Op::Write(Record::Marker(*marker))));
                 }
-                for HoldOp { place, node, .. } in beginnings {
+                for HoldOp { place, node, .. } in holds {
                     self.on_begun(i, scenario.wants[i][*place], node);
                 }
                 ops
@@ -164,11 +168,11 @@ impl World {
                 self.check_version(at, Some(*version))?;
                 vec![(at, Op::Write(Record::Semaphore(*size)))]
             }
-            Request::SayGranted { node, version, .. } => {
+            Request::MarkGranted { node, version, .. } => {
                 if self.existing(at, node)?.version != *version {
                     return Err(RequestFailure::BadVersion);
                 }
-                vec![(at, Op::SayGranted(Name::of(node)))]
+                vec![(at, Op::MarkGranted(Name::of(node)))]
             }
             Request::Downgrade { node, marker } => return self.downgraded(i, sent, node, *marker, scenario),
             Request::DeleteDirectory => {
@@ -195,7 +199,7 @@ impl World {
         if version.is_some_and(|version| version != now) { Err(RequestFailure::BadVersion) } else { Ok(()) }
     }
 
-    /// Creates one znode in each directory, or none at all.
+    /// Creates one znode in each directory of the request. If one create fails, creates none.
     fn join(&mut self, i: usize, sent: &Sent, negative: bool, scenario: &Scenario) -> Outcome {
         self.clients[i].arrived = true;
         if scenario.has(Bug::OneNodeForASession)
@@ -219,7 +223,8 @@ impl World {
         Ok(if all { Reply::AllJoined(nodes) } else { Reply::Joined(nodes[0]) })
     }
 
-    /// Carries out a release and the create after it as one transaction. Returns the outcome for each.
+    /// Carries out a release and the create after it as one transaction. Returns the outcome of the
+    /// release, and then that of the create.
     fn release_and_join(
         &mut self,
         i: usize,
@@ -234,8 +239,8 @@ impl World {
             Request::Release { node, marker, version } => ReleaseOp { node, marker: Some((marker, version)) },
             _ => unreachable!("not a release"),
         };
-        let partings = [(at, op)];
-        if let Err(failure) = self.may_leave(&partings) {
+        let releases = [(at, op)];
+        if let Err(failure) = self.may_leave(&releases) {
             return (Err(failure), Err(if of_both { failure } else { RequestFailure::Throttled }));
         }
         let (sequence, counts) = match self.number(i, at, negative, scenario) {
@@ -246,7 +251,7 @@ impl World {
         };
         self.clients[i].arrived = true;
         let mut ops = match op.marker {
-            Some(_) => self.parting_ops(*mate, release, &partings, scenario),
+            Some(_) => self.release_ops(*mate, release, &releases, scenario),
             None => vec![(at, Op::Delete(Name::of(&op.node)))],
         };
         let name = Name { prefix: scenario.prefix(i), sequence };
@@ -256,9 +261,11 @@ impl World {
         (Ok(Reply::Done), Ok(Reply::Joined(nodes[0])))
     }
 
-    /// Returns the number of the next child, and whether the counter rises. Past the end the counter stays the same, as in
-    /// ZooKeeper 3.8.0. The last name is given again or refused, and a create that is prepared while another one is under
-    /// way gets a negative number.
+    /// Returns the sequence number of the next child, and whether its create increases the
+    /// directory's counter. When the counter has reached the last number, it stays there, as in
+    /// ZooKeeper 3.8.0. Every further create then gets the last number, or fails with `NodeExists`
+    /// while a znode has that name. With `negative` it gets a negative number instead: ZooKeeper
+    /// gives one to a create that it prepares while another create is under way.
     fn number(
         &self,
         i: usize,
@@ -278,15 +285,16 @@ impl World {
         }
     }
 
-    /// Commits a transaction that creates znodes. Returns them.
+    /// Commits a transaction that creates znodes. Returns these znodes.
     fn create(&mut self, i: usize, sent: &Sent, ops: Vec<(usize, Op)>, scenario: &Scenario) -> Vec<Node> {
         let nodes = self.trace(i, sent, &ops);
         self.commit(ops, Some((i, sent)), scenario);
         nodes
     }
 
-    /// Creates the traces of the znodes that a transaction is about to create, because the commit needs them. Returns the
-    /// znodes.
+    /// Records a [`Trace`] of each znode that a transaction is about to create. The commit updates
+    /// the traces, so call this before the commit. Records nothing for a request of an earlier
+    /// acquisition. Returns the znodes.
     fn trace(&mut self, i: usize, sent: &Sent, ops: &[(usize, Op)]) -> Vec<Node> {
         let czxid = self.zxid + 1;
         let mut nodes = Vec::new();
@@ -303,36 +311,39 @@ impl World {
         nodes
     }
 
-    /// Returns the operations that delete znodes and leave the markers, as the driver sends them. Fails if one of them
-    /// cannot be carried out. Without a marker, or after a panic, the znode is written first, so that a waiter that looks
-    /// ahead reads the record.
+    /// Returns the operations that delete the znodes and write their markers, as the library sends
+    /// them. Fails if a znode is missing, or if a record has another version.
+    ///
+    /// If a release has no marker, or its holder panicked, the operations write to the znode before
+    /// they delete it. The successor's watch then reports a change and not a deletion. So a
+    /// successor that looks ahead reads the record, and does not take the deletion for a grant.
     fn leave(
         &mut self,
         i: usize,
         sent: &Sent,
-        partings: &[(usize, ReleaseOp)],
+        releases: &[(usize, ReleaseOp)],
         scenario: &Scenario,
     ) -> Result<Vec<(usize, Op)>, RequestFailure> {
-        self.may_leave(partings)?;
-        Ok(self.parting_ops(i, sent, partings, scenario))
+        self.may_leave(releases)?;
+        Ok(self.release_ops(i, sent, releases, scenario))
     }
 
-    fn may_leave(&self, partings: &[(usize, ReleaseOp)]) -> Result<(), RequestFailure> {
-        partings.iter().try_for_each(|(at, ReleaseOp { node, marker })| {
+    fn may_leave(&self, releases: &[(usize, ReleaseOp)]) -> Result<(), RequestFailure> {
+        releases.iter().try_for_each(|(at, ReleaseOp { node, marker })| {
             self.existing(*at, node)?;
             self.check_version(*at, marker.and_then(|(_, version)| version))
         })
     }
 
-    fn parting_ops(
+    fn release_ops(
         &mut self,
         i: usize,
         sent: &Sent,
-        partings: &[(usize, ReleaseOp)],
+        releases: &[(usize, ReleaseOp)],
         scenario: &Scenario,
     ) -> Vec<(usize, Op)> {
         let mut ops = Vec::new();
-        for &(at, ReleaseOp { node, marker }) in partings {
+        for &(at, ReleaseOp { node, marker }) in releases {
             let as_usual = marker.is_some_and(|(marker, _)| marker.state != HolderState::Panicked);
             ops.extend((!as_usual).then(|| (at, Op::Touch(Name::of(&node)))));
             ops.push((at, Op::Delete(Name::of(&node))));
@@ -344,8 +355,11 @@ impl World {
             });
             let own = [marker, node.beginning_in(marker.directory)];
             let another = written.is_some_and(|written| !own.contains(&written));
-            // In a directory that was created again, this is no violation for a multi-lock. It may wait in another
-            // directory between read and delete, and the protocol leaves that window open.
+            // It is no violation if a multi-lock overwrites another contender's record in a
+            // directory that was created again. After its read of this directory, the multi-lock
+            // may wait in the queue of another directory before it deletes its znode here. The
+            // protocol does not prevent that this directory is deleted and created again in
+            // between.
             let made_again = self.leader.created(at) != Some(marker.directory.0);
             if !sent.granted && another && !(made_again && scenario.wants[i].len() > 1) {
                 self.note(Violation::WroteOverAnothers);
@@ -357,8 +371,9 @@ impl World {
         ops
     }
 
-    /// Downgrades as the driver does: one transaction, and then a read of the reader's znode. An earlier downgrade may have
-    /// created that znode.
+    /// Carries out a downgrade: deletes the writer's znode and creates the reader's znode, in one
+    /// transaction. If the writer's znode is missing, an earlier downgrade of this acquisition may
+    /// have created the reader's znode. Then returns that znode.
     fn downgraded(
         &mut self,
         i: usize,
@@ -400,11 +415,11 @@ impl World {
         let at = sent.at;
         let client = &self.clients[i];
         let view = client.view(&self.leader);
-        let reply = |child: &Child, says: NodeFlags| Reply::Node {
+        let reply = |child: &Child, flags: NodeFlags| Reply::Node {
             czxid: Zxid(child.czxid),
             owner: SessionId(scenario.session(child.owner.into()) as i64),
             version: child.version,
-            says,
+            flags,
         };
         let own = |child: &&Child| (child.owner as usize, child.round) == (i, sent.round);
         let watched = |child: &Child, id| {
@@ -445,8 +460,8 @@ impl World {
                 let child = view.children(at).iter().find(|child| child.name.text() == *name);
                 let child = child.ok_or(RequestFailure::NoNode)?;
                 let untracked = !scenario.tracks(child.owner.into());
-                let says = NodeFlags { granted: child.granted, revoked: child.revoked, untracked };
-                (reply(child, says), Some(watched(child, *watch)))
+                let flags = NodeFlags { granted: child.granted, revoked: child.revoked, untracked };
+                (reply(child, flags), Some(watched(child, *watch)))
             }
             Request::WatchOwn { node, watch } => {
                 let child = view.child(at, Name::of(node)).ok_or(RequestFailure::NoNode)?;
@@ -459,7 +474,8 @@ impl World {
     }
 }
 
-/// Returns whether a request can change anything.
+/// Returns whether the leader handles this request. `Barrier` is such a request, though it changes
+/// nothing.
 pub(crate) fn is_write(request: &Request) -> bool {
     matches!(
         request,
@@ -474,7 +490,7 @@ pub(crate) fn is_write(request: &Request) -> bool {
             | Request::Hold { .. }
             | Request::HoldAll(_)
             | Request::WriteSize { .. }
-            | Request::SayGranted { .. }
+            | Request::MarkGranted { .. }
             | Request::Downgrade { .. }
             | Request::DeleteDirectory
     )
@@ -487,7 +503,7 @@ pub(crate) fn deletes(request: &Request) -> Vec<Node> {
         | Request::Withdraw(node)
         | Request::Release { node, .. }
         | Request::Downgrade { node, .. } => vec![*node],
-        Request::ReleaseAll(partings) => partings.iter().map(|release| release.node).collect(),
+        Request::ReleaseAll(releases) => releases.iter().map(|release| release.node).collect(),
         _ => Vec::new(),
     }
 }

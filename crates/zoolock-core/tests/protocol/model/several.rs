@@ -1,4 +1,4 @@
-//! Searches for several locks at once, beside single ones.
+//! Searches with acquisitions of several locks at once, beside single locks.
 
 use super::locks::{Locks, PROGRESS};
 use super::plan::Plan::{self, Inside, Mutex, Read};
@@ -10,10 +10,10 @@ use crate::{long, search};
 const CROSSED: &[&[usize]] = &[&[0, 1], &[1, 0]];
 /// A single mutex beside a multi-lock.
 const BESIDE_ONE: &[&[usize]] = &[&[0, 1], &[1]];
-/// Three clients, each of which shares a lock with each other one.
+/// Three clients. Any two of them share one lock.
 const RING: &[&[usize]] = &[&[0, 1], &[1, 2], &[2, 0]];
 
-/// Faults that are searched alone and in pairs.
+/// The faults that are searched alone and in pairs: [`FAULTS`], and a request to release.
 const WITH_REVOKE: [&str; 11] = {
     let [a, b, c, d, e, f, g, h, i, j] = FAULTS;
     [a, b, c, d, e, f, g, h, "revoke", i, j]
@@ -57,7 +57,7 @@ fn two_with_two_faults() {
 
 #[test]
 fn beside_a_mutex_with_any_two_faults() {
-    // These faults can strike between any two steps, so they cost most.
+    // The following faults can strike between any two steps, so they cost most.
     let costly =
         |pair: &[&str; 2]| pair.iter().any(|fault| ["cancel", "disconnect", "lapse"].contains(fault));
     let searched = pairs(&WITH_REVOKE).filter(|pair| long() || !costly(pair));
@@ -131,7 +131,8 @@ fn end_of_the_numbers() {
     );
 }
 
-/// A client that takes one lock and then another, and a client that takes them in the opposite order.
+/// Searches two clients that each acquire one lock, and then a second lock while they hold the
+/// first. If the clients acquire the locks in opposite orders, they deadlock.
 #[test]
 fn one_after_another_deadlocks() {
     let nested = |wants| Scenario::over(wants).plans(&[Mutex, Inside(0), Mutex, Inside(2)]);

@@ -1,4 +1,4 @@
-//! Searches for mutexes in one directory.
+//! Searches with mutexes in one directory.
 
 use super::expect_no_violation_in;
 use super::scenario::{CHEAP, FAULTS, Scenario, pairs};
@@ -97,7 +97,8 @@ fn end_of_the_numbers() {
     for next in if long() { [1, 2, 4] } else { [0, 1, 2] } {
         searched.push(end(three(&[]), next));
     }
-    // The first create gets a valid number. Its reply and that of the second create are lost, and the third one is refused.
+    // The first create gets a valid number. The replies to the first and the second create are
+    // lost, and the third create is refused.
     searched.push(Scenario { retire_from: 4, ..end(two(&["disconnect", "disconnect"]), 2) });
     expect_no_violation_in(searched);
 }

@@ -35,13 +35,13 @@ pub(crate) struct Child {
     pub(crate) mzxid: i64,
     /// The version of its data.
     pub(crate) version: i32,
-    /// Set if its data says that it was granted.
+    /// Set if its data has the flag that its permits were granted.
     pub(crate) granted: bool,
     /// Set if its data asks the owner to release.
     pub(crate) revoked: bool,
     /// The client that created it.
     pub(crate) owner: u8,
-    /// The number of that client's acquisition that created it.
+    /// The number of the acquisition that created it, among those of that client.
     pub(crate) round: u8,
     /// Its queue position: its own czxid, or the position of the writer that it replaced.
     pub(crate) position: i64,
@@ -79,8 +79,8 @@ pub(crate) struct Txn {
 pub(crate) enum Op {
     Make(Record),
     Remove,
-    /// Creates a contender. `counts`: set if the directory's counter rises, as it does until the end of the
-    /// numbers.
+    /// Creates a contender's znode. `counts`: set if the create increases the directory's counter.
+    /// The counter stays at the last sequence number.
     Create {
         name: Name,
         owner: u8,
@@ -90,13 +90,13 @@ pub(crate) enum Op {
     },
     Delete(Name),
     /// Writes the `granted` flag into a child.
-    SayGranted(Name),
+    MarkGranted(Name),
     /// Writes a request to release into a child.
     Revoke(Name),
     /// Writes to a child; only before a delete in the same transaction.
     Touch(Name),
     Write(Record),
-    /// Creates a child that is no contender, and deletes it.
+    /// Creates a child that is not a contender's, and deletes it.
     TouchChildren,
 }
 
@@ -105,7 +105,7 @@ pub(crate) enum Op {
 pub(crate) enum Change {
     Deleted(Child),
     Written(Name),
-    /// A child was created or deleted. With `gone` the directory itself was deleted.
+    /// A child was created or deleted. `gone`: set if the directory itself was deleted.
     Children {
         gone: bool,
     },
@@ -131,7 +131,7 @@ impl Directory {
     }
 }
 
-/// Returns the directory that the writer of a record meant.
+/// Returns the czxid of the directory for which a record was written, if the record names one.
 fn meant_for(record: &Record) -> Option<i64> {
     match record {
         Record::Marker(marker) => Some(marker.directory.0),
@@ -207,9 +207,9 @@ impl Tree {
                     changes.push((at, Change::Children { gone: false }));
                     directory.pzxid = zxid;
                 }
-                (Op::SayGranted(name) | Op::Revoke(name), Some(directory)) => {
+                (Op::MarkGranted(name) | Op::Revoke(name), Some(directory)) => {
                     let child = directory.child_mut(*name);
-                    child.granted |= matches!(op, Op::SayGranted(_));
+                    child.granted |= matches!(op, Op::MarkGranted(_));
                     child.revoked |= matches!(op, Op::Revoke(_));
                     (child.version, child.mzxid) = (child.version + 1, zxid);
                     changes.push((at, Change::Written(*name)));

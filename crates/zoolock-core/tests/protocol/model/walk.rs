@@ -28,7 +28,7 @@ impl Rng {
         (self.next() % n as u64) as usize
     }
 
-    /// Returns zero half of the time, otherwise a number up to `most`.
+    /// Returns zero half of the time, otherwise a random number from zero to `most`.
     fn some(&mut self, most: usize) -> u8 {
         if self.below(2) == 0 { 0 } else { self.below(most + 1) as u8 }
     }
@@ -83,8 +83,9 @@ fn in_one_directory(seed: u64, rng: &mut Rng) -> Scenario {
     }
 }
 
-/// Returns the naming of each client. Half of the walks have native names only. The others have names of families that may
-/// or may not see each other.
+/// Returns the naming of each client. Half of the walks have native names only. The others also
+/// have the names of other client libraries. Contenders with names of different libraries do not
+/// always see each other's znodes.
 fn namings(plans: &[Plan], rng: &mut Rng) -> Vec<Naming> {
     let one = match rng.below(8) {
         0 => Naming::Curator,
@@ -100,7 +101,7 @@ fn any(rng: &mut Rng) -> Naming {
     [Naming::Native, Naming::Curator, Naming::Kazoo, Naming::WriteLock][rng.below(4)]
 }
 
-/// Returns the naming, or the native one if the naming has no such kind.
+/// Returns the naming, or the native one if the naming has no names for the kind of the plan.
 fn fitting(plan: Plan, naming: Naming) -> Naming {
     let has = match plan {
         Plan::Mutex | Plan::Next(_) => true,
@@ -188,7 +189,7 @@ fn in_several_directories(seed: u64, rng: &mut Rng) -> Scenario {
     }
 }
 
-/// Returns the request or the message of a step.
+/// Describes the request or the message that a step handles. Returns an empty text for other steps.
 fn about(world: &World, step: Step) -> String {
     match step {
         Step::Process(i) => format!("{:?}", world.clients[usize::from(i)].requests.first()),

@@ -1,9 +1,11 @@
-//! A state of the world: the leader, the clients' machines, and a follower and a connection for each client.
+//! A state of the world: the leader, the clients' state machines, and a follower and a connection
+//! for each client.
 //!
-//! The server carries out the requests of a session in the order in which they were sent. Replies and watch events arrive
-//! in the order in which they were made. The event of a change arrives before any reply that shows the change. A client
-//! reads from its follower. The follower may lag behind the leader by whole transactions, but it shows the session's own
-//! confirmed writes.
+//! The server carries out the requests of a session in the order in which they were sent. Replies
+//! and watch events arrive in the order in which the server sent them. The event of a change
+//! arrives before any reply that shows the change. A client reads from its follower. The follower
+//! may lag behind the leader by whole transactions, but it shows the session's own confirmed
+//! writes.
 
 use zoolock_core::acquisition::{
     Action, Config, Event, Loss, Mode, Node, Reply, Request, RequestFailure, RequestId, SessionEnd, WatchId,
@@ -30,8 +32,8 @@ pub(crate) struct World {
     pub(crate) history: Shared<History>,
 }
 
-/// A client: a session, and one acquisition after the other on that session. A client that upgrades uses the session of its
-/// reader.
+/// A client: a session, and one acquisition after the other on that session. A client with the plan
+/// `Upgrade` or `Next` uses the session of another client.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Client {
     pub(crate) stage: Stage,
@@ -50,9 +52,10 @@ pub(crate) struct Client {
     pub(crate) timers: Vec<Timer>,
     /// Watches that are set on the server.
     pub(crate) watches: Vec<Watch>,
-    /// Writes on a lost connection. Each may still arrive until the session's next write does.
+    /// Writes that were sent on a connection that was lost. Each of them can still arrive, until
+    /// the session's next write arrives.
     pub(crate) late: Vec<Sent>,
-    /// The client's follower, while it lags.
+    /// The follower to which the client is connected. `None` if that follower does not lag.
     pub(crate) follower: Option<Follower>,
     pub(crate) ghost: Ghost,
 }
@@ -61,30 +64,30 @@ pub(crate) struct Client {
 #[expect(clippy::large_enum_variant, reason = "most clients are running most of the time")]
 pub(crate) enum Stage {
     Running(Machine),
-    /// No acquisition runs, or none has begun.
+    /// No acquisition runs: none has begun, or the last one has ended.
     Done,
-    /// Its process died.
+    /// The client's process died.
     Crashed,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Sent {
     pub(crate) round: u8,
-    /// Its position in the order of the session's requests.
+    /// The position of the request in the order of the session's requests.
     pub(crate) order: u8,
     pub(crate) id: RequestId,
-    /// The directory; for a request to several, the first one.
+    /// The directory. For a request to several directories: the first one.
     pub(crate) at: usize,
     pub(crate) request: Request,
     /// For a delete: one bit for each znode, set if the client knew that the znode exists ([`super::ghost::Trace::fresh`]).
     /// For a read of the client's own znode: set if the znode existed when the read was sent. If not, an answer that shows
     /// the znode is out of date.
     pub(crate) known_to_exist: u8,
-    /// For a delete: set if it is the release of a holder that was not unwinding.
+    /// For a delete: set if a holder releases with it, and is not unwinding from a panic.
     pub(crate) cleanly: bool,
     /// Set if the acquisition had been granted when the request was sent.
     pub(crate) granted: bool,
-    /// For a create: the release that is in the same transaction, and its client.
+    /// For a create: the release in the same transaction, and the client that releases.
     pub(crate) release: Option<Box<(usize, Sent)>>,
 }
 
@@ -123,7 +126,7 @@ pub(crate) struct Watch {
     /// The child; `None` for the list of children.
     pub(crate) name: Option<Name>,
     pub(crate) czxid: i64,
-    /// The last change before the watch was set. Only a later change fires the watch.
+    /// The zxid of the last change before the watch was set. Only a later change fires the watch.
     pub(crate) zxid: i64,
 }
 
@@ -172,8 +175,9 @@ impl World {
     pub(crate) fn new(scenario: &Scenario) -> World {
         let mut world = World {
             leader: Shared::new(Tree(vec![None; scenario.directories.len()])),
-            // The marker in a copied directory names transaction 1 as its directory. No directory of the model has this
-            // zxid.
+            // The marker of `Scenario::in_a_copy` belongs to a directory with the czxid 1. The
+            // first transaction of the model has the zxid 2, so no directory of the model has that
+            // czxid.
             zxid: 1,
             clients: scenario.plans.iter().map(|_| Shared::new(Client::new())).collect(),
             budget: scenario.budget,
@@ -212,7 +216,7 @@ impl World {
         self.step(i, Event::Start, scenario);
     }
 
-    /// Begins the acquisitions that wait for this client's grant.
+    /// Begins the acquisitions that wait for this client's grant or downgrade.
     fn begin_inner(&mut self, i: usize, node: Node, scenario: &Scenario) {
         for (j, plan) in scenario.plans.iter().enumerate() {
             match plan {
@@ -242,7 +246,7 @@ impl World {
 
     // ---- the client ----
 
-    /// Passes an event to the machine, and carries out its actions.
+    /// Passes an event to the machine, and carries out the machine's actions.
     pub(crate) fn step(&mut self, i: usize, event: Event, scenario: &Scenario) {
         let client = &mut *self.clients[i];
         let Stage::Running(machine) = &mut client.stage else { return };
@@ -320,7 +324,8 @@ impl World {
         let cleanly = match request {
             // A writer that becomes a reader has finished its writes, even if it loses the lock during the downgrade.
             Request::Downgrade { .. } => ghost.held_until_downgrade,
-            // A holder of several locks still holds the others after one znode was deleted.
+            // If one znode of a multi-lock was deleted, the holder still holds the other locks. So
+            // it still releases those cleanly.
             _ => ghost.cleanly && matches!(ghost.lost, None | Some(Loss::Broken)),
         };
         let granted = ghost.granted;
@@ -347,7 +352,7 @@ impl World {
         })
     }
 
-    /// Ends the acquisition. The next one begins, or the client is done.
+    /// Ends the acquisition. Begins the client's next acquisition, if there is one.
     fn end(&mut self, i: usize, scenario: &Scenario) {
         let client = &mut *self.clients[i];
         client.stage = Stage::Done;
@@ -408,7 +413,7 @@ impl World {
         }
     }
 
-    /// Releases the lock of a holder, and its upgrade before it.
+    /// Releases the lock of a holder. If the holder has an upgrade, releases the upgrade first.
     pub(crate) fn release(&mut self, i: usize, left: HolderState, scenario: &Scenario) {
         for j in scenario.upgrade_of(i).into_iter().chain([i]) {
             let ghost = &mut self.clients[j].ghost;

@@ -16,7 +16,8 @@ pub(super) fn connections(inner: &GuardedCore, sender: ConnId, brief: bool) -> S
     for report in inner.core.connections() {
         let Some(peer) = inner.peers.get(&report.conn) else { continue };
         let ConnectionReport { conn, session, counts } = report;
-        // 1 if the server still reads from the connection.
+        // This is 1 if the server still reads from the connection. The server no longer reads from
+        // the connection that sent the word.
         let open = i32::from(conn != sender);
         let _ =
             write!(text, " /{}[{open}](queued=0,recved={},sent={}", peer.addr, counts.received, counts.sent);

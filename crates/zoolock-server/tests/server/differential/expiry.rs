@@ -12,7 +12,8 @@ use super::plan::{Action, ROOT, pick};
 use super::server::{Message, ServerUnderTest};
 use crate::common::create_with;
 
-/// Times to live in milliseconds. The first ends soon, the second after some checks, and the third after the test.
+/// Times to live in milliseconds. The first one ends at once, the second one after some container
+/// checks, and the third one after the test.
 const TTLS: [i64; 3] = [1, 300, 3_600_000];
 
 const PATIENCE: Duration = Duration::from_secs(30);

@@ -24,7 +24,8 @@ const SUPER: &str = "super:D/InIHSb7yEEbrWz8b9l71RjZJU=";
 /// A period that never ends within a test.
 const NEVER: Duration = Duration::from_secs(1_000_000);
 
-/// Number of steps in a round. Directories stay small, and a mismatch is found within few steps.
+/// Number of steps in a round. In a short round, znodes have few children, and few steps precede a
+/// mismatch.
 const ROUND: usize = 2_000;
 
 fn seed() -> u64 {

@@ -1,14 +1,16 @@
-//! Plans a round: random requests of four sessions, which conflict because they use few paths.
+//! Plans a round: random requests of four sessions. The requests conflict, because they use few
+//! paths.
 
 use bytes::Bytes;
 use fastrand::Rng;
 use zoolock_server::acl;
 use zoolock_wire::{Acl, CreateRequest, Hidden, Identity, Request, SetWatches, op, perms};
 
-/// Number of sessions at a time.
+/// Number of slots. Each slot has one session at a time.
 pub(crate) const SLOTS: usize = 4;
 
-/// The placeholder for the root directory of a round. In frames, the real name replaces it, which has the same length.
+/// The placeholder for the root znode of a round. In frames, the real name replaces the
+/// placeholder. Both have the same length.
 pub(crate) const ROOT: &str = "/d00000";
 
 /// An action of a session.
@@ -52,8 +54,9 @@ const INVALID: [&str; 11] = [
 ];
 const SYSTEM: [&str; 5] = ["/", "/zookeeper", "/zookeeper/quota", "/zookeeper/config", "/zookeeper/nothing"];
 
-/// The kind of watch that a session sets on a path. On Apache ZooKeeper the last watch on a path replaces watches of other
-/// kinds (ZOOKEEPER-4466). This server keeps all of them. So a session never sets two kinds on one path.
+/// The kind of watch that a session sets on a path. On Apache ZooKeeper, a new watch on a path
+/// replaces watches of other kinds (ZOOKEEPER-4466). This server keeps all of them. So a session
+/// never sets two kinds on one path.
 #[derive(Clone, Copy, PartialEq)]
 enum WatchKind {
     Once,
@@ -93,7 +96,8 @@ impl Planner {
                 }
                 return;
             }
-            // Sent alone: on arrival, credentials take effect also for requests that wait in the server's queue.
+            // Credentials are sent alone, because on arrival they also take effect for earlier
+            // requests that still wait in the queue of Apache ZooKeeper.
             6..12 => {
                 let auth = self.auth();
                 return self.push(slot, Action::Request(auth), false);
@@ -167,7 +171,8 @@ impl Planner {
                 kind: pick(&mut self.random, &[1, 2, 3, 3, 0, 7]),
             },
             89..91 => {
-                // Apache ZooKeeper removes too many characters from a path without a leading slash.
+                // The path must have a leading slash, because from other paths Apache ZooKeeper
+                // removes too many characters.
                 let path = Some(self.path()).filter(|path| path.starts_with('/'));
                 Request::CheckWatches {
                     path: path.unwrap_or_else(|| ROOT.to_owned()),
@@ -176,7 +181,8 @@ impl Planner {
             }
             91..93 => Request::SetWatches(self.set_watches(slot)),
             93..94 => Request::Sync { path: self.path() },
-            // Apache ZooKeeper never answers a successful check outside a multi.
+            // The check must fail, because Apache ZooKeeper never answers a successful check
+            // outside a multi. No znode has this version.
             94..95 => Request::Check { path: self.path(), version: 1_000_000 },
             95..96 => {
                 let prefix = pick(
@@ -237,7 +243,7 @@ impl Planner {
             self.path()
         };
         let ttl = match op {
-            // No znode expires here. Another test covers expiry.
+            // No znode expires here. The test in `expiry.rs` covers expiry.
             op::CREATE_TTL if !odd => 3_600_000,
             // With flags other than 5 and 6, a negative time to live would make Apache ZooKeeper exit.
             op::CREATE_TTL if !in_multi && !matches!(flags, 5 | 6) => pick(&mut self.random, &[0, 1]),
@@ -257,7 +263,7 @@ impl Planner {
     fn set_acl(&mut self) -> Request {
         let mut path = self.path();
         if !path.starts_with(&format!("{ROOT}/")) {
-            // Does not change the access list of a path that all rounds share.
+            // The access list of a path that all rounds share must not change.
             path = format!("{ROOT}/a");
         }
         Request::SetAcl { path, acl: self.acl(), version: self.version() }
@@ -350,7 +356,8 @@ impl Planner {
     }
 
     fn broken(&mut self) -> Action {
-        // The body is the start of a path, which ends too early.
+        // The body is at most the length of a path and its first two bytes, so the body ends too
+        // early.
         let ops = [
             op::CREATE,
             op::CREATE2,
@@ -422,15 +429,16 @@ impl Planner {
     }
 }
 
-/// Returns whether no request may be sent after this one until it is answered. Apache ZooKeeper decides a request before
-/// earlier ones are applied, from its records of pending changes. After these requests the records are wrong.
+/// Returns whether the next request must wait for the reply to this one. Apache ZooKeeper decides a
+/// request from its records of pending changes, before earlier requests are applied. After some
+/// requests these records are wrong.
 fn blocks_pipelining(request: &Request) -> bool {
     match request {
-        // The records contain the old access list.
+        // The records still contain the old access list.
         Request::SetAcl { .. } => true,
         // The records say "ephemeral", but a container is created.
         Request::Create(create) => create.op == op::CREATE_CONTAINER && matches!(create.flags, 1 | 3),
-        // The records of this multi, which Apache ZooKeeper cannot encode, are never removed.
+        // Apache ZooKeeper cannot encode this multi, and never removes its records.
         Request::Multi(ops) => ops.iter().any(|op| match op {
             Request::Create(create) => matches!(create.flags, 5 | 6) && create.op != op::CREATE_TTL,
             _ => false,

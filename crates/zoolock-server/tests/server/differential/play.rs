@@ -1,4 +1,5 @@
-//! Plays a round on both servers at once, and compares their replies and events.
+//! Plays a round on this server and on Apache ZooKeeper at once, and compares their replies and
+//! events.
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -24,7 +25,7 @@ pub(crate) struct Pair {
 /// A difference between the servers.
 #[derive(Debug)]
 pub(crate) struct Mismatch {
-    /// Number of steps played, including the last one.
+    /// Number of steps played, including the step at which the servers differed.
     played: usize,
     what: String,
     ours: String,
@@ -47,7 +48,7 @@ impl Pair {
         }
     }
 
-    /// Plays a round in a new root directory, with new sessions.
+    /// Plays a round below a new root znode, with new sessions.
     pub(crate) async fn play(&mut self, steps: &[Step]) -> Result<(), Mismatch> {
         self.rounds += 1;
         let root = format!("/d{:05}", self.rounds);
@@ -75,8 +76,9 @@ impl Pair {
         Ok(())
     }
 
-    /// Removes steps while the servers still differ. Returns the remaining steps and their mismatch. Steps on paths
-    /// that all rounds share are removed first, because their effects would cause a mismatch in every later round.
+    /// Removes steps from a round as long as the servers still differ. Returns the remaining steps
+    /// and their mismatch. Steps on paths that all rounds share are removed first, because their
+    /// effects would cause a mismatch in every later round.
     pub(crate) async fn shrink(&mut self, steps: Vec<Step>, mismatch: Mismatch) -> (Vec<Step>, Mismatch) {
         let begun = Instant::now();
         let mut smallest = steps[..mismatch.played].to_vec();

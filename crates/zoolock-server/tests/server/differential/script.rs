@@ -6,7 +6,7 @@ use zoolock_wire::{Acl, CreateRequest, Identity, Request, SetWatches, op, perms}
 use super::plan::{Action, Step};
 use crate::common::{auth, check, children, create, create_op, delete, exists, get, set};
 
-/// The two sessions.
+/// The slots of the two sessions.
 const A: usize = 0;
 const B: usize = 1;
 
@@ -207,7 +207,7 @@ fn watches(t: &mut Script) {
             Request::Multi(vec![create(w, 0), set(w, "3", -1), delete(w, -1)]),
         ],
     );
-    // One kind of watch on each path: see ZOOKEEPER-4466.
+    // Each path gets only one kind of watch, because of ZOOKEEPER-4466.
     for (path, mode) in [("/d00000/t/pw", 0), ("/d00000/t/rw", 1)] {
         t.call(A, Request::AddWatch { path: path.into(), mode });
         t.calls(A, (1..=3).map(|kind| Request::CheckWatches { path: path.into(), kind }));
@@ -242,7 +242,8 @@ fn watches(t: &mut Script) {
             Request::AddWatch { path: "/d00000/t".into(), mode: 9 },
         ],
     );
-    // Watches set again after a reconnect: first nothing was missed, then everything since the start of the round.
+    // Sets watches as a client does after a reconnect. With the first zxid, the client has missed
+    // no event. With the second one, it has missed all events since the start of the round.
     for relative_zxid in [i64::MAX / 2, 0] {
         let paths = |names: &[&str]| names.iter().map(|name| format!("/d00000/t{name}")).collect();
         let set_watches = SetWatches {

@@ -1,4 +1,4 @@
-//! One of the two servers, and the sessions on it.
+//! The server under test, which is this server or Apache ZooKeeper, and the sessions on it.
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
@@ -14,8 +14,9 @@ use zoolock_wire::{
 use super::plan::{Action, ROOT, SLOTS};
 use crate::common::{Frames, PATIENCE};
 
-/// A message of a server without the parts that may differ. Zxids count from the start of the round. Times are replaced
-/// by small numbers that show which are set. Lists without an order are sorted.
+/// A message of a server, without the parts in which two servers may differ. Zxids count from the
+/// start of the round. Times are replaced by small numbers that show which times are set. Lists
+/// without an order are sorted.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum Message {
     Event(EventKind, String),
@@ -41,7 +42,7 @@ pub(crate) struct ServerUnderTest {
     addr: SocketAddr,
     /// The zxid at the start of the round.
     base: i64,
-    /// The root directory of this round, which replaces [`ROOT`] in frames.
+    /// The root znode of this round, which replaces [`ROOT`] in frames.
     root: String,
     slots: Vec<Slot>,
     /// Numbers that replace session ids in [`Message`].
@@ -86,7 +87,7 @@ impl ServerUnderTest {
         self.slots[slot].frames.is_some()
     }
 
-    /// Sends requests without waiting, and reads messages until all are answered.
+    /// Sends all requests at once, and reads messages until all requests are answered.
     pub(crate) async fn exchange(&mut self, slot: usize, calls: &[(i32, Action)]) -> Vec<Message> {
         let mut out = BytesMut::new();
         let mut expected = Vec::new();
@@ -127,7 +128,7 @@ impl ServerUnderTest {
         messages
     }
 
-    /// Drops the connection, and attaches the session to a new one.
+    /// Drops the connection, and attaches the session to a new connection.
     pub(crate) async fn reattach(&mut self, slot: usize, wrong_password_first: bool) -> Vec<Message> {
         self.slots[slot].frames = None;
         let (session, password) = (self.slots[slot].session, self.slots[slot].password.clone());
@@ -228,7 +229,8 @@ impl ServerUnderTest {
             reader.end().ok()?;
             return ((header.zxid, header.err) == (-1, 0)).then_some(Message::Event(event.kind, event.path));
         }
-        // After an error code Apache ZooKeeper sends a part of a reply, which no client reads.
+        // After an error code Apache ZooKeeper sends a part of a reply. No client reads that part,
+        // so it is not decoded here.
         let reply = if header.err == 0 { Reply::decode(op, &mut reader).ok()? } else { Reply::Empty };
         let zxid = if header.zxid == 0 { 0 } else { header.zxid - self.base };
         Some(Message::Reply { xid: header.xid, zxid, err: header.err, reply: self.reply(reply) })
@@ -288,7 +290,7 @@ impl ServerUnderTest {
         }
     }
 
-    /// Returns the number that replaces a session id. Other ids stay as they are.
+    /// Returns the number that replaces a session id. An unknown id stays as it is.
     fn session(&self, id: i64) -> i64 {
         self.sessions.get(&id).copied().unwrap_or(id)
     }

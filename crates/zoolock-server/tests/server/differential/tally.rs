@@ -70,7 +70,7 @@ impl Tally {
         }
     }
 
-    /// Returns the replies and events that a run must have, and did not have.
+    /// Returns the replies and events that every run must have, but that this run did not have.
     pub(crate) fn missing(&self) -> Vec<String> {
         let answers = ANSWERS.iter().flat_map(|(op, errors)| errors.iter().map(move |err| (*op, *err)));
         let answers = answers.filter(|answer| !self.answers.contains_key(answer));

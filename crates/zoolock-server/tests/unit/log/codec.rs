@@ -141,7 +141,8 @@ proptest! {
         prop_assert_eq!(decode_acl(&mut Reader::new(&out)), Ok(acl));
     }
 
-    /// Checks that replay never panics, and that the transactions that it accepts make a valid tree.
+    /// Checks that replay never panics, and that the transactions that replay accepts make a valid
+    /// tree.
     #[test]
     fn replay_refuses_invalid_changes(changes in vec((0..4_i64, plausible_change()), 1..40)) {
         let mut state = State::new(0);

@@ -11,7 +11,8 @@ use crate::sim_disk::{Random, SimDisk};
 
 const SEED: u64 = 4711;
 
-/// Returns a disk with two snapshots and a few segments, all acknowledged and sealed.
+/// Returns a disk with two snapshots and a few segments. All transactions are acknowledged, and the
+/// log is sealed.
 fn full_disk() -> (SimDisk, Model) {
     let (disk, options, mut model) = (SimDisk::new(SEED), small_options(1024), Model::default());
     let mut random = Random(SEED);
@@ -135,7 +136,8 @@ fn empty_last_segment_is_removed_unless_noted() {
     let (last, before) = (logs.next().expect("three segments"), logs.next().expect("three segments"));
     disk.put(last, Vec::new());
     assert_names_damage(&open(&disk).expect_err("the previous segment notes it"), &disk);
-    // Removes the note, which is the last batch and has no payload, as if a crash came before it was written.
+    // Removes the note, which is the last batch and has no payload. The file is then as after a
+    // crash before the note was written.
     let noted = disk.contents(before);
     disk.put(before, noted[..noted.len() - 48].to_vec());
     let recovered = open(&disk).expect("no acknowledged write is missing");
@@ -145,7 +147,7 @@ fn empty_last_segment_is_removed_unless_noted() {
     let kept = model.history.partition_point(|txn| txn.zxid <= end);
     assert!(visible_state(&recovered.state) == visible_state(&model.state(kept)));
     assert!(open(&disk).expect("a good log").removed_segment.is_none());
-    // An empty segment that does not continue the previous segment.
+    // This empty segment does not continue the previous segment.
     disk.put("log.00ffffffffffffff", Vec::new());
     assert_names_damage(&open(&disk).expect_err("transactions are missing"), &disk);
 }
@@ -217,7 +219,7 @@ fn damaged_snapshot_is_skipped_and_renamed() {
     assert_eq!(recovered.unused_snapshot_errors.len(), 1);
     assert!(recovered.unused_snapshot_errors[0].to_string().contains(newest.as_str()));
     assert!(disk.names().contains(&format!("{newest}.damaged")) && !disk.names().contains(newest));
-    // Opened again, after the damaged snapshot was renamed.
+    // The second start does not see the renamed snapshot.
     let recovered = open(&disk).expect("the older snapshot is sound");
     assert!(visible_state(&recovered.state) == right && recovered.unused_snapshot_errors.is_empty());
     disk.put(oldest, damage(oldest));
@@ -238,8 +240,8 @@ fn data_like_batches_is_not_replayed() {
             server.seal(&mut model).expect("a good disk");
         }
         let name = disk.names().into_iter().rfind(|name| name.starts_with("log.")).expect("a log");
+        // The header and the batches of this log. No real client can know these bytes.
         let real = disk.contents(&name);
-        // The header and whole batches of this log, which no client could know.
         let Some(&session) = server.state.sessions.keys().next() else { continue };
         tried += 1;
         let path = format!("/imitation-{seed}");

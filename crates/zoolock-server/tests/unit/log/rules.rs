@@ -57,7 +57,8 @@ fn bounds(disk: &SimDisk) -> Vec<usize> {
 
 #[test]
 fn batch_of_another_log_is_dropped() {
-    // Both disks generate the same nonce, and the batches have the same length. Only the `chain` checksums differ.
+    // Both disks generate the same nonce, and the batches have the same length. Only the `chain`
+    // checksum shows that the last batch belongs to another log.
     let (one, other) = (SimDisk::new(1), SimDisk::new(1));
     log_with(one.dyn_disk(), &[create(1, "/a"), create(2, "/b"), create(3, "/c")]);
     log_with(other.dyn_disk(), &[create(1, "/x"), create(2, "/y"), create(3, "/z")]);

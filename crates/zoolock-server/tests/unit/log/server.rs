@@ -1,4 +1,5 @@
-//! A server without clients, which decides and logs random writes and takes snapshots, and the model to compare it with.
+//! A server without clients, which decides and logs random writes, and takes snapshots. A model
+//! records the transactions that recovery must restore.
 
 use std::collections::BTreeMap;
 
@@ -49,7 +50,8 @@ impl Model {
         state
     }
 
-    /// Checks that the recovered state is an earlier state with all acknowledged transactions. Removes lost transactions.
+    /// Checks that the recovered state is an earlier state with all acknowledged transactions.
+    /// Removes lost transactions from the model.
     pub(crate) fn accept(&mut self, state: &State) {
         let kept = self.history.partition_point(|txn| txn.zxid <= state.zxid);
         assert!(kept >= self.acked, "{kept} of {} acknowledged transactions were restored", self.acked);
@@ -141,7 +143,8 @@ impl Server {
         Ok(())
     }
 
-    /// Continues the snapshot. An `Err` ends the log. An error in `Ok` ends only the snapshot.
+    /// Continues the snapshot. An `Err` means that the log has failed. An error in `Ok` ends only
+    /// the snapshot.
     fn continue_snapshot(&mut self, model: &mut Model) -> Result<Option<LogError>, LogError> {
         let Some((mut writer, mut chunks)) = self.snapshot.take() else { return Ok(None) };
         let done = match chunks.pop() {

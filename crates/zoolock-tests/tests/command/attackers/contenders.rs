@@ -1,5 +1,5 @@
-//! Attacks by a client that may write to the lock directory, and by requests for which the server checks no access
-//! control list.
+//! Attacks by a client with write permission for the lock directory, and attacks with a request for
+//! which the server checks no access control list.
 
 use std::time::Duration;
 
@@ -28,7 +28,8 @@ on_both_arms!(forged_contender_delays_waiters_and_grants_nobody, |place| async m
     let observer = tree::connect(&place.addr()).await.expect("connected");
     let anyone = [Acl::new(Permission::ALL, AuthId::anyone())];
     let ephemeral = CreateMode::Ephemeral.with_acls(Acls::new(&anyone));
-    // The holder has number 0 and the waiter gets number 3. A forged znode with number 2 is the waiter's predecessor.
+    // The holder has number 0, and the waiter gets number 3. The forged znode has a number in
+    // between, so it is the waiter's predecessor.
     for number in [1, 2] {
         let name = format!("nightly-{number}");
         let lock = directory(&place, &name);
@@ -91,7 +92,8 @@ on_both_arms!(unreadable_directory_does_not_end_the_hold, |place| async move {
 
 /// Sends `deleteContainer` from a session without credentials. Returns the error code of the reply.
 ///
-/// The server itself sends this request to remove an empty container. It checks no access control list.
+/// The server itself uses this request to remove an empty container, and checks no access control
+/// list for it.
 async fn delete_container(place: &Place, path: &str) -> i32 {
     let mut client = RawClient::begin(place.server().socket_addr(), 10_000, 0).await.expect("connected");
     let mut frame = BytesMut::new();

@@ -32,7 +32,8 @@ on_both_arms!(foreign_megabyte_in_lock_directory_is_kept_and_named, |place| asyn
     guard.expect("lock granted").release().await.expect("lock released");
     let (data, _) = client.get_data("/locks/record").await.expect("data read");
     assert_eq!(data.len(), LARGE, "foreign data was changed");
-    // A lock with crash detection fails, because it must write its own data into the directory.
+    // A lock with crash detection fails, because the client would have to overwrite the foreign
+    // data in the directory.
     let tracked = zl.mutex("record").crash_detection();
     match timeout(BOUND, tracked.lock()).await.expect("ended in time") {
         Err(Error::Invalid { input, .. }) => assert!(input.contains("/locks/record"), "{input}"),

@@ -74,7 +74,7 @@ const ATTACKS: [Attack; 22] = [
     Attack::ClosesOnRequest,
 ];
 
-/// Number of events that precede an answer.
+/// Number of events that `ManyEvents` sends before an answer, and `EndlessEvents` in one write.
 const MANY_EVENTS: usize = 2_000;
 
 /// Maximum memory of a command that a hostile server attacks, in KiB.
@@ -194,7 +194,7 @@ fn answer(attack: Attack, xid: i32, op: i32) -> Option<BytesMut> {
             huge
         }
         Attack::UnknownError => reply(xid, 4711, empty),
-        // This body belongs to another kind of request.
+        // The body of a reply to `create2`, whatever the request was.
         Attack::WrongReplyType => reply(xid, 0, |writer| {
             writer.string(TRAP);
             stat(SESSION).encode(writer);
@@ -269,7 +269,7 @@ async fn flood(mut client: TcpStream) {
     }
 }
 
-/// Serves a connection as the attack says.
+/// Serves a connection with the behaviour of `attack`.
 async fn treat(client: TcpStream, attack: Attack) {
     if attack == Attack::EndlessEvents {
         flood(client).await;
@@ -279,7 +279,8 @@ async fn treat(client: TcpStream, attack: Attack) {
     }
 }
 
-/// Uses the library as a program does, and returns the result of its lock call.
+/// Uses the library as a program does. Returns the error of the connect, or the result of the lock
+/// call.
 async fn lock_there(address: &str) -> Result<(), zoolock::Error> {
     let zl = settings().connect_timeout(Duration::from_secs(1)).connect(address).await?;
     let locked = zl.mutex("nightly").lock_timeout(Duration::from_secs(1)).await.map(drop);
@@ -349,7 +350,8 @@ async fn hostile_server_causes_command_error_in_time() {
                 let (done, memory) = done.unwrap_or_else(|_| panic!("{attack:?} makes the command hang"));
                 let stderr = String::from_utf8_lossy(&done.stderr).into_owned();
                 assert!(done.stdout.is_empty(), "{attack:?}: CMD ran, or a lock is listed");
-                // The expected exit code is 69. A panic would give 101, and 75 would say that the lock is held.
+                // The expected exit code is 69. A panic would give 101. The code 75 would mean that
+                // the lock is held.
                 let code = done.status.code();
                 println!("{attack:?} {args:?}: {code:?}, {memory} KiB, {stderr}");
                 // With `ManyEvents` the server also answers that the znode does not exist, so `ls` lists nothing.
@@ -364,7 +366,7 @@ async fn hostile_server_causes_command_error_in_time() {
             });
         }
     }
-    // A command may end before its memory is read, but most commands do not.
+    // A command can end before its memory is read, but most commands do not.
     let memories = attempts.join_all().await;
     let seen = memories.iter().filter(|memory| **memory > 0).count();
     assert!(seen > memories.len() / 2, "the memory of {seen} commands was seen");
@@ -431,7 +433,7 @@ async fn terminal_escapes_from_server_are_shown_escaped() {
     ];
     let outputs = safe_outputs(&server.address, &zoolock, &commands).await;
     assert!(outputs.iter().all(|output| !output.contains("123456789abcdef0")), "{outputs:?}");
-    // The commands show the text, so the checks above did find its characters escaped.
+    // If too few commands showed the text, the checks above would prove nothing.
     let shown = outputs.iter().filter(|output| output.contains("pwned")).count();
     assert!(shown >= 4, "only {shown} commands show the text");
     assert!(TRAP.contains(is_unsafe));

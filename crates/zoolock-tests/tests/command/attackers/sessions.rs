@@ -17,7 +17,7 @@ async fn take_over(place: &Place, session: i64, password: Hidden) -> bool {
 on_both_arms!(private session_id_is_sufficient_only_on_apache, |place| async move {
     let zl = connect(&place).await;
     let guard = zl.mutex("nightly").lock().await.expect("lock granted");
-    // Any client that may read the znode sees the id of its session.
+    // Any client that may read the znode sees the id of the session that owns it.
     let client = tree::connect(&place.connect_string()).await.expect("connected");
     let stat = client.check_stat(&guard.node_path()).await.expect("server answered").expect("znode exists");
     let session = stat.ephemeral_owner;
@@ -25,8 +25,9 @@ on_both_arms!(private session_id_is_sufficient_only_on_apache, |place| async mov
     assert!(!take_over(&place, session, Hidden(vec![7; 16])).await, "taken over with a wrong password");
     assert!(guard.is_valid());
     let mut taken = take_over(&place, session, password_on_apache(session)).await;
-    // The attack ends the owner's connection. If the owner reconnects before the attacker has its answer, that ends the
-    // attacker's connection. Then the attack is repeated.
+    // The attack ends the connection of the session's owner. If the owner reconnects before the
+    // attacker receives its reply, the server closes the attacker's connection. Then the attack is
+    // repeated.
     for _ in 0..20 {
         if place.arm() == Arm::Apache && !taken {
             taken = take_over(&place, session, password_on_apache(session)).await;

@@ -1,4 +1,5 @@
-//! Attacks by another user of the machine in local mode. Only root can run a command as another user.
+//! Attacks by another user of the machine on a user's own server (local mode). Only root can run a
+//! command as another user.
 
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::process::Stdio;
@@ -43,7 +44,8 @@ async fn other_user_cannot_use_local_server() {
         let read = cat.output().await.expect("cat started");
         assert!(!read.status.success() && read.stdout.is_empty(), "{file}");
     }
-    // The other user executes a copy of the command, because the build directory may be closed to that user.
+    // The other user executes a copy of the command, because that user may have no access to the
+    // build directory.
     let copy = zoolock.home().join("zoolock");
     std::fs::copy(zoolock.path(), &copy).expect("file copied");
     let theirs = |args: &[&str]| {

@@ -38,7 +38,7 @@ async fn second_server_on_same_directory_is_refused() {
 
 const SEED: u64 = 4711;
 
-/// Checks that the server reported why it ends, and what to do.
+/// Checks that the server reported why it ended, and what the operator can do.
 fn assert_reported(stderr: &str, data: &Path, why: &str, advice: &str) {
     let file = format!(" {}/log.0", data.display());
     for part in ["stopping; no acknowledged write is lost: cannot ", &file, why, advice] {
@@ -46,7 +46,8 @@ fn assert_reported(stderr: &str, data: &Path, why: &str, advice: &str) {
     }
 }
 
-/// Limits the file size of a server, and checks that it reports the full log and loses nothing.
+/// Limits the size of a server's files. Checks that the server reports that its log cannot grow,
+/// and that no acknowledged write is lost.
 async fn assert_nothing_is_lost_at_file_size_limit() {
     let (binary, data) = set_up();
     let mut world = World::new(&binary, data.path(), SEED);

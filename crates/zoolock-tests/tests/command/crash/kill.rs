@@ -24,7 +24,7 @@ fn snapshots(data: &Path) -> usize {
     names.filter(|entry| entry.file_name().to_string_lossy().starts_with("snapshot.0")).count()
 }
 
-/// Runs a round for each way to end the server, and then a final check.
+/// Runs a round for each item of `ends`, and then a final check.
 async fn rounds(data: &Path, seed: u64, ends: impl Iterator<Item = End>) -> Result<Totals> {
     let binary = ZoolockBinary::find()?;
     let mut world = World::new(&binary, data, seed);

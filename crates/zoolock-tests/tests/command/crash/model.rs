@@ -1,4 +1,4 @@
-//! A model of a worker's part of the tree: its state after each write.
+//! A model of a worker's part of the tree. It computes the state of this part after each write.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -68,11 +68,11 @@ impl Write {
 #[derive(Debug, Clone)]
 pub(crate) struct Node {
     data: Bytes,
-    /// The write with the znode's `czxid`.
+    /// Index of the write that set the znode's `czxid`.
     created: Number,
-    /// The write with the znode's `mzxid`.
+    /// Index of the write that set the znode's `mzxid`.
     changed: Number,
-    /// The write with the znode's `pzxid`.
+    /// Index of the write that set the znode's `pzxid`.
     children_changed: Number,
     version: i32,
     /// Number of children ever created.
@@ -210,7 +210,7 @@ impl Zxids {
         }
     }
 
-    /// Checks that zxids rise with the index of the write.
+    /// Checks that each write has a higher zxid than the writes before it.
     fn check_order(&self) -> Result<(), String> {
         let all: Vec<_> = self.0.iter().collect();
         match all.windows(2).find(|pair| pair[0].1 >= pair[1].1) {
@@ -222,7 +222,7 @@ impl Zxids {
         }
     }
 
-    /// Removes the zxids that no znode of the area has, except for the last one.
+    /// Removes the zxids that no znode of the area has. Keeps the zxid of the last write.
     pub(crate) fn prune(&mut self, area: &Area) {
         let used: BTreeSet<Number> = area
             .nodes

@@ -22,7 +22,7 @@ const PARENT: &str = "/mortal";
 #[derive(Debug, Default)]
 pub(crate) struct Mortals {
     created: u64,
-    /// Sessions that may have expired, each with the path of its znode.
+    /// Sessions whose expiry no client has seen yet, each with the path of its znode.
     waiting: Vec<(String, SessionTicket)>,
     /// Paths whose deletion a client has seen.
     deleted: BTreeSet<String>,
@@ -82,11 +82,13 @@ impl Mortals {
         }
         let (waiting, deleted): (Vec<_>, Vec<_>) =
             std::mem::take(&mut self.waiting).into_iter().partition(|(path, _)| existing.contains(path));
-        // The reader has now seen that these paths do not exist, so they must never exist again. But their sessions do
-        // not count as expired: the znodes may never have been created, and then the sessions may still exist.
+        // The reader has now seen that these paths do not exist, so they must never exist again.
+        // But their sessions do not count as expired. The znodes may never have been created, and
+        // then the sessions can still exist.
         self.waiting = waiting;
         self.deleted.extend(deleted.into_iter().map(|(path, _)| path));
-        // Check the newest sessions, whose expiry is the latest in the log, and an older one.
+        // Check the three newest sessions, whose expiry is the latest in the log, and one older
+        // session.
         let count = self.expired.len();
         let older = (self.created as usize).checked_rem(count);
         for ticket in
@@ -98,7 +100,7 @@ impl Mortals {
     }
 }
 
-/// Checks that the server does not know a session that has ended.
+/// Checks that a session that has ended does not exist on the server.
 pub(crate) async fn check_session_ended(addr: SocketAddr, ticket: &SessionTicket) -> Result<()> {
     match RawClient::resume(addr, LONG_MS, 0, ticket).await {
         Ok(None) | Err(ServerGone) => Ok(()),

@@ -12,7 +12,7 @@ use zoolock_wire::{OpResult, Reply, Request};
 
 use crate::crash::model::{Area, EPHEMERAL, Found, Number, SEQUENTIAL, Write, Zxids};
 
-/// A session timeout after which no session of a worker expires in these tests.
+/// A session timeout so long that no session of a worker expires in these tests.
 pub(crate) const LONG_MS: i32 = 60_000;
 /// Length of large data.
 const LARGE: usize = 100_000;
@@ -36,7 +36,7 @@ pub(crate) struct Worker {
     pub(crate) tally: Tally,
 }
 
-/// Numbers of writes.
+/// Counts of writes and of closed sessions.
 #[derive(Debug, Default)]
 pub(crate) struct Tally {
     pub(crate) acked: u64,
@@ -70,7 +70,7 @@ impl Worker {
         }
     }
 
-    /// Writes until the server ends. `seen` becomes the highest zxid that any client has seen.
+    /// Writes until the server ends. Raises `seen` to the highest zxid in the replies.
     pub(crate) async fn work(&mut self, addr: SocketAddr, large: bool, seen: &AtomicI64) -> Result<()> {
         while let Step::Done = self.step(addr, large, seen).await? {}
         self.client = None;
@@ -130,8 +130,9 @@ impl Worker {
         Ok(Step::Done)
     }
 
-    /// Compares the tree after a restart with the acknowledged writes, and takes over its state. Returns the sessions
-    /// that were closed since the last check.
+    /// Compares the tree after a restart with the model. The server must have executed all
+    /// acknowledged writes, and may have executed the first few of the unanswered writes. Sets the
+    /// model to the state of the tree. Returns the sessions that were closed since the last check.
     pub(crate) async fn check(
         &mut self,
         addr: SocketAddr,
@@ -145,8 +146,8 @@ impl Worker {
         let owner = self.ticket.as_ref().map_or(0, |ticket| ticket.session);
         let unanswered = std::mem::take(&mut self.unanswered);
         self.tally.unanswered += unanswered.len() as u64;
-        // The server executes the writes of a connection in order. So it has executed all unanswered writes up to some
-        // index.
+        // The server executes the writes of a connection in order. So it has executed the
+        // unanswered writes up to some index, and none after that index.
         let mut area = self.acked.clone();
         let mut differences = Vec::new();
         let mut best = None;
@@ -185,7 +186,7 @@ impl Worker {
     }
 }
 
-/// Reads a znode and its descendants, two levels deep.
+/// Reads the root of a worker, its children, and the children of its child `s`.
 async fn read(client: &mut RawClient, root: &str) -> ServerResult<Found> {
     let mut paths = vec![root.to_owned()];
     let mut at = 0;
@@ -230,7 +231,7 @@ fn random_write(random: &mut Rng, area: &Area, root: &str, large: bool) -> Write
     Write::Multi(writes)
 }
 
-/// Returns a random next write to an area, not a multi.
+/// Returns a random next write to an area, neither a multi nor a close.
 fn random_single_write(random: &mut Rng, area: &Area, root: &str, large: bool) -> Write {
     let mark = random.u64(..);
     let data = |len: usize| {
@@ -244,7 +245,8 @@ fn random_single_write(random: &mut Rng, area: &Area, root: &str, large: bool) -
         true => Write::Delete { path },
         false => create(path, flags),
     };
-    // A queue like that of a lock: it grows to `length` znodes, and then the first znode is deleted.
+    // A queue like that of a lock. If it has more than `length` znodes, the first one is deleted.
+    // Otherwise a znode is appended.
     let queue = |prefix: String, length: usize, flags| {
         let mut all = area.nodes.range(prefix.clone()..).take_while(|(path, _)| path.starts_with(&prefix));
         match all.clone().nth(length).and(all.next()) {

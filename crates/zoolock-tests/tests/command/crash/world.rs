@@ -1,4 +1,4 @@
-//! A data directory, its servers one after another, and their clients.
+//! A data directory, the servers that use it one after another, and the clients of these servers.
 
 use std::net::SocketAddr;
 use std::path::Path;
@@ -58,7 +58,11 @@ impl<'a> World<'a> {
         }
     }
 
-    /// Starts a server, checks its tree, and lets clients write until the server ends.
+    /// Starts a server, checks its tree, lets clients write, and ends the server at a random
+    /// moment.
+    ///
+    /// In about one of five rounds, another server is started first, and killed during its
+    /// recovery.
     pub(crate) async fn round(&mut self, end: End) -> Result<()> {
         if self.random.u8(..100) < 20 {
             self.kill_in_recovery().await?;
@@ -89,7 +93,7 @@ impl<'a> World<'a> {
         ServeProcess::start(serve(self.binary, self.data)).await
     }
 
-    /// Starts a server and kills it while it reads its data directory.
+    /// Starts a server and kills it within 30 ms, usually while it reads its data directory.
     async fn kill_in_recovery(&mut self) -> Result<()> {
         let mut child = serve(self.binary, self.data)
             .stdin(std::process::Stdio::null())
@@ -102,7 +106,8 @@ impl<'a> World<'a> {
         child.kill().await.map_err(|error| TestFailure::during("killing the server", error))
     }
 
-    /// Checks that a restarted server has all acknowledged writes, and no session that has ended.
+    /// Checks that a restarted server has all acknowledged writes and a higher zxid than clients
+    /// have seen, and that sessions that ended do not exist again.
     pub(crate) async fn check(&mut self, server: &ServeProcess) -> Result<()> {
         let addr = server.addr();
         let mut reader = RawClient::begin(addr, LONG_MS, self.seen).await?;
@@ -177,7 +182,7 @@ impl<'a> World<'a> {
         Ok(ended)
     }
 
-    /// Returns the numbers of events in all rounds.
+    /// Returns the counts of all rounds so far.
     pub(crate) fn totals(&self) -> Totals {
         let sum = |of: fn(&Worker) -> u64| self.workers.iter().map(of).sum();
         Totals {
@@ -192,7 +197,8 @@ impl<'a> World<'a> {
     }
 }
 
-/// Numbers of events in all rounds.
+/// Counts over all rounds: writes, closed and expired sessions, and servers that were killed during
+/// their recovery.
 #[derive(Debug)]
 pub(crate) struct Totals {
     pub(crate) acked: u64,

@@ -27,7 +27,7 @@ on_both_arms!(bytes_of_listing_are_counted_exactly, |place| async move {
 
     let added = proxy.counts().since(&before);
     assert_eq!(added.requests(opcode::GET_CHILDREN), 1);
-    // A ping, which the client may send at any time: the frame's length, xid, opcode.
+    // A ping, which the client can send at any time: the frame's length, xid, opcode.
     let pings = (4 + 4 + 4) * added.requests(opcode::PING);
     // The frame's length, xid, opcode; the path and its length; the watch flag.
     let request = 4 + 4 + 4 + (4 + place.chroot().len() as u64) + 1;

@@ -19,7 +19,7 @@ on_both_arms!(tree_checks_wait_until_ephemerals_are_deleted, |place| async move 
 
     let checked = addr.clone();
     let check = tokio::spawn(async move { tree::assert_no_contenders(&checked, "/lock").await });
-    // The check may not end while the contender exists.
+    // The check must not end while the contender exists.
     tokio::time::timeout(Duration::from_millis(200), async {
         while !check.is_finished() {
             tokio::task::yield_now().await

@@ -23,7 +23,7 @@ const KAZOO: &str = "/usr/lib/python3/dist-packages/kazoo/client.py";
 /// A client library.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Library {
-    /// This library.
+    /// zoolock, the library under test.
     Zoolock,
     /// Curator, and the lock recipe that comes with ZooKeeper.
     Java,
@@ -70,7 +70,7 @@ fn python(interpreter: impl AsRef<OsStr>, library: &str) -> Command {
     python
 }
 
-/// Returns the path of a Python that has this package.
+/// Returns the path of a Python interpreter that has this package.
 async fn from_pypi(package: &str, version: &str) -> String {
     let mut install = Command::new(test_file("clients/from_pypi"));
     let output = run(install.args([package, version])).await.output();
@@ -90,8 +90,9 @@ pub(crate) async fn java(class: &str) -> Command {
 
 /// Compiles the Java sources and returns the directory of the classes.
 ///
-/// Each version of the sources is compiled once. Tests run in separate processes. The first test that renames its
-/// directory to the final name wins, and the other tests use that directory.
+/// Each version of the sources is compiled once. Tests run in separate processes, which can compile
+/// at the same time. The first process that renames its directory to the final name succeeds, and
+/// the other processes use that directory.
 async fn compiled() -> Result<PathBuf> {
     let failed = |error| TestFailure::during("compiling the Java sources", error);
     let sources = ["clients/java/LockClient.java", "clients/java/Numbers.java"].map(test_file);

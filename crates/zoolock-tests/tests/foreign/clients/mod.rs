@@ -1,7 +1,8 @@
 //! Clients of this library and of others, each in a process that executes commands.
 //!
-//! [`Client::start`] starts a process, and [`Client::lock`] returns a lock with its own session in that process. The
-//! process reads commands from its standard input and prints answers, one per line. Both start with the id of the lock:
+//! [`Client::start`] starts a process, and [`Client::lock`] returns a lock with its own session in
+//! that process. The process reads commands from its standard input and prints answers, one per
+//! line. Each command and each answer starts with the id of the lock:
 //!
 //! | command | answer | action |
 //! |---|---|---|
@@ -93,7 +94,7 @@ impl Client {
         lock
     }
 
-    /// Queues for a lock that is held.
+    /// Sends the command that acquires a lock, and does not wait for the answer.
     ///
     /// # Panics
     /// Panics if the process has ended.
@@ -144,7 +145,8 @@ impl ClientLock {
     /// Waits for the next answer, which must be `expected`.
     ///
     /// # Errors
-    /// Fails on another answer, and if the process ends or does not answer in time.
+    /// Fails if the next answer is not `expected`, and if the process ends or does not answer in
+    /// time.
     pub(crate) async fn receive(&mut self, expected: &str) -> Result<()> {
         match timeout(ANSWER_BOUND, self.answers.recv()).await {
             Ok(Some(answer)) if answer == expected => Ok(()),
@@ -183,7 +185,7 @@ impl Answers {
         let _ = tokio::join!(pass, stderr.read_to_string(&mut errors));
         let status = child.wait().await.map_or_else(|error| error.to_string(), |status| status.to_string());
         let _ = self.end.set(format!("{status}: {errors}"));
-        // This ends the channel of each lock that waits for an answer.
+        // Dropping the senders ends the wait of each lock for an answer.
         self.locks().clear();
     }
 

@@ -1,4 +1,5 @@
-//! Contenders of several libraries that share one lock.
+//! Contenders of several libraries that share one lock. A section is one hold of the lock by one
+//! contender.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,13 +22,13 @@ pub(crate) const LOCK: &str = "/locks/shared";
 const INSIDE: Duration = Duration::from_millis(5);
 /// In every tenth section, holders of permits wait until all permits are taken.
 const TOGETHER: usize = 10;
-/// Maximum time of the wait until all permits are taken.
+/// Maximum duration of the wait until all permits are taken.
 const PATIENCE: Duration = Duration::from_millis(300);
 const PAUSE: Duration = Duration::from_millis(5);
 
-/// Maximum average time of a section.
+/// Maximum average duration of a section.
 const EACH: Duration = Duration::from_millis(60);
-/// Maximum time of a run besides its sections.
+/// Maximum duration of a run in addition to that of its sections.
 const BOUND: Duration = Duration::from_secs(120);
 /// Maximum time for the referee to find a violation.
 const VIOLATION_BOUND: Duration = Duration::from_secs(60);
@@ -45,7 +46,7 @@ pub(crate) fn role(library: Library, kind: &str, contenders: usize) -> Role {
 }
 
 impl Role {
-    /// Returns what a contender of this role holds.
+    /// Returns the kind of hold: exclusive, shared, or a number of permits.
     fn hold(&self) -> Hold {
         let numbers: Vec<u32> = self.kind.split(':').filter_map(|part| part.parse().ok()).collect();
         match self.kind.as_str() {
@@ -55,7 +56,7 @@ impl Role {
         }
     }
 
-    /// Returns the size of the semaphore, as this role knows it.
+    /// Returns the size of the semaphore that the clients of this role use.
     fn permits(&self) -> Option<u32> {
         self.kind.split_once("semaphore:")?.1.split(':').next()?.parse().ok()
     }
@@ -87,8 +88,9 @@ impl Contender {
         }
     }
 
-    /// Acquires the lock, stays in a section, and releases the lock. Returns the number of other contenders that entered
-    /// during the wait.
+    /// Acquires the lock, stays in a section, and releases the lock. With `together`, a holder of
+    /// permits first waits until all permits are taken. Returns how often other contenders entered
+    /// a section during the wait for the lock.
     ///
     /// # Errors
     /// Fails if the referee finds a violation, and if the client fails.
@@ -112,8 +114,9 @@ impl Contender {
         Ok(entered - asked)
     }
 
-    /// Waits until all permits are taken. Then waits for as long as this contender has waited so far. In that time, a
-    /// contender that ignores the other holders could acquire one permit too many.
+    /// Waits until all permits are taken. Then waits for as long as this section has taken so far.
+    /// Each wait lasts at most [`PATIENCE`]. In the second wait, a contender that ignores the other
+    /// holders could acquire one permit too many.
     async fn stay_with_others(&self, began: Instant) {
         let entered = Instant::now();
         while !self.referee.all_permits_taken() && entered.elapsed() < PATIENCE {
@@ -131,7 +134,8 @@ impl Contender {
     }
 }
 
-/// Returns the number of sections of each contender. Sections with permits are long.
+/// Returns the number of sections of each contender. Sections with permits are long, so there are
+/// fewer of them.
 pub(crate) fn sections(roles: &[Role]) -> usize {
     match std::env::var("ZOOLOCK_LONG").is_ok_and(|value| value == "1") {
         true => 2000,
@@ -145,7 +149,8 @@ pub(crate) fn available(roles: &[Role], place: &Place) -> bool {
     roles.iter().all(|role| role.library.or_skip(place))
 }
 
-/// Lets all contenders share one lock at the same time.
+/// Lets all contenders share one lock. Checks that none starves, and that no znode or watch is
+/// left. Skips the test if a library is missing.
 ///
 /// # Panics
 /// Panics if contenders that exclude each other hold the lock together, if a contender starves or does not finish its
@@ -232,7 +237,7 @@ pub(crate) async fn run(place: &Place, roles: &[Role], sections: Option<usize>) 
 /// Returns the violation that the referee finds.
 ///
 /// # Panics
-/// Panics if it finds none.
+/// Panics if the referee finds no violation.
 pub(crate) async fn violation(place: &Place, roles: &[Role]) -> String {
     // Contenders whose sequence numbers are equal can also wait for each other. Then the run times out and is repeated.
     for _ in 0..3 {

@@ -1,17 +1,19 @@
 //! Checks that no contender starves.
 //!
-//! Time is counted in sections, so that a slow machine is slow for all contenders. The measure is the number of other
-//! contenders that enter while a contender waits. In a fair queue, that is at most one entry for each other contender,
-//! and a few more while the request is on its way to the server.
+//! The measure is how often other contenders acquire the lock during a contender's wait. Each such
+//! grant is an entry. The measure does not depend on the speed of the machine. In a fair queue,
+//! each other contender has at most one entry during the wait. It may have a few more while the
+//! request is on its way to the server.
 
-/// The waits of a contender: for each section, the number of other contenders that entered during the wait.
+/// The waits of a contender: for each of its grants, the number of entries of other contenders
+/// during the wait before it.
 #[derive(Debug)]
 pub(crate) struct Waits {
     pub(crate) name: String,
     pub(crate) passed: Vec<usize>,
 }
 
-/// The numbers of other contenders that entered during the waits of a contender.
+/// Statistics of the numbers in [`Waits::passed`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Passes {
     /// The ninetieth percentile.
@@ -31,8 +33,9 @@ impl Passes {
 
 /// Describes the first contender that starves.
 ///
-/// A contender starves if more than three entries for each contender of the queue pass it in a tenth of its waits. In a
-/// long run, it also starves if the others have more than half of their sections during one of its waits.
+/// A contender starves if at least a tenth of its waits each have more than `3 * contenders.len()`
+/// entries of others. In a long run, it also starves if more than half of all entries of the others
+/// fall into one of its waits.
 pub(crate) fn starved(contenders: &[Waits]) -> Option<String> {
     let total: usize = contenders.iter().map(|contender| contender.passed.len()).sum();
     let usual = 3 * contenders.len();
@@ -53,7 +56,8 @@ pub(crate) fn starved(contenders: &[Waits]) -> Option<String> {
 mod tests {
     use super::*;
 
-    /// Returns contenders that enter in this order. Each asks again right after its section.
+    /// Returns the waits of contenders that acquire the lock in this order. Each contender requests
+    /// the lock again right after it releases it.
     fn contenders(order: &[usize]) -> Vec<Waits> {
         let count = order.iter().max().map_or(0, |last| last + 1);
         let contender = |index: usize| Waits { name: index.to_string(), passed: Vec::new() };

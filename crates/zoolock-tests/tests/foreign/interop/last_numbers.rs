@@ -45,8 +45,10 @@ async fn create_directory_at(place: &Place, next: i32) {
 /// Asserts that contenders hold the lock together after the last sequence number. The violation's message must contain
 /// `znode`.
 ///
-/// Of the contenders with equal numbers, the one whose znode is listed first acquires the lock. The embedded server lists
-/// znodes in the order of their creation. So the contenders exclude each other there if `excluded_on_embedded` is set.
+/// Among contenders with equal numbers, the contender whose znode the server lists first acquires
+/// the lock. Apache ZooKeeper lists znodes in no order. The embedded server lists them in the order
+/// of their creation. So with `excluded_on_embedded`, the contenders must exclude each other on the
+/// embedded server.
 async fn assert_held_together(place: &Place, roles: &[Role], znode: &str, excluded_on_embedded: bool) {
     if !Java.or_skip(place) || !available(roles, place) {
         return;
@@ -116,7 +118,8 @@ on_both_arms!(private doctor_reports_directory_near_its_end, |place| async move 
     }
     create_directory_at(&place, REPLACED_AT + 1).await;
     assert_eq!(level_of_numbers(&place).await, "warning");
-    // A contender of another library would not replace the directory.
+    // Clients of other libraries never replace the directory. So while such a client uses the
+    // directory, the finding is an error.
     let _curator = Client::start(Java, &place).await.hold("curator-mutex", LOCK).await;
     assert_eq!(level_of_numbers(&place).await, "error");
 });

@@ -14,11 +14,12 @@ use crate::interop::contenders::{Contender, Role, assert_nothing_left, available
 use crate::interop::referee::Referee;
 
 const PROCESSES: usize = 4;
-/// Number of sections of the whole fleet between two replacements.
+/// Number of sections (holds of the lock) of the whole fleet between two replacements.
 const BETWEEN: usize = 60;
 const BOUND: Duration = Duration::from_secs(60);
 
-/// Starts a fleet in the first stage, and replaces its processes one by one for each further stage.
+/// Starts a fleet with the library and the kind of lock of the first stage. For each further stage,
+/// replaces the processes one by one.
 async fn migrate(place: &Place, stages: &[Role]) {
     if !available(stages, place) {
         return;
@@ -53,7 +54,8 @@ struct Member {
 impl Member {
     async fn start(place: &Place, role: &Role, referee: &Arc<Referee>) -> Member {
         let client = Client::start(role.library, place).await;
-        // The number of entries so far is a unique number, because each process enters before the next one starts.
+        // The number of grants so far is a unique number, because each process acquires the lock
+        // before the next process starts.
         let mut contender = Contender::new(&client, role, referee.entries(), place, referee);
         contender.section(false).await.expect("the process acquires the lock");
         let stopped = Arc::new(AtomicBool::new(false));
@@ -75,7 +77,8 @@ impl Member {
     /// Ends the process.
     ///
     /// # Panics
-    /// Panics if the referee has found a violation, and if the process had no section.
+    /// Panics if the referee has found a violation, and if the process never held the lock again
+    /// after its start.
     async fn stop(self) {
         self.stopped.store(true, Ordering::Relaxed);
         let sections = self.sections.await.expect("a contender does not panic").expect("no violation");
@@ -103,7 +106,8 @@ on_both_arms!(kazoo_fleet_migrates_to_native, |place| async move {
     let stages = [
         role(Kazoo, "lock", 1),
         role(Zoolock, "mutex@kazoo", 1),
-        // `+pattern` asserts that all clients of kazoo see our znodes. This is true once the last of them has ended.
+        // `+pattern` asserts that all clients of kazoo see zoolock's znodes. In this stage no
+        // client of kazoo is left, so the assertion is true.
         role(Zoolock, "mutex@kazoo+pattern", 1),
         role(Zoolock, "mutex@native+pattern", 1),
         role(Zoolock, "mutex@native", 1),

@@ -1,4 +1,4 @@
-//! The referee: finds contenders that hold the lock together although they exclude each other.
+//! The referee: finds contenders that hold the lock together although they must exclude each other.
 
 use std::sync::{Mutex, MutexGuard};
 
@@ -12,8 +12,9 @@ pub(crate) enum Hold {
 
 /// A record of the contenders that hold the lock.
 ///
-/// A contender enters after its client has reported the grant, and leaves before its client is told to release the lock.
-/// So contenders that are recorded at the same time hold the lock at the same time.
+/// A contender is recorded after its client has reported the grant. It is removed before its client
+/// gets the command to release the lock. So contenders that are recorded at the same time hold the
+/// lock at the same time.
 pub(crate) struct Referee {
     /// Number of permits of the semaphore.
     permits: u32,
@@ -31,10 +32,12 @@ impl Referee {
         Referee { permits, state: Mutex::default() }
     }
 
-    /// Records that a contender acquired the lock. Returns the number of entries before this one.
+    /// Records that a contender acquired the lock. Returns the number of grants that were recorded
+    /// before.
     ///
     /// # Errors
-    /// Fails if the contender may not hold the lock beside the other holders.
+    /// Fails if the contender must not hold the lock beside the recorded holders, and if more
+    /// permits are taken than the semaphore has.
     pub(crate) fn enter(&self, name: &str, hold: Hold) -> Result<usize, String> {
         let mut state = self.state();
         for (other, other_hold) in &state.holders {
@@ -60,7 +63,7 @@ impl Referee {
         self.state().holders.retain(|(holder, _)| holder != name);
     }
 
-    /// Returns the number of contenders that have entered.
+    /// Returns the number of grants that were recorded so far.
     pub(crate) fn entries(&self) -> usize {
         self.state().entries
     }

@@ -1,4 +1,4 @@
-//! Queues in which a mutex of this library refuses to join.
+//! Queues that a mutex of this library refuses to join.
 
 use std::time::Duration;
 
@@ -50,7 +50,7 @@ on_both_arms!(queue_with_unseen_contenders_is_refused, |place| async move {
         return;
     }
     create_lock_directory(&place).await;
-    // Both hold the lock, because neither sees the other.
+    // Both clients hold the lock, because neither library waits for znodes of the other library.
     let _kazoo = Client::start(Library::Kazoo, &place).await.hold("lock", LOCK).await;
     let _curator = Client::start(Library::Java, &place).await.hold("curator-mutex", LOCK).await;
     for naming in [Naming::Native, Naming::Curator, Naming::Kazoo, Naming::WriteLock] {

@@ -28,7 +28,9 @@ on_both_arms!(kazoo_naming_shares_with_kazoo, |place| async move {
     share(&place, &roles).await;
 });
 
-// Curator 5.4 grants the lock to a writer of any library that queued before the downgrade (CURATOR-621).
+// In Curator 5.4, the reader of a downgraded lock is queued behind the writers that already wait.
+// So after the downgrade, a waiting writer of any library acquires the lock beside the reader
+// (CURATOR-621).
 on_both_arms!(downgraded_curator_reader_is_overtaken, |place| async move {
     let roles = [role(Zoolock, "write@native", 2), role(Java, "curator-downgrade-read", 1)];
     assert_violation(&place, &roles, "hold as reader and writer").await;

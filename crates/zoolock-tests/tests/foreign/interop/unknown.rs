@@ -1,4 +1,5 @@
-//! Mutexes shared with clients of unknown libraries: every name that ends in a sequence number is a contender.
+//! Mutexes shared with clients of unknown libraries: every znode whose name ends in a sequence
+//! number is a contender.
 
 use zoolock_tests::on_both_arms;
 

@@ -29,7 +29,7 @@ on_both_arms!(reader_beside_writer_is_found, |place| async move {
 });
 
 on_both_arms!(excess_permit_is_found, |place| async move {
-    // kazoo counts the two directories of Curator as two of its three leases.
+    // kazoo counts Curator's two directories (`leases` and `locks`) as two of its three leases.
     let roles = [role(Java, "curator-semaphore:1:1", 2), role(Kazoo, "semaphore:3", 2)];
     assert_violation(&place, &roles, "permits of 1 are taken").await;
 });
@@ -40,7 +40,8 @@ on_both_arms!(excess_permit_of_larger_semaphore_is_found, |place| async move {
         return;
     }
     prepare(&place).await;
-    // By chance, the contenders of the larger semaphore may never use its two extra permits in a run.
+    // In some runs, by chance, the contenders of the larger semaphore never use its two extra
+    // permits.
     for _ in 0..5 {
         let ended = timeout(Duration::from_secs(60), run(&place, &roles, Some(sections(&roles)))).await;
         if let Err(found) = ended.expect("the contenders make progress") {

@@ -1,4 +1,5 @@
-//! Visibility between libraries: which znode families the clients of other libraries wait for.
+//! Visibility between libraries: the znodes for which the clients of other libraries wait. A family
+//! is the form of the znode names of one library for one kind of lock.
 //!
 //! Each lock directory contains one znode of one family. A client that requests the lock either acquires it at once, or
 //! watches that znode.

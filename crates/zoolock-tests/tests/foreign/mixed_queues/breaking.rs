@@ -33,7 +33,7 @@ on_both_arms!(break_warns_of_holders_that_do_not_notice, |place| async move {
         let broken = broken.expect("the holder exists");
         assert_eq!((broken.family, broken.pid), (family, None));
         assert_eq!((broken.token, broken.identifier.as_deref()), (Some(token), Some("job 7")));
-        // A name that contains a session id is shown with its number only.
+        // If a name contains a session id, `…` replaces the id.
         let shown = if family == "write-lock" { format!("x-…-{}", &node[node.len() - 10..]) } else { node };
         assert!(broken.node.ends_with(&shown) && !broken.node.starts_with('/'), "{}", broken.node);
         let (node, token) = join().await;

@@ -247,7 +247,7 @@ on_both_arms!(survey_agrees_with_locks_for_every_waiter_limit, |place| async mov
     tasks.iter().for_each(JoinHandle::abort);
 });
 
-/// Returns the number of locks for the next test.
+/// Returns the number of locks for `survey_limits_requests_in_flight`.
 fn many() -> usize {
     if std::env::var_os("ZOOLOCK_LONG").is_some() { 100_000 } else { 1_000 }
 }

@@ -38,7 +38,7 @@ impl Queue {
         &self.directory
     }
 
-    /// Creates a sequential znode, for a pattern of [`name_of`], and returns its name.
+    /// Creates an ephemeral sequential znode, for a pattern of [`name_of`], and returns its name.
     pub(crate) async fn join(&self, prefix: &str, data: &[u8]) -> String {
         let prefix = name_of(prefix);
         let options = CreateMode::EphemeralSequential.with_acls(Acls::anyone_all());
@@ -88,7 +88,7 @@ impl Output {
         }
     }
 
-    /// Returns the output of a command that succeeded.
+    /// Asserts that the command succeeded, and parses its standard output as JSON.
     pub(crate) fn json(&self) -> Value {
         self.assert(0, &[]);
         serde_json::from_str(&self.stdout).expect("the output is JSON")
@@ -122,8 +122,8 @@ pub(crate) async fn shown(place: &Place, name: &str) -> Value {
     shown
 }
 
-/// Removes the parts that differ between `show` and `ls`: each command invents its own name for the owner of a session,
-/// and `ls` has only the first waiter.
+/// Removes the parts that differ between `show` and `ls`. Each command invents its own name for an
+/// owner that is a session, and `ls` has only the first waiter.
 fn comparable(lock: &Value) -> Value {
     let mut lock = lock.clone();
     let waiters = lock["waiters"].as_array().expect("waiters are a list");
@@ -146,24 +146,24 @@ fn comparable(lock: &Value) -> Value {
     lock
 }
 
-/// Returns a field of all holders.
+/// Returns `field` of each holder.
 pub(crate) fn holders<'a>(lock: &'a Value, field: &str) -> Vec<&'a Value> {
     let beside = lock["beside"].as_array().expect("holders are a list");
     let holder = Some(&lock["holder"]).filter(|holder| !holder.is_null());
     holder.into_iter().chain(beside).map(|entry| &entry[field]).collect()
 }
 
-/// Returns a field of all waiters.
+/// Returns `field` of each waiter.
 pub(crate) fn waiters<'a>(lock: &'a Value, field: &str) -> Vec<&'a Value> {
     lock["waiters"].as_array().expect("waiters are a list").iter().map(|entry| &entry[field]).collect()
 }
 
-/// Returns a field of all contenders, in the order of the queue.
+/// Returns `field` of each contender, in the order of the queue.
 pub(crate) fn contenders<'a>(lock: &'a Value, field: &str) -> Vec<&'a Value> {
     [holders(lock, field), waiters(lock, field)].concat()
 }
 
-/// Returns the text in a field of the first holder.
+/// Returns the text in `field` of the first holder.
 pub(crate) fn of_holder<'a>(lock: &'a Value, field: &str) -> &'a str {
     holders(lock, field)[0].as_str().expect("the field is text")
 }

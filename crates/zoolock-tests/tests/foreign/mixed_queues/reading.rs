@@ -40,7 +40,7 @@ const FAMILIES: [(&str, &str, &str, u64); 23] = [
     ("job-", "unknown", "exclusive", 1),
 ];
 
-/// Returns a name as the command shows it. A name that contains a session id is shown with its number only.
+/// Returns a name as the command shows it. If the name contains a session id, `…` replaces the id.
 fn displayed(node: &str) -> String {
     match node.strip_prefix("x-") {
         Some(rest) => format!("x-…-{}", &rest[rest.len() - 10..]),
@@ -85,7 +85,8 @@ on_both_arms!(queue_of_every_family_matches_zkcli, |place| async move {
     }
     listed.sort_by_key(|name| number(name));
     assert_eq!(nodes, listed.iter().map(|node| displayed(node)).collect::<Vec<_>>());
-    // No session id is shown, because a client that knows the id can take the session over.
+    // No session id is shown: on Apache ZooKeeper, a client that knows the id can take the session
+    // over.
     let output = lock.to_string();
     assert!(!output.contains(SESSION) && !output.contains("0100007fb5e20001"), "{output}");
 });
@@ -158,7 +159,8 @@ on_both_arms!(reader_with_number_of_its_writer_holds, |place| async move {
     let queue = Queue::new(&place, "both").await;
     let writer = queue.join("UUID-__WRIT__", b"").await;
     let behind = queue.join("UUID-__READ__", b"").await;
-    // Since 5.5, Curator gives a reader the number of its own writer. The reader's name sorts before the writer's name.
+    // Since version 5.5 of Curator, a writer that also acquires the read lock gets a reader's znode
+    // with the writer's number. The reader's name sorts before the writer's name.
     let own = behind[..behind.len() - 10].to_owned() + &writer[writer.len() - 10..];
     queue.create(&own, CreateMode::Ephemeral, b"").await;
     let lock = shown(&place, "both").await;
@@ -180,7 +182,8 @@ on_both_arms!(curator_clients_are_shown_with_address, |place| async move {
     assert_eq!(holders(&lock, "role"), ["exclusive"]);
     let host = of_holder(&lock, "host");
     assert!(host.parse::<std::net::IpAddr>().is_ok(), "{host}");
-    // Curator 5.4 gives the reader of its own writer a new number, so it looks like any other reader.
+    // In Curator 5.4, the reader's znode of that writer has a sequence number of its own. So it
+    // looks like the znode of any other reader.
     assert_eq!(waiters(&lock, "family"), ["curator", "native"]);
     assert_eq!(lock["clash"], Value::Null);
     waiting.abort();
@@ -262,7 +265,7 @@ on_both_arms!(persistent_contender_is_marked, |place| async move {
     assert_eq!(contenders(&lock, "persistent"), [true, false]);
     let text = zoolock(&place, &["show", "left"]).await.stdout;
     assert!(text.contains("(job-0000000000); persistent znode, remains until it is deleted"), "{text}");
-    // The persistent znode may also contain lock directories.
+    // The persistent znode can also contain lock directories.
     let below = Queue::new(&place, "left/job-0000000000/below").await;
     below.join("lock-", b"").await;
     assert_eq!(shown(&place, "left").await["holder"]["family"], "unknown");

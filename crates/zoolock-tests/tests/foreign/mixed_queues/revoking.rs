@@ -62,7 +62,8 @@ on_both_arms!(guard_is_revoked_by_curator, |place| async move {
         timeout(SOON, guard.revoked()).await.expect("the guard is revoked");
         assert!(guard.is_valid(), "a request to release loses no lock");
         assert_eq!(holders(&shown(&place, "ours").await, "revoked"), [&json!(true)]);
-        // A second request, which writes another word than Curator, changes nothing.
+        // A second request changes nothing. It comes from zoolock, which writes another word than
+        // Curator.
         mutex.revoke(guard.ticket()).await.expect("the holder exists");
         guard.release().await.expect("release succeeds");
         tree::assert_no_contenders(&place.addr(), &directory(&place, "ours")).await;
@@ -138,7 +139,8 @@ on_both_arms!(holders_that_cannot_be_asked_stay_unchanged, |place| async move {
         assert_eq!((output.code, output.stderr.trim_end()), (Some(64), line.as_str()));
         assert_eq!(queue.data(&node).await, b"job 7", "its data was overwritten");
     }
-    // If at least one holder can be asked, the command succeeds, and still names the holder that cannot.
+    // If at least one holder can be asked, the command succeeds. The command also names the holder
+    // that cannot be asked.
     let queue = Queue::new(&place, "beside").await;
     let curator = queue.join("UUID-__READ__", b"").await;
     let kazoo = queue.join("HEX__rlock__", b"job 7").await;

@@ -34,7 +34,7 @@ async fn until_znodes(place: &Place, name: &str, count: usize) {
     reached.await.expect("the contenders queue");
 }
 
-/// Returns the JSON of a semaphore of Curator or kazoo.
+/// Returns the expected `foreign_semaphore` in the JSON of a semaphore of Curator or kazoo.
 fn foreign(library: &str, leases: usize, lease_directory: &str, queue_directory: &str) -> Value {
     json!({
         "library": library,

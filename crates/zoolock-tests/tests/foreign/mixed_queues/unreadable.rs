@@ -1,4 +1,4 @@
-//! Locks with parts that the client may not read.
+//! Locks with parts that the client has no permission to read.
 
 use serde_json::{Value, json};
 use zookeeper_client::CreateMode;
@@ -34,7 +34,7 @@ on_both_arms!(lock_beside_unreadable_leases_works, |place| async move {
     zoolock(&place, &["break", "x", "--token", first]).await.assert(0, &["from the queue"]);
     assert_eq!(holders(&shown(&place, "x").await, "family"), ["kazoo"]);
 
-    // The contender with this token may be in the unreadable part, so the error says so.
+    // The contender with this token may be in the unreadable part. The error must mention that.
     let zl = connect(&place).await;
     let error = zl.mutex("x").revoke(first.parse::<Ticket>().expect("a ticket")).await;
     let error = error.expect_err("the holder was broken");

@@ -22,7 +22,7 @@ use crate::programs::zkcli_or_skip;
 const SOON: Duration = Duration::from_secs(60);
 const NAMES: [&str; 2] = ["java", "python"];
 
-/// Returns the listed znodes of a queue, in the order of the queue.
+/// Returns the znodes that `zkCli.sh` lists for a queue, ordered by their sequence numbers.
 async fn in_order(place: &Place, name: &str) -> Vec<String> {
     let mut nodes = listed(place, &directory(place, name)).await;
     nodes.sort_by_key(|node| number(node));

@@ -1,4 +1,4 @@
-//! Lists of children by ZooKeeper's own command line, which knows nothing of locks.
+//! Lists of children from ZooKeeper's own command line, which has no support for locks.
 
 use zoolock_tests::Place;
 
@@ -10,7 +10,7 @@ pub(crate) async fn listed(place: &Place, directory: &str) -> Vec<String> {
     list_in(&output).unwrap_or_else(|| panic!("no list in\n{output}"))
 }
 
-/// Parses the list. Another thread of the client may print an event in the middle of it.
+/// Parses the list. Another thread of the client can print an event in the middle of the list.
 fn list_in(output: &str) -> Option<Vec<String>> {
     let event = output.lines().find(|line| line.starts_with("WatchedEvent "));
     let output = output.replace("WATCHER::", "").replace(event.unwrap_or("WATCHER::"), "");

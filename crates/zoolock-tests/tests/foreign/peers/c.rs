@@ -31,7 +31,7 @@ on_both_arms!(private client_for_c_keeps_its_session_and_its_watches, |place| as
     cc.arg(&program).arg(test_file("peers/c/client.c"));
     run(cc.args(["-lzookeeper_mt", "-lpthread"])).await.output();
 
-    // This program decides when the proxy closes its connections and when it accepts new ones.
+    // The C program decides when the proxy closes its connections, and when it accepts new ones.
     let proxy = Proxy::start(&place.addr()).await.expect("the proxy starts");
     let mut client = Command::new(&program);
     client.arg(place.connect_string()).arg(place.through(&proxy.addr())).kill_on_drop(true);

@@ -6,7 +6,8 @@ use crate::clients::Library::Java;
 use crate::interop::contenders::{LOCK, contend, prepare, role, share};
 
 on_both_arms!(curator_mutexes_exclude_each_other, |place| async move {
-    // A multi-lock acquires a mutex of its own, and then the mutex of the other contenders.
+    // A multi-lock acquires a mutex that only multi-locks use, and then the mutex of the other
+    // contenders.
     share(&place, &[role(Java, "curator-mutex", 4), role(Java, "curator-multi", 2)]).await;
 });
 

@@ -40,8 +40,8 @@ async fn run_suite(addr: SocketAddr) {
     removed.await.expect("closed sessions leave no watch");
 }
 
-/// Runs the suite on the command as a user starts it, with a data directory. Writes are fsynced before they are
-/// acknowledged.
+/// Runs the suite on `zoolock serve` with a data directory, as a user starts it. The server fsyncs
+/// writes before it acknowledges them.
 #[tokio::test(flavor = "multi_thread")]
 async fn own_suite_of_kazoo_passes_on_zoolock_serve() {
     if !python_environments().or_skip("own_suite_of_kazoo_passes_on_zoolock_serve") {

@@ -16,7 +16,8 @@ async fn run_commands(server: &AnyServer) -> String {
     command.stdin(Stdio::from(commands)).kill_on_drop(true);
     command.stderr(writer.try_clone().expect("a descriptor is free")).stdout(writer);
     let mut child = command.spawn().expect("zkCli.sh starts");
-    // This closes the writing ends in this process, so that reading ends with the child.
+    // Dropping the command closes this process's write ends of the pipe. So reading ends with the
+    // child.
     drop(command);
     let read = tokio::task::spawn_blocking(move || std::io::read_to_string(&mut reader));
     let output = read.await.expect("task does not panic").expect("the output is text");

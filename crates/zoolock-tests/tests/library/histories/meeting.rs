@@ -1,4 +1,5 @@
-//! Requests that fit into a semaphore together are all granted before any of them releases.
+//! Requests whose permits fit into a semaphore together are all granted before any of them is
+//! released.
 
 use std::sync::Arc;
 use std::time::Duration;

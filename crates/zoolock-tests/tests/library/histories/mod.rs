@@ -31,7 +31,7 @@ fn duration() -> Duration {
 }
 
 fn lock_records() -> impl Iterator<Item = LockRecord> {
-    let locks = LOCKS.map(|name| LockRecord::new(name, None, name == "exact"));
+    let locks = LOCKS.map(|name| LockRecord::new(name, None, name == "unbroken"));
     let semaphores = SEMAPHORES.map(|(name, size)| LockRecord::new(name, Some(size), false));
     locks.into_iter().chain(semaphores)
 }
@@ -121,7 +121,8 @@ fn propagate_panic(done: Result<(), tokio::task::JoinError>) {
     }
 }
 
-/// Enables crash detection on the tracked names by acquiring each once.
+/// Acquires each lock once. This creates the lock directories, and enables crash detection on the
+/// names in [`TRACKED`].
 async fn prepare(zl: &Zoolock) {
     for name in LOCKS {
         let mutex = zl.mutex(name);

@@ -37,7 +37,7 @@ impl Operator {
                 }
                 6..9 if !holders.is_empty() => {
                     let Holder { name, ticket, .. } = self.one_of(&holders);
-                    if self.referee.is_exact(name) {
+                    if self.referee.is_never_broken(name) {
                         self.delete(name, ticket).await;
                     } else {
                         self.break_lock(name, ticket).await;
@@ -45,7 +45,7 @@ impl Operator {
                 }
                 9 => {
                     if let Some((name, ticket)) = self.random_waiter().await
-                        && !self.referee.is_exact(name)
+                        && !self.referee.is_never_broken(name)
                     {
                         self.break_lock(name, ticket).await;
                     }
@@ -89,7 +89,7 @@ impl Operator {
         }
     }
 
-    /// Returns a random waiter. It may be granted the lock at any moment.
+    /// Returns a random waiter, which can be granted the lock at any moment.
     async fn random_waiter(&mut self) -> Option<(&'static str, FencingToken)> {
         let names: Vec<&'static str> = LOCKS.into_iter().chain(SEMAPHORES.map(|(name, _)| name)).collect();
         let name = self.one_of(&names);

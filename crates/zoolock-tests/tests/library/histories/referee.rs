@@ -1,15 +1,16 @@
-//! The referee: records which worker holds which name, as far as the workers know.
+//! The referee: a record of which worker holds which lock, according to the reports of the workers.
 //!
-//! The mutex of the referee defines the global order. A worker enters after the grant and leaves before the release, so
-//! recorded holds overlap no more than the real ones. A holder that has lost its lock may not know of the loss yet and
-//! may still be recorded. In that case its next check must report the loss.
+//! The mutex of the referee defines the global order. A worker reports a grant after it has the
+//! lock, and a release before it releases the lock. So recorded holds overlap only if the real
+//! holds overlap. There is one exception: a worker that has lost its lock, and has not noticed this
+//! yet, is still recorded. The next check of this worker must report the loss.
 
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use zoolock::{FencingToken, Previous};
 
-use crate::histories::rules::{End, LockRecord, Role, is_previous_allowed};
+use crate::histories::rules::{End, LockRecord, Role, may_have_ended_cleanly};
 
 /// Number of recent events shown in a failure.
 const MAX_EVENTS: usize = 400;
@@ -40,7 +41,7 @@ pub(crate) struct Grant {
     pub(crate) role: Role,
     pub(crate) ticket: FencingToken,
     pub(crate) previous: Option<Previous>,
-    /// True if the worker's session may expire.
+    /// True if the worker's session can expire.
     pub(crate) may_expire: bool,
 }
 
@@ -57,7 +58,7 @@ struct ActiveHold {
     revoked: bool,
 }
 
-/// A set of holders, one of which must have lost its lock.
+/// A set of holders, at least one of which must have lost its lock.
 struct Suspicion {
     suspects: HashSet<u64>,
     text: String,
@@ -74,7 +75,7 @@ pub(crate) enum Status {
     Lost,
 }
 
-/// A holder that an operator may revoke or break.
+/// A holder, with the data by which an operator can revoke or break its lock.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Holder {
     pub(crate) id: u64,
@@ -88,7 +89,7 @@ impl Referee {
         Referee { seed, state: Mutex::new(State { records, ..State::default() }) }
     }
 
-    /// Records a grant. Returns `None` if the lock is already lost.
+    /// Records a grant. Returns the id of the hold, or `None` if the lock is already lost.
     pub(crate) fn enter(&self, grant: Grant, valid: impl Fn() -> bool) -> Option<u64> {
         let mut state = self.state();
         if !valid() {
@@ -103,10 +104,11 @@ impl Referee {
         if let Some(previous) = grant.previous {
             state.count(format!("previous {previous}"));
         }
-        // `Crashed` is not checked here. An operator may delete the znode of a contender that has written its start
-        // marker but does not know of its grant yet. Then the successor sees a crash that the referee never recorded.
-        let reported = grant.previous.filter(|reported| *reported == Previous::Clean);
-        if let Err(why) = state.check_grant(id, &grant, break_started, reported) {
+        // Only `Clean` is checked. `Crashed` can be correct although the referee has recorded no
+        // crash. An operator can delete the znode of a contender that has written the start of its
+        // hold to the server, and has not received its grant yet.
+        let is_clean = grant.previous == Some(Previous::Clean);
+        if let Err(why) = state.check_grant(id, &grant, break_started, is_clean) {
             self.violation(state, &why);
         }
         let ticket = grant.ticket;
@@ -230,7 +232,8 @@ impl Referee {
         state.log(format!("#{id} ended its release, {}", if released { "released" } else { "lost" }));
         let hold = state.holder_mut(id);
         let explained = released || hold.break_started || hold.grant.may_expire;
-        // The write znode of an upgraded reader is released separately, without waiting for the reply.
+        // The write znode of an upgraded reader is released separately, without waiting for the
+        // reply. So it is not certain here that the write lock is released.
         if released && !hold.break_started && !hold.upgraded {
             state.record_end(id, |_| End::Clean);
         }
@@ -263,7 +266,8 @@ impl Referee {
         holders
     }
 
-    /// Records that an operator is about to break a hold. The hold excludes no other holder from now on.
+    /// Records that an operator is about to break a hold. From now on, the referee accepts any
+    /// other holder beside this hold.
     pub(crate) fn begin_break(&self, ticket: FencingToken, name: &'static str) {
         let mut state = self.state();
         state.log(format!("{ticket} is about to be broken in {name}"));
@@ -286,7 +290,7 @@ impl Referee {
             if hold.grant.role == Role::Releasing {
                 state.record_end(id, |_| End::Unsure);
             } else if upgrade_requested {
-                // The upgrade may already have succeeded without the worker's knowledge.
+                // The upgrade may have succeeded already, although the worker does not know it yet.
                 for name in &names {
                     state.record_mut(name).last.1 = End::Unsure;
                 }
@@ -314,8 +318,8 @@ impl Referee {
         }
     }
 
-    pub(crate) fn is_exact(&self, name: &str) -> bool {
-        self.state().records[name].exact
+    pub(crate) fn is_never_broken(&self, name: &str) -> bool {
+        self.state().records[name].never_broken
     }
 
     pub(crate) fn note(&self, text: String) {
@@ -385,7 +389,7 @@ impl State {
         id: u64,
         grant: &Grant,
         break_started: bool,
-        reported: Option<Previous>,
+        is_clean: bool,
     ) -> Result<(), String> {
         self.check_exclusion(id, grant, break_started)?;
         if break_started {
@@ -394,11 +398,11 @@ impl State {
             }
             return Ok(());
         }
-        if let Some(reported) = reported {
+        if is_clean {
             let records: Vec<&LockRecord> = grant.names.iter().map(|name| &self.records[name]).collect();
-            if !is_previous_allowed(reported, &records) {
+            if !may_have_ended_cleanly(&records) {
                 let ends: Vec<_> = records.iter().map(|record| (record.name, record.last)).collect();
-                return Err(format!("#{id} was told {reported}, but the previous holds ended as {ends:?}"));
+                return Err(format!("#{id} was told `clean`, but the previous holds ended as {ends:?}"));
             }
         }
         for name in &grant.names {
@@ -417,10 +421,11 @@ impl State {
         Ok(())
     }
 
-    /// Marks the end of the exclusive hold as unknown. The holder may release cleanly before the break takes effect.
+    /// Marks the end of the exclusive hold as unknown, because the holder can release cleanly
+    /// before the break takes effect.
     fn record_unknown_end(&mut self, names: &[&'static str]) {
         for name in names {
-            // No holder has the number 0, so no later event changes this record.
+            // No hold has the id 0, so the end of a hold does not change this value.
             self.record_mut(name).last = (0, End::Unsure);
         }
     }
@@ -433,9 +438,11 @@ impl State {
         Ok(())
     }
 
-    /// Checks the grant against the recorded holders. If it conflicts with some, one of them must have lost its lock.
+    /// Checks the grant against the recorded holders. If some of them conflict with the grant, at
+    /// least one of these must have lost its lock.
     ///
-    /// Returns an error if none of them can have lost it, and otherwise records a suspicion.
+    /// Returns an error if none of the conflicting holders can have lost its lock. Otherwise,
+    /// records a suspicion against them.
     fn check_exclusion(&mut self, id: u64, grant: &Grant, break_started: bool) -> Result<(), String> {
         if break_started {
             return Ok(());
@@ -460,7 +467,8 @@ impl State {
         Ok(())
     }
 
-    /// Clears the suspicions of a holder that lost its lock. A holder with a valid lock is removed from the suspects.
+    /// Clears the suspicions of a holder that lost its lock. Removes a holder with a valid lock
+    /// from the suspects. Returns an error if that leaves a suspicion without suspects.
     fn settle_suspicions(&mut self, id: u64, valid: bool) -> Result<(), String> {
         if !valid {
             self.suspicions.retain(|suspicion| !suspicion.suspects.contains(&id));

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use zoolock::{FencingToken, Previous};
+use zoolock::FencingToken;
 
 /// Role of a holder.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -21,7 +21,8 @@ impl Role {
             (Role::Releasing, _) | (_, Role::Releasing) => false,
             (Role::Writer, _) | (_, Role::Writer) => true,
             (Role::Upgradable, Role::Upgradable) => true,
-            // Permits exclude each other by their number, which `conflicting` adds up.
+            // Permits conflict only if they are too many in total. `conflicting` computes the
+            // total.
             _ => false,
         }
     }
@@ -43,7 +44,7 @@ pub(crate) enum End {
     Crashed,
     /// Broken by an operator.
     NotClean,
-    /// Broken during the release, or the reply was lost.
+    /// Unknown, for example because an operator broke the lock during the release.
     Unsure,
 }
 
@@ -53,9 +54,11 @@ pub(crate) struct LockRecord {
     pub(crate) name: &'static str,
     /// Number of permits of a semaphore. `None` for the other kinds of lock.
     pub(crate) size: Option<u32>,
-    /// True if operators never break this lock through the library, so the previous release is never unknown.
-    pub(crate) exact: bool,
-    /// The last exclusive holder, and how its hold ended. At first, this is number 0, which created the name.
+    /// True if operators never break this lock through the library. Then it is always known how the
+    /// previous hold ended.
+    pub(crate) never_broken: bool,
+    /// The last exclusive holder, and how its hold ended. At first, this is the id 0, for the
+    /// acquisition that created the name.
     pub(crate) last: (u64, End),
     newest: BTreeMap<Role, FencingToken>,
     /// The highest token of an exclusive holder.
@@ -65,11 +68,11 @@ pub(crate) struct LockRecord {
 }
 
 impl LockRecord {
-    pub(crate) fn new(name: &'static str, size: Option<u32>, exact: bool) -> LockRecord {
+    pub(crate) fn new(name: &'static str, size: Option<u32>, never_broken: bool) -> LockRecord {
         LockRecord {
             name,
             size,
-            exact,
+            never_broken,
             last: (0, End::Clean),
             newest: BTreeMap::new(),
             highest: None,
@@ -136,18 +139,7 @@ impl LockRecord {
     }
 }
 
-/// Returns true if `reported` is correct for the previous holders of these names.
-pub(crate) fn is_previous_allowed(reported: Previous, records: &[&LockRecord]) -> bool {
-    let ends: Vec<End> = records.iter().map(|record| record.last.1).collect();
-    let unsure = |end: &End| matches!(end, End::Unsure | End::Holding);
-    match reported {
-        Previous::Clean => ends.iter().all(|end| *end == End::Clean || unsure(end)),
-        Previous::Crashed => {
-            ends.iter().any(|end| matches!(end, End::Crashed | End::NotClean) || unsure(end))
-        }
-        _ => {
-            let known = |end: &End| matches!(end, End::Clean | End::Crashed);
-            !(records.iter().all(|record| record.exact) && ends.iter().all(known))
-        }
-    }
+/// Returns false if one of the previous holds is known to have ended without a clean release.
+pub(crate) fn may_have_ended_cleanly(records: &[&LockRecord]) -> bool {
+    records.iter().all(|record| matches!(record.last.1, End::Clean | End::Unsure | End::Holding))
 }

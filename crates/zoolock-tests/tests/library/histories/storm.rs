@@ -18,7 +18,8 @@ const LOST: [i32; 6] = [
     opcode::GET_CHILDREN2,
 ];
 
-/// Disturbs the proxies until the task is aborted. With `long`, some outages outlast the session timeout.
+/// Injects faults into the proxies until the task is aborted. With `long`, some outages outlast the
+/// session timeout.
 pub(crate) async fn disturb(proxies: Vec<Arc<Proxy>>, mut random: Rng, long: bool) {
     let mut calm = Instant::now();
     loop {
@@ -37,7 +38,8 @@ pub(crate) async fn disturb(proxies: Vec<Arc<Proxy>>, mut random: Rng, long: boo
                 proxy.refuse(true).await;
                 proxy.cut().await;
             }
-            // The outage may be shorter than the session timeout. Then the client loses only its lease.
+            // The outage can be shorter than the session timeout. Then the client loses at most its
+            // lease.
             sleep(Duration::from_millis(1_000 + random.u64(..2_000))).await;
             proxy.blackhole(false);
             proxy.refuse(false).await;

@@ -13,8 +13,8 @@ use crate::histories::rules::Role;
 use fastrand::Rng;
 
 /// Names of the locks.
-pub(crate) const LOCKS: [&str; 4] = ["plain", "other", "tracked", "exact"];
-pub(crate) const TRACKED: [&str; 2] = ["tracked", "exact"];
+pub(crate) const LOCKS: [&str; 4] = ["plain", "other", "tracked", "unbroken"];
+pub(crate) const TRACKED: [&str; 2] = ["tracked", "unbroken"];
 pub(crate) const SEMAPHORES: [(&str, u32); 2] = [("three", 3), ("five", 5)];
 
 /// Time limit of each call. It is longer than the wait in any queue.
@@ -133,8 +133,9 @@ impl Worker {
         })
     }
 
-    /// Makes two concurrent calls of one owner, which share a queue position; one may be cancelled. Then makes a third
-    /// call, which must not wait.
+    /// Acquires the lock twice at the same time as one owner. The two calls share a queue position,
+    /// and the second is cancelled after a short time. If the owner then holds the lock, makes a
+    /// third call, which must not wait.
     async fn as_owner(&mut self, name: &'static str, mode: WaitMode) -> Result<Option<Held>, Error> {
         let (mutex, owner) = (self.mutex(name), Owner::new());
         let short = Duration::from_millis(self.random.u64(..20));
@@ -145,7 +146,8 @@ impl Worker {
         let second = second.ok().transpose();
         let guard = match (first, second) {
             (Ok(first), Ok(second)) => first.or(second),
-            // One call failed, and the other call acquired the lock. Its guard is kept: the referee records every hold.
+            // One call failed, and the other call acquired the lock. The guard is kept, because the
+            // referee must record every hold.
             (Err(error), Ok(guard)) | (Ok(guard), Err(error)) if guard.is_some() => {
                 self.refused(&error, mode, &format!("{}, one call of two for {name:?}, {mode:?}", self.name))
                     .await;
@@ -327,7 +329,8 @@ impl Worker {
         self.referee.note(format!("{what}: {error}"));
         match error {
             Error::Timeout { .. } => self.referee.count("not had in time"),
-            // The operator broke a waiter, or broke the hold of an owner between two of its calls.
+            // The operator broke a waiter, or broke the hold of an owner between two calls of this
+            // owner.
             Error::Removed { .. } | Error::Lost { reason: LossReason::Broken, .. } => {
                 self.referee.count("waiters told broken");
             }
@@ -342,7 +345,8 @@ impl Worker {
         }
     }
 
-    /// Returns whether a call may end without an answer: if its session may expire, or if it has a time limit.
+    /// Returns whether a call may fail with [`Error::Unavailable`]. A call may if its session can
+    /// expire, or if the call does not wait for ever.
     fn may_be_unavailable(&self, mode: WaitMode) -> bool {
         self.may_expire || !matches!(mode, WaitMode::ForEver)
     }
@@ -393,7 +397,8 @@ impl Worker {
         if self.tracks(names) { lock.crash_detection() } else { lock }
     }
 
-    /// Decides whether to request crash detection. A tracked name stays tracked without further requests.
+    /// Returns whether to request crash detection for these names: at random if all of them are in
+    /// [`TRACKED`], and otherwise never. A lock keeps crash detection after one request.
     fn tracks(&mut self, names: &[&str]) -> bool {
         names.iter().all(|name| TRACKED.contains(name)) && self.random.u8(..100) < 70
     }

@@ -41,14 +41,16 @@ on_both_arms!(next_holder_learns_of_crash_or_release, |place| async move {
     assert_eq!(guard.previous(), Previous::Clean, "failed tries in between do not count");
     drop(guard);
     crash(&place, "tracked", true).await;
-    // A holder without crash detection learns of the crash, and clears it with its release.
+    // A holder without crash detection learns of the crash too. After its clean release, the next
+    // holder learns of a clean release.
     let waiting = zl.mutex("tracked").lock_timeout(SOON).await.expect("lock acquired");
     assert_eq!(waiting.previous(), Previous::Crashed, "a holder without crash detection is told too");
     waiting.release().await.expect("release succeeds");
     let guard = mutex.lock().await.expect("lock acquired");
     assert_eq!(guard.previous(), Previous::Clean, "the holder after the crash released cleanly");
     drop(guard);
-    // A lock stays tracked once a holder has requested crash detection. So the crash of any holder is known.
+    // Once a holder has requested crash detection, it stays enabled for the lock. So the crash of
+    // any later holder is known.
     crash(&place, "tracked", false).await;
     let guard = mutex.lock().await.expect("lock acquired");
     assert_eq!(guard.previous(), Previous::Crashed);
@@ -88,7 +90,8 @@ on_both_arms!(lock_delay_applies_only_after_a_crash, |place| async move {
     const DELAY: Duration = Duration::from_millis(1500);
     let zl = connect(&place).await;
     let mutex = zl.mutex("slow").crash_detection().lock_delay(DELAY);
-    // The first holder has no known predecessor, so it waits for the delay too. It is not timed.
+    // The lock has no record of an earlier hold, so the first holder waits for the delay too. This
+    // wait is not measured.
     lock_and_release(&mutex).await;
     let began = Instant::now();
     for _ in 0..3 {
@@ -115,7 +118,7 @@ on_both_arms!(cancelled_acquire_does_not_look_like_a_crash, |place| async move {
     lock_and_release(&mutex).await;
     let mut events = mutex.events();
     for patience in 0..40u64 {
-        // The acquisition is cancelled at a random moment between the create and the grant.
+        // Each acquisition is cancelled a little later than the one before.
         let _ = timeout(Duration::from_micros(patience * 100), mutex.lock()).await;
     }
     let guard = mutex.lock().await.expect("lock acquired");
@@ -147,7 +150,7 @@ on_both_arms!(timed_out_multi_lock_keeps_the_crash, |place| async move {
 on_both_arms!(partial_loss_leaves_no_clean_release, |place| async move {
     let zl = connect(&place).await;
     let operator = tree::connect(&place.addr()).await.expect("session starts");
-    // An upgraded writer whose read znode is deleted.
+    // The read znode of an upgraded writer is deleted.
     let lock = zl.rwlock("part").crash_detection();
     lock.write().await.expect("lock acquired").release().await.expect("release succeeds");
     let writer = lock.read().await.expect("lock acquired").upgrade().await.expect("upgrade succeeds");

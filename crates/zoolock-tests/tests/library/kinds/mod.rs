@@ -1,4 +1,4 @@
-//! Every kind of lock besides the mutex, on both servers.
+//! Read-write locks, semaphores, multi-locks, and the features that all kinds of lock share.
 
 mod crashes;
 mod multi;

@@ -137,7 +137,7 @@ on_both_arms!(tasks_with_overlapping_sets_never_deadlock, |place| async move {
         });
     }
     tasks.join_all().await;
-    // One transaction acquires the set and one releases it.
+    // For each hold, one transaction acquires the three locks, and one releases them.
     let turns = rounds() / TASKS * TASKS;
     assert_eq!(proxy.counts().since(&before).requests(MULTI), 2 * turns as u64, "{turns} turns");
     for lock in 0..5 {

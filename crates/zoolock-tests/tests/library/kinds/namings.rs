@@ -1,4 +1,5 @@
-//! Znode naming schemes of other client libraries, and foreign contenders that would ignore our znodes.
+//! Znode naming schemes of other client libraries, and foreign contenders that would ignore
+//! zoolock's znodes.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -193,7 +194,8 @@ on_both_arms!(holder_is_warned_of_foreign_semaphore, |place| async move {
         [["a mutex of zoolock", "a semaphore of Curator"], ["a reader of zoolock", "a semaphore of kazoo"]];
     for ((events, ticket), words) in told.iter_mut().zip(tickets).zip(words) {
         if ticket == reader.ticket() {
-            // No permit of the semaphore is held, and the reader has already checked the directory.
+            // This data alone makes the directory a semaphore of kazoo. No permit is held, and the
+            // reader has already checked the directory.
             let kazoo = directory(&place, "kazoo");
             foreign_client.set_data(&kazoo, b"5", None).await.expect("data written");
         }
@@ -207,7 +209,7 @@ on_both_arms!(holder_is_warned_of_foreign_semaphore, |place| async move {
     }
     mutex.release().await.expect("release succeeds");
     reader.release().await.expect("release succeeds");
-    // Each holder received one event.
+    // Each holder received only one warning.
     for (events, ticket) in told.iter_mut().zip(tickets) {
         let next = timeout(SOON, events.next()).await.expect("event arrives in time");
         assert_eq!(next, Some(LockEvent::Released(ticket)));
@@ -237,7 +239,8 @@ on_both_arms!(unsupported_kind_for_naming_is_refused_locally, |place| async move
     );
 });
 
-/// The client must be able to re-register all its watches in one batch, or the session is lost on reconnect.
+/// When a session reconnects, the client must be able to set all its watches again in one batch.
+/// Otherwise the session is lost.
 #[tokio::test(flavor = "multi_thread")]
 async fn full_session_of_locks_survives_a_reconnect() {
     let server = TestServer::start().await.expect("server starts");
@@ -245,7 +248,8 @@ async fn full_session_of_locks_survives_a_reconnect() {
     let zl = settings.connect(&server.address()).await.expect("session starts");
     let mut tasks = tokio::task::JoinSet::new();
     let (mut guards, sessions) = (Vec::new(), server.sessions());
-    // With native znode names, one session has room for this number of locks.
+    // With native znode names, one session has room for this number of locks. Curator's names are
+    // longer, so the client needs a second session.
     for at in 0..2100 {
         let mutex = zl.mutex(format!("m{at:04}"));
         tasks.spawn(async move { mutex.lock().await.expect("lock acquired") });

@@ -260,7 +260,7 @@ on_both_arms!(waiter_requeues_on_session_expiry, |place| async move {
             proxy,
         )
     };
-    let other = short_session_settings().connect(&place.connect_string()).await.expect("session starts");
+    let other = connect(&place).await;
     let held = other.mutex("again").lock().await.expect("lock acquired");
     let waiting = tokio::spawn(async move { zl.mutex("again").lock().await });
     until_queued(&other, "again", 2).await;
@@ -301,7 +301,7 @@ on_both_arms!(fenced_transaction_fails_after_lock_loss, |place| async move {
     zl.mutex("fenced").break_lock(guard.token()).await.expect("znode exists");
     write(check, b"late").await.expect_err("lock is lost");
     assert_eq!(client.get_data(&state).await.expect("znode exists").0, b"still ours");
-    // The check of an upgraded reader names the write znode.
+    // For an upgraded reader, `check` names the write znode.
     let writer = zl
         .rwlock("fenced/rw")
         .read()

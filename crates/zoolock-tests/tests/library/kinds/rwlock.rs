@@ -16,9 +16,9 @@ const SOON: Duration = Duration::from_secs(20);
 
 /// Counts the holders: each reader as 1, a writer as -1.
 #[derive(Default)]
-struct Room(AtomicI64);
+struct HolderCount(AtomicI64);
 
-impl Room {
+impl HolderCount {
     fn read<T>(&self, work: impl FnOnce() -> T) -> T {
         assert!(self.0.fetch_add(1, Ordering::SeqCst) >= 0, "a reader beside a writer");
         let value = work();
@@ -136,7 +136,7 @@ on_both_arms!(only_one_of_two_readers_upgrades, |place| async move {
     for round in 0..20 {
         let older = zl.rwlock("both").read().await.expect("lock acquired");
         let younger = other.rwlock("both").read().await.expect("read lock acquired");
-        let token_of_a_writer_before = older.ticket();
+        let older_ticket = older.ticket();
         let (won, told) = tokio::join!(timeout(SOON, older.upgrade()), async {
             let outcome = timeout(SOON, younger.upgrade()).await.expect("refused at once");
             let NotUpgraded { guard, error } = outcome.expect_err("the older reader has priority");
@@ -147,8 +147,8 @@ on_both_arms!(only_one_of_two_readers_upgrades, |place| async move {
         let writer = won.expect("upgraded in time").expect("the older reader upgrades");
         let () = told;
         assert!(other.rwlock("both").try_read().await.expect("attempt succeeds").is_none(), "round {round}");
-        assert_eq!(writer.token().to_string(), token_of_a_writer_before.to_string());
-        // After the downgrade, other clients may read.
+        assert_eq!(writer.token().to_string(), older_ticket.to_string());
+        // After the downgrade, other clients can acquire the read lock.
         let reader = writer.downgrade().await.expect("downgrade succeeds");
         let beside = timeout(SOON, other.rwlock("both").read())
             .await
@@ -193,7 +193,7 @@ on_both_arms!(upgradable_reader_is_unique_and_has_priority, |place| async move {
 
 /// Runs readers and writers of two clients for this time. Checks the exclusion, and that writers do not starve.
 async fn crowd(zl: Zoolock, other: Zoolock, name: &str, readers: usize, writers: usize, long: Duration) {
-    let room = Arc::new(Room::default());
+    let room = Arc::new(HolderCount::default());
     let until = Instant::now() + long;
     let mut tasks = JoinSet::new();
     for reader in 0..readers {

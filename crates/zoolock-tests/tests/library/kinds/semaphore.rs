@@ -224,7 +224,7 @@ on_both_arms!(foreign_semaphore_is_refused_before_anything_is_created, |place| a
             assert_foreign(refusal.expect_err(name), library);
         }
     }
-    // Other lock kinds are refused too, but only after they have created a znode.
+    // The other lock kinds of zoolock are refused too, but only after they have created a znode.
     for (name, _, _, library) in FOREIGN.into_iter().filter(|(name, ..)| *name != "reaped") {
         let refusals = [
             zl.mutex(name).lock().await.map(drop),

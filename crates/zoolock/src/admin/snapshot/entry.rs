@@ -14,12 +14,12 @@ use crate::engine::data::{self, NodeData, REVOCATIONS};
 use crate::engine::gather::FoundContender;
 use crate::zk::session::ZnodeStat;
 
-/// Maximum number of characters shown of another client library's data. Every client that may queue can write such
-/// data.
+/// Maximum number of characters shown of another client library's data. Every client with
+/// permission to queue can write such data.
 const LONGEST: usize = 128;
 /// The start of the year 2010, in milliseconds of Unix time. An earlier time comes from a clock that was not set.
 const EARLIEST_MS: u64 = 1_262_304_000_000;
-/// The data that ZooKeeper's Java recipe writes.
+/// The data that ZooKeeper's own WriteLock recipe in Java writes to a contender's znode.
 const RECIPE_DATA: [u8; 2] = [0x12, 0x34];
 
 /// Describes a contender. `read`: the data and Stat of its znode, if they could be read; `epoch`: the epoch of its
@@ -95,9 +95,9 @@ pub(super) fn is_session(SessionId(owner): SessionId) -> bool {
     owner != 0 && owner != CONTAINER && owner & !0x00ff_ffff_ffff != TTL
 }
 
-/// Returns a pseudonym for a session. The session id itself must not be shown, because a client that knows it can take
-/// the session over. A session keeps its pseudonym for the lifetime of this process. The id cannot be computed from the
-/// pseudonym.
+/// Returns a pseudonym for a session. The session id itself must not be shown, because a client
+/// that has the id can take over the session. A session keeps its pseudonym for the lifetime of
+/// this process. The id cannot be computed from the pseudonym.
 fn pseudonym(session: SessionId) -> String {
     static KEY: OnceLock<[u8; 16]> = OnceLock::new();
     let key = KEY.get_or_init(|| {
@@ -110,8 +110,9 @@ fn pseudonym(session: SessionId) -> String {
     format!("session-{:016x}", hasher.finish())
 }
 
-/// Returns the name of a contender's znode without the session id, because a client that knows the id can take the
-/// session over. ZooKeeper's WriteLock recipe writes the id into its names. Unknown client libraries may do so, too.
+/// Returns the name of a contender's znode without the session id, because a client that has the id
+/// can take over the session. ZooKeeper's WriteLock recipe writes the id into its names. Unknown
+/// client libraries may do so, too.
 pub(crate) fn without_session(contender: &FoundContender) -> String {
     let node = &contender.node;
     let (before, digits) = node.split_at(node.len().saturating_sub(10));

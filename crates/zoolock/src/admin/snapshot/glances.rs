@@ -9,9 +9,9 @@ use crate::engine::gather::Gathered;
 use crate::engine::reader::QueueReader;
 use crate::lock::acquire::Lock;
 
-/// A reader of repeated snapshots of one lock. It reads the data of each contender once. Later changes of that data are
-/// not seen, for example [`Entry::revoked`](crate::Entry::revoked). With [`LockPoller::rereading`] it reads the data
-/// again in each snapshot.
+/// A source of repeated snapshots of one lock. It reads the data of each contender once. Later
+/// changes of that data are not seen, for example [`Entry::revoked`](crate::Entry::revoked). With
+/// [`LockPoller::rereading`], each snapshot reads the data again.
 #[derive(Debug)]
 pub struct LockPoller {
     lock: Lock,
@@ -32,7 +32,7 @@ pub struct Glance {
     /// The snapshot of the lock, with at most as many waiters as were asked for.
     pub lock: Snapshot,
     /// Number of waiters before the first waiter of this client. `None` if no contender of this client waits, if
-    /// [`LockPoller::with_place`] was not called, or if the server is older than ZooKeeper 3.6.
+    /// [`LockPoller::with_position`] was not called, or if the server is older than ZooKeeper 3.6.
     pub place: Option<usize>,
     /// The `czxid` of the lock directory; `None` if there is no directory. A new directory restarts the sequence
     /// numbers.
@@ -52,7 +52,7 @@ impl LockPoller {
     /// Also finds the queue position of this client. Until a contender of this client is found in the queue, this costs
     /// one more request per session of the client in each snapshot.
     #[must_use]
-    pub fn with_place(self) -> LockPoller {
+    pub fn with_position(self) -> LockPoller {
         LockPoller { wants_position: true, ..self }
     }
 
@@ -103,8 +103,8 @@ impl LockPoller {
             return;
         }
         for session in self.lock.context.sessions() {
-            // A pending answer keeps a session from being closed. So sessions without a connection are skipped, and
-            // `zk` is dropped before the wait.
+            // A session cannot be closed while an answer is pending or `zk` exists. So sessions
+            // without a connection are skipped, and `zk` is dropped before the wait.
             let zk = session.zk().filter(|_| session.is_up());
             let Some(answer) = zk.map(|zk| zk.ephemerals(here.path.as_str())) else { continue };
             match answer.await {

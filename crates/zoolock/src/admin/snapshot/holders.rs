@@ -9,8 +9,8 @@ use crate::zk::session::ZnodeStat;
 /// A contender, and the data of its znode.
 pub(super) struct Reading {
     pub(super) contender: FoundContender,
-    /// `None` if this client may not read the znode, or has not tried. The contender is in the queue in any
-    /// case.
+    /// `None` if this client has no permission to read the znode, or has not tried. The contender
+    /// is in the queue in any case.
     pub(super) read: Option<(Vec<u8>, ZnodeStat)>,
     /// Set once a read was tried.
     pub(super) was_tried: bool,
@@ -32,21 +32,21 @@ pub(super) struct HoldersAndWaiters {
     pub(super) waiters: Vec<Reading>,
 }
 
-/// Maximum queue index at which the writer's znode of an upgraded reader is searched. Further back, that
-/// znode is counted as a waiter although its owner holds.
+/// Maximum queue index up to which contenders are read to find the writer's znode of an upgraded
+/// reader. Further back, that znode is counted as a waiter although its owner holds.
 const MAX_UPGRADE_DISTANCE: usize = 16;
 
 /// Returns the indexes of the contenders that must still be read, so that all holders and the first `waiters`
 /// waiters are known.
 ///
-/// The names of the contenders show which of them hold. The exception is the writer's znode of an upgraded
-/// reader, which only its data identifies.
+/// The names of the contenders show which of them hold. The exception is the writer's znode of an
+/// upgraded reader: only the data of this znode shows that it holds.
 pub(super) fn needed(readings: &[Reading], permits: Option<u32>, waiters: usize) -> Vec<usize> {
     let names = super::names_in(readings);
     let holds =
         zoolock_core::queue::holders(&names, |at| readings.get(at).is_some_and(Reading::upgrades), permits);
-    // The writer's znode of an upgraded reader is behind the reader's znode, and perhaps behind writers that
-    // wait for that reader.
+    // The writer's znode of an upgraded reader is behind the reader's znode, and may also be behind
+    // writers that wait for that reader.
     let lone_reader = holds.iter().filter(|holds| **holds).count() == 1
         && names.first().is_some_and(|name| name.role != Role::Exclusive);
     let mut queued = 0;

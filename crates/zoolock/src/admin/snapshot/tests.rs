@@ -84,8 +84,9 @@ fn glance(zk: &Changing, cache: &mut SnapshotCache) -> Option<Snapshot> {
     futures_lite::future::block_on(futures_lite::future::poll_once(snapshot))
 }
 
-/// Returns how the previous holder left, as a snapshot shows it. Before the queue is read, the marker says that
-/// contender `LAST` holds. Then the marker changes to `later`, written by contender `by`.
+/// Returns how the previous holder left, as a snapshot shows it. Before the queue is read, the
+/// marker records that contender `LAST` holds. Then the marker changes to `later`, written by
+/// contender `by`.
 fn previous_after(later: HolderState, by: Sequence, children: &[&str]) -> (&'static str, Option<u32>) {
     let zk = changing(marker(HolderState::Held, LAST), marker(later, by), children);
     let seen =
@@ -98,7 +99,8 @@ fn release_between_reads_is_no_crash() {
     assert_eq!(previous_after(HolderState::Released, LAST, &[]), ("clean", Some(4)));
     assert_eq!(previous_after(HolderState::Panicked, LAST, &["lock-0000000005"]), ("panicked", Some(4)));
     assert_eq!(previous_after(HolderState::Broken, LAST, &["lock-0000000005"]), ("broken", Some(4)));
-    // Another holder has begun since then. Its marker has overwritten the marker of the previous holder.
+    // Another holder has begun after the release. Its marker has overwritten the marker of the
+    // previous holder.
     assert_eq!(previous_after(HolderState::Held, Sequence(5), &[]), ("unknown", None));
 }
 

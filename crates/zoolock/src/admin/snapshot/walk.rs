@@ -71,7 +71,7 @@ async fn walk(reader: &QueueReader<'_>, start: LockPath, view: &View<'_>) -> Res
             if path.as_str().ends_with(KAZOO_GUARD) { possible_parts.push(path) } else { unseen.push(path) }
         }
     }
-    // A lock comes before the locks below it, and these come before its siblings.
+    // A lock comes first, then the locks below it, then the next lock in the same directory.
     locks.sort_by(|a, b| a.path.split('/').cmp(b.path.split('/')));
     Ok(locks)
 }
@@ -86,8 +86,9 @@ async fn visit(
         Ok(Some(here)) => here,
         // The directory was deleted meanwhile.
         Ok(None) => return Ok(FoundLock::default()),
-        // A list of locks includes the directories that this client may not read, and does not fail because of them. It
-        // leaves out ephemeral znodes: they have no children, so they cannot be lock directories.
+        // A list of locks includes the directories that this client has no permission to read, and
+        // does not fail because of them. The list leaves out ephemeral znodes. They have no
+        // children, so they cannot be lock directories.
         Err(error) if is_denied(&error) && !is_start => match reader.exists(path.as_str()).await {
             Ok(Some(stat)) if entry::is_session(stat.owner) => return Ok(FoundLock::default()),
             _ => Gathered::hidden(path.clone()),

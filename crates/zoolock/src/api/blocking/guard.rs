@@ -22,7 +22,7 @@ use crate::session::Connection;
 /// [`is_revoked`](crate::Guard::is_revoked).
 #[must_use = "the lock is released when the guard is dropped"]
 pub struct BlockingGuard<G> {
-    // The first field is dropped first: after a release, no callback reports a lost lock.
+    // The first field is dropped first. So no callback reports the release as a lost lock.
     callbacks: Callbacks,
     pub(super) inner: G,
 }
@@ -34,13 +34,15 @@ pub type Guard = BlockingGuard<crate::Guard>;
 /// [`zoolock::ReentrantGuard`](crate::ReentrantGuard). It also has the method [`depth`](crate::ReentrantGuard::depth).
 pub type ReentrantGuard = BlockingGuard<crate::ReentrantGuard>;
 
-/// A guard that holds the lock for reading, perhaps with other readers. It has no fencing token: readers have no order.
+/// A guard that holds the lock for reading. Other readers may hold the lock at the same time. The
+/// guard has no fencing token, since concurrent readers have no order.
 pub type ReadGuard = BlockingGuard<crate::ReadGuard>;
 
 /// A guard that holds the lock for writing, alone.
 pub type WriteGuard = BlockingGuard<crate::WriteGuard>;
 
-/// A guard that holds the lock for reading, perhaps with plain readers, but with no other upgradable reader.
+/// A guard that holds the lock for reading. [`ReadGuard`]s may exist at the same time, but no other
+/// upgradable reader.
 pub type UpgradableReadGuard = BlockingGuard<crate::UpgradableReadGuard>;
 
 /// A guard that holds some permits of a semaphore. It has no fencing token: concurrent holders have no order.
@@ -115,7 +117,8 @@ impl<G: AsyncGuard> BlockingGuard<G> {
     /// Calls `callback` when the lock is lost, at once if it is lost already. Never calls it if the guard is
     /// dropped first.
     ///
-    /// The callback runs on a thread of its own, so it may block. It may still run after the guard was dropped.
+    /// The callback runs on a thread of its own, so it may block. A callback that has started may
+    /// still run after the guard was dropped.
     pub fn on_lost(&self, callback: impl FnOnce(LossReason) + Send + 'static) {
         let tell = loss::on_its_own_thread(callback);
         self.callbacks.keep(self.inner.as_guard().held.when_lost(tell));
@@ -126,8 +129,9 @@ impl<G: AsyncGuard> BlockingGuard<G> {
         loss::block_on_timeout(timeout, self.inner.as_guard().revoked()).is_some()
     }
 
-    /// Returns whether this holder has been asked to release the lock by now, also while it was a waiter. If
-    /// this is not known yet, asks the server and blocks until it answers. Returns false if the lock is lost.
+    /// Returns whether this holder has been asked to release the lock. A request that was made
+    /// while this holder was still a waiter counts, too. If this client has not read the holder's
+    /// znode yet, blocks until it has read the znode or has lost the lock.
     pub fn revoked_by_now(&self) -> bool {
         wait(self.inner.as_guard().revoked_by_now())
     }

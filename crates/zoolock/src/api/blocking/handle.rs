@@ -94,13 +94,15 @@ impl<M: OneLock> Blocking<Handle<M>> {
         wait(self.inner.snapshot())
     }
 
-    /// Asks a holder or waiter to release the lock. Fails as [`zoolock::Mutex::revoke`](crate::Mutex::revoke) does.
+    /// Asks a holder to release the lock. A waiter keeps its queue position, and gets the request
+    /// after its grant. Fails as [`zoolock::Mutex::revoke`](crate::Mutex::revoke) does.
     pub fn revoke(&self, ticket: impl Into<Ticket>) -> Result<(), Error> {
         wait(self.inner.revoke(ticket))
     }
 
-    /// Deletes the znode of the contender with this ticket, which takes away its lock or its queue position. Returns
-    /// that contender. Fails as [`zoolock::Mutex::break_lock`](crate::Mutex::break_lock) does.
+    /// Deletes the znode of the contender with this ticket. The contender then loses its lock or
+    /// its queue position. Returns that contender. Fails as
+    /// [`zoolock::Mutex::break_lock`](crate::Mutex::break_lock) does.
     pub fn break_lock(&self, ticket: impl Into<Ticket>) -> Result<Entry, Error> {
         wait(self.inner.break_lock(ticket))
     }
@@ -112,7 +114,7 @@ impl<M> Blocking<Handle<M>> {
         Blocking { inner: self.inner.naming(naming) }
     }
 
-    /// Declares that kazoo's clients see native names; see
+    /// Declares that kazoo's clients wait for znodes with native names; see
     /// [`zoolock::Mutex::kazoo_pattern`](crate::Mutex::kazoo_pattern).
     pub fn kazoo_pattern(self) -> Self {
         Blocking { inner: self.inner.kazoo_pattern() }
@@ -125,12 +127,13 @@ impl<M: HasPrevious> Blocking<Handle<M>> {
         Blocking { inner: self.inner.crash_detection() }
     }
 
-    /// Delays each acquisition; see [`zoolock::Mutex::lock_delay`](crate::Mutex::lock_delay).
+    /// Sets a delay before each grant, unless the last holder is known to have left cleanly; see
+    /// [`zoolock::Mutex::lock_delay`](crate::Mutex::lock_delay).
     pub fn lock_delay(self, delay: Duration) -> Self {
         Blocking { inner: self.inner.lock_delay(delay) }
     }
 
-    /// Reads before each grant how the last holder left; see
+    /// Makes each acquisition read, before its grant, how the last holder left; see
     /// [`zoolock::Mutex::tell_previous`](crate::Mutex::tell_previous).
     pub fn tell_previous(self) -> Self {
         Blocking { inner: self.inner.tell_previous() }

@@ -1,7 +1,7 @@
 //! The blocking API: the same locks for programs without async.
 //!
-//! Each call blocks its thread until its result is known. Nothing else is different from the async API: the library's
-//! own thread renews the leases and releases dropped guards.
+//! Each call blocks the calling thread until the result is known. Nothing else is different from
+//! the async API: the library's own thread renews the leases and releases dropped guards.
 //!
 //! ```no_run
 //! use std::time::Duration;
@@ -30,22 +30,26 @@
 //!   nothing, so ask often.
 //! * **Be called**: the callback that you pass to [`Guard::on_lost`] runs on a thread of its own when the lock is lost.
 //!   It can set a flag that the work checks, shut down a socket that blocks the work, or kill a child process.
-//! * **Wait**: if a child process or another thread does the work, call [`Guard::lost_timeout`]. It is a sleep that
-//!   ends early when the lock is lost. [`Guard::lost`] waits without a limit: for ever, if the lock is never lost.
+//! * **Wait**: if a child process or another thread does the work, call [`Guard::lost_timeout`].
+//!   This call sleeps, and returns early when the lock is lost. [`Guard::lost`] waits without a
+//!   limit: for ever, if the lock is never lost.
 //!
 //! # Reentrant locks
-//! [`Mutex::lock_reentrant`] counts by thread, as locks in Java do: a function that acquires a lock can be called by a
-//! function that already holds it. Its guard cannot move to another thread. If several threads do one job, make an
+//! With [`Mutex::lock_reentrant`], the owner of a lock is the calling thread, as for reentrant
+//! locks in Java: a function that acquires a lock can be called by a function that already holds
+//! it. The guard cannot move to another thread. If several threads do one job, make an
 //! [`Owner`](crate::Owner) and pass it to them ([`Mutex::lock_as`]).
 //!
 //! # Inside an async program
-//! Blocking calls neither start nor need a runtime. So they work on the threads of a runtime, including current-thread
-//! runtimes, and do not panic there. But they block the thread and all other tasks that it would run. If one of these
-//! tasks holds the lock, it can never release the lock, and the call waits for ever. So use the async API in async
-//! code, or move the blocking call to a thread of its own (`spawn_blocking`).
+//! Blocking calls do not use the runtime of the caller. So they work on the threads of a runtime,
+//! including current-thread runtimes, and do not panic there. But they block the thread and all
+//! other tasks that it would run. If one of these tasks holds the lock, that task can never release
+//! the lock, and the call waits for ever. So use the async API in async code, or move the blocking
+//! call to a thread of its own (`spawn_blocking`).
 
-// Two wrappers have all methods: `Blocking` around clients and handles, and `BlockingGuard` around guards. A method that waits
-// calls `wait` with the future of the async method of the same name.
+// All methods are on two wrappers: `Blocking` around clients and handles, and `BlockingGuard`
+// around guards. A method that waits calls `wait` with the future of the async method of the same
+// name.
 
 mod guard;
 mod handle;

@@ -6,7 +6,7 @@ use super::handle::Blocking;
 pub type MultiLock = Blocking<crate::MultiLock>;
 
 impl super::Zoolock {
-    /// Returns a lock of several mutexes, by their names. A repeated name counts once.
+    /// Returns a multi-lock of the locks with these names. A repeated name counts once.
     pub fn multi<N: AsRef<str>>(&self, names: impl IntoIterator<Item = N>) -> MultiLock {
         Blocking { inner: self.inner.multi(names) }
     }

@@ -35,8 +35,8 @@ impl Mutex {
     /// lock.
     ///
     /// # Errors
-    /// As [`zoolock::Mutex::lock_as`](crate::Mutex::lock_as): if this thread has lost the lock, it fails until the
-    /// thread's last guard is dropped.
+    /// As [`zoolock::Mutex::lock_as`](crate::Mutex::lock_as): if this thread has lost the lock,
+    /// each call fails until the thread's last guard is dropped.
     pub fn lock_reentrant(&self) -> Result<ThreadGuard, Error> {
         self.lock_as(&this_thread()?).map(ThreadGuard::new)
     }

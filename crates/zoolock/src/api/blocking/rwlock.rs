@@ -13,7 +13,8 @@ use crate::base::error::Error;
 /// [`zoolock::RwLock`](crate::RwLock).
 pub type RwLock = Blocking<crate::RwLock>;
 
-/// Methods of writers and of upgradable readers. They fail as the async methods of the same names do.
+/// Methods that acquire the lock for writing or for upgradable reading. They fail as the async
+/// methods of the same names do.
 impl RwLock {
     /// Acquires the lock for writing. Blocks without a time limit.
     pub fn write(&self) -> Result<WriteGuard, Error> {

@@ -21,7 +21,8 @@ pub(super) fn this_thread() -> Result<Owner, Error> {
     })
 }
 
-/// A guard of a thread's lock. The lock is released when the thread's last guard is dropped.
+/// A guard of a reentrant lock whose owner is a thread. The lock is released when the thread's last
+/// guard is dropped.
 ///
 /// It has the methods of [`ReentrantGuard`], but cannot move to another thread:
 ///
@@ -44,8 +45,8 @@ impl ThreadGuard {
         ThreadGuard { guard, not_send: PhantomData }
     }
 
-    /// Releases this guard. The thread's last guard releases the lock and blocks until the server has confirmed it.
-    /// Other guards return at once.
+    /// Releases this guard. The thread's last guard releases the lock and blocks until the server
+    /// has confirmed the release. Other guards return at once.
     ///
     /// # Errors
     /// As [`ReentrantGuard::release`].

@@ -18,9 +18,10 @@ use crate::base::runtime_thread::RuntimeThread;
 const TICK: std::time::Duration = std::time::Duration::from_secs(2);
 
 impl Zoolock {
-    /// Starts a server in this process and connects to it. The tasks of this program share its locks, with all features
-    /// of locks between hosts. Nothing is written to disk. The server ends after the last clone of the client and the
-    /// last guard are dropped.
+    /// Starts a server in this process and connects to it. The tasks of this program can use the
+    /// locks of this server, which have all features of locks between hosts. The server writes
+    /// nothing to disk. The server ends after the last clone of the client and the last guard are
+    /// dropped.
     ///
     /// # Errors
     /// [`Error::Unavailable`] if no port or thread is available.

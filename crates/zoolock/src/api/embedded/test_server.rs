@@ -42,7 +42,7 @@ enum ServerState {
 }
 
 impl TestServer {
-    /// The server's tick: the longest time between a session's timeout and its expiry.
+    /// The server's tick. A session expires at most one tick after its timeout.
     pub const TICK: Duration = Duration::from_millis(100);
 
     /// Starts a server with an empty tree on a free port.
@@ -54,13 +54,14 @@ impl TestServer {
         Ok(TestServer { addr: server.handle.local_addr(), state: Mutex::new(ServerState::Running(server)) })
     }
 
-    /// Returns the server's address, as a connect string. It stays the same over restarts.
+    /// Returns the server's address, as a connect string. The address stays the same when the
+    /// server stops and starts again.
     pub fn address(&self) -> String {
         self.addr.to_string()
     }
 
-    /// Returns client settings with this server's tick and a session timeout of 10 s. Connect with
-    /// [`TestServer::address`].
+    /// Returns client settings with this server's tick and a session timeout of 10 s. Pass
+    /// [`TestServer::address`] to [`Builder::connect`].
     pub fn client(&self) -> Builder {
         Zoolock::builder().tick_time(Self::TICK).session_timeout(Duration::from_secs(10))
     }

@@ -10,11 +10,12 @@ use crate::base::error::{Error, LossReason};
 
 /// A guard of an owner's lock. The lock is released when the owner's last guard is dropped.
 ///
-/// It has the methods of a [`Guard`]. All guards of an owner on a lock share its token, its lease and its loss. A
-/// request to release the lock reaches all of them. [`Guard::previous`] returns how the holder before this owner left.
+/// It has the methods of a [`Guard`]. All guards of an owner on one lock have the same token, the
+/// same lease and the same loss. A request to release the lock reaches all of them.
+/// [`Guard::previous`] returns how the holder before this owner left.
 ///
-/// Dropping the last guard releases the lock as dropping a [`Guard`] does. If any of the owner's guards was dropped in
-/// a panic, the lock is released as by a holder that panics.
+/// Dropping the last guard releases the lock as dropping a [`Guard`] does. If any of the owner's
+/// guards was dropped in a panic, the release is recorded as that of a holder that panicked.
 #[must_use = "the lock is released when the owner's last guard is dropped"]
 pub struct ReentrantGuard {
     /// `None` only after this guard was dropped or released.
@@ -27,8 +28,8 @@ impl ReentrantGuard {
         self.held().depth.load(Ordering::Acquire)
     }
 
-    /// Releases this guard. The owner's last guard releases the lock and waits until the server has confirmed it.
-    /// Other guards return at once.
+    /// Releases this guard. The owner's last guard releases the lock and waits until the server has
+    /// confirmed the release. Other guards return at once.
     ///
     /// # Errors
     /// As [`Guard::release`]. If the lock is lost, every guard gets [`Error::Lost`].
@@ -89,8 +90,8 @@ impl std::fmt::Debug for ReentrantGuard {
     }
 }
 
-/// A lock that an owner holds. Each guard has an `Arc` of it. So has the result of an acquisition until a call takes
-/// it. Dropping the last `Arc` releases the lock.
+/// A lock that an owner holds. Each guard has an `Arc` of it. The result of an acquisition also has
+/// one, until the waiting calls have taken the result. Dropping the last `Arc` releases the lock.
 pub(super) struct OwnerHold {
     guard: Guard,
     depth: AtomicU32,

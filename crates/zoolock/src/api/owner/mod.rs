@@ -15,8 +15,8 @@ use crate::base::clock;
 use crate::base::error::Error;
 use crate::base::owner_id::{OwnerMode, random_name};
 
-/// An owner of locks, which may acquire the same lock several times. An owner is a value that you pass on, not a task
-/// or a thread.
+/// An owner of locks. An owner can acquire the same lock several times. It is a value that you pass
+/// on, not a task or a thread.
 ///
 /// Tasks move between threads, and several tasks may do one job. So only you can say which calls belong together. Make
 /// an owner where a job begins, and pass it to all parts of the job. A clone is the same owner. The first

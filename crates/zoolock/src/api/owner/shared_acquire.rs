@@ -1,7 +1,7 @@
-//! The acquisitions of an owner, each shared by all its calls for the same lock.
+//! The acquisitions of an owner. All calls of the owner for the same lock share one acquisition.
 //!
-//! One map under one mutex has all locks that an owner holds or waits for. A value that may own a guard is never
-//! dropped while the mutex is locked: dropping the guard locks it again.
+//! One map under one mutex has all locks that an owner holds or waits for. A value that may own a
+//! guard is never dropped while the mutex is locked: dropping the guard locks the mutex again.
 
 use std::collections::HashMap;
 use std::pin::Pin;
@@ -44,12 +44,12 @@ struct SharedAcquire {
     callers: usize,
     /// Notified when a call is dropped. The address of this `Notify` distinguishes the acquisition from later ones.
     caller_dropped: Arc<Notify>,
-    /// Set if the calls only try.
+    /// Set if the calls make one attempt and do not wait.
     trying: bool,
 }
 
 type AcquireFuture = Pin<Box<dyn Future<Output = AcquireResult> + Send>>;
-/// `None` if the lock is busy, for calls that only try.
+/// The result of an acquisition. `None` if the lock is busy and the calls do not wait.
 type AcquireResult = Result<Option<Arc<OwnerHold>>, Error>;
 
 impl OwnedLocks {
@@ -61,12 +61,13 @@ impl OwnedLocks {
         self.limit
     }
 
-    /// Returns the number of locks that are held or waited for.
+    /// Returns the number of locks that the owner holds or waits for.
     pub(super) fn count(&self) -> usize {
         lock(&self.locks).len()
     }
 
-    /// Acquires the lock, or enters it again. Returns `None` if it is busy and the call only tries.
+    /// Acquires the lock, or returns another guard if the owner already holds it. Returns `None` if
+    /// the lock is busy and the call does not wait (`trying`).
     pub(super) async fn enter(
         self: &Arc<Self>,
         mutex: &Mutex,
@@ -87,7 +88,8 @@ impl OwnedLocks {
             match caller.answer().await? {
                 Some(held) => return held.enter().map(Some),
                 None if trying => return Ok(None),
-                // Another call only tried, and found the lock busy. This call waits, so it begins a new acquisition.
+                // The shared acquisition was begun by a call that makes one attempt, and the lock
+                // was busy. This call waits, so it begins a new acquisition.
                 None => {}
             }
         }
@@ -135,8 +137,8 @@ impl OwnedLocks {
                 Arc::new(OwnerHold::new(guard, self.limit, entry))
             })
         });
-        // Removes the completed acquisition from the map, because a later call must not get its failure. The removed
-        // entry is dropped after the mutex is unlocked.
+        // Replaces or removes the completed acquisition in the map, because a later call must not
+        // get its failure. The old entry is dropped after the mutex is unlocked.
         let _acquire = {
             let mut locks = lock(&self.locks);
             match &answer {
@@ -190,8 +192,8 @@ impl Caller {
 
 impl Drop for Caller {
     fn drop(&mut self) {
-        // The last call removes the acquisition, which gives up the queue position. It is dropped after the mutex is
-        // unlocked.
+        // The last call removes the acquisition from the map. Dropping the acquisition gives up the
+        // queue position. This happens after the mutex is unlocked.
         let _acquire = {
             let mut locks = lock(&self.owner.locks);
             match locks.get_mut(&self.key) {
@@ -212,7 +214,7 @@ impl Drop for Caller {
 enum LockAtCall {
     Held(Arc<OwnerHold>),
     Pending(Caller),
-    /// Another call of this owner waits in the queue, and this call only tries.
+    /// Another call of this owner waits in the queue, and this call does not wait.
     Busy,
 }
 
@@ -243,8 +245,9 @@ mod tests {
         let owner = Arc::new(OwnedLocks::new(1, OwnerMode::Caller));
         let woken = Arc::new(WakeFlag::default());
         let other: Arc<StdMutex<Option<AcquireFuture>>> = Arc::default();
-        // The first poll wakes all calls and returns `Pending`, as if the result had arrived just after its check.
-        // Within that poll, the other call finds that the acquisition is being polled, and stays pending.
+        // The first poll wakes all calls and returns `Pending`, as if the result had arrived just
+        // after the poll looked for it. Within that poll, the other call finds that the acquisition
+        // is being polled, and stays pending.
         let mut came = false;
         let acquire: AcquireFuture = Box::pin(std::future::poll_fn({
             let (other, woken) = (other.clone(), woken.clone());

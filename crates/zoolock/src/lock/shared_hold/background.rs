@@ -1,6 +1,6 @@
 //! The background tasks of a shared hold: they report loss, revocation, other contenders and timers.
 //!
-//! Each of these tasks belongs to one acquisition. It does not keep the shared hold alive.
+//! Each of these tasks belongs to one acquisition. None of the tasks keeps the shared hold alive.
 
 use std::sync::{Arc, Weak};
 
@@ -38,7 +38,7 @@ pub(super) async fn watch_loss(shared: Weak<SharedHold>, acquisition: Arc<Acquis
             return;
         }
         let mut connection = acquisition.session().connection();
-        // This fails if the session is dropped, which also means its end.
+        // The wait fails if the session is dropped. The session has then ended, too.
         let _ = connection.wait_for(|connection| *connection == Connection::Ended).await;
     }
     match acquisition.session().end() {
@@ -53,8 +53,8 @@ pub(super) async fn watch_loss(shared: Weak<SharedHold>, acquisition: Arc<Acquis
     }
 }
 
-/// Reports whether the queue has other contenders. If it has none, waits until one may have queued, and
-/// reports this.
+/// Reports whether the queue has other contenders. If it has none, waits until another contender
+/// may have queued, and reports this.
 pub(super) async fn watch_other_contenders(
     shared: Weak<SharedHold>,
     acquisition: Arc<Acquisition>,
@@ -74,7 +74,8 @@ pub(super) async fn watch_other_contenders(
             if !report(&shared, number, TenureInput::Alone) {
                 return;
             }
-            // The watch also resolves when it is removed. Then another contender may have queued.
+            // `watch` also resolves if the session loses the watch. Another contender may then have
+            // queued unnoticed.
             watch.await;
         }
     }

@@ -4,7 +4,7 @@
 //! the one acquisition that the tasks share.
 //!
 //! * `shared.rs`: runs the state machine.
-//! * `share.rs`: one task's turn.
+//! * `share.rs`: one task's turn, from its grant to its release.
 //! * `background.rs`: reports other contenders, timers, revocation and loss to the state machine.
 
 mod background;
@@ -30,7 +30,8 @@ use crate::lock::acquire::{Lock, WaitLimit};
 use crate::lock::held::Held;
 use shared::RequestOutcome;
 
-/// The limits of a lock that does not pass from task to task and does not linger.
+/// The limits of a shared hold that never passes the lock from task to task, and never keeps the
+/// lock after a release (`linger`).
 pub(crate) const NO_SHARING: TenureLimits =
     TenureLimits { max_passes: 0, max_hold: Duration::ZERO, linger: Duration::ZERO };
 
@@ -77,7 +78,8 @@ impl SharedHolds {
 pub(crate) struct CachedHolds(Arc<Mutex<Vec<Arc<SharedHold>>>>);
 
 impl Lock {
-    /// Makes the handle share one queue position with the other tasks of this process.
+    /// Makes tasks that acquire with this handle share one queue position with other tasks of this
+    /// process.
     pub(crate) fn share_position(&mut self, limits: TenureLimits) {
         self.options.sharing = Some(limits);
         self.cached_holds = Some(CachedHolds::default());

@@ -1,4 +1,5 @@
-//! One task's share of a lock that passes among the tasks of a process.
+//! One task's share of a lock that passes among the tasks of a process. A task's turn begins with
+//! its grant, and ends with its release.
 
 use std::sync::{Arc, OnceLock};
 
@@ -33,7 +34,8 @@ pub(crate) enum TurnLeft {
     Untouched,
 }
 
-/// The end of a turn, which is set when the turn has ended. Callers that wait for a release read it.
+/// The end of a turn; empty until the turn has ended. Callers that wait for the release of the
+/// guard read this value.
 #[derive(Debug, Default)]
 pub(crate) struct Turn(OnceLock<TurnEnd>);
 
@@ -113,7 +115,7 @@ impl Drop for WaitingTask {
             self.shared.handle_event(state, TenureInput::GiveUp(self.task));
             waiter.options.listeners.tell(LockEvent::GaveUp);
         }
-        // A grant that was sent but not received is dropped with the channel after this. Dropping it passes
-        // the lock on.
+        // If a grant was sent but not received, it is dropped with the channel after this. Dropping
+        // the grant passes the lock on.
     }
 }

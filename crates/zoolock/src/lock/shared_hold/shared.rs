@@ -36,16 +36,17 @@ pub(super) struct HoldState {
     held: Option<Held>,
     /// The listeners of the task that has the lock.
     slot: ListenerSlot,
-    /// The task that started the current acquisition, with the slot of its listeners. They get the number of contenders
-    /// ahead in the queue of the lock.
+    /// The task that started the current acquisition, and the slot of its listeners. The listeners
+    /// get the acquisition's position in the queue of the lock.
     requesting: Option<(LocalId, ListenerSlot)>,
     /// The last id that was given to a task.
     next: u64,
-    /// Number of the current acquisition. It distinguishes its events from those of earlier acquisitions.
+    /// Number of the current acquisition. It distinguishes the events of this acquisition from
+    /// those of earlier ones.
     pub(super) number: u64,
     /// The background tasks of the current acquisition.
     tasks: Vec<Task>,
-    /// Time of the next alarm. Set while a background task waits for it.
+    /// The time at which the next alarm is due. Set while a background task waits for this time.
     pub(super) alarm: Option<Instant>,
 }
 
@@ -59,7 +60,8 @@ pub(super) struct Waiter {
 #[allow(clippy::large_enum_variant, reason = "it is taken apart at once, and small in a test")]
 pub(super) enum RequestOutcome {
     Granted(Held),
-    /// No task of this process has the lock or waits for it. A call that only tries then sends a request of its own.
+    /// This process neither has the lock nor waits for it. The task only tries, so it must send a
+    /// request of its own.
     Free,
     Busy,
     Waits(WaitingTask),
@@ -123,7 +125,8 @@ impl SharedHold {
             return RequestOutcome::Granted(held);
         }
         if matches!(wait_limit, WaitLimit::Try) {
-            // Other tasks wait, other contenders may wait, or the lease is not valid.
+            // The lock is not granted: other tasks wait, other contenders may wait, or the lease is
+            // not valid.
             self.handle_event(state, TenureInput::GiveUp(task));
             return RequestOutcome::Busy;
         }
@@ -136,8 +139,8 @@ impl SharedHold {
         RequestOutcome::Waits(WaitingTask { shared: self.clone(), task, answer })
     }
 
-    /// Acquires the lock with a request of its own, if the lock is free. Then shares the lock with the other tasks,
-    /// unless another task has asked for it meanwhile.
+    /// Acquires the lock for one task with a request of its own, if the lock is free. Then shares
+    /// the lock with the other tasks, unless another task has asked for it meanwhile.
     pub(super) async fn try_alone(self: &Arc<Self>, options: &Options) -> Result<Option<Held>, Error> {
         let slot = ListenerSlot::default();
         slot.set(options.listeners.clone());
@@ -153,7 +156,7 @@ impl SharedHold {
             return Ok(Some(held));
         }
         let task = state.new_id();
-        // The acquisition for which the machine asks exists already.
+        // Ignores the output `Acquire`, because the acquisition exists already.
         let _ = self.step(state, TenureInput::Ask(task));
         state.number += 1;
         self.begin(state, held, slot);
@@ -169,7 +172,7 @@ impl SharedHold {
         Ok(granted)
     }
 
-    /// Ends a task's turn with `input`.
+    /// Ends a task's turn (`share.rs`) with `input`.
     pub(super) fn done(self: &Arc<Self>, task: LocalId, input: TenureInput, options: &Options) -> TurnEnd {
         let state = &mut *lock(&self.state);
         if state.machine.holder() != Some(task) {
@@ -178,7 +181,8 @@ impl SharedHold {
         }
         let end = state.held.as_ref().and_then(|held| held.acquisition().session().end());
         if let Some(end @ (SessionEnd::Closed | SessionEnd::AuthFailed)) = end {
-            // Does not wait for the event of the session's end: a task that asks again now would open another session.
+            // Handles the end of the session before it is reported. Otherwise a waiting task could
+            // cause a new acquisition on a new session.
             self.close(state, end);
             return TurnEnd::Released;
         }
@@ -222,8 +226,8 @@ impl SharedHold {
                 TenureOutput::Acquire => {
                     state.number += 1;
                     let slot = ListenerSlot::default();
-                    // Only a task that asks now still needs its queue position. Waiting tasks know how many tasks are
-                    // ahead.
+                    // The listeners of a task that asks now must get its position in the queue of
+                    // the lock. Waiting tasks have already been told how many tasks are ahead.
                     if let Some((task, options)) = requester {
                         slot.set(options.listeners.clone());
                         state.requesting = Some((task, slot.clone()));
@@ -291,7 +295,8 @@ impl SharedHold {
         state.tasks.push(self.lock.context.tasks().spawn(task));
     }
 
-    /// Steps the machine with an event of acquisition `number`, if that acquisition is current. Returns whether it is.
+    /// Steps the machine with an event of acquisition `number`, if that acquisition is current.
+    /// Returns whether it is current.
     pub(super) fn handle_event_of(self: &Arc<Self>, number: u64, input: TenureInput) -> bool {
         let state = &mut *lock(&self.state);
         let timely = state.number == number;
@@ -306,7 +311,9 @@ impl SharedHold {
         timely
     }
 
-    /// Handles the end of the session of acquisition `number`, if the session cannot be replaced.
+    /// Handles the end of the session of acquisition `number`, if that acquisition is current. The
+    /// caller has checked that the session cannot be replaced: the client was closed, or the server
+    /// refused the credentials.
     pub(super) fn closed(self: &Arc<Self>, number: u64, end: SessionEnd) {
         let state = &mut *lock(&self.state);
         if state.number == number {
@@ -352,7 +359,8 @@ impl SharedHold {
     async fn acquire_shared(self: Arc<Self>, number: u64, slot: ListenerSlot) {
         let outcome = loop {
             match self.acquire_with(&slot, WaitLimit::ForEver).await {
-                // The grant was polled only after the lease had ended. The waiters may still get the lock.
+                // The grant was polled only after the lease had ended. Acquires again, because
+                // tasks still wait.
                 Err(Error::Lost { reason: LossReason::Unreachable, .. }) => {}
                 outcome => break outcome,
             }
@@ -363,7 +371,7 @@ impl SharedHold {
                 self.begin(state, held, slot);
                 self.handle_event(state, TenureInput::Granted);
             }
-            // The task that wanted this grant has given up.
+            // This acquisition is not the current one any more. So no task wants its grant.
             Ok(held) => held.iter().for_each(Held::release_untouched),
             Err(error) if state.number == number => self.fail(state, &error),
             Err(_) => {}
@@ -380,7 +388,8 @@ impl HoldState {
     fn release_held(&mut self, how: ReleaseKind) {
         let Some(held) = self.held.take() else { return };
         match how {
-            // Not `left_by_this_thread`: this thread may unwind for another reason.
+            // Does not call `left_by_this_thread`, because this thread may unwind for another
+            // reason.
             ReleaseKind::Released => held.release_as(HolderState::Released),
             ReleaseKind::Panicked => held.release_as(HolderState::Panicked),
             ReleaseKind::Untouched => held.release_untouched(),
@@ -392,7 +401,8 @@ impl HoldState {
         self.number += 1;
         self.tasks.drain(..).for_each(|task| task.abort());
         self.alarm = None;
-        // Does not clear the listeners: the last task must still get the event of its release.
+        // Replaces the slot and does not clear it, because the last task must still get the event
+        // of its release.
         self.slot = ListenerSlot::default();
         self.requesting = None;
     }
@@ -410,7 +420,8 @@ impl Drop for SharedHold {
         if self.is_forked() {
             return;
         }
-        // Releases a lock that lingers: no handle is left that could acquire it again.
+        // Releases a lock that this process still keeps after the last release. No handle is left
+        // that could acquire the lock again.
         let state = &mut *lock(&self.state);
         let how = if state.machine.has_worked() { ReleaseKind::Released } else { ReleaseKind::Untouched };
         state.release_held(how);

@@ -114,7 +114,7 @@ fn short_holds_between_reads_are_reported() {
     assert_eq!(seen[1], ["gone 1", "granted 2", "released 2", "granted 3"]);
     // Contender 2 may have held the lock, or not.
     assert_eq!(events(&[queue(&[1, 2, 3]), queue(&[3])])[1], ["gone 1", "gone 2", "granted 3"]);
-    // A waiter cannot hold before the holder and all waiters ahead of it have left.
+    // A waiter cannot hold until the holder and all waiters ahead of it have left.
     assert_eq!(events(&[queue(&[1, 2, 3]), queue(&[1, 3])])[1], ["left 2"]);
     assert_eq!(events(&[queue(&[1, 2, 3, 4]), queue(&[2, 3])])[1], ["gone 1", "left 4", "granted 2"]);
 }
@@ -130,7 +130,8 @@ fn unseen_contenders_are_counted() {
 fn new_directory_restarts_numbers_and_marker() {
     let seen = events_in([(&queue(&[7]), 1), (&queue(&[0]), 2), (&queue(&[0, 1]), 2)]);
     assert_eq!(seen[1..], [vec!["gone 7", "granted 0"], vec!["queued 1"]]);
-    // The number 9 of the new directory implies no unseen contenders. Its marker does not describe the old holder.
+    // The number 9 of the new directory implies no unseen contenders. The marker of the new
+    // directory does not describe the old holder.
     let seen = events_in([(&queue(&[2]), 1), (&after("broken", 2, &[9]), 2)]);
     assert_eq!(seen[1], ["gone 2", "granted 9"]);
     let mut same = queue(&[2]);

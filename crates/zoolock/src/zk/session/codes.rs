@@ -23,13 +23,15 @@ impl FailedTransaction {
             TransactionPart::All if error.failure == RequestFailure::NodeExists => {
                 ZkError { failure: RequestFailure::NodeExistsAt(at), ..error }
             }
-            // The create failed, so the release was not carried out either. The machine must not repeat the release
-            // without a check: the znode's name may belong to another contender by then. `Throttled` makes it pause and
-            // check.
+            // This transaction combined a release (the operations before `part`) with the create of
+            // another acquisition (the operation `part`). The create failed, so the release was not
+            // carried out either. The acquisition that releases must not repeat its request without
+            // a check: the znode's name may belong to another contender by then. `Throttled` makes
+            // that acquisition pause and check.
             TransactionPart::Before(part) if at >= part => {
                 ZkError { failure: RequestFailure::Throttled, ..error }
             }
-            // The release failed, so the server has not tried this create.
+            // The release in this transaction failed, so the server has not tried the create.
             TransactionPart::Only(part) if at < part => {
                 ZkError { failure: RequestFailure::Throttled, ..error }
             }

@@ -1,8 +1,9 @@
-//! Defers a release, so that a create in the same directory can join its transaction.
+//! Defers a release, so that a create in the same directory can join the transaction of the
+//! release.
 //!
-//! A program that drops a guard and acquires again at once sends two writes within microseconds. ZooKeeper begins the
-//! second write after it has made the first one durable, so the program waits for two commits. One transaction with
-//! both writes needs only one commit.
+//! If a program drops a guard, and at once acquires again, it sends two writes within microseconds.
+//! ZooKeeper begins the second write after it has made the first one durable, so the program waits
+//! for two commits. One transaction with both writes needs only one commit.
 
 use std::sync::Arc;
 use std::sync::Mutex;
@@ -20,15 +21,17 @@ use crate::base::sync::lock;
 /// The number of digits in the number of a sequential znode.
 const DIGITS: usize = 10;
 
-/// The deferred release of a session.
+/// The deferred release of a session, and two properties of the servers that replies have shown.
 pub(super) struct Deferral {
-    /// A release that is sent before any other request.
+    /// A release that is not sent yet. It is sent before any other request except a renewal of the
+    /// lease.
     deferred: Mutex<Option<Deferred>>,
     /// Set if the server returns the czxid of a znode that a transaction creates (ZOOKEEPER-4026: from 3.7.2 and 3.8.2
     /// on). Assumed until an answer shows otherwise.
     returns_zxids: AtomicBool,
-    /// Set if the last guess of a new znode's name was right. Guesses are for servers that do not return the czxid.
-    /// They are seldom right while other clients queue.
+    /// Set if the last guess of a new znode's name was right. Guesses are for servers that do not
+    /// return the czxid. On such a server, a create joins a release only if the last guess was
+    /// right. Guesses are seldom right while other clients queue.
     guesses_names: AtomicBool,
 }
 
@@ -78,9 +81,9 @@ fn directory(path: &str) -> Option<&str> {
 pub(crate) struct Joining {
     /// The path without the number.
     prefix: String,
-    /// The guessed path, if the create follows a release.
+    /// The guessed path, if a release in the same directory was deferred.
     next: Option<String>,
-    /// A read of the guessed path in the same flight.
+    /// The answer to a read of the guessed path, which was sent right after the create.
     guess_read: Option<Answer<Option<ZnodeStat>>>,
 }
 
@@ -92,8 +95,8 @@ pub(crate) enum Joined {
 }
 
 impl ZkSession {
-    /// Sends the deferred release. Keep the returned guard until the next request is sent, so that no other release is
-    /// deferred and overtaken meanwhile.
+    /// Sends the deferred release. The caller keeps the returned guard until its next request is
+    /// sent. Otherwise another thread could defer a release that this request would overtake.
     pub(super) fn flush_deferred_release(&self) -> impl Sized + '_ {
         let mut deferred = lock(&self.deferral.deferred);
         self.send_release(&mut deferred);
@@ -140,8 +143,9 @@ impl ZkSession {
                 let release = Address { part: TransactionPart::Before(at), ..release };
                 let create = Address { part: TransactionPart::Only(at), ..to };
                 self.send_now(&self.multi(ops), ReplyTo::Both(release, create));
-                // The znode at the guessed path is read in the same flight. The guess is right unless another contender
-                // queued in between.
+                // If the server does not return the czxid, a read of the znode at the guessed path
+                // is sent right after the transaction. The guess is right unless another contender
+                // has queued in between.
                 let guess = joining.next.as_ref().filter(|_| !returns_zxids);
                 joining.guess_read = guess.map(|path| self.exists_now(path));
                 return joining;
@@ -201,8 +205,8 @@ impl ZkSession {
                 };
                 let session = self.session();
                 Joined::Later(Box::pin(async move {
-                    // The create has succeeded although this read has failed. So the result is unknown, and not the
-                    // error of the read.
+                    // The create has succeeded, so a failure of this read must not count as a
+                    // failure of the create. The result is unknown instead.
                     let stat =
                         guess_read.await.map_err(|error| failed(RequestFailure::Unknown, &error.message))?;
                     let stat = stat.filter(|stat| stat.owner == session);

@@ -1,8 +1,10 @@
-//! The inbox of a session: passes each reply and each watch event on, in the order of the server.
+//! The inbox of a session: passes each reply and each watch event on, in the order in which the
+//! server sent them.
 //!
-//! A message to an acquisition becomes an [`Arrival`]. The session task takes the arrivals of all acquisitions from one
-//! queue. So each acquisition sees replies, events and changes of the connection in the order of the server. The grant
-//! of a lock depends on that order. Callers other than acquisitions await a future for their reply.
+//! A message to an acquisition becomes an [`Arrival`]. The session task takes the arrivals of all
+//! acquisitions from one queue. So each acquisition handles replies, events and changes of the
+//! connection in the order in which they happened. The grant of a lock depends on that order.
+//! Callers other than acquisitions await a future for their reply.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex};
@@ -27,24 +29,26 @@ pub(crate) struct Address {
     pub(crate) part: TransactionPart,
 }
 
-/// A part of a transaction.
+/// The part of a transaction that belongs to one request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum TransactionPart {
     All,
-    /// The operations before this index.
+    /// The operations before this index: a release, in one transaction with a later create.
     Before(usize),
-    /// The operation with this index.
+    /// The operation with this index: that create.
     Only(usize),
 }
 
-/// The reply to a request: the error code if the server refused it, or `None` if its outcome is unknown.
+/// The outcome of a request: the reply, or the error code if the server refused the request. `None`
+/// if the outcome is unknown.
 pub(crate) type ReplyOutcome = Option<Result<Reply, Code>>;
 
 /// A message to an acquisition.
 pub(crate) enum Arrival {
     /// The reply to a request that was written at `sent`.
     Reply { to: Address, sent: Instant, outcome: ReplyOutcome },
-    /// The result of a request that takes several calls.
+    /// The combined result of several ZooKeeper requests, which one request of an acquisition
+    /// needed.
     Result { contender: ContenderId, request: RequestId, result: Result<acquisition::Reply, ZkError> },
     /// A watch fired.
     Fired { contender: ContenderId, watch: WatchNumber, is_deleted: bool },
@@ -112,9 +116,9 @@ pub(crate) type WatchKey = (String, WatchKind);
 
 /// The number of a watch of an acquisition.
 ///
-/// The machine uses the id of a watch again after it has forgotten the watch. An event of the old watch may still
-/// arrive. It must not count as an event of the new watch, because it may report the deletion of another znode. So a
-/// number is never used again.
+/// The acquisition's state machine uses the id of a watch again after it has forgotten the watch.
+/// An event of the old watch may still arrive. It must not count as an event of the new watch,
+/// because it may report the deletion of another znode. So a number is never used again.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct WatchNumber(pub(crate) u64);
 
@@ -125,13 +129,13 @@ pub(super) enum Watcher {
     Caller(u64),
 }
 
-/// A watch, and the caller that awaits it.
+/// A watch, and the caller that awaits it if there is one.
 type WatchEntry = (Watcher, Option<oneshot::Sender<bool>>);
 
-/// The watches that their owners have dropped, and that the inbox has not forgotten yet.
+/// The watches that acquisitions or callers have dropped, and that the inbox has not removed yet.
 pub(super) type DroppedWatches = Mutex<Vec<(WatchKey, Watcher)>>;
 
-/// The number of dropped watches at which the inbox forgets them.
+/// The inbox removes dropped watches when there are at least this many.
 const MAX_DROPPED: usize = 64;
 
 /// The pending requests and the watches of a session. The maps are ordered, so that a simulation with the same seed
@@ -164,8 +168,8 @@ impl Inbox {
         }
     }
 
-    /// Registers the receiver of the reply to a request. If the session has not accepted the request, delivers this
-    /// outcome at once.
+    /// Registers the receiver of the reply to a request. If `accepted` is an error, no reply will
+    /// come. The receiver then gets the error at once.
     pub(super) fn expect(
         &mut self,
         request: &Request,
@@ -187,7 +191,7 @@ impl Inbox {
         let reply = |to, outcome| Arrival::Reply { to, sent, outcome };
         match to {
             ReplyTo::Caller(caller) => {
-                // Without an answer, the sender is dropped: the outcome is unknown.
+                // If the outcome is unknown, the sender is dropped without a reply.
                 let Some(reply) = outcome else { return };
                 let watch = key.map(|key| self.watch(key));
                 let _ = caller.send(CallerReply { reply, watch });
@@ -280,8 +284,8 @@ impl Handler for Inbox {
         let connection_state = match state {
             SessionState::Connected { .. } => {
                 self.arrivals.push(Arrival::Reconnected);
-                // The server has forgotten the watches of the last connection. All of them fire, because every watched
-                // znode may have changed.
+                // The server has forgotten the watches of the last connection. All these watches
+                // fire now, because every watched znode may have changed.
                 let lost: Vec<WatchKey> = self.watches.keys().cloned().collect();
                 lost.iter().for_each(|key| self.fire(key, false));
                 ConnectionState::Up
@@ -324,7 +328,7 @@ fn outcome(result: Result<Reply, RequestError>) -> ReplyOutcome {
         Ok(reply) => Some(Ok(reply)),
         // An error that ZooKeeper does not define leaves the outcome unknown.
         Err(RequestError::Refused(number)) => Code::from_number(number).map(Err),
-        // The request was not carried out, and may be repeated.
+        // The request was not sent, so it can be repeated, as after `Throttled`.
         Err(RequestError::NotSent) => Some(Err(Code::Throttled)),
         Err(_) => None,
     }

@@ -1,8 +1,9 @@
 //! One session with ZooKeeper, with the operations that locks need.
 //!
-//! Every method sends its request when it is *called*. Without a connection the request is refused. A returned future
-//! is only for the answer: dropping it does not cancel the request. An `async fn` would send its request when it is
-//! first polled. That would lose the order of the requests, on which an acquisition in one flight depends.
+//! The methods send their requests when they are *called*; only a deferred release is sent later.
+//! Without a connection, a request is refused. A returned future is only for the answer: dropping
+//! it does not cancel the request. An `async fn` would send its request when it is first polled.
+//! That would lose the order of the requests, on which acquisitions rely.
 //!
 //! * `open.rs`: opens a session.
 //! * `requests.rs`: sends requests.
@@ -47,7 +48,7 @@ use crate::zk::transport::Transport;
 /// The error if the server finds no identity for an ACL that grants access to the creator only.
 pub(crate) const NO_IDENTITY: &str = "the server knows no identity of this client that could own the znodes; check that it requests client certificates";
 
-/// A flight of requests. The requests are sent together when it is dropped.
+/// A flight of requests. The requests are sent together when the flight is dropped.
 pub(crate) type Flight = zoolock_client::Flight<Inbox>;
 
 /// The parameters of a new session.
@@ -67,7 +68,7 @@ pub(crate) struct Opened {
     pub(crate) zk: Arc<ZkSession>,
     pub(crate) arrivals: Arc<Arrivals>,
     pub(crate) connection_state: watch::Receiver<ConnectionState>,
-    /// The time at which the session was requested. The server did not know the session before.
+    /// The time at which the session was requested. The session did not exist before that time.
     pub(crate) requested: Instant,
 }
 
@@ -114,11 +115,12 @@ pub(crate) struct ZnodeStat {
     /// Number of children that the znode has ever had.
     pub(crate) created_children: u32,
     pub(crate) owner: SessionId,
-    /// Time of its creation, in milliseconds of Unix time by the server's clock.
+    /// The time at which the znode was created, in milliseconds of Unix time, by the server's
+    /// clock.
     pub(crate) created_ms: i64,
 }
 
-/// A part of a transaction.
+/// One operation of a transaction.
 #[derive(Debug, Clone)]
 pub(crate) enum Op {
     /// Creates an ephemeral sequential znode; the number is appended to `prefix`.
@@ -151,7 +153,7 @@ pub(crate) enum Op {
 #[derive(Debug, Clone)]
 pub(crate) struct Created {
     pub(crate) path: String,
-    /// `None` from servers that do not return it (ZOOKEEPER-4026).
+    /// `None` if the server does not return it (ZOOKEEPER-4026).
     pub(crate) czxid: Option<Zxid>,
 }
 
@@ -163,8 +165,8 @@ pub(crate) enum ConnectionState {
     Ended(SessionEnd),
 }
 
-/// A callback for each attach of the session. Its arguments are the time of the request for the attach, and the
-/// shortest session timeout that was granted so far.
+/// A callback for each attach of the session. Its arguments are the time at which the attach was
+/// requested, and the shortest session timeout that was granted so far.
 pub(crate) type OnGrant = Box<dyn Fn(Instant, Duration) + Send + Sync>;
 
 /// One ZooKeeper session. Dropping it closes the session.

@@ -14,7 +14,7 @@ use super::inbox::Inbox;
 use super::requests::acls;
 use super::{ConnectionState, Opened, Opening, SessionOpenError, ZkSession};
 
-/// Opens a session. It tries the servers until the deadline.
+/// Opens a session. Tries the servers until the deadline.
 pub(crate) async fn open(opening: &Opening, deadline: Instant) -> Result<Opened, SessionOpenError> {
     fetch_credentials(opening, deadline).await?;
     let (connection_states, mut connection_state) = watch::channel(ConnectionState::Down);
@@ -52,7 +52,7 @@ pub(crate) async fn open(opening: &Opening, deadline: Instant) -> Result<Opened,
     Ok(Opened { zk: Arc::new(zk), arrivals, connection_state, requested })
 }
 
-/// Opens a session for single requests, without locks. It tries each server once.
+/// Opens a session for single requests, without locks. Tries each server once.
 pub(crate) async fn open_requests(
     opening: &Opening,
     deadline: Instant,
@@ -92,8 +92,8 @@ fn config(opening: &Opening) -> SessionConfig {
     config
 }
 
-/// Checks that the server knows a SASL identity of the session. A server that does not require SASL may accept a session without
-/// one.
+/// Checks that the server knows a SASL identity of the session. A server that does not require SASL
+/// may accept a session without one.
 fn check_sasl_identity(reply: Result<Reply, Option<Code>>) -> Result<(), SessionOpenError> {
     match reply {
         Ok(Reply::Identities(known)) if known.iter().any(|(scheme, _)| scheme == "sasl") => Ok(()),

@@ -148,7 +148,8 @@ impl ZkSession {
         self.answer(answer, read)
     }
 
-    /// Sends a request that renews the lease. It overtakes the requests that wait to be sent.
+    /// Sends a request that renews the lease. The request overtakes the requests that wait to be
+    /// sent.
     fn renew<T: Send + 'static>(
         &self,
         request: &Request,
@@ -232,7 +233,7 @@ impl ZkSession {
         })
     }
 
-    /// Sends a `sync`. It overtakes the requests that wait to be sent.
+    /// Sends a `sync`, which overtakes the requests that wait to be sent.
     pub(crate) fn sync_ahead(&self) -> Answer<()> {
         self.renew(&Request::Sync { path: "/".to_owned() }, |_| Some(()))
     }
@@ -289,8 +290,8 @@ pub(crate) fn delete_request(path: &str) -> Request {
     Request::Delete { path: path.to_owned(), version: ANY_VERSION }
 }
 
-/// Returns the request that writes the data of a znode. `version`: the version that is replaced, or `None` for any
-/// version.
+/// Returns the request that writes the data of a znode. `version`: the version that the data must
+/// have before the write, or `None` for any version.
 pub(crate) fn write_request(path: &str, data: &[u8], version: Option<i32>) -> Request {
     let version = version.unwrap_or(ANY_VERSION);
     Request::SetData { path: path.to_owned(), data: Some(data.to_vec().into()), version }

@@ -16,7 +16,7 @@ use crate::zk::hello::{ServerGreeting, shake_hands};
 
 /// The behaviour of a host towards a client with TLS.
 pub(crate) enum TlsFinding {
-    /// Any other finding, as a text.
+    /// Any other behaviour than the following two, as a text.
     Other(String),
     /// The host does not accept the client's certificate, or asks for one.
     Refuses(String),
@@ -33,7 +33,8 @@ pub(crate) async fn diagnose(certificates: &Certificates, host: &str, stream: Tc
     let tls = &certificates.tls;
     match TlsConnector::from(certificates.current()).connect(name, stream).await {
         Err(error) => explain(tls, host, &error, false),
-        // The server's refusal of a certificate arrives at the first read, after the handshake has ended for the client.
+        // The server's refusal of a certificate arrives at the first read, after the handshake has
+        // ended for the client.
         Ok(mut stream) => match shake_hands(&mut stream).await {
             Ok(ServerGreeting::ZooKeeper) => {
                 TlsFinding::Other("speaks ZooKeeper over TLS, but opened no session in time".to_owned())
@@ -69,7 +70,8 @@ fn explain(tls: &Tls, host: &str, error: &io::Error, after: bool) -> TlsFinding 
     let authorities = tls.authorities.name();
     match of_tls(error) {
         Some(TlsError::InvalidCertificate(why)) => TlsFinding::Other(match why {
-            // A certificate of another authority with the same name has a bad signature.
+            // The error is `BadSignature` if another authority with the same name has signed the
+            // certificate.
             CertificateError::UnknownIssuer | CertificateError::BadSignature => {
                 format!("its certificate is signed by none of the authorities in {authorities}")
             }
@@ -94,7 +96,7 @@ fn explain(tls: &Tls, host: &str, error: &io::Error, after: bool) -> TlsFinding 
             other => format!("its certificate is not accepted ({other})"),
         }),
         Some(TlsError::AlertReceived(alert)) if is_about_certificates(*alert) => refused(tls, alert),
-        // An answer without TLS.
+        // The host has answered without TLS.
         Some(TlsError::InvalidMessage(_)) => TlsFinding::Plain,
         Some(other) => TlsFinding::Other(format!("TLS fails: {other}")),
         // A server that is busy or stops also closes the connection. So only an alert counts as a refusal.

@@ -30,7 +30,7 @@ use crate::base::error::Error;
 use crate::base::sync::lock;
 
 /// Maximum size of a file, in bytes. Revocation lists can be long.
-const MOST: u64 = 16 << 20;
+const MAX_FILE_SIZE: u64 = 16 << 20;
 /// Maximum time for which a new connection waits while the certificate files are read again.
 const READ_BOUND: Duration = Duration::from_millis(250);
 
@@ -42,8 +42,8 @@ const READ_BOUND: Duration = Duration::from_millis(250);
 /// overwrite its file. The certificate of a server must be for the host in the connect string; this check
 /// cannot be disabled. A file may have at most 16 MB.
 ///
-/// The process's provider of cryptography is used (`rustls::crypto::CryptoProvider::install_default`). If
-/// there is none, it is `ring`.
+/// zoolock uses the process's provider of cryptography
+/// (`rustls::crypto::CryptoProvider::install_default`). If there is none, it uses `ring`.
 ///
 /// # Examples
 /// ```no_run
@@ -76,8 +76,9 @@ enum Pem {
 }
 
 impl Tls {
-    /// Trusts the authorities in this file, and uses the revocation lists in it. If it has a revocation list,
-    /// every authority that signs the servers' certificates needs one. Expired lists still count.
+    /// Trusts the authorities in this file, and uses the revocation lists in it. If the file
+    /// contains a revocation list, every authority that signs the servers' certificates needs one.
+    /// Expired lists still count.
     pub fn with_ca_file(authorities: impl Into<PathBuf>) -> Tls {
         Tls { authorities: Pem::File(authorities.into()), identity: None }
     }
@@ -88,15 +89,16 @@ impl Tls {
         Tls { authorities: Pem::Text("the authorities", text), identity: None }
     }
 
-    /// Presents the certificate in this file, followed by its intermediate certificates, with this private
-    /// key. New znodes then belong to the name in the certificate, under the scheme `x509`.
+    /// Presents a client certificate. The file `certificate` contains this certificate, followed by
+    /// the intermediate certificates. The file `key` contains the private key. New znodes then
+    /// belong to the name in the certificate, under the scheme `x509`.
     pub fn identity_files(mut self, certificate: impl Into<PathBuf>, key: impl Into<PathBuf>) -> Tls {
         let (certificate, key) = (Pem::File(certificate.into()), Pem::File(key.into()));
         self.identity = Some(CertifiedKey { certificate, key });
         self
     }
 
-    /// Presents the certificate in this text, as [`Tls::identity_files`] does for files.
+    /// Presents the client certificate in these texts, as [`Tls::identity_files`] does for files.
     pub fn identity(mut self, certificate: impl Into<String>, key: impl Into<String>) -> Tls {
         self.identity = Some(CertifiedKey {
             certificate: Pem::Text("the client certificate", Zeroizing::new(certificate.into())),
@@ -193,8 +195,8 @@ impl Pem {
     fn read(&self) -> Result<Zeroizing<String>, Error> {
         match self {
             Pem::File(path) => match read(path) {
-                Ok(text) if text.len() as u64 > MOST => {
-                    Err(self.refuse(format_args!("it has more than {} megabytes", MOST >> 20)))
+                Ok(text) if text.len() as u64 > MAX_FILE_SIZE => {
+                    Err(self.refuse(format_args!("it has more than {} megabytes", MAX_FILE_SIZE >> 20)))
                 }
                 Ok(text) => Ok(text),
                 // The error is left out, because it might print bytes of the file.
@@ -236,10 +238,10 @@ impl Pem {
 /// Reads a file, up to one byte more than the limit.
 fn read(path: &Path) -> io::Result<Zeroizing<String>> {
     let file = File::open(path)?;
-    // Allocate the full size at once: a reallocation would leave a copy that is not wiped.
-    let size = file.metadata()?.len().min(MOST);
+    // Allocates the full size at once, because a reallocation would leave a copy that is not wiped.
+    let size = file.metadata()?.len().min(MAX_FILE_SIZE);
     let mut text = Zeroizing::new(String::with_capacity(usize::try_from(size).unwrap_or(0) + 1));
-    file.take(MOST + 1).read_to_string(&mut text)?;
+    file.take(MAX_FILE_SIZE + 1).read_to_string(&mut text)?;
     Ok(text)
 }
 
@@ -292,7 +294,7 @@ impl Certificates {
             }
             certificates.is_reading.store(false, Ordering::Release);
         });
-        // A disk that hangs must not prevent the connection.
+        // A disk that hangs must not prevent the connection, so this wait is limited.
         if let Ok(Err(error)) = tokio::time::timeout(READ_BOUND, read).await {
             self.is_reading.store(false, Ordering::Release);
             tracing::warn!(%error, "cannot reload the TLS certificates; the old ones stay in use");
@@ -352,7 +354,9 @@ mod tests {
         let message = refused(Tls::with_ca_file("/nonexistent/ca.pem"));
         assert!(message.contains("/nonexistent/ca.pem") && message.contains("cannot be read"), "{message}");
         let large = std::env::temp_dir().join(format!("zoolock-large-{}", std::process::id()));
-        File::create(&large).and_then(|file| file.set_len(MOST + 1)).expect("the file can be written");
+        File::create(&large)
+            .and_then(|file| file.set_len(MAX_FILE_SIZE + 1))
+            .expect("the file can be written");
         let message = refused(Tls::with_ca_file(&large));
         std::fs::remove_file(&large).expect("the file can be removed");
         assert!(message.contains("more than 16 megabytes"), "{message}");

@@ -18,7 +18,7 @@ const PAGE_LIMIT: Duration = Duration::from_secs(1);
 /// Time limit for reading all locks, also on a busy machine.
 const READ_LIMIT: Duration = Duration::from_secs(240);
 
-/// Creates a lock with a holder, in the format of an old zoolock.
+/// Creates a lock with a holder whose znode has no details, as an old zoolock creates it.
 async fn create_held_lock(client: &Client, number: usize) {
     let path = format!("/locks/{number:06}");
     let node = format!("{path}/lock-");
@@ -61,7 +61,7 @@ async fn hundred_thousand_locks_render_within_a_second() {
 
     let (_ui, address) = start(&sandbox, &["--connect", &connect]);
     let begun = Instant::now();
-    // Until the locks are read, each page waits for a while and then says that they are being read.
+    // Until all locks are read, each request waits for a while, and then gets a page that says so.
     while timed(&address, "/").1.contains("for the first time") {
         assert!(begun.elapsed() < READ_LIMIT, "zoolock ui has not read the locks");
         tokio::time::sleep(Duration::from_millis(200)).await;

@@ -103,7 +103,7 @@ async fn serve_requests(
     output
 }
 
-/// Returns the directory for screenshots. It has a subdirectory for those with Apache ZooKeeper.
+/// Returns the directory for screenshots. Screenshots with Apache ZooKeeper are in a subdirectory.
 fn screenshots(arm: Arm) -> PathBuf {
     let directory = match std::env::var_os("ZOOLOCK_SCREENSHOTS") {
         Some(directory) => PathBuf::from(directory),

@@ -2,7 +2,7 @@
 
 use super::*;
 
-/// The record in the first directory: the previous holder died.
+/// Returns the record in the first directory: the previous holder died.
 fn crashed() -> Marker {
     Marker { state: HolderState::Held, tracked: true, ..marker(0, 3) }
 }

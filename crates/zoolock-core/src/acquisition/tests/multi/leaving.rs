@@ -11,7 +11,8 @@ fn refused_joint_release_continues_per_znode() {
         drive.answer(at, Request::Sync, DONE);
         drive.answer(at, Request::Exists(node(at)), own(at));
     }
-    // Another client overwrote the record of the first directory, so that znode is deleted without a marker.
+    // Another client overwrote the record of the first directory, so our znode there is deleted
+    // without a marker.
     drive.answer(0, release(0), Err(RequestFailure::BadVersion));
     drive.answer(1, release(1), DONE);
     assert_eq!(drive.take_reported(), []);
@@ -127,8 +128,8 @@ fn lease_loss_is_reported_once_and_znodes_checked() {
 #[test]
 fn early_revocation_is_reported_once_after_grant() {
     let revoked = || {
-        let says = NodeFlags { granted: false, revoked: true, untracked: true };
-        Ok(Reply::Node { czxid: ME, owner: SESSION, version: 1, says })
+        let flags = NodeFlags { granted: false, revoked: true, untracked: true };
+        Ok(Reply::Node { czxid: ME, owner: SESSION, version: 1, flags })
     };
     let mut drive = Drive::wait();
     drive.feed(Event::Fired { watch: WatchId(0), deleted: false });
@@ -164,12 +165,13 @@ fn waiter_behind_younger_znode_checks_its_own() {
     drive.answer(0, Request::ReadDirectory, directory(0, ME, 1, Record::Empty));
     drive.answer(1, Request::ReadDirectory, directory(1, ME, 2, Record::Empty));
     drive.answer(1, watch(1, 8), theirs(Zxid(60)));
-    // A downgraded writer has a younger znode with its old number. The waiter then keeps waiting.
+    // The younger znode is that of a writer that has downgraded: its reader's znode has the same
+    // number. So the waiter continues to wait.
     drive.answer(1, Request::Exists(node(1)), own(1));
     assert_eq!(drive.take_reported(), []);
     drive.feed(Event::Reconnected);
     drive.answer(1, another_watch(1, 8), theirs(Zxid(60)));
-    // The directory was recreated.
+    // This time the directory was recreated, without the waiter's znode.
     drive.answer(1, Request::Exists(node(1)), NO_NODE);
     assert!(drive.take_reported().contains(&Action::Failed(Reason::Broken)));
 }

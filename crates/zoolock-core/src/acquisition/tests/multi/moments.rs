@@ -15,7 +15,8 @@ fn watches_own_requires_grant_and_every_watch() {
     drive.answer(1, watch(1, 9), own(1));
     assert!(drive.machine.watches_own());
 
-    // The contender is the head of each queue and watches its znodes, but the multi-lock is not granted yet.
+    // The contender is the head of each queue and watches its znodes, but the multi-lock is not
+    // granted yet.
     let mut drive = Drive::wait();
     drive.release_predecessor();
     assert!(!drive.machine.watches_own());
@@ -115,7 +116,7 @@ fn session_expiry_after_cancel_reports_no_failure() {
 #[test]
 fn losing_one_znode_fails_whole_acquire() {
     let mut drive = Drive::wait();
-    // The contender is already the head of the first queue.
+    // The contender is already the head of the first queue. Watch 0 is on its own znode there.
     drive.feed(Event::Fired { watch: WatchId(0), deleted: true });
     let reported = drive.take_reported();
     assert!(reported.contains(&Action::Failed(Reason::Broken)), "{reported:?}");

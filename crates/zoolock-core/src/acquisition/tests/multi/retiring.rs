@@ -2,7 +2,8 @@
 
 use super::*;
 
-/// Returns a contender that deleted its znodes and reads the second directory, where another contender remains.
+/// Returns a contender that deleted its znodes and reads the second directory, where another
+/// contender remains.
 fn retiring() -> Drive {
     let mut drive = Drive::start_with(|config| config.retire_from = Sequence(9));
     drive.answer(0, Request::JoinAll, joined(ME));
@@ -65,7 +66,7 @@ fn create_refused_at_number_limit_retires_that_directory() {
     }
     assert_eq!((drive.take_reported(), drive.pending()), (vec![], vec![(1, Request::ReadDirectory)]));
 
-    // An earlier create may have succeeded.
+    // An earlier create may have succeeded, so the contender searches for its znodes first.
     let mut drive = Drive::start();
     drive.lose_connection();
     drive.wake();
@@ -75,7 +76,7 @@ fn create_refused_at_number_limit_retires_that_directory() {
     }
     assert_eq!((drive.take_reported(), drive.pending()), (vec![], vec![(1, Request::ReadDirectory)]));
 
-    // There is no third directory.
+    // There is no third directory, so the reply is invalid, and the acquisition fails.
     let mut drive = Drive::start();
     drive.answer(0, Request::JoinAll, full(2));
     drive.lose_connection();

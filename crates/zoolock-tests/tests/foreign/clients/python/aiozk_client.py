@@ -55,7 +55,8 @@ class Worker:
             return self.client.recipes.Lock(path)
         if kind == "lock-number":
             lock = self.client.recipes.Lock(path)
-            # The znode is lock-<hex>lock-S, which Curator and kazoo with the pattern order by its number.
+            # The znode is lock-<hex>lock-S, with the sequence number S. Curator orders it by S, and
+            # so does kazoo with the extra pattern `lock-`.
             lock.guid += "lock"
             return lock
         if kind == "read":

@@ -18,7 +18,7 @@ output = threading.Lock()
 
 
 class NumberedLock(Lock):
-    """A lock with the znode <hex>lock-S, which Curator orders by its number."""
+    """A lock with the znode <hex>lock-S. Curator orders it by its sequence number S."""
 
     _NODE_NAME = "lock-"
     _EXCLUDE_NAMES = ["lock-"]

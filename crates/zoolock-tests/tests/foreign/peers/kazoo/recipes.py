@@ -31,7 +31,7 @@ def all_at_once(clients, work):
 
 
 def expect_shared(locks):
-    """Asserts that all locks but the last can be acquired together."""
+    """Asserts that all locks but the last can be acquired together, and that the last lock then cannot."""
     *these, last = locks
     for lock in these:
         assert lock.acquire(timeout=PATIENCE)
