@@ -53,6 +53,34 @@ fn failed_marker_read_is_retried_after_grant() {
     assert_eq!(drive.take_reported().last(), Some(&Action::Finished));
 }
 
+/// After a reconnect, watches fire in any order.
+#[test]
+fn interrupted_connection_ends_look_ahead() {
+    let mut drive = proven_waiter(node(4, 20), 0);
+    drive.feed(Event::Disconnected);
+    assert_eq!(drive.take_reported(), [Action::Unwatch(WatchId(1))]);
+}
+
+#[test]
+fn holder_that_lost_the_lock_ignores_the_record() {
+    let me = node(4, 20);
+    let mut drive = proven_waiter(me, 0);
+    drive.feed(fired(0, true));
+    drive.feed(Event::LeaseLost);
+    drive.answer(Request::ReadDirectory, Ok(directory_after_deletion(4, Record::Marker(released(3)))));
+    let told = drive.take_reported();
+    assert!(!told.iter().any(|action| matches!(action, Action::Previous(_))), "{told:?}");
+
+    // A holder that lost the lock before the read sends no read.
+    let mut drive = proven_waiter(me, AFTER);
+    drive.feed(fired(0, true));
+    drive.feed(Event::LeaseLost);
+    while drive.pending().iter().any(|request| matches!(request, Request::Sleep(_))) {
+        drive.wake();
+    }
+    assert_eq!(drive.pending(), []);
+}
+
 #[test]
 fn record_of_recreated_directory_is_ignored() {
     let me = node(4, 20);

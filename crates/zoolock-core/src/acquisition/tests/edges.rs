@@ -43,6 +43,81 @@ fn holder_returns_its_znode_until_loss() {
 }
 
 #[test]
+fn event_of_another_watch_does_not_end_a_wait() {
+    let mut drive = Drive::wait(node(4, 20));
+    drive.feed(fired(5, true));
+    assert_eq!((drive.take_reported(), drive.pending()), (vec![], vec![]));
+    assert!(drive.machine.is_waiting());
+}
+
+#[test]
+fn znode_is_known_once_the_create_is_answered() {
+    let me = node(4, 20);
+    let mut drive = Drive::start();
+    assert_eq!(drive.machine.node(0), None);
+    drive.answer(Request::Join, Ok(Reply::Joined(me)));
+    assert_eq!(drive.machine.node(0), Some(me));
+}
+
+#[test]
+fn failed_create_of_directory_is_retried_or_reported() {
+    let without_directory = || {
+        let mut drive = Drive::start();
+        drive.answer(Request::Join, Err(RequestFailure::NoNode));
+        drive.answer(Request::ReadDirectory, Err(RequestFailure::NoNode));
+        drive
+    };
+    for failure in [RequestFailure::Unknown, RequestFailure::Throttled, RequestFailure::NoNode] {
+        let mut drive = without_directory();
+        drive.answer(Request::MakeDirectory, Err(failure));
+        assert!(matches!(drive.pending()[..], [Request::Sleep(_)]), "{:?}", drive.pending());
+        drive.wake();
+        assert_eq!(drive.pending()[0], Request::Join, "{failure:?}");
+    }
+    let mut drive = without_directory();
+    drive.answer(Request::MakeDirectory, Err(RequestFailure::NodeExists));
+    assert_eq!(drive.pending()[0], Request::Join);
+
+    let denied = RequestFailure::Refused(Refusal::Denied);
+    let mut drive = without_directory();
+    drive.answer(Request::MakeDirectory, Err(denied));
+    assert_eq!(drive.take_reported()[0], Action::Failed(Reason::Refused(denied)));
+}
+
+#[test]
+fn previous_is_displayed_in_one_word() {
+    let all = [Previous::Clean, Previous::Crashed, Previous::Unknown];
+    assert_eq!(all.map(|previous| previous.to_string()), ["clean", "crashed", "unknown"]);
+}
+
+/// The record may show a semaphore, or a `held` marker. So the listing alone grants nothing.
+#[test]
+fn listing_grants_nothing_without_the_record() {
+    let me = node(4, 20);
+    let mut drive = Drive::wait(me);
+    drive.feed(fired(0, true));
+    drive.answer(Request::ReadDirectory, Ok(directory(Zxid(30), 2, Record::Empty)));
+    drive.answer(Request::Exists(me), Ok(mine(me)));
+    drive.answer(Request::List, Ok(children(vec![me.name()])));
+    drive.answer(Request::ReadDirectory, Err(RequestFailure::Unknown));
+    drive.answer(Request::Exists(me), Ok(mine(me)));
+    assert_eq!(drive.take_reported(), []);
+    assert!(matches!(drive.pending()[..], [Request::Sleep(_)]), "{:?}", drive.pending());
+}
+
+/// The delete of the znode ends the watch. To remove the watch would cost a request.
+#[test]
+fn release_keeps_watch_that_is_being_set() {
+    let me = node(4, 20);
+    let mut drive = Drive::hold(me);
+    drive.feed(Event::Release(HolderState::Released));
+    drive.answer(watch(4, 0), Ok(mine(me)));
+    assert_eq!(drive.take_reported(), []);
+    drive.answer(release(me), Ok(Reply::Done));
+    assert_eq!(drive.take_reported(), [Action::Released(ReleaseOutcome::Clean), Action::Finished]);
+}
+
+#[test]
 fn contender_waits_once_predecessor_is_watched() {
     let me = node(4, 20);
     let mut drive = Drive::start();

@@ -126,6 +126,30 @@ fn waiter_adopts_later_resize() {
     assert_eq!(drive.take_reported(), [Action::Unwatch(WatchId(0)), granted(ME, Previous::Unknown)]);
 }
 
+#[test]
+fn watch_that_has_fired_is_not_removed() {
+    let mut drive = start(3);
+    answer_first_check(&mut drive, &[1, 2, 3, 4], semaphore(1, sized(DIRECTORY, 3)));
+    let names = [1, 2, 3, 4].map(permit).to_vec();
+    drive.answer(Request::WatchChildren(WatchId(0)), Ok(children(names)));
+    drive.feed(fired(0, false));
+    drive.answer(Request::ReadDirectory, semaphore(2, sized(DIRECTORY, 4)));
+    drive.answer(Request::Exists(ME), Ok(mine(ME)));
+    assert_eq!(drive.take_reported(), [granted(ME, Previous::Unknown)]);
+}
+
+#[test]
+fn cancelled_listing_removes_only_a_watch_that_is_set() {
+    for (watch, removed) in [(0, vec![]), (5, vec![Action::Unwatch(WatchId(0))])] {
+        let mut drive = start(1);
+        answer_first_check(&mut drive, &[3, 4], semaphore(1, sized(DIRECTORY, 1)));
+        drive.answer(Request::WatchChildren(WatchId(0)), Ok(children(vec![permit(3), permit(4)])));
+        drive.feed(fired(watch, false));
+        drive.feed(Event::Cancel);
+        assert_eq!(drive.take_reported(), removed);
+    }
+}
+
 // ---- waiting for permits ----
 
 /// The predecessor may have been granted without a wait while the semaphore was larger. Then the

@@ -43,6 +43,18 @@ fn release_during_downgrade_deletes_reader() {
 }
 
 #[test]
+fn downgraded_holder_watches_its_new_znode() {
+    let (me, reader) = (node_with_prefix(Prefix::Write, 4, 20), node_with_prefix(Prefix::Read, 4, 22));
+    let mut drive = sole_holder(Kind::Write, me);
+    drive.feed(Event::Downgrade);
+    drive.answer(Request::Downgrade { node: me, marker: None }, Ok(Reply::Joined(reader)));
+    drive.answer(Request::ReadDirectory, Ok(directory(reader.czxid, 1, Record::Empty)));
+    drive.answer(Request::Watch { name: reader.name(), watch: WatchId(0) }, Ok(mine(reader)));
+    drive.feed(fired(0, true));
+    assert_eq!(drive.take_reported().last(), Some(&Action::Lost(Loss::Broken)));
+}
+
+#[test]
 fn read_after_failed_sync_causes_no_downgrade() {
     let me = node_with_prefix(Prefix::Write, 4, 20);
     let mut drive = sole_holder(Kind::Write, me);

@@ -16,6 +16,15 @@ fn incomplete_join_reply_fails_acquire() {
     assert_eq!(drive.take_reported()[0], Action::Failed(Reason::Refused(RequestFailure::Unknown)));
 }
 
+/// The answer does not name the directory whose numbers have run out.
+#[test]
+fn refused_join_without_a_place_retires_nothing() {
+    let mut drive = Drive::start();
+    drive.answer(0, Request::JoinAll, Err(RequestFailure::NodeExists));
+    drive.lose_connection();
+    assert_eq!(drive.take_reported()[0], Action::Failed(Reason::Refused(RequestFailure::NodeExists)));
+}
+
 #[test]
 fn failed_create_in_doubt_still_searches() {
     let denied = RequestFailure::Refused(Refusal::Denied);

@@ -4,6 +4,20 @@ use super::*;
 use crate::acquisition::hold::worse;
 
 #[test]
+fn znodes_are_known_once_the_create_is_answered() {
+    let mut drive = Drive::start();
+    drive.answer(0, Request::JoinAll, joined(ME));
+    assert_eq!([0, 1, 2].map(|at| drive.machine.node(at)), [Some(node(0)), Some(node(1)), None]);
+}
+
+#[test]
+fn multi_lock_is_not_downgraded() {
+    let mut drive = Drive::hold();
+    drive.feed(Event::Downgrade);
+    assert_eq!((drive.take_reported(), drive.pending()), (vec![], vec![]));
+}
+
+#[test]
 fn watches_own_requires_grant_and_every_watch() {
     let mut drive = Drive::start();
     drive.answer(0, Request::JoinAll, joined(ME));
