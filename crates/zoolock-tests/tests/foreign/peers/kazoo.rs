@@ -57,7 +57,7 @@ async fn own_suite_of_kazoo_passes_on_zoolock_serve() {
     let server = ServeProcess::start(command).await.expect("the server starts");
     run_suite(server.addr()).await;
     let ended = server.terminate().await.expect("the server ends");
-    assert_eq!((ended.code, ended.notes.as_str()), (Some(0), ""));
+    assert_eq!((ended.code, ended.notes.as_str()), (Some(0), "zoolock: TERM received; stopping\n"));
 }
 
 #[tokio::test(flavor = "multi_thread")]
