@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use fastrand::Rng;
-use zoolock::{Error, LossReason, Mutex, RwLock, Semaphore, Ticket, Zoolock};
+use zoolock::{Batching, Error, LossReason, Mutex, RwLock, Semaphore, Ticket, Zoolock};
 
 use crate::ensemble::TICK;
 use crate::history::{AnyGuard, GuardOrigin, RunStage};
@@ -40,7 +40,7 @@ enum AcquireMode {
 /// The handles of one task for one lock.
 struct Handles {
     mutex: Mutex,
-    tenure: Mutex,
+    tenure: Batching,
     rwlock: RwLock,
     semaphore: Semaphore,
 }
@@ -243,9 +243,12 @@ impl SimWorker {
                 // A handle without batching has a queue position of its own, beside the position
                 // that the tasks share.
                 let alone = rng.u8(..6) == 0;
-                let mutex = if alone { &handles.mutex } else { &handles.tenure };
-                let guard: Result<_, Error> =
-                    acquire!(mode, mutex.lock(), mutex.try_lock(), |patience| mutex.lock_timeout(patience));
+                let (mutex, tenure) = (&handles.mutex, &handles.tenure);
+                let guard: Result<_, Error> = if alone {
+                    acquire!(mode, mutex.lock(), mutex.try_lock(), |patience| mutex.lock_timeout(patience))
+                } else {
+                    acquire!(mode, tenure.lock(), tenure.try_lock(), |patience| tenure.lock_timeout(patience))
+                };
                 guard.map(|guard| guard.map(if alone { AnyGuard::Mutex } else { AnyGuard::Tenure }))
             }
             PlannedKind::ReadWrite => {

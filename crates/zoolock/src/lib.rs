@@ -138,6 +138,7 @@ pub use admin::graph::{
     BreakTarget, ChainLink, Deadlock, Edge, QueueEntry, WaitChain, WaitGraph, WaitingOwner,
 };
 pub use admin::snapshot::{Entry, ForeignSemaphore, Glance, LockPoller, Snapshot};
+pub use api::batching::Batching;
 pub use api::blocking;
 pub use api::builder::Builder;
 #[cfg(feature = "embedded")]

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use zoolock::{Guard, Mutex, Zoolock};
+use zoolock::{Batching, Guard, Mutex, Zoolock};
 
 use super::peer::{Peer, SESSION_TIMEOUT};
 use crate::Outcome;
@@ -10,31 +10,43 @@ use crate::Outcome;
 #[derive(Clone)]
 pub(super) struct ZoolockPeer(Zoolock);
 
+#[derive(Clone)]
+pub(super) enum Handle {
+    Mutex(Mutex),
+    Batching(Batching),
+}
+
 impl Peer for ZoolockPeer {
-    type Lock = Mutex;
+    type Lock = Handle;
     type Held = Guard;
 
     async fn open(address: &str) -> Outcome<Self> {
         Ok(Self(Zoolock::builder().session_timeout(SESSION_TIMEOUT).connect(address).await?))
     }
 
-    fn lock(&self, path: &str) -> Mutex {
-        self.0.mutex(path)
+    fn lock(&self, path: &str) -> Handle {
+        Handle::Mutex(self.0.mutex(path))
     }
 
-    fn shared_lock(&self, path: &str) -> Option<Mutex> {
-        Some(self.0.mutex(path).batching(1_000, Duration::from_millis(20)).linger(Duration::from_secs(1)))
+    fn shared_lock(&self, path: &str) -> Option<Handle> {
+        let mutex = self.0.mutex(path);
+        Some(Handle::Batching(
+            mutex.batching(1_000, Duration::from_millis(20)).linger(Duration::from_secs(1)),
+        ))
     }
 
-    async fn acquire(lock: &Mutex) -> Outcome<Guard> {
-        Ok(lock.lock().await?)
+    async fn acquire(lock: &Handle) -> Outcome<Guard> {
+        Ok(match lock {
+            Handle::Mutex(mutex) => mutex.lock().await?,
+            Handle::Batching(mutex) => mutex.lock().await?,
+        })
     }
 
-    async fn release(_: &Mutex, held: Guard) -> Outcome<()> {
+    async fn release(_: &Handle, held: Guard) -> Outcome<()> {
         Ok(held.release().await?)
     }
 
-    fn release_without_waiting(_: &Mutex, held: Guard) -> Outcome<()> {
+    fn release_without_waiting(_: &Handle, held: Guard) -> Outcome<()> {
         drop(held);
         Ok(())
     }

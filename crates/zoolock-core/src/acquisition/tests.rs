@@ -54,7 +54,12 @@ impl Drive {
     }
 
     fn of(config: Config) -> Drive {
-        let machine = Machine::new(config, 1);
+        Drive::of_several(config, 1)
+    }
+
+    /// Returns an acquisition of several locks. The drive of its tests is in `tests/multi.rs`.
+    fn of_several(config: Config, locks: usize) -> Drive {
+        let machine = Machine::new(config, locks);
         let mut drive = Drive { machine, sent: Vec::new(), reported: Vec::new(), lease: true };
         drive.feed(Event::Start);
         drive

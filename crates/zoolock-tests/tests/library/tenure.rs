@@ -6,7 +6,7 @@ use std::task::{Context, Waker};
 use std::time::{Duration, Instant};
 
 use zookeeper_client::{Acls, CreateMode};
-use zoolock::{Connection, Error, FencingToken, Guard, LockEvent, LossReason, Mutex, Previous};
+use zoolock::{Batching, Connection, Error, FencingToken, Guard, LockEvent, LossReason, Previous};
 use zoolock_tests::locks::{
     connect, connect_through, directory, granted, lock_and_release, lock_in_background,
     short_session_settings, until_queued,
@@ -27,7 +27,7 @@ async fn eventually(what: &str, mut is_met: impl AsyncFnMut() -> bool) {
 }
 
 /// Starts a task that acquires the lock. Returns once the task has begun to acquire.
-fn soon_locked(mutex: &Mutex) -> tokio::task::JoinHandle<Result<Guard, Error>> {
+fn soon_locked(mutex: &Batching) -> tokio::task::JoinHandle<Result<Guard, Error>> {
     let mutex = mutex.clone();
     let mut locking = Box::pin(async move { mutex.lock().await });
     assert!(locking.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
@@ -35,7 +35,7 @@ fn soon_locked(mutex: &Mutex) -> tokio::task::JoinHandle<Result<Guard, Error>> {
 }
 
 /// Starts `count` tasks that acquire clones of `mutex`. Each task records its hold.
-fn crowd(mutex: &Mutex, count: usize, recorder: &Arc<Recorder<FencingToken>>) -> tokio::task::JoinSet<()> {
+fn crowd(mutex: &Batching, count: usize, recorder: &Arc<Recorder<FencingToken>>) -> tokio::task::JoinSet<()> {
     let mut tasks = tokio::task::JoinSet::new();
     for who in 0..count {
         let (mutex, recorder) = (mutex.clone(), recorder.clone());
@@ -132,7 +132,7 @@ on_both_arms!(kept_lock_is_released_after_the_linger_time, |place| async move {
     .await;
     let kept = began.elapsed();
     assert!(keep <= kept && kept < keep + Duration::from_secs(5), "{kept:?}");
-    lock_and_release(&mutex).await;
+    mutex.lock().await.expect("lock acquired").release().await.expect("release succeeds");
 });
 
 on_both_arms!(other_clients_wait_a_bounded_number_of_passes, |place| async move {
@@ -209,7 +209,7 @@ on_both_arms!(cancelled_task_leaves_nothing, |place| async move {
         let mutex = mutex.clone();
         async move { mutex.lock().await.map(drop) }
     });
-    let stays = lock_in_background(&mutex);
+    let stays = soon_locked(&mutex);
     until_queued(&other, "quitter", 2).await;
     gone.abort();
     theirs.release().await.expect("release succeeds");
@@ -227,7 +227,7 @@ on_both_arms!(cancelled_task_leaves_nothing, |place| async move {
 
 on_both_arms!(panic_ends_the_hold_and_is_reported, |place| async move {
     let zl = connect(&place).await;
-    let mutex = zl.mutex("panics").linger(LONG).batching(1000, LONG);
+    let mutex = zl.mutex("panics").batching(1000, LONG).linger(LONG);
     let first = mutex.lock().await.expect("lock acquired");
     let token = first.token();
     let panics = tokio::spawn(async move {
@@ -343,7 +343,7 @@ on_both_arms!(closing_the_client_fails_its_waiters, |place| async move {
 
 on_both_arms!(unread_grant_hides_no_crash, |place| async move {
     let (zl, other) = (connect(&place).await, connect(&place).await);
-    let mutex = zl.mutex("unseen").batching(10, LONG).crash_detection();
+    let mutex = zl.mutex("unseen").crash_detection().batching(10, LONG);
     for others in [false, true] {
         let theirs = other.mutex("unseen").crash_detection().lock().await.expect("lock acquired");
         let mut unseen = Box::pin(mutex.lock());
@@ -376,7 +376,7 @@ on_both_arms!(unread_grant_hides_no_crash, |place| async move {
 on_both_arms!(each_local_holder_receives_its_events, |place| async move {
     let (zl, other) = (connect(&place).await, connect(&place).await);
     let (first, second) = (zl.mutex("heard").batching(10, LONG), zl.mutex("heard").batching(10, LONG));
-    let (mut hears, mut hears_too) = (first.events(), second.events());
+    let (mut hears, mut hears_too) = (first.mutex().events(), second.mutex().events());
     let guard = first.lock().await.expect("lock acquired");
     let ticket = guard.ticket();
     assert_eq!(hears.next().await, Some(LockEvent::Acquired(ticket)));
@@ -418,7 +418,7 @@ on_both_arms!(revoking_a_kept_lock_releases_it, |place| async move {
 });
 
 on_both_arms!(linger_conflicts_with_crash_detection, |place| async move {
-    let mutex = connect(&place).await.mutex("both").linger(LONG).crash_detection();
+    let mutex = connect(&place).await.mutex("both").crash_detection().linger(LONG);
     let error = mutex.lock().await.expect_err("the options conflict");
     assert!(matches!(error, Error::Invalid { .. }), "{error}");
 });
@@ -436,7 +436,7 @@ on_both_arms!(local_holder_is_warned_of_foreign_contenders, |place| async move {
     // does not check for foreign contenders. It reads at most its own znode.
     let read = proxy.counts().since(&before).requests(opcode::GET_DATA);
     assert!(read <= 1, "{read} reads whose results are not used");
-    let mut hears = mutex.events();
+    let mut hears = mutex.mutex().events();
     let next = soon_locked(&mutex);
     first.release().await.expect("release succeeds");
     let guard = granted(next).await;

@@ -25,11 +25,6 @@ use self::shared::{RequestOutcome, SharedHold};
 use crate::base::error::Error;
 use crate::toy::{Acquisition, Context, Held, Lock, Names, Options, Server, WaitLimit, lock};
 
-#[derive(Clone, Copy, PartialEq, Eq)]
-struct SharingSettings {
-    limits: TenureLimits,
-}
-
 /// An event during the work of the tasks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Event {
@@ -118,7 +113,7 @@ fn run(max_passes: u32, event: Event) {
     let clients = [Context::new(&server), Context::new(&server)];
     let processes = clients.each_ref().map(|client| {
         let lock = Lock::new(client.clone(), Names {});
-        Arc::new(SharedHold::new(&lock, SharingSettings { limits }))
+        Arc::new(SharedHold::new(&lock, limits))
     });
     let threads: Vec<_> = [(0, 3), (0, 3), (1, 2)]
         .map(|(process, rounds)| {

@@ -12,7 +12,6 @@ use tokio::sync::watch;
 use zoolock::LossReason;
 use zoolock_core::acquisition::{Loss, SessionEnd};
 use zoolock_core::record::HolderState;
-use zoolock_core::tenure::TenureLimits;
 use zoolock_core::{Instant, Kind};
 
 use crate::shared_hold::{Share, TurnLeft};
@@ -317,7 +316,6 @@ impl Error {
 #[expect(dead_code, reason = "the files under test set it, and only the library reads it")]
 #[derive(Clone, Default)]
 pub(crate) struct Options {
-    pub(crate) sharing: Option<TenureLimits>,
     pub(crate) listeners: Listeners,
     pub(crate) owner_mode: OwnerMode,
 }
@@ -343,7 +341,11 @@ impl Lock {
 
     /// Joins the queue, and waits until no contender is ahead. With `Try`, returns `None` if a
     /// contender is ahead. Fails if the client is closed.
-    pub(crate) async fn acquire_alone(&self, _: Kind, wait_limit: WaitLimit) -> Result<Option<Held>, Error> {
+    pub(crate) async fn acquire_in_span(
+        &self,
+        _: Kind,
+        wait_limit: WaitLimit,
+    ) -> Result<Option<Held>, Error> {
         let Context { server, session } = &self.context;
         if session.end().is_some() {
             return Err(Error::Closed);

@@ -1,5 +1,6 @@
 //! The public types.
 
+pub(crate) mod batching;
 pub mod blocking;
 pub(crate) mod builder;
 #[cfg(feature = "embedded")]

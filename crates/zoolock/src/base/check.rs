@@ -7,7 +7,7 @@
 /// created again, the same name can belong to another holder. A resource that checks fencing tokens
 /// is safe even then.
 ///
-/// The tasks of a process can share a queue position ([`Mutex::batching`](crate::Mutex::batching)).
+/// The tasks of a process can share a queue position ([`Batching`](crate::Batching)).
 /// The check then tells processes apart, not tasks: a transaction of one task is still committed
 /// after the next task has got the lock.
 ///

@@ -2,8 +2,6 @@
 
 use std::time::Duration;
 
-use zoolock_core::tenure::TenureLimits;
-
 use crate::base::events::Listeners;
 use crate::base::naming::Naming;
 use crate::base::owner_id::OwnerMode;
@@ -17,7 +15,5 @@ pub(crate) struct Options {
     pub(crate) naming: Naming,
     pub(crate) kazoo_pattern: bool,
     pub(crate) owner_mode: OwnerMode,
-    /// Set if the tasks of this process share one queue position.
-    pub(crate) sharing: Option<TenureLimits>,
     pub(crate) listeners: Listeners,
 }

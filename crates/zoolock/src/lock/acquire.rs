@@ -27,7 +27,6 @@ use crate::engine::reader::QueueReader;
 use crate::engine::{Acquisition, Progress};
 use crate::lock::context::Context;
 use crate::lock::held::Held;
-use crate::lock::shared_hold::{self, CachedHolds};
 use crate::session::{LockSession, WATCHED_BYTES, WatchReservation};
 use crate::zk::session::ZkSession;
 
@@ -40,8 +39,6 @@ pub(crate) struct Lock {
     /// The lock directories of these names, or the reason why they cannot be acquired.
     pub(crate) directories: Result<Arc<[LockPath]>, Error>,
     pub(crate) options: Options,
-    /// The shared holds that this handle uses, if its tasks share one queue position. `None` for other handles.
-    pub(crate) cached_holds: Option<CachedHolds>,
     /// For a semaphore: set once its directory is known to have no semaphore of another client library. `None` for
     /// other kinds.
     pub(crate) layout_checked: Option<Arc<AtomicBool>>,
@@ -74,14 +71,7 @@ impl WaitLimit {
 impl Lock {
     pub(crate) fn new(context: Context, names: Vec<String>) -> Lock {
         let directories = directories(&context, &names);
-        Lock {
-            options: context.options(),
-            context,
-            names,
-            directories,
-            cached_holds: None,
-            layout_checked: None,
-        }
+        Lock { options: context.options(), context, names, directories, layout_checked: None }
     }
 
     /// Returns the first name, as it was given.
@@ -104,13 +94,7 @@ impl Lock {
     /// Acquires the lock. Fails if the lock is busy when the deadline has passed.
     pub(crate) async fn lock_until(&self, kind: Kind, deadline: Instant) -> Result<Held, Error> {
         let began = clock::monotonic();
-        // A task that shares a queue position waits in this process. With no time to wait, the task
-        // would give up before it tries the lock. So it makes one attempt instead.
-        let wait_limit = match self.options.sharing {
-            Some(_) if deadline <= began => WaitLimit::Try,
-            _ => WaitLimit::Until(deadline),
-        };
-        let held = self.acquire(kind, wait_limit).await?;
+        let held = self.acquire(kind, WaitLimit::Until(deadline)).await?;
         held.ok_or_else(|| self.timed_out(kind, began))
     }
 
@@ -155,25 +139,24 @@ impl Lock {
         kind: Kind,
         wait_limit: WaitLimit,
     ) -> impl Future<Output = Result<Option<Held>, Error>> + use<'_> {
-        // The fields are computed only if the span is enabled.
-        let span = tracing::debug_span!("lock", path = self.path(), kind = kind_name(kind, self.names.len()));
         let acquired = async move {
             self.context.process().check()?;
-            match self.options.sharing {
-                // Boxed, because this larger future would enlarge the future of every acquisition.
-                Some(limits) => Box::pin(shared_hold::acquire(self, limits, wait_limit)).await,
-                None => self.acquire_alone(kind, wait_limit).await,
-            }
+            self.acquire_in_span(kind, wait_limit).await
         };
-        acquired.instrument(span)
+        acquired.instrument(self.span(kind))
     }
 
-    /// Acquires the lock with a queue position of its own. Queues again if the session expires.
+    /// Returns the span of an acquisition. Its fields are computed only if it is enabled.
+    pub(crate) fn span(&self, kind: Kind) -> tracing::Span {
+        tracing::debug_span!("lock", path = self.path(), kind = kind_name(kind, self.names.len()))
+    }
+
+    /// Acquires the lock as [`Lock::acquire`] does, in the caller's span. Queues again if the session expires.
     ///
     /// Fails if the wait ends before the server has shown that the lock is busy, or if the server no longer answers at
     /// the end of the wait. Even if the wait limit is shorter, opening a session and each answer may take up to
     /// [`Builder::answer_timeout`](crate::Builder::answer_timeout).
-    pub(crate) async fn acquire_alone(
+    pub(crate) async fn acquire_in_span(
         &self,
         kind: Kind,
         wait_limit: WaitLimit,
@@ -350,9 +333,7 @@ impl Lock {
             tracks_crashes: self.options.crash_detection,
             delay: self.delay_ms(kind),
             watch_own_after: WATCH_OWN_AFTER,
-            // With look-ahead, a waiter takes the lock without reading how the previous holder
-            // left. A shared hold acquires seldom, so it reads this before the grant instead.
-            looks_ahead: !self.options.tells_previous && self.options.sharing.is_none(),
+            looks_ahead: !self.options.tells_previous,
             retire_from: Sequence::RETIRE_FROM,
             rules: Rules::all(),
         };

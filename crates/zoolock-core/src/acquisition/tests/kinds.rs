@@ -113,6 +113,17 @@ fn waiter_with_hold_record() -> (Node, Record, Drive) {
     (me, record, drive)
 }
 
+/// As [`waiter_with_hold_record`]. The waiter has then listed the queue, with or without the znode of that holder, and
+/// writes its own record.
+fn waiter_that_writes_its_record(holder_is_present: bool) -> (Node, Marker, Drive) {
+    let (me, record, mut drive) = waiter_with_hold_record();
+    let holder = holder_is_present.then(|| Prefix::Write.name(Sequence(6)));
+    drive.answer(Request::List, Ok(children([me.name()].into_iter().chain(holder).collect())));
+    drive.answer(Request::ReadDirectory, Ok(directory(Zxid(22), 2, record)));
+    drive.answer(Request::Exists(me), Ok(mine(me)));
+    (me, Marker { state: HolderState::Held, tracked: true, ..released(4) }, drive)
+}
+
 #[test]
 fn cancel_restores_record_if_hold_was_written() {
     let begun = Marker { state: HolderState::Held, tracked: true, ..released(4) };
@@ -165,12 +176,7 @@ fn cancel_restores_record_if_hold_was_written() {
 #[test]
 fn present_writer_znode_is_not_a_crash() {
     for (there, previous) in [(true, Previous::Unknown), (false, Previous::Crashed)] {
-        let (me, record, mut drive) = waiter_with_hold_record();
-        let others = if there { vec![Prefix::Write.name(Sequence(6))] } else { Vec::new() };
-        drive.answer(Request::List, Ok(children([vec![me.name()], others].concat())));
-        drive.answer(Request::ReadDirectory, Ok(directory(Zxid(22), 2, record)));
-        drive.answer(Request::Exists(me), Ok(mine(me)));
-        let marker = Marker { state: HolderState::Held, tracked: true, ..released(4) };
+        let (me, marker, mut drive) = waiter_that_writes_its_record(there);
         drive.answer(Request::Hold { node: Some(me), marker, version: 3 }, Ok(Reply::Done));
         assert_eq!(drive.take_reported(), [granted(me, previous)]);
     }
@@ -179,12 +185,7 @@ fn present_writer_znode_is_not_a_crash() {
 #[test]
 fn cancelled_waiter_records_crash_only_without_znode() {
     for (there, left) in [(true, HolderState::Broken), (false, HolderState::Held)] {
-        let (me, record, mut drive) = waiter_with_hold_record();
-        let others = if there { vec![Prefix::Write.name(Sequence(6))] } else { Vec::new() };
-        drive.answer(Request::List, Ok(children([vec![me.name()], others].concat())));
-        drive.answer(Request::ReadDirectory, Ok(directory(Zxid(22), 1, record)));
-        drive.answer(Request::Exists(me), Ok(mine(me)));
-        let begun = Marker { state: HolderState::Held, tracked: true, ..released(4) };
+        let (me, begun, mut drive) = waiter_that_writes_its_record(there);
         let hold = Request::Hold { node: Some(me), marker: begun, version: 3 };
         drive.answer(hold.clone(), Err(RequestFailure::Unknown));
         drive.feed(Event::Cancel);

@@ -7,42 +7,24 @@ mod leaving;
 mod moments;
 mod retiring;
 
-use super::super::*;
+use std::ops::{Deref, DerefMut};
 
-const SESSION: SessionId = SessionId(7);
+use super::super::*;
+use super::{self as one, SESSION};
+
 const DIRECTORIES: [Zxid; 2] = [Zxid(10), Zxid(11)];
 const ME: Zxid = Zxid(50);
 /// Sequence numbers of our znodes: 4 in the first directory, 9 in the second.
 const NUMBERS: [i32; 2] = [4, 9];
 
-/// A multi-lock of two directories with its pending requests and its reported actions.
-struct Drive {
-    machine: Machine,
-    sent: Vec<(RequestId, Request)>,
-    reported: Vec<Action>,
-    lease: bool,
-}
+/// A multi-lock of two directories. Dereferences to the drive of one lock, and answers requests by directory.
+struct Drive(one::Drive);
 
 impl Drive {
     fn start_with(change: impl FnOnce(&mut Config)) -> Drive {
-        let mut config = Config {
-            session: SESSION,
-            kind: Kind::Mutex,
-            mode: Mode::Wait,
-            tracks_crashes: false,
-            delay: 0,
-            watch_own_after: 0,
-            retire_from: Sequence::RETIRE_FROM,
-            names: Names::default(),
-            looks_ahead: true,
-            id: ContenderId(1),
-            rules: Rules::all(),
-        };
+        let mut config = Config { looks_ahead: true, ..one::config(Kind::Mutex) };
         change(&mut config);
-        let machine = Machine::new(config, 2);
-        let mut drive = Drive { machine, sent: Vec::new(), reported: Vec::new(), lease: true };
-        drive.feed(Event::Start);
-        drive
+        Drive(one::Drive::of_several(config, 2))
     }
 
     fn start() -> Drive {
@@ -82,27 +64,11 @@ impl Drive {
         self.answer(1, watch(1, 9), own(1));
     }
 
-    fn feed(&mut self, event: Event) {
-        let mut actions = Vec::new();
-        self.machine.step(event, self.lease, &mut actions);
-        for action in actions {
-            match action {
-                Action::Send(id, request) => {
-                    assert!(
-                        self.sent.iter().all(|(used, _)| *used != id),
-                        "request {id:?} is already pending"
-                    );
-                    self.sent.push((id, request));
-                }
-                reported => self.reported.push(reported),
-            }
-        }
-    }
-
     /// Answers the oldest pending request of directory `at`. Panics unless it equals `expected`.
     fn answer(&mut self, at: usize, expected: Request, outcome: Result<Reply, RequestFailure>) {
         let here = |(id, _): &(RequestId, Request)| place(*id) == at;
-        let (id, request) = self.sent.remove(self.sent.iter().position(here).expect("a request is pending"));
+        let oldest = self.sent.iter().position(here).expect("a request is pending");
+        let (id, request) = self.sent.remove(oldest);
         assert_eq!(request, expected);
         self.feed(Event::Answer(id, outcome));
     }
@@ -124,13 +90,23 @@ impl Drive {
         over.into_iter().for_each(|(id, _)| self.feed(Event::Answer(id, Ok(Reply::Done))));
     }
 
-    fn take_reported(&mut self) -> Vec<Action> {
-        std::mem::take(&mut self.reported)
-    }
-
     /// Returns the pending requests with their directory, oldest first.
     fn pending(&self) -> Vec<(usize, Request)> {
         self.sent.iter().map(|(id, request)| (place(*id), request.clone())).collect()
+    }
+}
+
+impl Deref for Drive {
+    type Target = one::Drive;
+
+    fn deref(&self) -> &one::Drive {
+        &self.0
+    }
+}
+
+impl DerefMut for Drive {
+    fn deref_mut(&mut self) -> &mut one::Drive {
+        &mut self.0
     }
 }
 

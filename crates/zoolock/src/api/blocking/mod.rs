@@ -51,6 +51,7 @@
 // around guards. A method that waits calls `wait` with the future of the async method of the same
 // name.
 
+mod batching;
 mod guard;
 mod handle;
 mod loss;
@@ -61,6 +62,7 @@ mod semaphore;
 mod thread;
 mod zoolock;
 
+pub use batching::Batching;
 pub use guard::{
     BlockingGuard, Guard, MultiGuard, MultiReadGuard, PermitGuard, ReadGuard, ReentrantGuard,
     UpgradableReadGuard, WriteGuard,

@@ -2,6 +2,7 @@
 
 use std::time::{Duration, Instant};
 
+use super::batching::Batching;
 use super::guard::ReentrantGuard;
 use super::handle::Blocking;
 use super::thread::{ThreadGuard, this_thread};
@@ -16,15 +17,16 @@ use crate::base::error::Error;
 /// [`lock_reentrant`](Mutex::lock_reentrant) to acquire the lock again.
 pub type Mutex = Blocking<crate::Mutex>;
 
-/// Options that make the tasks of a process share one queue position.
+/// Methods that make the threads of a process share one queue position.
 impl Mutex {
-    /// Sets the batching limits; see [`zoolock::Mutex::batching`](crate::Mutex::batching).
-    pub fn batching(self, max_passes: u32, max_hold: Duration) -> Self {
+    /// Returns a handle whose threads share one queue position; see [`zoolock::Mutex::batching`](crate::Mutex::batching).
+    pub fn batching(self, max_passes: u32, max_hold: Duration) -> Batching {
         Blocking { inner: self.inner.batching(max_passes, max_hold) }
     }
 
-    /// Sets how long a released lock is kept for the next task; see [`zoolock::Mutex::linger`](crate::Mutex::linger).
-    pub fn linger(self, keep: Duration) -> Self {
+    /// Returns a handle that keeps a released lock for the next thread; see
+    /// [`zoolock::Mutex::linger`](crate::Mutex::linger).
+    pub fn linger(self, keep: Duration) -> Batching {
         Blocking { inner: self.inner.linger(keep) }
     }
 }

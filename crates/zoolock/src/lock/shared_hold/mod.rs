@@ -15,7 +15,7 @@ pub(crate) use share::{Share, Turn, TurnEnd, TurnLeft};
 pub(crate) use shared::SharedHold;
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, Weak};
+use std::sync::{Arc, Mutex, OnceLock, Weak};
 use std::time::Duration;
 
 use zoolock_core::tenure::TenureLimits;
@@ -29,11 +29,6 @@ use crate::base::sync::lock;
 use crate::lock::acquire::{Lock, WaitLimit};
 use crate::lock::held::Held;
 use shared::RequestOutcome;
-
-/// The limits of a shared hold that never passes the lock from task to task, and never keeps the
-/// lock after a release (`linger`).
-pub(crate) const NO_SHARING: TenureLimits =
-    TenureLimits { max_passes: 0, max_hold: Duration::ZERO, linger: Duration::ZERO };
 
 /// The settings that two handles must have in common to share a queue position.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
@@ -66,54 +61,43 @@ impl SharedHolds {
         if all.len() == all.capacity() {
             all.retain(|_, shared| shared.strong_count() > 0);
         }
-        let shared = Arc::new(SharedHold::new(handle, settings));
+        let shared = Arc::new(SharedHold::new(handle, settings.limits));
         all.insert(key, Arc::downgrade(&shared));
         Ok(shared)
     }
 }
 
-/// The shared holds that a handle and its clones use. This cache avoids the lookup in [`SharedHolds`]. It keeps the
-/// shared holds alive as long as one of the handles exists. It has several entries only if a clone has other settings.
+/// The shared hold of a handle and its clones; empty until the first acquisition. This cache avoids the lookup in
+/// [`SharedHolds`]. It keeps the shared hold alive as long as one of the handles exists.
 #[derive(Clone, Default)]
-pub(crate) struct CachedHolds(Arc<Mutex<Vec<Arc<SharedHold>>>>);
+pub(crate) struct CachedHold(Arc<OnceLock<Arc<SharedHold>>>);
 
-impl Lock {
-    /// Makes tasks that acquire with this handle share one queue position with other tasks of this
-    /// process.
-    pub(crate) fn share_position(&mut self, limits: TenureLimits) {
-        self.options.sharing = Some(limits);
-        self.cached_holds = Some(CachedHolds::default());
-    }
-
-    /// Returns the shared hold of this handle.
-    fn shared_hold(&self, limits: TenureLimits) -> Result<Arc<SharedHold>, Error> {
-        let settings = SharingSettings::of(&self.options, limits);
-        let Some(CachedHolds(cached)) = &self.cached_holds else {
-            return self.context.shared_holds().of(self, settings);
-        };
-        let cached = &mut *lock(cached);
-        if let Some(shared) = cached.iter().find(|shared| shared.settings() == settings) {
+impl CachedHold {
+    fn get(&self, handle: &Lock, limits: TenureLimits) -> Result<Arc<SharedHold>, Error> {
+        if let Some(shared) = self.0.get() {
             return Ok(shared.clone());
         }
-        let shared = self.context.shared_holds().of(self, settings)?;
-        cached.push(shared.clone());
-        Ok(shared)
+        let shared =
+            handle.context.shared_holds().of(handle, SharingSettings::of(&handle.options, limits))?;
+        Ok(self.0.get_or_init(|| shared).clone())
     }
 }
 
 /// Acquires the lock for a task of this process. Returns `None` if the lock is busy at the end of the wait.
 pub(crate) async fn acquire(
     handle: &Lock,
+    cached: &CachedHold,
     limits: TenureLimits,
     wait_limit: WaitLimit,
 ) -> Result<Option<Held>, Error> {
+    handle.context.process().check()?;
     if handle.options.crash_detection && !limits.linger.is_zero() {
         return Err(Error::invalid(
             format!("lock {}", handle.path()),
             "linger and crash_detection cannot be combined; use one of them",
         ));
     }
-    let shared = handle.shared_hold(limits)?;
+    let shared = cached.get(handle, limits)?;
     let held = match shared.request(&handle.options, wait_limit) {
         RequestOutcome::Granted(held) => Some(held),
         RequestOutcome::Free => shared.try_alone(&handle.options).await?,

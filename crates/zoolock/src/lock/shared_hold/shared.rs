@@ -8,11 +8,11 @@ use std::sync::Arc;
 use tokio::sync::oneshot;
 use zoolock_core::acquisition::{Loss, SessionEnd};
 use zoolock_core::record::HolderState;
-use zoolock_core::tenure::{LocalId, ReleaseKind, Tenure, TenureInput, TenureOutput};
+use zoolock_core::tenure::{LocalId, ReleaseKind, Tenure, TenureInput, TenureLimits, TenureOutput};
 use zoolock_core::{Instant, Kind};
 
+use super::background;
 use super::share::{Share, TurnEnd, WaitingTask};
-use super::{SharingSettings, background};
 use crate::base::clock;
 use crate::base::error::{Error, LossReason};
 use crate::base::events::{ListenerSlot, Listeners, LockEvent};
@@ -26,7 +26,6 @@ use crate::lock::held::Held;
 pub(crate) struct SharedHold {
     /// The lock, with the options of the shared acquisition.
     lock: Lock,
-    settings: SharingSettings,
     pub(super) state: Mutex<HoldState>,
 }
 
@@ -68,9 +67,8 @@ pub(super) enum RequestOutcome {
 }
 
 impl SharedHold {
-    pub(super) fn new(handle: &Lock, settings: SharingSettings) -> SharedHold {
+    pub(super) fn new(handle: &Lock, limits: TenureLimits) -> SharedHold {
         let options = Options {
-            sharing: None,
             listeners: Listeners::default(),
             // The owner is the shared queue position, not a task: the lock passes from task to task without a request
             // to the server.
@@ -79,9 +77,8 @@ impl SharedHold {
         };
         SharedHold {
             lock: Lock { options, ..Lock::new(handle.context.clone(), handle.names.clone()) },
-            settings,
             state: Mutex::new(HoldState {
-                machine: Tenure::new(settings.limits),
+                machine: Tenure::new(limits),
                 waiting: BTreeMap::new(),
                 held: None,
                 slot: ListenerSlot::default(),
@@ -92,10 +89,6 @@ impl SharedHold {
                 alarm: None,
             }),
         }
-    }
-
-    pub(super) fn settings(&self) -> SharingSettings {
-        self.settings
     }
 
     /// Returns whether this process is a fork of the process that shares the lock.
@@ -345,7 +338,7 @@ impl SharedHold {
     async fn acquire_with(&self, slot: &ListenerSlot, wait_limit: WaitLimit) -> Result<Option<Held>, Error> {
         let mut handle = self.lock.clone();
         handle.options.listeners = Listeners::in_slot(slot.clone());
-        handle.acquire_alone(Kind::Mutex, wait_limit).await
+        handle.acquire_in_span(Kind::Mutex, wait_limit).await
     }
 
     fn begin(self: &Arc<Self>, state: &mut HoldState, held: Held, slot: ListenerSlot) {

@@ -1,0 +1,42 @@
+//! A handle of a mutex whose tasks share one queue position.
+
+use std::time::{Duration, Instant};
+
+use super::guard::{BlockingGuard, Guard};
+use super::handle::Blocking;
+use super::wait;
+use crate::base::error::Error;
+
+/// A handle of a [`Mutex`](super::Mutex) that shares one queue position among the threads of this process. The blocking
+/// form of [`zoolock::Batching`](crate::Batching).
+pub type Batching = Blocking<crate::Batching>;
+
+/// The methods fail as the async methods of the same names do.
+impl Batching {
+    /// Sets how long a released lock is kept for the next thread; see
+    /// [`zoolock::Batching::linger`](crate::Batching::linger).
+    pub fn linger(self, keep: Duration) -> Batching {
+        Blocking { inner: self.inner.linger(keep) }
+    }
+
+    /// Acquires the lock. Blocks without a time limit.
+    pub fn lock(&self) -> Result<Guard, Error> {
+        wait(self.inner.lock()).map(BlockingGuard::from_async)
+    }
+
+    /// Acquires the lock if it is free, or if this process keeps it and no thread holds it. Returns `None` if it is
+    /// busy.
+    pub fn try_lock(&self) -> Result<Option<Guard>, Error> {
+        Ok(wait(self.inner.try_lock())?.map(BlockingGuard::from_async))
+    }
+
+    /// Acquires the lock. Blocks for `timeout` at most.
+    pub fn lock_timeout(&self, timeout: Duration) -> Result<Guard, Error> {
+        wait(self.inner.lock_timeout(timeout)).map(BlockingGuard::from_async)
+    }
+
+    /// Acquires the lock. Blocks until `deadline` at most.
+    pub fn lock_deadline(&self, deadline: Instant) -> Result<Guard, Error> {
+        wait(self.inner.lock_deadline(deadline)).map(BlockingGuard::from_async)
+    }
+}
