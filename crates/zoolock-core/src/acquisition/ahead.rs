@@ -272,11 +272,8 @@ impl Machine {
         // to its znode first (`LeaveAloud`). If the predecessor crashes, our release names the
         // wrong version of the record, so the server refuses the release. Then we leave no marker.
         // This does not happen if we have read the record by then.
-        let sequence = me.sequence.before()?;
-        let released =
-            Marker { directory: directory.czxid, state: HolderState::Released, sequence, tracked: false };
         let version = directory.version.wrapping_add(1);
-        Some((Directory { version, record: Record::Marker(released), ..directory }, Previous::Unknown))
+        Some((Directory { version, ..directory }, Previous::Unknown))
     }
 
     fn hold_ahead(
@@ -308,17 +305,16 @@ impl Machine {
         }
     }
 
-    /// Reads the record after the grant.
+    /// Reads the record after the grant. If the lock is lost or released before the answer, the
+    /// flight is void.
     pub(super) fn read_record(&mut self, place: usize, step: &mut Step) {
-        if self.is_held() {
-            self.send_one(place, Purpose::ReadRecord, Part::Directory, Request::ReadDirectory, step);
-        }
+        self.send_one(place, Purpose::ReadRecord, Part::Directory, Request::ReadDirectory, step);
     }
 
     /// Handles the record that was read after the grant. It says how the previous holder left, and
     /// which version our release may overwrite.
     pub(super) fn record_read(&mut self, place: usize, answers: Answers, step: &mut Step) {
-        let Some(me) = self.seats[place].node.filter(|_| self.is_held()) else { return };
+        let Some(me) = self.seats[place].node else { return };
         let read = answers.directory.unwrap_or(Err(RequestFailure::Unknown));
         // Our release does not overwrite a record that we could not read.
         let directory = read.ok().filter(|directory| directory.czxid < me.czxid);

@@ -440,7 +440,7 @@ impl Machine {
     /// Returns our new znode in the directory, if the create is answered and other answers of its
     /// flight are still missing.
     pub(super) fn created_node(&self, place: usize) -> Option<Node> {
-        let is_create = |flight: &&Flight| flight.purpose == Purpose::Create && !flight.is_void;
+        let is_create = |flight: &&Flight| flight.purpose == Purpose::Create;
         match &self.flights.iter().find(is_create)?.answers.main {
             Some(Ok(Reply::Joined(node))) if place == 0 => Some(*node),
             Some(Ok(Reply::AllJoined(nodes))) => nodes.get(place).copied(),

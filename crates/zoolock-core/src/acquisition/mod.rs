@@ -337,11 +337,6 @@ impl Machine {
         self.phase == Phase::Finished
     }
 
-    /// Returns whether the lock is held and not lost.
-    fn is_held(&self) -> bool {
-        self.phase == Phase::Held && self.lost.is_none()
-    }
-
     fn session_over(&mut self, end: SessionEnd, step: &mut Step) {
         self.flights.clear();
         self.cleanups.clear();

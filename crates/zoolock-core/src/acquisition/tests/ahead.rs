@@ -81,6 +81,34 @@ fn holder_that_lost_the_lock_ignores_the_record() {
     assert_eq!(drive.pending(), []);
 }
 
+/// The release of the predecessor has overwritten the record once.
+#[test]
+fn release_before_the_marker_read_expects_the_next_version() {
+    let me = node(4, 20);
+    let mut drive = proven_waiter(me, AFTER);
+    drive.feed(fired(0, true));
+    assert_eq!(drive.take_reported(), [granted(me, Previous::Unknown)]);
+    drive.feed(Event::Release(HolderState::Released));
+    drive.sent.retain(|(_, request)| !matches!(request, Request::Sleep(_)));
+    drive.answer(release_at_version(me, 4), Ok(Reply::Done));
+    assert_eq!(drive.take_reported().last(), Some(&Action::Finished));
+}
+
+/// The waiter has read the marker of its predecessor in the flight that should arm the look-ahead.
+#[test]
+fn predecessor_released_before_arming_grants_at_once() {
+    let me = node(7, 20);
+    let mut drive = Drive::of(Config { looks_ahead: true, ..config(Kind::Mutex) });
+    drive.answer(Request::Join, Ok(Reply::Joined(me)));
+    drive.answer(Request::ReadDirectory, Ok(directory(me.czxid, 3, Record::Empty)));
+    drive.answer(watch(5, 0), Ok(untracked_znode(15)));
+    drive.feed(fired(0, true));
+    drive.answer(watch(6, 1), Err(RequestFailure::NoNode));
+    drive.answer(Request::ReadDirectory, Ok(directory_after_deletion(5, Record::Marker(released(6)))));
+    drive.answer(Request::WatchOwn { node: me, watch: WatchId(0) }, Ok(mine(me)));
+    assert_eq!(drive.take_reported(), [granted(me, Previous::Clean)]);
+}
+
 #[test]
 fn record_of_recreated_directory_is_ignored() {
     let me = node(4, 20);

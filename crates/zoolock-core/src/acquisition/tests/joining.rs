@@ -84,6 +84,35 @@ fn found_znode_near_number_limit_is_deleted() {
     assert_eq!(drive.pending(), [Request::ReadDirectory]);
 }
 
+/// Another client has deleted the znode of the confirmed create before the search.
+#[test]
+fn empty_search_joins_again() {
+    let mut drive = doubting();
+    drive.answer(Request::Join, Ok(Reply::Joined(node(6, 26))));
+    drive.answer(Request::FindMine, found(&[]));
+    assert_eq!(drive.pending(), [Request::Join, Request::ReadDirectory]);
+}
+
+/// A release ends what the holder still reads, and no clean-up.
+#[test]
+fn release_waits_for_the_delete_of_a_second_znode() {
+    let (me, second) = (node(4, 20), node(6, 26));
+    let mut drive = doubting();
+    drive.answer(Request::Join, Ok(Reply::Joined(second)));
+    drive.answer(Request::FindMine, found(&[me, second]));
+    let (delete, request) = drive.sent.remove(0);
+    assert_eq!(request, Request::Delete(second));
+    drive.answer(Request::ReadDirectory, Ok(directory(LISTED, 2, Record::Marker(released(3)))));
+    drive.answer(Request::Exists(me), Ok(mine(me)));
+    drive.answer(watch(4, 0), Ok(mine(me)));
+    assert_eq!(drive.take_reported(), [granted(me, Previous::Clean)]);
+    drive.feed(Event::Release(HolderState::Released));
+    drive.answer(release(me), Ok(Reply::Done));
+    assert_eq!(drive.take_reported(), [Action::Released(ReleaseOutcome::Clean)]);
+    drive.feed(Event::Answer(delete, Ok(Reply::Done)));
+    assert_eq!(drive.take_reported(), [Action::Finished]);
+}
+
 /// Returns a contender that retires a directory, and has deleted its own znode there. Other
 /// contenders remain there.
 fn retiring(mode: Mode) -> Drive {

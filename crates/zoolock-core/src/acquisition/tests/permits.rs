@@ -246,6 +246,34 @@ fn overwritten_granted_flag_is_rewritten() {
     assert_eq!(drive.pending(), [write_granted_flag(2)]);
 }
 
+/// A clean-up in the same directory does not count as such a write, or as a read of the znode.
+#[test]
+fn granted_flag_is_rewritten_during_a_cleanup() {
+    let second = Node { sequence: Sequence(6), czxid: Zxid(26), ..ME };
+    let mut drive = Drive::of(config(Kind::Permits { take: 1, size: 1 }));
+    drive.answer(Request::Join, Err(RequestFailure::Unknown));
+    drive.answer(Request::List, Err(RequestFailure::Unknown));
+    drive.answer(Request::ReadDirectory, Err(RequestFailure::Unknown));
+    drive.wake();
+    drive.answer(Request::Join, Ok(Reply::Joined(second)));
+    drive.answer(Request::FindMine, Ok(Reply::Mine(vec![ME, second])));
+    assert_eq!(drive.sent.remove(0).1, Request::Delete(second));
+    answer_check(&mut drive, Request::List, &[3, 4, 6], semaphore(1, sized(DIRECTORY, 1)));
+    answer_check(
+        &mut drive,
+        Request::WatchChildren(WatchId(0)),
+        &[3, 4, 6],
+        semaphore(1, sized(DIRECTORY, 1)),
+    );
+    drive.feed(fired(0, false));
+    answer_check(&mut drive, Request::WatchChildren(WatchId(1)), &[4, 6], semaphore(1, sized(DIRECTORY, 1)));
+    drive.answer(write_granted_flag(0), Err(RequestFailure::BadVersion));
+    let own = own_watch(&drive, 0);
+    drive.answer(own, own_znode(1, false));
+    drive.answer(write_granted_flag(1), Err(RequestFailure::BadVersion));
+    assert_eq!(drive.pending(), [Request::Sleep(10)]);
+}
+
 #[test]
 fn pending_granted_flag_write_is_not_repeated() {
     let mut drive = writing_granted_flag();

@@ -23,6 +23,17 @@ fn refused_joint_release_continues_per_znode() {
 }
 
 #[test]
+fn release_ends_the_pause_before_the_own_watch() {
+    let mut drive = Drive::start_with(|config| config.watch_own_after = 5);
+    drive.answer(0, Request::JoinAll, joined(ME));
+    drive.answer(0, Request::ReadDirectory, directory(0, ME, 1, Record::Empty));
+    drive.answer(1, Request::ReadDirectory, directory(1, ME, 1, Record::Empty));
+    drive.feed(Event::Release(HolderState::Released));
+    drive.wake();
+    assert_eq!(drive.pending(), [(0, release_all())]);
+}
+
+#[test]
 fn missing_znode_does_not_block_other_releases() {
     let mut drive = Drive::hold();
     drive.feed(Event::Release(HolderState::Released));
