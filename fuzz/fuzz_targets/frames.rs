@@ -138,7 +138,7 @@ impl Server {
                 Some(_) => self.snapshot_chunk(usize::from(input.byte() % 8)),
             },
             9 => match input.byte() % 10 {
-                0 => self.restart(),
+                0 => self.restart_from_log(),
                 1 => self.core.disconnect_all(),
                 2 => {
                     self.epoch += 1;
@@ -303,7 +303,7 @@ impl Server {
         assert_eq!(self.core.connections().count(), stats.connections);
     }
 
-    fn restart(&mut self) {
+    fn restart_from_log(&mut self) {
         self.replay_decided();
         self.check();
         self.epoch += 1;

@@ -15,7 +15,7 @@ use crate::worker::TIMEOUTS;
 /// Judges a run.
 pub(crate) fn judge(file: &Path, observations: Observations) -> Outcome<RunVerdict> {
     let db = Connection::open(file)?;
-    let faults = faults(&db)?;
+    let faults = read_injected_faults(&db)?;
     let reach = observations.reach;
     let mut verdict = RunVerdict {
         violations: observations.violations,
@@ -32,7 +32,7 @@ pub(crate) fn judge(file: &Path, observations: Observations) -> Outcome<RunVerdi
         }
     }
     verdict.judge_writes(&db)?;
-    let sections = sections(&db)?;
+    let sections = read_sections(&db)?;
     for section in &sections {
         verdict.count(section);
         verdict.judge_loss(section, &reach);
@@ -41,7 +41,7 @@ pub(crate) fn judge(file: &Path, observations: Observations) -> Outcome<RunVerdi
     Ok(verdict)
 }
 
-fn faults(db: &Connection) -> rusqlite::Result<Vec<FaultRecord>> {
+fn read_injected_faults(db: &Connection) -> rusqlite::Result<Vec<FaultRecord>> {
     let mut rows = db.prepare("SELECT kind, target, struck, healed, settled FROM faults ORDER BY struck")?;
     let faults = rows.query_map([], |row| {
         Ok(FaultRecord {
@@ -55,7 +55,7 @@ fn faults(db: &Connection) -> rusqlite::Result<Vec<FaultRecord>> {
     faults.collect()
 }
 
-fn sections(db: &Connection) -> Outcome<Vec<CriticalSection>> {
+fn read_sections(db: &Connection) -> Outcome<Vec<CriticalSection>> {
     let mut rows = db.prepare("SELECT section FROM sections ORDER BY granted")?;
     let texts = rows.query_map([], |row| row.get::<_, String>(0))?;
     let mut sections = Vec::new();

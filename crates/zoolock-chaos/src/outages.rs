@@ -18,7 +18,7 @@ use crate::Outcome;
 use crate::ensemble::{Ensemble, NODES, START, TICK, WHOLE};
 use crate::interrupt::until_interrupted;
 use crate::loss::SYNC_LIMIT;
-use crate::seen::duration;
+use crate::seen::parse_duration;
 
 /// The longest time until all holders are connected again.
 const RECONNECTED: Duration = Duration::from_secs(60);
@@ -32,7 +32,7 @@ const STALL: Duration = Duration::from_secs(2);
 enum Outage {
     /// SIGSTOP to the leader for two seconds.
     StalledLeader,
-    /// One of the nodes accepts connections, and answers nothing for the session timeout.
+    /// As long as the session timeout, one node accepts connections but answers no request.
     SilentNode,
     /// All nodes refuse connections for a quarter of the session timeout.
     AllAway,
@@ -74,7 +74,7 @@ pub(crate) struct OutagesArgs {
     only: Vec<Outage>,
     /// The longest time from the return of the servers to the last holder's reconnect. Only for a machine without other
     /// load.
-    #[arg(long, value_name = "TIME", value_parser = duration)]
+    #[arg(long, value_name = "TIME", value_parser = parse_duration)]
     reconnect_within: Option<Duration>,
 }
 

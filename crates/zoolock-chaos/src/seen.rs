@@ -14,7 +14,7 @@ use crate::task::DeliberateBug;
 #[derive(Args, Debug)]
 pub(crate) struct DrillArgs {
     /// The length of the run: `90s`, `30m`.
-    #[arg(long, default_value = "60s", value_parser = duration)]
+    #[arg(long, default_value = "60s", value_parser = parse_duration)]
     pub(crate) time: Duration,
     /// The seed of the plan of faults. A random one by default. It is printed.
     #[arg(long)]
@@ -37,7 +37,7 @@ pub(crate) struct DrillArgs {
 }
 
 /// Parses `90s` or `30m`.
-pub(crate) fn duration(text: &str) -> Result<Duration, String> {
+pub(crate) fn parse_duration(text: &str) -> Result<Duration, String> {
     let (number, unit) = text.split_at(text.len().saturating_sub(1));
     let number: u64 = number.parse().map_err(|_| format!("`{text}` is no time; say 90s or 30m"))?;
     match unit {

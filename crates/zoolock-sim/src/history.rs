@@ -322,7 +322,7 @@ impl Sim {
                 LossReason::Broken if exists && !matches!(guard, AnyGuard::Write(_)) => false,
                 LossReason::Broken => {
                     world.count_operator_actions(locks) > if turns { 0 } else { actions_before }
-                        || world.was_removed(locks)
+                        || world.was_removed_or_restored(locks)
                 }
                 LossReason::Unreachable => true,
                 _ => false,

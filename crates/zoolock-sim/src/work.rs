@@ -417,7 +417,7 @@ impl SimWorker {
                     .iter()
                     .any(|lock| matches!(self.sim.plan.locks[*lock].family, PlannedKind::Tenure { .. }));
                 self.operator_actions(locks) > if turns { 0 } else { actions_before }
-                    || self.sim.world(|world| world.was_removed(locks))
+                    || self.sim.world(|world| world.was_removed_or_restored(locks))
                     || self.sim.world(|world| world.any_expired(self.host))
             }
             Error::Lost { reason: LossReason::SessionExpired, .. } => {

@@ -292,7 +292,7 @@ impl World {
     /// Returns whether an operator removed the directory of one of these locks, or restored an
     /// older state. A client that listed the directory before can still delete a later znode of the
     /// same name, so a later holder can lose its lock (docs/design/limits.md).
-    pub(crate) fn was_removed(&self, locks: &[usize]) -> bool {
+    pub(crate) fn was_removed_or_restored(&self, locks: &[usize]) -> bool {
         if self.restored_at.is_some() {
             return true;
         }

@@ -1,4 +1,4 @@
-//! The comparison: zoolock and its peers carry out the same works, one after the other.
+//! Runs the same workloads with zoolock and with its peers, one program after the other.
 
 mod client;
 mod fleet;
@@ -25,7 +25,8 @@ use sizes::Sizes;
 /// The options of `compare`.
 #[derive(clap::Args)]
 pub(crate) struct CompareArgs {
-    /// Number of rounds of each work. Short works have two to five times as many, and works of minutes at most three
+    /// Number of rounds of each work. A short work gets two to five times as many rounds, and a work that takes minutes
+    /// at most three
     #[arg(long, default_value_t = 5)]
     rounds: usize,
     /// Measure only this work, and keep the figures of the others. Can be repeated
@@ -44,7 +45,7 @@ pub(crate) struct CompareArgs {
     /// The command zoolock to run as a server
     #[arg(long, value_name = "FILE", default_value = "target/release/zoolock")]
     zoolock: PathBuf,
-    /// Directory for compare.json, compare.csv and compare.md. The files of the project do not change
+    /// Write compare.json, compare.csv and compare.md to this directory, and do not replace the copies in the project
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
     /// Print the results, and write no file

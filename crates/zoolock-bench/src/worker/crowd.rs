@@ -92,28 +92,28 @@ async fn member<P: Peer>(lock: P::Lock, log: Arc<HoldLog>, turns: usize, hold: D
 
 /// The log of all entries into the critical section, and of all exits from it.
 #[derive(Default)]
-struct HoldLog(Mutex<Vec<(HoldStep, Instant)>>);
+struct HoldLog(Mutex<Vec<(SectionEvent, Instant)>>);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum HoldStep {
-    In,
-    Out,
+enum SectionEvent {
+    Entered,
+    Left,
 }
 
 impl HoldLog {
     fn enter(&self, now: Instant) {
-        lock(&self.0).push((HoldStep::In, now));
+        lock(&self.0).push((SectionEvent::Entered, now));
     }
 
     fn leave(&self, now: Instant) {
-        lock(&self.0).push((HoldStep::Out, now));
+        lock(&self.0).push((SectionEvent::Left, now));
     }
 
     fn hand_overs(&self) -> Outcome<Vec<u64>> {
         let steps = lock(&self.0);
         let pairs = steps.windows(2).map(|pair| match (pair[0], pair[1]) {
-            ((HoldStep::Out, left), (HoldStep::In, entered)) => Ok(Some(ns(entered - left))),
-            ((HoldStep::In, _), (HoldStep::Out, _)) => Ok(None),
+            ((SectionEvent::Left, left), (SectionEvent::Entered, entered)) => Ok(Some(ns(entered - left))),
+            ((SectionEvent::Entered, _), (SectionEvent::Left, _)) => Ok(None),
             _ => Err("two tasks held the lock at once".into()),
         });
         pairs.filter_map(Outcome::transpose).collect()

@@ -6,7 +6,7 @@ use std::time::Duration;
 use clap::{Args, ValueEnum};
 use serde::Serialize;
 
-use crate::seen::duration;
+use crate::seen::parse_duration;
 
 /// The environment variable that limits glibc to one heap per process. By default, the threads of a
 /// process share eight heaps for each core. These heaps grow for hours by fragmentation. A single
@@ -45,7 +45,7 @@ pub(crate) struct LoadArgs {
     #[arg(long, default_value_t = 50_000)]
     pub(super) locks: usize,
     /// Length of the run after each lock was held once: `90s`, `5m`.
-    #[arg(long, default_value = "5m", value_parser = duration)]
+    #[arg(long, default_value = "5m", value_parser = parse_duration)]
     pub(super) time: Duration,
     /// Number of client processes.
     #[arg(long, default_value_t = 5)]

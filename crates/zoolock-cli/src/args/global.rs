@@ -10,7 +10,7 @@ use clap::{Args as ClapArgs, ValueEnum};
 pub(crate) struct Global {
     /// Servers of the ensemble, as h1:2181,h2:2181
     ///
-    /// With a chroot (a path that all paths are below): h1:2181,h2:2181/chroot. Without --connect, zoolock uses
+    /// With a chroot, a prefix of all paths: h1:2181,h2:2181/chroot. Without --connect, zoolock uses
     /// this user's own server on this machine. The files of that server are in ZOOLOCK_STATE_DIR,
     /// $XDG_STATE_HOME/zoolock or ~/.local/state/zoolock, which must be on a disk of this machine.
     #[arg(long, global = true, env = "ZOOLOCK_CONNECT", value_name = "HOSTS", help_heading = "Connection")]

@@ -17,7 +17,7 @@ pub(crate) struct ShowArgs {
 }
 
 const WATCH_HELP: &str = "\
-Prints a line for each holder (holds) and each waiter (waits). Then prints a line for each change. A client joins the \
+Prints a line for each holder, with the word holds, and for each waiter, with the word waits. Then prints a line for each change. A client joins the \
 queue (queued), acquires the lock (granted), or gives up (left). When a holder leaves, the line is released, crashed, \
 panicked or broken. It is gone if nothing records how the holder left, as for readers, holders of permits, and holders \
 that use another library. Clients that join and leave between two reads are only counted (unseen). lost and back are \

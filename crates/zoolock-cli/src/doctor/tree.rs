@@ -160,7 +160,7 @@ async fn read_directory(
         directory.contenders.extend(parsed);
         let path = || format!("{}/{name}", directory.path.trim_end_matches('/'));
         match parsed.map(|name| name.family()) {
-            // This child may also be a directory whose name ends in a number.
+            // This child is a contender of an unknown family, or a directory whose name ends in a number.
             Some(Family::Unknown) => {
                 possible_directories.push(path());
                 continue;

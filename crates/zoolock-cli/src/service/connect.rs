@@ -37,7 +37,7 @@ pub(crate) async fn connect(service: &Service, reporter: &Reporter) -> Result<Zo
                 builder = with_auth(builder, auth)?;
             }
             for (scheme, id) in readers {
-                builder = builder.reader(scheme, id);
+                builder = builder.allow_read(scheme, id);
             }
             if *world_writable {
                 builder = builder.world_writable();

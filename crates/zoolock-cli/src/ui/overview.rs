@@ -211,7 +211,7 @@ async fn read(
             demand.woken.notified().await;
             continue;
         }
-        all.set_waiters(if deep { DEEP_WAITERS } else { LIST_WAITERS });
+        all.set_max_waiters(if deep { DEEP_WAITERS } else { LIST_WAITERS });
         all.read_now();
         let begun_ms = now_ms();
         let found = loop {

@@ -62,7 +62,7 @@ impl<T: Driven> Handoff<T> {
     }
 
     /// Waits until a caller wakes the driver. A wake-up between two waits is not lost.
-    pub(crate) async fn called(&self) {
+    pub(crate) async fn wait_for_wake(&self) {
         self.wake.notified().await;
     }
 }

@@ -459,7 +459,7 @@ impl<H: Handler> Driver<H> {
     /// socket. The runtime reports both at the same time.
     async fn next_wake(&mut self, mut sleep: Pin<&mut Sleep>) -> DriverWake {
         let shared = self.shared.clone();
-        let mut called = pin!(shared.core.called());
+        let mut wake = pin!(shared.core.wait_for_wake());
         let Driver { dial, sasl, input, .. } = self;
         poll_fn(|cx| {
             // A dial and the SASL exchange are polled first. Otherwise a stream that always has
@@ -486,7 +486,7 @@ impl<H: Handler> Driver<H> {
                     Poll::Pending => {}
                 }
             }
-            if called.as_mut().poll(cx).is_ready() {
+            if wake.as_mut().poll(cx).is_ready() {
                 return Poll::Ready(DriverWake::Called);
             }
             sleep.as_mut().poll(cx).map(|()| DriverWake::Timer)

@@ -65,18 +65,20 @@ impl Session {
     }
 
     /// Attaches the session on a new connection, to save a lease that ends soon: the leader counts
-    /// the session timeout from the attach on. The dial begins with another server. Set `works` if
-    /// the connected server works: then the dial begins with the connected server.
+    /// the session timeout from the attach on.
     ///
-    /// Set `is_hopeless` if no reply that is under way can renew the lease. Otherwise this does
-    /// nothing until the oldest pending request has waited for an eighth of the timeout.
+    /// `works`: set if the connected server works. Then the connected server is dialed first,
+    /// otherwise another server.
     ///
-    /// Also does nothing until the session has been attached for twice as long as the attach took:
-    /// before that, the first request after the attach can hardly be answered yet. This wait is at
-    /// least a fifteenth and at most a sixth of the timeout.
+    /// `is_hopeless`: set if no pending reply can renew the lease. If it is not set, nothing happens
+    /// until the oldest pending request has waited for an eighth of the timeout.
     ///
-    /// A session without an ephemeral znode never reattaches, because it may be local to its
-    /// server: then no other server knows it.
+    /// In both cases nothing happens until the session has been attached for twice as long as the
+    /// attach took, because the first request can hardly be answered earlier. This wait is at least
+    /// a fifteenth and at most a sixth of the timeout.
+    ///
+    /// A session without an ephemeral znode never reattaches, because such a session may be local to
+    /// its server. Then no other server knows the session.
     pub fn reattach(&mut self, is_hopeless: bool, works: bool, now: Instant) {
         let Some(connection) = self.connection.as_ref().filter(|_| self.has_ephemeral) else { return };
         let Some(attached_at) = connection.attached_at else { return };

@@ -104,8 +104,8 @@ impl Machine {
         looks_ahead && delay == 0 && !tracks_crashes && waits && me.prefix.is_computable()
     }
 
-    /// Sends the look-ahead flight if `gone` was the name of our second predecessor. Returns
-    /// whether it was.
+    /// Sends the look-ahead flight and returns `true` if `gone` is the name of the predecessor's
+    /// predecessor. Otherwise returns `false`.
     fn start_behind_predecessor(&mut self, place: usize, gone: &str, step: &mut Step) -> bool {
         let Some(me) = self.seats[place].node else { return false };
         let Some(predecessor) = me.sequence.before() else { return false };
@@ -202,8 +202,8 @@ impl Machine {
             _ => {
                 self.unwatch_own(own, answers, step);
                 if directory.is_some_and(|directory| proof.is_in(&directory)) {
-                    // The predecessor gave up, or its znode has another name. No other contender
-                    // has a reason to list now, so list without a pause.
+                    // The predecessor gave up, or its znode does not have the name that we computed.
+                    // No other contender has a reason to list now, so list without a pause.
                     self.list(place, false, step);
                 } else {
                     self.look(place, step);
@@ -252,9 +252,9 @@ impl Machine {
     ) -> Option<(Directory, Previous)> {
         let me = self.seats[place].node?;
         let marker = directory.record.marker_of(directory.czxid);
-        // If crashes are tracked, a `held` marker must be written before the grant. A record that
-        // we must not overwrite proves nothing, and neither does a directory that is younger than
-        // our znode.
+        // If crashes are tracked, a `held` marker must be written before the grant, so look-ahead
+        // does not apply. It needs a record that our release may overwrite, and a directory that is
+        // older than our znode.
         let is_writable = directory.record.is_writable(directory.czxid);
         let is_usual = is_writable && !marker.is_some_and(|marker| marker.tracked);
         if !is_usual || directory.czxid >= me.czxid {
@@ -263,8 +263,8 @@ impl Machine {
         if self.is_released_to(place, &directory, me) {
             return Some((directory, self.read_previous(place, &directory, me, &[])));
         }
-        // Without a proof (`None`) the predecessor's znode was missing, and the predecessor may be
-        // queued under another name.
+        // `proof` is `None` if the predecessor's znode was missing. Then the predecessor may be
+        // queued under another name, so nothing proves that it is the head.
         if !self.config.rules.is_head(proof?.is_in(&directory)) {
             return None;
         }

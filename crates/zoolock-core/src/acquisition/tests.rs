@@ -57,7 +57,7 @@ impl Drive {
         Drive::of_several(config, 1)
     }
 
-    /// Returns an acquisition of several locks. The drive of its tests is in `tests/multi.rs`.
+    /// Returns the drive of an acquisition of several locks. The drive in `tests/multi.rs` contains it.
     fn of_several(config: Config, locks: usize) -> Drive {
         let machine = Machine::new(config, locks);
         let mut drive = Drive { machine, sent: Vec::new(), reported: Vec::new(), lease: true };

@@ -99,7 +99,7 @@ on_both_arms!(denied_audit_write_names_the_path, |place| async move {
 });
 
 on_both_arms!(reader_identities_may_only_read, |place| async move {
-    let zl = open(&place, ours().reader("world", "anyone")).await;
+    let zl = open(&place, ours().allow_read("world", "anyone")).await;
     let guard = zl.mutex("nightly").lock().await.expect("lock acquired");
     let reader = connect(&place).await;
     let seen = reader.mutex("nightly").snapshot().await.expect("reader may read");
@@ -134,9 +134,9 @@ on_both_arms!(world_writable_queue_is_open_without_credentials, |place| async mo
 #[tokio::test]
 async fn invalid_reader_identities_are_refused_locally() {
     let builders = [
-        (settings().reader("world", "anyone"), "credentials"),
-        (ours().reader("", "x"), "not a valid identity"),
-        (ours().reader("digest", "ops:x").world_writable(), "world-writable"),
+        (settings().allow_read("world", "anyone"), "credentials"),
+        (ours().allow_read("", "x"), "not a valid identity"),
+        (ours().allow_read("digest", "ops:x").world_writable(), "world-writable"),
     ];
     for (builder, word) in builders {
         match builder.connect("h:1").await {

@@ -81,7 +81,7 @@ on_both_arms!(private(secure(Authority::new())) locks_belong_to_the_certificate_
 on_both_arms!(private(secure(Authority::new())) readers_are_identified_by_certificate, |place| async move {
     let authority = place.authority();
     let jobs = shown(authority, &authority.client("jobs"));
-    let builder = settings().tls(jobs).reader("x509", "CN=ops");
+    let builder = settings().tls(jobs).allow_read("x509", "CN=ops");
     let zl = builder.connect(&address(&place)).await.expect("session starts");
     let guard = zl.mutex("nightly").lock().await.expect("lock acquired");
     let ops = open(&place, shown(authority, &authority.client("ops"))).await;

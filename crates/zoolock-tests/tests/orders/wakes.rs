@@ -59,7 +59,7 @@ async fn drive(handoff: &Handoff<Toy>, work: usize, timer: u32) -> usize {
         if done == work && alarm == Some(timer) {
             return wakes;
         }
-        handoff.called().await;
+        handoff.wait_for_wake().await;
         wakes += 1;
     }
 }

@@ -21,7 +21,7 @@ use crate::session::pool::{Sessions, check_grace, shortest_timeout};
 use crate::zk::connect::explain;
 #[cfg(feature = "sasl")]
 use crate::zk::sasl::Mechanism;
-use crate::zk::session::{Opening, ZnodeAccess, open_requests};
+use crate::zk::session::{SessionParameters, ZnodeAccess, open_requests};
 #[cfg(feature = "sasl")]
 use crate::zk::transport::SaslIdentity;
 use crate::zk::transport::Transport;
@@ -185,7 +185,7 @@ impl Builder {
     /// `("digest", "ops:…")` with the hashed password, as in ZooKeeper's ACLs,
     /// `("x509", "CN=ops")`, or `("world", "anyone")`. Needs credentials, see [`Builder::auth`].
     /// May be called several times.
-    pub fn reader(mut self, scheme: &str, id: &str) -> Self {
+    pub fn allow_read(mut self, scheme: &str, id: &str) -> Self {
         self.readers.push((scheme.to_owned(), id.to_owned()));
         self
     }
@@ -290,7 +290,7 @@ impl Builder {
     pub async fn requests(self, address: &str) -> Result<zoolock_client::Requests, Error> {
         let connect = ConnectString::parse(address)?;
         let transport = self.transport(&connect)?;
-        let opening = Opening {
+        let parameters = SessionParameters {
             hosts: connect.hosts().to_vec(),
             timeout: self.session_timeout,
             auth: self.auth,
@@ -299,9 +299,9 @@ impl Builder {
             tasks: Tasks::Runtime(tokio::runtime::Handle::current()),
         };
         let deadline = tokio::time::Instant::now() + self.connect_timeout;
-        match open_requests(&opening, deadline).await {
+        match open_requests(&parameters, deadline).await {
             Ok(requests) => Ok(requests),
-            Err(error) => Err(explain(&connect, &opening, self.connect_timeout, true, error).await),
+            Err(error) => Err(explain(&connect, &parameters, self.connect_timeout, true, error).await),
         }
     }
 
@@ -357,7 +357,7 @@ impl Builder {
             (chroot, "/") => chroot.to_owned(),
             (chroot, root) => format!("{chroot}{root}"),
         };
-        let opening = Opening {
+        let parameters = SessionParameters {
             hosts: connect.hosts().to_vec(),
             timeout: self.session_timeout,
             auth: self.auth,
@@ -366,7 +366,7 @@ impl Builder {
             tasks: thread.tasks(),
         };
         let chroot = connect.chroot().to_owned();
-        let sessions = Sessions::new(connect, opening, self.tick, self.grace, self.connect_timeout);
+        let sessions = Sessions::new(connect, parameters, self.tick, self.grace, self.connect_timeout);
         let inner = ContextState {
             sessions: Arc::new(sessions),
             thread,

@@ -30,8 +30,8 @@ impl All {
         self
     }
 
-    /// Sets how many waiters of each lock the next reads describe.
-    pub fn set_waiters(&mut self, waiters: usize) {
+    /// Sets the number of waiters per lock that later reads describe.
+    pub fn set_max_waiters(&mut self, waiters: usize) {
         self.waiters = waiters;
     }
 

@@ -17,11 +17,11 @@ use crate::session::LockSession;
 use crate::session::subscription::{ObserverSession, Subscription};
 use crate::session::tick::ServerTick;
 use crate::zk::connect;
-use crate::zk::session::{self, Opening};
+use crate::zk::session::{self, SessionParameters};
 
 pub(crate) struct Sessions {
     connect: ConnectString,
-    opening: Opening,
+    parameters: SessionParameters,
     tick: Arc<ServerTick>,
     grace: Duration,
     connect_timeout: Duration,
@@ -43,15 +43,15 @@ struct SessionPool {
 impl Sessions {
     pub(crate) fn new(
         connect: ConnectString,
-        opening: Opening,
+        parameters: SessionParameters,
         tick: Option<Duration>,
         grace: Duration,
         connect_timeout: Duration,
     ) -> Sessions {
-        let tick = Arc::new(ServerTick::new(tick, &opening));
+        let tick = Arc::new(ServerTick::new(tick, &parameters));
         Sessions {
             connect,
-            opening,
+            parameters,
             tick,
             grace,
             connect_timeout,
@@ -123,7 +123,7 @@ impl Sessions {
             return Some(session);
         }
         let deadline = tokio::time::Instant::now() + self.connect_timeout;
-        let requests = session::open_requests(&self.opening, deadline).await.ok()?;
+        let requests = session::open_requests(&self.parameters, deadline).await.ok()?;
         let session = Arc::new(ObserverSession::new(requests));
         *watches = Arc::downgrade(&session);
         Some(session)
@@ -150,7 +150,7 @@ impl Sessions {
     fn begin_opening(self: &Arc<Self>, is_spare: bool) -> watch::Receiver<Option<Result<(), Error>>> {
         let (sender, receiver) = watch::channel(None);
         let sessions = self.clone();
-        self.opening.tasks.spawn(async move {
+        self.parameters.tasks.spawn(async move {
             let opened = sessions.open(is_spare).await;
             let outcome = match sessions.add(opened) {
                 Ok(outcome) => outcome,
@@ -182,10 +182,10 @@ impl Sessions {
 
     async fn open(&self, is_spare: bool) -> Result<Arc<LockSession>, Error> {
         let deadline = tokio::time::Instant::now() + self.connect_timeout;
-        match session::open(&self.opening, deadline).await {
+        match session::open(&self.parameters, deadline).await {
             Ok(opened) => {
                 self.check_timeout(opened.zk.timeout())?;
-                let started = LockSession::start(&self.opening.tasks, opened, self.tick.clone(), is_spare);
+                let started = LockSession::start(&self.parameters.tasks, opened, self.tick.clone(), is_spare);
                 started.map_err(|error| Error::Unavailable {
                     address: self.connect.endpoints(),
                     message: format!("no timer for the lease: {error}"),
@@ -193,11 +193,12 @@ impl Sessions {
                 })
             }
             #[cfg(feature = "simulation")]
-            Err(_) if matches!(self.opening.tasks, crate::base::tasks::Tasks::Simulated(_)) => {
+            Err(_) if matches!(self.parameters.tasks, crate::base::tasks::Tasks::Simulated(_)) => {
                 Err(Error::unavailable(self.connect.endpoints(), "no session in time"))
             }
             Err(error) => {
-                Err(connect::explain(&self.connect, &self.opening, self.connect_timeout, false, error).await)
+                Err(connect::explain(&self.connect, &self.parameters, self.connect_timeout, false, error)
+                    .await)
             }
         }
     }

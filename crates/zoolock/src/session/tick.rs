@@ -9,7 +9,7 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use crate::zk::session::{Opening, open_requests};
+use crate::zk::session::{SessionParameters, open_requests};
 
 /// Maximum time of one attempt to learn the tick.
 const MAX_ASK_TIME: Duration = Duration::from_secs(10);
@@ -19,16 +19,21 @@ pub(crate) struct ServerTick {
     configured: Option<Duration>,
     learned: OnceLock<Duration>,
     is_being_asked: AtomicBool,
-    opening: Opening,
+    parameters: SessionParameters,
 }
 
 impl ServerTick {
-    /// Creates the tick of a client. `configured`: the tick that the caller has set. `opening`: the
+    /// Creates the tick of a client. `configured`: the tick that the caller has set. `parameters`: the
     /// parameters of the client's sessions. The session that asks for the tick has the same
     /// parameters, except for the timeout.
-    pub(crate) fn new(configured: Option<Duration>, opening: &Opening) -> ServerTick {
-        let opening = Opening { timeout: Duration::from_millis(1), ..opening.clone() };
-        ServerTick { configured, learned: OnceLock::new(), is_being_asked: AtomicBool::new(false), opening }
+    pub(crate) fn new(configured: Option<Duration>, parameters: &SessionParameters) -> ServerTick {
+        let parameters = SessionParameters { timeout: Duration::from_millis(1), ..parameters.clone() };
+        ServerTick {
+            configured,
+            learned: OnceLock::new(),
+            is_being_asked: AtomicBool::new(false),
+            parameters,
+        }
     }
 
     /// Returns the tick that the caller has set.
@@ -54,8 +59,8 @@ impl ServerTick {
             return;
         }
         let tick = self.clone();
-        self.opening.tasks.spawn(async move {
-            match open_requests(&tick.opening, tokio::time::Instant::now() + MAX_ASK_TIME).await {
+        self.parameters.tasks.spawn(async move {
+            match open_requests(&tick.parameters, tokio::time::Instant::now() + MAX_ASK_TIME).await {
                 Ok(session) => {
                     let shortest = session.timeout();
                     session.close().await;

@@ -9,7 +9,7 @@ use zoolock_client::{DialError, DialFailure, Host, SocketPath};
 use crate::base::error::Error;
 use crate::base::path::ConnectString;
 use crate::zk::hello::{ServerGreeting, shake_hands};
-use crate::zk::session::{Opening, SessionOpenError};
+use crate::zk::session::{SessionOpenError, SessionParameters};
 use crate::zk::transport::Transport;
 
 /// Maximum time to diagnose one host.
@@ -30,12 +30,12 @@ struct HostDiagnosis {
 /// once, and may have ended before the timeout.
 pub(crate) async fn explain(
     connect: &ConnectString,
-    opening: &Opening,
+    parameters: &SessionParameters,
     timeout: Duration,
     gave_up: bool,
     error: SessionOpenError,
 ) -> Error {
-    let transport = &opening.transport;
+    let transport = &parameters.transport;
     let within = match error {
         SessionOpenError::Unreachable(_) if gave_up => None,
         _ => Some(timeout),
@@ -112,7 +112,7 @@ impl HostDiagnosis {
 
     /// Adds the owner of the socket to the finding, if the owner is another user. The embedded server serves only its
     /// own user and root.
-    fn with_owner(mut self, socket: &std::path::Path) -> HostDiagnosis {
+    fn with_foreign_owner(mut self, socket: &std::path::Path) -> HostDiagnosis {
         let owner = std::fs::metadata(socket).ok().map(|metadata| metadata.uid());
         if let Some(owner) = owner.filter(|&owner| owner != rustix::process::geteuid().as_raw()) {
             self.what.push_str(&format!(
@@ -137,7 +137,7 @@ async fn diagnose_socket(path: &std::path::Path) -> HostDiagnosis {
             let causes =
                 "does it run as another user, or is it at its limit of connections (--max-connections)?";
             match shake_hands(&mut stream).await {
-                Err(error) => describe_answer(Err(error), causes).with_owner(path),
+                Err(error) => describe_answer(Err(error), causes).with_foreign_owner(path),
                 answer => describe_answer(answer, causes),
             }
         }

@@ -84,7 +84,7 @@ fn found_znode_near_number_limit_is_deleted() {
     assert_eq!(drive.pending(), [Request::ReadDirectory]);
 }
 
-/// Another client has deleted the znode of the confirmed create before the search.
+/// The second create was confirmed, and another client deleted its znode before the search.
 #[test]
 fn empty_search_joins_again() {
     let mut drive = doubting();
@@ -93,7 +93,7 @@ fn empty_search_joins_again() {
     assert_eq!(drive.pending(), [Request::Join, Request::ReadDirectory]);
 }
 
-/// A release ends what the holder still reads, and no clean-up.
+/// A release ignores the pending reads of the holder, but not its pending clean-ups.
 #[test]
 fn release_waits_for_the_delete_of_a_second_znode() {
     let (me, second) = (node(4, 20), node(6, 26));

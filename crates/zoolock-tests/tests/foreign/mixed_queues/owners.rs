@@ -102,7 +102,7 @@ on_both_arms!(tasks_are_separate_owners_in_deadlocks, |place| async move {
     for name in ["a", "b", "c"] {
         until_queued(&zl, name, 1).await;
     }
-    // With three readers at this lock, the tasks continue.
+    // The tasks continue when this lock has three readers.
     let gate = [zl.rwlock("all"), other.rwlock("all"), zl.rwlock("all")];
     let mut readers = Vec::new();
     for lock in &gate {

@@ -53,7 +53,7 @@ pub(crate) type Flight = zoolock_client::Flight<Inbox>;
 
 /// The parameters of a new session.
 #[derive(Clone)]
-pub(crate) struct Opening {
+pub(crate) struct SessionParameters {
     pub(crate) hosts: Vec<Host>,
     pub(crate) timeout: Duration,
     pub(crate) auth: Vec<(String, Zeroizing<Vec<u8>>)>,

@@ -12,16 +12,19 @@ use zoolock_wire::{Code, Hidden, Reply, Request};
 use super::deferral::Deferral;
 use super::inbox::Inbox;
 use super::requests::acls;
-use super::{ConnectionState, Opened, Opening, SessionOpenError, ZkSession};
+use super::{ConnectionState, Opened, SessionOpenError, SessionParameters, ZkSession};
 
 /// Opens a session. Tries the servers until the deadline.
-pub(crate) async fn open(opening: &Opening, deadline: Instant) -> Result<Opened, SessionOpenError> {
-    fetch_credentials(opening, deadline).await?;
+pub(crate) async fn open(
+    parameters: &SessionParameters,
+    deadline: Instant,
+) -> Result<Opened, SessionOpenError> {
+    fetch_credentials(parameters, deadline).await?;
     let (connection_states, mut connection_state) = watch::channel(ConnectionState::Down);
     let inbox = Inbox::new(connection_states);
     let (arrivals, dropped) = (inbox.arrivals.clone(), inbox.dropped.clone());
-    let servers = opening.transport.servers(&opening.hosts);
-    let client = Client::start(config(opening), servers, inbox, opening.tasks.platform());
+    let servers = parameters.transport.servers(&parameters.hosts);
+    let client = Client::start(config(parameters), servers, inbox, parameters.tasks.platform());
     let opened =
         timeout_at(deadline, connection_state.wait_for(|state| *state != ConnectionState::Down)).await;
     match opened.map(|state| state.map(|state| *state)) {
@@ -40,12 +43,12 @@ pub(crate) async fn open(opening: &Opening, deadline: Instant) -> Result<Opened,
     let zk = ZkSession {
         client,
         session: SessionId(session),
-        acls: acls(&opening.access),
+        acls: acls(&parameters.access),
         deferral: Deferral::default(),
         dropped,
-        tasks: opening.tasks.clone(),
+        tasks: parameters.tasks.clone(),
     };
-    if opening.transport.has_sasl() {
+    if parameters.transport.has_sasl() {
         let known = timeout_at(deadline, zk.who_am_i()).await.map_err(|_| SessionOpenError::NotInTime)?;
         check_sasl_identity(known.ok_or(SessionOpenError::NotInTime)?.map_err(Some))?;
     }
@@ -54,12 +57,12 @@ pub(crate) async fn open(opening: &Opening, deadline: Instant) -> Result<Opened,
 
 /// Opens a session for single requests, without locks. Tries each server once.
 pub(crate) async fn open_requests(
-    opening: &Opening,
+    parameters: &SessionParameters,
     deadline: Instant,
 ) -> Result<Requests, SessionOpenError> {
-    fetch_credentials(opening, deadline).await?;
-    let servers = opening.transport.servers(&opening.hosts);
-    let opened = Requests::open(config(opening), servers, opening.tasks.platform());
+    fetch_credentials(parameters, deadline).await?;
+    let servers = parameters.transport.servers(&parameters.hosts);
+    let opened = Requests::open(config(parameters), servers, parameters.tasks.platform());
     let requests =
         timeout_at(deadline, opened).await.map_err(|_| SessionOpenError::NotInTime)?.map_err(|error| {
             match error {
@@ -68,7 +71,7 @@ pub(crate) async fn open_requests(
                 _ => SessionOpenError::NotInTime,
             }
         })?;
-    if opening.transport.has_sasl() {
+    if parameters.transport.has_sasl() {
         let known = timeout_at(deadline, requests.call(&Request::WhoAmI)).await;
         let reply = known.map_err(|_| SessionOpenError::NotInTime)?.map_err(|error| error.code());
         check_sasl_identity(reply)?;
@@ -77,18 +80,21 @@ pub(crate) async fn open_requests(
 }
 
 /// Fetches the credentials. They may have been renewed since the last session was opened.
-async fn fetch_credentials(opening: &Opening, deadline: Instant) -> Result<(), SessionOpenError> {
-    match timeout_at(deadline, opening.transport.fetch_credentials()).await {
+async fn fetch_credentials(
+    parameters: &SessionParameters,
+    deadline: Instant,
+) -> Result<(), SessionOpenError> {
+    match timeout_at(deadline, parameters.transport.fetch_credentials()).await {
         Ok(true) => Ok(()),
         Ok(false) => Err(SessionOpenError::Denied),
         Err(_) => Err(SessionOpenError::NotInTime),
     }
 }
 
-fn config(opening: &Opening) -> SessionConfig {
-    let mut config = SessionConfig::new(opening.timeout);
+fn config(parameters: &SessionParameters) -> SessionConfig {
+    let mut config = SessionConfig::new(parameters.timeout);
     config.credentials =
-        opening.auth.iter().map(|(scheme, secret)| (scheme.clone(), Hidden(secret.to_vec()))).collect();
+        parameters.auth.iter().map(|(scheme, secret)| (scheme.clone(), Hidden(secret.to_vec()))).collect();
     config
 }
 
