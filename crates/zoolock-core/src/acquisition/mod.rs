@@ -374,7 +374,6 @@ impl Machine {
             Phase::Held | Phase::Downgrading(_) if reason.is_some() => return,
             Phase::Held if self.lost.is_none() => return self.take_back(step),
             Phase::Held | Phase::Downgrading(_) => return self.release(HolderState::Released, step),
-            Phase::Releasing(_) | Phase::Leaving | Phase::Finished => return,
             _ => {}
         }
         if self.wanted {

@@ -94,11 +94,11 @@ fn release_before_the_marker_read_expects_the_next_version() {
     assert_eq!(drive.take_reported().last(), Some(&Action::Finished));
 }
 
-/// The waiter has read the marker of its predecessor in the flight that should arm the look-ahead.
-#[test]
-fn predecessor_released_before_arming_grants_at_once() {
-    let me = node(7, 20);
+/// Returns a waiter whose second predecessor has left. It has found that its predecessor has
+/// released, in the flight that should arm the look-ahead.
+fn waiter_after_release(me: Node, lease: bool) -> Drive {
     let mut drive = Drive::of(Config { looks_ahead: true, ..config(Kind::Mutex) });
+    drive.lease = lease;
     drive.answer(Request::Join, Ok(Reply::Joined(me)));
     drive.answer(Request::ReadDirectory, Ok(directory(me.czxid, 3, Record::Empty)));
     drive.answer(watch(5, 0), Ok(untracked_znode(15)));
@@ -106,7 +106,18 @@ fn predecessor_released_before_arming_grants_at_once() {
     drive.answer(watch(6, 1), Err(RequestFailure::NoNode));
     drive.answer(Request::ReadDirectory, Ok(directory_after_deletion(5, Record::Marker(released(6)))));
     drive.answer(Request::WatchOwn { node: me, watch: WatchId(0) }, Ok(mine(me)));
+    drive
+}
+
+#[test]
+fn predecessor_released_before_arming_grants_at_once() {
+    let me = node(7, 20);
+    let mut drive = waiter_after_release(me, true);
     assert_eq!(drive.take_reported(), [granted(me, Previous::Clean)]);
+    // Without a lease the grant waits.
+    let mut drive = waiter_after_release(me, false);
+    assert_eq!(drive.take_reported(), [Action::Unwatch(WatchId(0))]);
+    assert_eq!(drive.pending(), [Request::ReadDirectory, Request::Exists(me)]);
 }
 
 #[test]

@@ -57,6 +57,7 @@ fn znode_is_known_once_the_create_is_answered() {
     assert_eq!(drive.machine.node(0), None);
     drive.answer(Request::Join, Ok(Reply::Joined(me)));
     assert_eq!(drive.machine.node(0), Some(me));
+    assert_eq!(drive.machine.node(1), None, "the acquisition has one lock");
 }
 
 #[test]
@@ -115,6 +116,49 @@ fn release_keeps_watch_that_is_being_set() {
     assert_eq!(drive.take_reported(), []);
     drive.answer(release(me), Ok(Reply::Done));
     assert_eq!(drive.take_reported(), [Action::Released(ReleaseOutcome::Clean), Action::Finished]);
+}
+
+/// Another client deleted the znode before the watch was set. A znode of that name is another
+/// contender's, and the watch on it is removed.
+#[test]
+fn znode_missing_at_the_watch_loses_the_lock() {
+    let lost = Action::Lost(Loss::Broken);
+    let unwatched = Action::Unwatch(WatchId(0));
+    for (found, told) in
+        [(Err(RequestFailure::NoNode), vec![lost.clone()]), (Ok(theirs()), vec![unwatched, lost])]
+    {
+        let mut drive = Drive::hold(node(4, 20));
+        drive.answer(watch(4, 0), found);
+        assert_eq!((drive.take_reported(), drive.pending()), (told, vec![]));
+    }
+}
+
+/// Another holder came after the one that wrote the marker, and wrote none.
+#[test]
+fn older_marker_does_not_tell_how_the_previous_holder_left() {
+    let me = node(4, 20);
+    for state in [HolderState::Released, HolderState::Panicked] {
+        let record = Record::Marker(Marker { state, ..released(2) });
+        let mut drive = Drive::wait(me);
+        drive.feed(fired(0, true));
+        drive.answer(Request::ReadDirectory, Ok(directory(LISTED, 1, record)));
+        drive.answer(Request::Exists(me), Ok(mine(me)));
+        drive.answer(Request::List, Ok(children(vec![me.name()])));
+        drive.answer(Request::ReadDirectory, Ok(directory(LISTED, 1, record)));
+        drive.answer(Request::Exists(me), Ok(mine(me)));
+        assert_eq!(drive.take_reported(), [granted(me, Previous::Unknown)]);
+    }
+}
+
+#[test]
+fn listing_without_our_znode_fails_acquire() {
+    let me = Node { prefix: Prefix::Read, ..node(4, 20) };
+    let mut drive = Drive::of(config(Kind::Read));
+    drive.answer(Request::Join, Ok(Reply::Joined(me)));
+    drive.answer(Request::List, Ok(children(Vec::new())));
+    drive.answer(Request::ReadDirectory, Ok(directory(LISTED, 0, Record::Empty)));
+    assert_eq!(drive.take_reported(), [Action::Failed(Reason::Broken), Action::Finished]);
+    assert_eq!(drive.pending(), []);
 }
 
 #[test]

@@ -84,6 +84,14 @@ fn found_znode_near_number_limit_is_deleted() {
     assert_eq!(drive.pending(), [Request::ReadDirectory]);
 }
 
+/// The answer proves that the first create has left no znode, so there is no search.
+#[test]
+fn missing_directory_in_doubt_is_created() {
+    let mut drive = doubting();
+    drive.answer(Request::Join, Err(RequestFailure::NoNode));
+    assert_eq!(drive.pending(), [Request::MakeDirectory]);
+}
+
 /// The second create was confirmed, and another client deleted its znode before the search.
 #[test]
 fn empty_search_joins_again() {

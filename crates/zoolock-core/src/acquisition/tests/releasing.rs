@@ -43,6 +43,31 @@ fn release_during_downgrade_deletes_reader() {
 }
 
 #[test]
+fn only_a_holder_is_downgraded() {
+    let me = node(4, 20);
+    let mut waiter = Drive::wait(me);
+    let mut loser = Drive::hold_and_watch(me);
+    loser.feed(fired(0, true));
+    for drive in [&mut waiter, &mut loser] {
+        drive.take_reported();
+        drive.feed(Event::Downgrade);
+        assert_eq!((drive.take_reported(), drive.pending()), (vec![], vec![]));
+    }
+}
+
+#[test]
+fn lease_lost_during_downgrade_sets_no_new_watch() {
+    let (me, reader) = (node_with_prefix(Prefix::Write, 4, 20), node_with_prefix(Prefix::Read, 4, 22));
+    let mut drive = sole_holder(Kind::Write, me);
+    drive.feed(Event::Downgrade);
+    drive.feed(Event::LeaseLost);
+    drive.answer(Request::Downgrade { node: me, marker: None }, Ok(Reply::Joined(reader)));
+    drive.answer(Request::ReadDirectory, Ok(directory(reader.czxid, 1, Record::Empty)));
+    assert_eq!(drive.take_reported().last(), Some(&Action::Lost(Loss::Unreachable)));
+    assert_eq!(drive.pending(), []);
+}
+
+#[test]
 fn downgraded_holder_watches_its_new_znode() {
     let (me, reader) = (node_with_prefix(Prefix::Write, 4, 20), node_with_prefix(Prefix::Read, 4, 22));
     let mut drive = sole_holder(Kind::Write, me);

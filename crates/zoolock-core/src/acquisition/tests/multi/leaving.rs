@@ -169,6 +169,19 @@ fn timed_out_partial_head_writes_no_marker() {
     assert_eq!(drive.take_reported(), [Action::Finished]);
 }
 
+/// The event is not kept for the open flight, because that flight has not set the watch.
+#[test]
+fn deleted_znode_fails_acquire_during_another_flight() {
+    let mut drive = Drive::wait();
+    drive.feed(Event::Fired { watch: WatchId(0x100), deleted: true });
+    drive.answer(1, Request::ReadDirectory, directory(1, Zxid(60), 2, Record::Empty));
+    drive.answer(1, Request::Exists(node(1)), own(1));
+    let names = vec![node(1).name(), Prefix::Lock.name(Sequence(7))];
+    drive.answer(1, Request::List, Ok(Reply::Children { names, pzxid: Zxid(60) }));
+    drive.feed(Event::Fired { watch: WatchId(0), deleted: true });
+    assert!(drive.take_reported().contains(&Action::Failed(Reason::Broken)));
+}
+
 #[test]
 fn waiter_behind_younger_znode_checks_its_own() {
     let mut drive = Drive::start();

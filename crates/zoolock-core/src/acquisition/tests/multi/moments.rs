@@ -169,3 +169,34 @@ fn worst_release_outcome_is_reported() {
         assert_eq!(worse(so_far, now), told);
     }
 }
+
+/// The first queue was read before the second one changed. So the reads show no moment at which
+/// both znodes existed.
+#[test]
+fn changed_directory_makes_the_grant_verify() {
+    let reader = |at| Node { prefix: Prefix::Read, ..node(at) };
+    for (pzxid, verifies) in [(ME, false), (Zxid(60), true)] {
+        let mut drive = Drive::start_with(|config| config.kind = Kind::Read);
+        drive.answer(0, Request::JoinAll, Ok(Reply::AllJoined(vec![reader(0), reader(1)])));
+        for (at, pzxid) in [(0, ME), (1, pzxid)] {
+            drive.answer(at, Request::List, Ok(Reply::Children { names: vec![reader(at).name()], pzxid }));
+            drive.answer(at, Request::ReadDirectory, directory(at, pzxid, 1, Record::Empty));
+        }
+        let is_granted = drive.take_reported().iter().any(|told| matches!(told, Action::Granted(_)));
+        assert_eq!(is_granted, !verifies);
+        let is_pending = |at| drive.pending().contains(&(at, Request::Exists(reader(at))));
+        assert_eq!([0, 1].map(is_pending), [verifies; 2]);
+    }
+}
+
+#[test]
+fn lost_verification_is_repeated() {
+    let mut drive = Drive::wait();
+    drive.release_predecessor();
+    drive.answer(0, Request::Exists(node(0)), own(0));
+    drive.answer(1, Request::Exists(node(1)), Err(RequestFailure::Unknown));
+    drive.wake();
+    drive.answer(0, Request::Exists(node(0)), own(0));
+    drive.answer(1, Request::Exists(node(1)), own(1));
+    assert_eq!(drive.take_reported(), [granted(Previous::Unknown)]);
+}
