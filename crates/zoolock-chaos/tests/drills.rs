@@ -120,12 +120,15 @@ mod chaos {
     }
 
     /// Runs three workers. Each worker connects to one server only, and each server has one worker.
+    /// The faults are random, and the few faults of one run may cost no lock. So there are several
+    /// runs, until one costs a lock.
     #[test]
     fn apache_with_needless_losses_is_found() {
         if availability().or_skip("apache_with_needless_losses_is_found") {
             let faults = "cut-off-node,stop-follower";
             let args = ["--time", "30s", "--workers", "3", "--only", faults, "--break", "one-server"];
-            assert_finds(&drill("run", &args), " lost it needlessly between ");
+            let failed = (0..6).map(|_| drill("run", &args)).find(|run| run.status.code() != Some(0));
+            assert_finds(&failed.expect("no run costs a lock"), " lost it needlessly between ");
         }
     }
 
